@@ -73,6 +73,7 @@ class Endpoint:
         self.lends_s = KEPT_S  # how long it keeps that
         # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
         self.renders_from = [0.0, 0.0]
+        self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, whose answer was slow or too large
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()

@@ -60,7 +60,8 @@ class TurnsOfRequest:
         return made
 
     def short(self, known: int, most: int | None = None) -> bytes:
-        """Return the body with at most so many turns; texts that were known before are short."""
+        """Return the body with at most so many turns; texts that were known before are short. Raise JSONEncodeError
+        where a field beside them is too deep."""
         made = [*map(_short, self._turns[:known]), *self._turns[known:most]]
         long = {name: _short(self._document[name]) for name in _LONG if name in self._document}
         return orjson.dumps({**self._document, **long, self._field: made})

@@ -5,12 +5,12 @@ Images and sound in the body are processed twice, without the engine's cache of 
 from elsewhere are left alone."""
 
 import asyncio
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
 
+from router.contract.json_value import JsonObject
 from router.contract.redis.published import AS_SGLANG
 from router.pool.endpoint import Endpoint
 from router.prefix.blocks import TOKEN_BYTES, Medium
@@ -18,7 +18,7 @@ from router.request import predict
 from router.request.call import Call
 from router.serving.rendered_turns import RenderedTurns, TurnsOfRequest, continued
 from router.tokenize.tokenizer import NotTokenized, packed
-from router.upstream.errors import UpstreamError
+from router.upstream.errors import AnswerStalled, FirstByteTimeout, UpstreamError
 from router.upstream.fetch import whole
 from router.upstream.keyed import with_key
 
@@ -29,10 +29,27 @@ LARGEST = 16 * 1024 * 1024  # bytes of an answer
 LARGEST_READ = 4 * 1024 * 1024  # bytes of a body
 LARGEST_ASKED = 2 * 1024 * 1024  # bytes that an engine is given, which are fewer for a further turn
 WORTH_BYTES = 1024 * TOKEN_BYTES  # shorter beginnings are rendered again
-# Quotes within a JSON text are escaped, so these are fields or types.
-_MEDIA = re.compile(rb'"(?:input_)?(?:image|audio|video|file)(?:_url|_embeds|_data)?"\s*[:,}]')
-_ELSEWHERE = re.compile(rb'"(?:(?:image_|audio_|video_|file_)?url|file_id)"\s*:\s*"(?!data:)')
-_WITHOUT_TENSORS = b'{"mm_payload":"none",'
+MOST_PARTS = 10_000  # turns and parts, which take some milliseconds
+# Types of parts; engines also look for fields of these names where a part has another type or none
+_MEDIA = frozenset(
+    (
+        *(
+            "image",
+            "image_url",
+            "image_embeds",
+            "image_pil",
+            "input_image",
+            "computer_screenshot",
+            "video",
+            "video_url",
+        ),
+        *("audio", "audio_url", "audio_embeds", "input_audio", "input_video", "document", "file", "input_file"),
+    )
+)
+_PLACES = frozenset(("url", "image_url", "audio_url", "video_url", "file_url", "file_id"))
+_LOST = 0  # instead of a status: no connection
+_SLOW = -1
+_UNABLE = frozenset((_LOST, 404, 405, 501))
 _HEAD = b"POST %b%b/render HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n"
 Rendered = tuple[bytes, Sequence[Medium]]  # tokens, and the media among them
 
@@ -43,25 +60,41 @@ class Rendering:
 
     async def ask(self, call: Call) -> None:
         """Ask one instance, and take the tokens."""
-        now = asyncio.get_running_loop().time()
-        with_media = _MEDIA.search(call.request.body) is not None
-        able = call.pool.endpoints.values() if _may_ask(call, with_media) else ()
-        endpoint = _chosen(able, with_media, now)
+        if not _may_ask(call):
+            return
+        with_media, is_elsewhere = media_in(call.request.prompt.document)
+        if with_media and (call.adapter or is_elsewhere):
+            return
+        now, key = asyncio.get_running_loop().time(), (call.key.id if call.key is not None else "", with_media)
+        endpoint = _chosen(call.pool.endpoints.values(), key, now)
         if endpoint is None:
             return
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                if with_media:
-                    status, rendered = await _asked(call, endpoint, call.request.body, with_media=True)
-                else:
-                    status, rendered = await self._by_turns(call, endpoint, now)
-        except (TimeoutError, UpstreamError):
-            status, rendered = 0, None
+        status, rendered = await self._answer(call, endpoint, with_media, now)
         if rendered is not None:
             predict.take(call, *rendered)
             call.prediction.untokenized = ""
-        elif status != 400:  # a fault of the request
+        elif _does_not_render(call, status):
             endpoint.renders_from[with_media] = now + AGAIN_S
+        elif status != 400:  # a fault of the request
+            endpoint.renders_for[key] = now + AGAIN_S
+
+    async def _answer(
+        self, call: Call, endpoint: Endpoint, with_media: bool, now: float
+    ) -> tuple[int, Rendered | None]:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                if not with_media:
+                    return await self._by_turns(call, endpoint, now)
+                # written, as the last of two fields counts
+                return await _asked(
+                    call, endpoint, orjson.dumps({**call.request.prompt.document, "mm_payload": "none"})
+                )
+        except (TimeoutError, FirstByteTimeout, AnswerStalled):
+            return _SLOW, None
+        except UpstreamError:
+            return _LOST, None
+        except orjson.JSONEncodeError:  # the writer supports less depth than the parser
+            return 400, None
 
     async def _by_turns(self, call: Call, endpoint: Endpoint, now: float) -> tuple[int, Rendered | None]:
         """Return the status and the prompt's tokens, of which the known ones are not rendered again."""
@@ -75,6 +108,8 @@ class Rendering:
             status, rendered = await _asked(call, endpoint, call.request.body)
             if rendered is None:
                 return status, None
+            if rendered[1]:  # no part was known as such, and what is kept has none
+                return status, rendered
             made = rendered[0]
         if turns.digests:
             self._turns.keep(turns.digests[-1], since, made)
@@ -82,33 +117,64 @@ class Rendering:
 
 
 async def _continued(call: Call, endpoint: Endpoint, turns: TurnsOfRequest, known: int, tokens: bytes) -> bytes | None:
-    _, before = await _asked(call, endpoint, turns.short(known, known))
-    _, after = await _asked(call, endpoint, turns.short(known)) if before is not None else (0, None)
-    return None if before is None or after is None else continued(tokens, before[0], after[0])
+    try:
+        bodies = turns.short(known, known), turns.short(known)
+    except orjson.JSONEncodeError:
+        return None
+    _, before = await _asked(call, endpoint, bodies[0])
+    _, after = await _asked(call, endpoint, bodies[1]) if before is not None else (0, None)
+    if before is None or after is None or before[1] or after[1]:
+        return None
+    return continued(tokens, before[0], after[0])
 
 
-def _may_ask(call: Call, with_media: bool) -> bool:
-    body = call.request.body
-    if call.api_path not in PATHS or call.pool.kv_event_state.reader_name.startswith(AS_SGLANG):
+def _may_ask(call: Call) -> bool:
+    if call.api_path not in PATHS or len(call.request.body) > LARGEST_READ:
         return False
-    return len(body) <= LARGEST_READ and not (with_media and (call.adapter or _ELSEWHERE.search(body)))
+    return not call.pool.kv_event_state.reader_name.startswith(AS_SGLANG)
 
 
-def _chosen(endpoints: Iterable[Endpoint], with_media: bool, now: float) -> Endpoint | None:
+def _does_not_render(call: Call, status: int) -> bool:
+    """Tell whether the status is the engine's for anybody; what a request names may be not found, too."""
+    by_name = call.adapter or "previous_response_id" in call.request.prompt.document
+    return status in _UNABLE and not (status == 404 and by_name)
+
+
+def _chosen(endpoints: Iterable[Endpoint], key: tuple[str, bool], now: float) -> Endpoint | None:
     routable = (each for each in endpoints if each.routable and not each.is_suspect)
-    able = [each for each in routable if each.renders_from[with_media] <= now]
+    able = [each for each in routable if max(each.renders_from[key[1]], each.renders_for.get(key, 0.0)) <= now]
     return min(able, key=lambda each: each.requests, default=None)
 
 
-async def _asked(
-    call: Call, endpoint: Endpoint, body: bytes, *, with_media: bool = False
-) -> tuple[int, Rendered | None]:
+def media_in(document: JsonObject) -> tuple[bool, bool]:
+    """Return whether the conversation has images, sound or files, and whether an engine would fetch any from elsewhere;
+    both of more than MOST_PARTS."""
+    found = is_elsewhere = False
+    left: list[Any] = [document.get("system"), document.get("messages"), document.get("input")]
+    for each in left:  # as it grows
+        if isinstance(each, list):
+            left += each
+        elif isinstance(each, dict):
+            kind = each.get("type")
+            if (isinstance(kind, str) and kind in _MEDIA) or not _MEDIA.isdisjoint(each):
+                found, is_elsewhere = True, is_elsewhere or _is_elsewhere(each)
+            left += [each[name] for name in ("content", "output") if isinstance(each.get(name), list | dict)]
+        if len(left) > MOST_PARTS:
+            return True, True
+    return found, is_elsewhere
+
+
+def _is_elsewhere(part: JsonObject) -> bool:
+    within = [part, *(value for value in part.values() if isinstance(value, dict))]
+    places = (each[name] for each in within for name in _PLACES.intersection(each))
+    return any(isinstance(place, str) and not place.startswith("data:") for place in places)
+
+
+async def _asked(call: Call, endpoint: Endpoint, body: bytes) -> tuple[int, Rendered | None]:
     """Return the status, and the tokens and media of a body."""
     if len(body) > LARGEST_ASKED:
         return 400, None
     upstream, lines = endpoint.upstream, call.request.forwarded
-    if with_media:
-        body = _WITHOUT_TENSORS + body[body.index(b"{") + 1 :]
     if endpoint.engine_key:
         lines = with_key(lines, endpoint.engine_key)
     head = _HEAD % (upstream.base, call.api_path.encode(), upstream.authority, lines, len(body))

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import orjson
@@ -30,6 +31,7 @@ from router.tokenize import Prompt, prompt
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import EngineRenders, packed
 from router.upstream import usage as usages
+from router.upstream.errors import FirstByteTimeout
 
 __all__ = ["folder", "quick", "start_sim"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -324,6 +326,101 @@ async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_r
         assert endpoint.renders_from[1] > 0
 
 
+async def test_a_slow_or_too_large_answer_stops_only_the_asking_for_its_key(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        pool.kv_event_state.reader, endpoint = OnlyEngines(), pool.endpoints["demo-0"]
+
+        async def late(*_: object) -> tuple[int, rendering.Rendered | None]:
+            raise FirstByteTimeout
+
+        for name, value in (("LARGEST", -1), ("_asked", late)):
+            endpoint.renders_for.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(rendering, name, value)
+                assert (await of_chat(published, client, user="another"))["index"] == "approximate"
+            assert (endpoint.renders_from, [*endpoint.renders_for]) == ([0, 0], [("", False)])
+            assert (await of_chat(published, client, user="another"))["index"] == "approximate"
+            assert rendering._chosen([endpoint], ("another", False), 0.0) is endpoint
+        endpoint.renders_for.clear()
+        assert (await of_chat(published, client))["index"] == "exact"
+
+
+async def test_a_further_turn_with_a_deep_field_is_rendered_as_a_whole(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        pool.kv_event_state.reader = OnlyEngines()
+        first = [{"role": "user", "content": PROMPT * 20}]
+        further = [*first, {"role": "assistant", "content": "so"}, {"role": "user", "content": PROMPT}]
+        deep = orjson.loads(b"[" * 300 + b"]" * 300)
+        for messages in (first, further):
+            made = await of_chat(published, client, messages=messages, metadata=deep)
+            assert (made["outcome"], made["index"]) == ("ok", "exact")
+        image = {"type": "image_url", "image_url": {"url": "data:,a"}}
+        made = await of_chat(published, client, messages=[{"role": "user", "content": [image]}], metadata=deep)
+        assert (made["outcome"], made["index"]) == ("ok", "approximate")
+
+
+async def test_a_large_body_is_not_searched_for_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def searched(document: object) -> tuple[bool, bool]:
+        raise AssertionError
+
+    monkeypatch.setattr(rendering, "media_in", searched)
+    request = SimpleNamespace(body=bytes(rendering.LARGEST_READ + 1), prompt=SimpleNamespace(document={}))
+    pool = SimpleNamespace(kv_event_state=SimpleNamespace(reader_name=""))
+    call = SimpleNamespace(request=request, api_path="/v1/messages", pool=pool)
+    await rendering.Rendering().ask(cast("Call", call))
+    request.body = b""
+    with pytest.raises(AssertionError):
+        await rendering.Rendering().ask(cast("Call", call))
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "a"}}
+FILE = {"type": "object", "properties": {"file": {"type": "string"}, "image": {"type": "image"}}}
+
+
+@pytest.mark.parametrize(
+    ("turn", "found"),
+    [
+        ({"content": "image_url"}, (False, False)),
+        ({"content": [{"type": "text", "text": '"image_url":'}]}, (False, False)),
+        ({"content": [{"type": ["image"]}, "image", 7, None]}, (False, False)),
+        ({"content": [{"type": "tool_use", "input": {"file": "a", "url": "https://a"}}]}, (False, False)),
+        ({"content": [{"type": "tool_result", "content": [IMAGE]}]}, (True, False)),
+        ({"content": [{"image_url": {"url": "data:,a"}}]}, (True, False)),
+        ({"content": [{"type": "image_url", "image_url": {"url": "file:///a"}}]}, (True, True)),
+        ({"content": [{"type": "input_image", "image_url": "https://a"}]}, (True, True)),
+        ({"content": [{"type": "file", "file": {"file_id": "a"}}, IMAGE]}, (True, True)),
+        (
+            {"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": "data:,"}},
+            (True, False),
+        ),
+        ({"type": "function_call_output", "output": [{"type": "input_image", "file_id": "a"}]}, (True, True)),
+        ({"content": [{}] * rendering.MOST_PARTS}, (True, True)),
+    ],
+)
+@pytest.mark.parametrize("field", ["messages", "input"])
+def test_images_sounds_and_files_are_those_of_the_conversation(
+    turn: dict[str, Any], found: tuple[bool, bool], field: str
+) -> None:
+    """Not what tools, their arguments or texts name so; and an escaped name is the name."""
+    written = orjson.dumps({"tools": [{"function": {"parameters": FILE}}], field: [turn]})
+    assert rendering.media_in(orjson.loads(written)) == found
+    assert rendering.media_in(orjson.loads(written.replace(b"image", b"im\\u0061ge"))) == found
+
+
 def features(*places: tuple[int, int]) -> dict[str, Any]:
     names, ranges = [f"{start}" for start, _ in places], [{"offset": at, "length": long} for at, long in places]
     return {"mm_hashes": {"image": names}, "mm_placeholders": {"image": ranges}}
@@ -415,10 +512,8 @@ async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them
         tokens, asked = list(range(100)), []
         found = {"mm_hashes": {"image": [name]}, "mm_placeholders": {"image": [{"offset": 20, "length": 30}]}}
 
-        async def answer(
-            call: Call, endpoint: Endpoint, body: bytes, with_media: bool
-        ) -> tuple[int, rendering.Rendered | None]:
-            asked.append(with_media)
+        async def answer(call: Call, endpoint: Endpoint, body: bytes) -> tuple[int, rendering.Rendered | None]:
+            asked.append(orjson.loads(body)["mm_payload"])
             return 200, rendering._rendered(orjson.dumps({"token_ids": tokens, "features": found}))
 
         monkeypatch.setattr(rendering, "_asked", answer)
@@ -434,8 +529,8 @@ async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them
         assert feed is not None
         feed._tell(decode(msgspec.msgpack.encode([1.0, [blocks], 0])))
         image = {"type": "image_url", "image_url": {"url": f"data:,{name}"}}
-        made = await of_chat(published, client, messages=[{"role": "user", "content": [image]}])
-        assert (made["index"], made["predicted_cached"], asked) == ("exact", cached, [True])
+        made = await of_chat(published, client, messages=[{"role": "user", "content": [image]}], mm_payload="tensors")
+        assert (made["index"], made["predicted_cached"], asked) == ("exact", cached, ["none"])
         assert list(pool.endpoints["demo-0"].by_kind.kinds) == ["/v1/chat/completions image_url"]
 
 
