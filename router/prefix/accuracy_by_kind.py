@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from router.prefix.accuracy import Accuracy
+from router.prefix.accuracy import JUDGED, Accuracy
 from router.prefix.belief import Belief, Doubt, believe
 from router.prefix.shortfall import Shortfall
 
-MOST_KINDS = 32  # kinds with further fields, per instance; the one unused for longest is forgotten for another
+MOST_KINDS = 32  # kinds with further fields, per instance; of one group, the one unused for longest is forgotten
+MOST_NEW = MOST_KINDS // 4  # kinds among them with few judged answers that leave the others alone
 
 
 class KindAccuracy:
@@ -17,6 +18,10 @@ class KindAccuracy:
         self.approximate = Accuracy()
         self.shortfall = Shortfall()
         self.used = 0  # place among all uses
+
+    @property
+    def judged(self) -> int:
+        return max(self.exact.n, self.approximate.n)
 
 
 class AccuracyByKind:
@@ -33,10 +38,13 @@ class AccuracyByKind:
         return found
 
     def _make_room(self) -> None:
-        """Forget a kind, but none of an API alone: those are few, and no client can name others in their place."""
+        """Forget a kind, but none of an API alone: those are few, and no client can name others in their place. Kinds
+        that were judged seldom replace each other, however many come."""
         further = [kind for kind in self.kinds if " " in kind]
         if len(further) >= MOST_KINDS:
-            del self.kinds[min(further, key=lambda kind: self.kinds[kind].used)]
+            new = [kind for kind in further if self.kinds[kind].judged < JUDGED]
+            known = [kind for kind in further if kind not in new]
+            del self.kinds[min(new if len(new) >= MOST_NEW else known, key=lambda kind: self.kinds[kind].used)]
 
     def short_of(self, kind: str) -> int:
         """Return the tokens by which hits of the kind fall short of the blocks that an engine has."""
@@ -48,7 +56,7 @@ class AccuracyByKind:
         known = {
             kind: believe(trouble, doubt, accuracy.exact, accuracy.approximate, unconfirmed)
             for kind, accuracy in self.kinds.items()
-            if max(accuracy.exact.n, accuracy.approximate.n)
+            if accuracy.judged
         }
         some = any(belief.index == "exact" for belief in known.values())
         nothing = Accuracy()

@@ -3,7 +3,7 @@
 import pytest
 
 from router.pool.endpoint import Endpoint
-from router.prefix.accuracy_by_kind import MOST_KINDS, AccuracyByKind
+from router.prefix.accuracy_by_kind import MOST_KINDS, MOST_NEW, AccuracyByKind
 from router.prefix.belief import EXACT
 from router.prefix.request_kind import kind_of, reads_cache
 from router.tests.conftest import instance
@@ -112,6 +112,27 @@ def test_however_many_wrong_kinds_one_client_sends_an_ordinary_chat_and_a_kind_i
     assert [endpoint.index_for(kind) for kind in (CHAT, tools, "/v1/messages")] == ["exact"] * 3
     assert endpoint.index_for(f"{CHAT} {10 * MOST_KINDS - 1}") == "none"
     assert accuracy.kinds[CHAT].exact.n == accuracy.kinds[tools].exact.n == 9 * MOST_KINDS
+
+
+@pytest.mark.parametrize("times", [0, 1, 63])
+def test_a_kind_that_was_judged_often_outlives_all_that_come_once_while_nobody_uses_it(times):
+    accuracy, tools = AccuracyByKind(), f"{CHAT} tools"
+    add(accuracy, tools, 928, 928, times=500)
+    for number in range(10 * MOST_KINDS):
+        accuracy.of(f"{CHAT} {number}")
+        add(accuracy, f"{CHAT} {number}", 928, 0, times)
+    assert accuracy.kinds[tools].exact.n == 500
+    assert len(accuracy.kinds) == MOST_KINDS
+
+
+def test_kinds_that_were_judged_often_and_went_leave_room_for_others():
+    accuracy = AccuracyByKind()
+    for number in range(3 * MOST_KINDS):
+        add(accuracy, f"{CHAT} {number}", 928, 928)
+    for _ in range(64):
+        for number in range(MOST_NEW):
+            add(accuracy, f"{CHAT} new {number}", 928, 928, times=1)
+    assert [accuracy.kinds[f"{CHAT} new {number}"].judged for number in range(MOST_NEW)] == [64] * MOST_NEW
 
 
 def test_hits_of_one_kind_that_fall_short_shorten_no_others():
