@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 
+from msgspec import structs
+
 from fleet.kinds.external import cache_page
 from fleet.kinds.kind import Kind
 from fleet.kinds.servers import SGLANG, Server
@@ -10,6 +12,8 @@ from fleet.models import Instance
 from fleet.plan.state import Health
 from router.contract.metrics.engine_metrics import parse_metrics
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
+from router.contract.metrics.metrics_page import MetricsPage
+from router.contract.metrics.tier_metrics import parse_tiers
 from router.contract.model_cards import cards, lengths
 from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.probe import READY, AnswerRefused, NotAsked, ProbeError, Prober, Slow
@@ -44,15 +48,23 @@ class EnginePages:
         """Return its metrics. `refused`: counts what could not be read, by the reason."""
         if not kind.metrics_path:
             return None
+        cache = cache_page(row.pool.engine, row.url)
         (_, page), of_cache = await asyncio.gather(
             self._page(row, kind.metrics_path, timeout_s, METRICS_LARGEST, refused),
-            self._cache(row, timeout_s, refused),
+            self._cache(row, cache, timeout_s, refused),
         )
-        return parse_metrics(page + of_cache, kind.scrape, refused) if page is not None else None
+        if page is None:
+            return None
+        found, there = parse_metrics(page + of_cache, kind.scrape, refused), MetricsPage(of_cache, Counter())
+        named = {
+            name: structs.replace(tier, page=cache)
+            for name, tier in parse_tiers(there, kind.scrape.tiers).items()
+            if tier == found.kv_tiers.get(name)
+        }
+        return structs.replace(found, kv_tiers=found.kv_tiers | named) if named else found
 
-    async def _cache(self, row: Instance, timeout_s: float, refused: Counter[str]) -> bytes:
+    async def _cache(self, row: Instance, url: str, timeout_s: float, refused: Counter[str]) -> bytes:
         """Return the page of the LMCache server beside the engine; empty without one. It is told no key."""
-        url = cache_page(row.pool.engine, row.url)
         try:
             status, page = await self.prober.get(url, timeout_s, METRICS_LARGEST, tls=row.tls) if url else (200, b"")
         except ProbeError as error:

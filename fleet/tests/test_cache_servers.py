@@ -68,7 +68,20 @@ def test_its_figures_are_shown_with_the_engines_and_it_is_told_no_key(
     found, refused = metrics(engine, f"http://{{host}}:{cache.server_port}/")
     assert found is not None
     assert (found.running, found.kv_tiers["host"].used_bytes, refused) == (3, 5e9, Counter())
+    assert found.kv_tiers["host"].page == f"http://127.0.0.1:{cache.server_port}/metrics"
     assert (engine.keys, cache.keys) == (["Bearer secret"], [None])
+
+
+def test_a_tier_of_the_engine_itself_bears_no_page_of_another(engine: Pages, cache: Pages) -> None:
+    engine.page += b'\nvllm:kv_offload_store_bytes_total 7\nvllm:kv_offload_tiering_write_bytes_total{tier="fs"} 9'
+    cache.page += b"\nlmcache_mp_l2_usage_bytes 6"
+    found, _ = metrics(engine, f"http://{{host}}:{cache.server_port}")
+    assert found is not None
+    assert {name: bool(tier.page) for name, tier in found.kv_tiers.items()} == {
+        "host": False,
+        "disk": False,
+        "remote": True,
+    }
 
 
 def test_without_it_the_engine_is_shown_as_it_is(engine: Pages, cache: Pages) -> None:

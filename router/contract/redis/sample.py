@@ -26,6 +26,7 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hit_rate: float | None = None  # 0–1
     used_tokens: float | None = None  # where it is not reported in bytes
     capacity_tokens: float | None = None
+    page: str = ""  # URL of a server beside the engines, who may share it; empty: the engine's own
 
     @property
     def read_speed(self) -> float | None:

@@ -1,8 +1,9 @@
 """KV tiers below the GPU, as rows of a table: of one instance, or of all instances of a pool together. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from controlplane.common.figures import significant, size
@@ -34,14 +35,15 @@ class TierRow:
 
 
 def tier_rows(samples: Iterable[InstanceSample | None]) -> list[TierRow]:
-    found: dict[str, list[TierSample]] = {}
+    """Sum the tiers by name; one that several engines share counts once."""
+    found: dict[str, dict[str, TierSample]] = {}
     disks = []
     for sample in samples:
         if sample is not None:
             disks += [sample.disk[0]] if sample.disk is not None else []
             for name, tier in sample.kv_tiers.items():
-                found.setdefault(name, []).append(tier)
-    return [_row(name, tiers, min(disks, default=None)) for name, tiers in found.items()]
+                found.setdefault(name, {}).setdefault(tier.page or sample.id, tier)
+    return [_row(name, tiers.values(), min(disks, default=None)) for name, tiers in found.items()]
 
 
 def in_words(rows: Iterable[TierRow]) -> str:
@@ -64,10 +66,9 @@ def _parts(row: TierRow) -> Iterator[str]:
         yield f"{significant(row.writes_per_day)} drive writes a day"
 
 
-def _row(name: str, tiers: list[TierSample], disk_free: int | None) -> TierRow:
-    total = TierSample(
-        **{field: _sum(getattr(tier, field) for tier in tiers) for field in TierSample.__struct_fields__}
-    )
+def _row(name: str, tiers: Collection[TierSample], disk_free: int | None) -> TierRow:
+    figures = (field for field in TierSample.__struct_fields__ if field != "page")
+    total = convert({field: _sum(getattr(tier, field) for tier in tiers) for field in figures}, TierSample)
     free: float | None = disk_free if name == "disk" else None
     if total.capacity_bytes and total.used_bytes is not None:
         free = max(0.0, total.capacity_bytes - total.used_bytes)

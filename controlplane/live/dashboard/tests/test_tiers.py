@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import redis
 from django.test import Client
+from msgspec import structs
 
 from controlplane.live.dashboard import step
 from controlplane.live.dashboard.frame.build import build_frame
@@ -26,6 +27,14 @@ def test_a_line_tells_every_tier_in_words() -> None:
     host, disk = words.split("; ")
     assert host == "host 34 % hits, 2.0 GB/s read at 18.0 GB/s, 512.0 MB/s written"
     assert disk == "disk 1.0 GB/s written, 3.0 GB to be written, 10 drive writes a day"
+
+
+def test_a_server_that_engines_share_counts_once() -> None:
+    one = TierSample(used_bytes=5 * GB, queries_total=100.0, hits_total=60.0, page="http://cache:8080/metrics")
+    tiers = [one] * 8 + [structs.replace(one, page="http://other:8080/metrics"), TierSample(used_bytes=GB)]
+    samples = [InstanceSample(id=f"a-{n}", epoch=1, at=0.0, kv_tiers={"host": tier}) for n, tier in enumerate(tiers)]
+    (row,) = tier_rows(samples)
+    assert (row.total.used_bytes, row.total.queries_total, row.hit_share) == (11 * GB, 200.0, 0.6)
 
 
 @pytest.mark.parametrize(
