@@ -1,7 +1,7 @@
 """The instance of each session. Local; changes are collected for the other routers (Redis, write-behind)."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -98,12 +98,29 @@ class Affinity:
 
     # Requests without a session id: a conversation is recognised by the last chunk of its previous prompt
 
-    def session_of_calls(self, hashes: Sequence[int], marks: Sequence[int]) -> str | None:
-        """The session of a prompt with `marks`, which its conversation alone has, wherever it was changed."""
-        session = next(filter(None, map(self._tails.get, marks)), None) or self.session_of_chain(hashes)
+    def session_of_calls(self, hashes: Sequence[int], marks: Iterator[int]) -> str | None:
+        """The session of a prompt by the `marks` of its calls, if one that had them was changed before it went on.
+
+        The first mark is of its latest call, the second of its end. Each is followed once, as a prompt is: examples and
+        forks have calls in common, too.
+        """
+        tails, session, call = self._tails, self.session_of_chain(hashes), next(marks, None)
+        if call is None:
+            return session
+        end = next(marks)
+        if end in tails:
+            if tails[end] != session:  # no repetition, but another conversation with these calls
+                for mark in (call, end):
+                    self._remember(mark, CONTINUED)
+            return session
+        known = next(filter(tails.__contains__, marks), None)
+        if known is not None:
+            session = tails[known] or session
+            self._remember(known, CONTINUED)
         if session is not None:
-            for known in (*marks, *hashes[-1:]):
-                self._remember(known, session)
+            new = (mark for mark in (call, end) if mark not in tails)
+            for mark in (*new, *hashes[-1:]):
+                self._remember(mark, session)
         return session
 
     def session_of_chain(self, hashes: Sequence[int]) -> str | None:

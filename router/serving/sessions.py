@@ -1,7 +1,7 @@
 """Finds a request's session, here or with the other routers, and builds the policy's view of the request."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 import xxhash
@@ -38,9 +38,12 @@ class Sessions:
         """Identify the request's session; True if `look_up` must be called."""
         if call.session is None:
             prompt, affinity = call.request.prompt, call.pool.affinity
-            marks = () if prompt.plain or "tools" not in prompt.document else calls_of(prompt.document, call.key)
             chunks = call.request.chunks
-            call.session = affinity.session_of_calls(chunks, marks) if marks else affinity.session_of_chain(chunks)
+            call.session = (
+                affinity.session_of_chain(chunks)
+                if prompt.plain or "tools" not in prompt.document
+                else affinity.session_of_calls(chunks, calls_of(prompt.document, call.key))
+            )
         if call.session is not None:
             call.session_key = session_key(call.pool.name, call.session)
         pool, session = call.pool, call.session
@@ -99,15 +102,19 @@ class Sessions:
             pool.affinity.bind(call.session, endpoint.id, time.time(), ttl_s, shared=call.request.session is not None)
 
 
-def calls_of(document: JsonObject, key: PublishedKey | None) -> Sequence[int]:
-    """Hash the ids of the conversation's first and latest tool calls, which engines draw at random: some clients write
-    earlier turns anew, or drop them."""
+def calls_of(document: JsonObject, key: PublishedKey | None) -> Iterator[int]:
+    """Hash the ids of a conversation's tool calls, which engines draw at random, latest first; after the latest come
+    the places of the turns since, from the prompt's end. Some clients write earlier turns anew, or drop them."""
     turns = document.get("messages") or document.get("input")
-    if not isinstance(turns, list):
-        return ()
-    found = [next(filter(None, map(_call_id, order)), "") for order in (turns, reversed(turns))]
-    whose = key.id if key is not None else ""
-    return [xxhash.xxh3_64_intdigest(f"{whose}\0{one}".encode()) for one in found if one]
+    whose, latest = key.id if key is not None else "", ""
+    for since, turn in enumerate(reversed(turns) if isinstance(turns, list) else ()):
+        found = _call_id(turn)
+        if found and found != latest:
+            mark = xxhash.xxh3_64_intdigest(f"{whose}\0{found}".encode())
+            yield mark
+            if not latest:
+                latest = found
+                yield from range(mark + 1 + since, mark, -1)
 
 
 def _call_id(turn: Any) -> str:

@@ -55,6 +55,9 @@ async def test_a_growing_conversation_without_a_name_is_recognised(world):
     assert len(instances) == 1
 
 
+STYLES = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
+
+
 def agents_turns(style: str, call: str, text: str) -> list[dict[str, Any]]:
     """A tool's call and its result, as each API has them."""
     if style == "/v1/responses":
@@ -73,7 +76,7 @@ def agents_turns(style: str, call: str, text: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("style", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("style", STYLES)
 async def test_an_agent_that_writes_its_first_turn_anew_or_drops_it_is_recognised_by_its_calls(world, style):
     """Qwen Code moves a reminder on to the latest question."""
     w = await world(None, None, None, strategy="session_sticky")
@@ -103,10 +106,74 @@ async def test_an_agent_that_writes_its_first_turn_anew_or_drops_it_is_recognise
 
 @pytest.mark.parametrize("call", ["call_1", "functions.read_file:0", "", 7, None, {}])
 def test_a_call_that_is_counted_says_nothing_of_its_conversation(call):
-    for style in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
-        assert calls_of({"messages": agents_turns(style, call, "x")}, None) == []
-    assert calls_of({"messages": "x"}, None) == ()
-    assert calls_of({"messages": [3, {"role": "user", "content": ["a"]}]}, None) == []
+    for style in STYLES:
+        assert [*calls_of({"messages": agents_turns(style, call, "x")}, None)] == []
+    assert [*calls_of({"messages": "x"}, None)] == []
+    assert [*calls_of({"messages": [3, {"role": "user", "content": ["a"]}]}, None)] == []
+
+
+class Chunked:
+    """A conversation whose prompts have a hash for every turn, as if each filled a chunk."""
+
+    def __init__(self, affinity: Affinity, turns: list[dict[str, Any]]) -> None:
+        self.affinity, self.turns = affinity, turns
+
+    def says(self, *turns: dict[str, Any]) -> str | None:
+        self.turns = [*self.turns, *turns]
+        hashes = [hash(repr(self.turns[: end + 1])) for end in range(len(self.turns))]
+        return self.affinity.session_of_calls(hashes, calls_of({"messages": self.turns}, None))
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+CALL = "call_0123456789abcdef"
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("together", [True, False])
+def test_conversations_that_begin_with_the_same_examples_of_calls_are_as_many_sessions(style, together):
+    affinity, examples = Affinity(), [user("as here:"), *agents_turns(style, CALL, "x"), user("and so on")]
+    all_of_them = [Chunked(affinity, examples) for _ in range(1000)]
+    names: list[set[str | None]] = [set() for _ in all_of_them]
+    turns = [
+        lambda n, one: one.says(user(f"question {n}")),
+        lambda n, one: one.says(*agents_turns(style, f"{CALL}-{n}", f"result {n}")),
+        lambda n, one: one.says(user("so"), user(f"further question {n}")),
+    ]
+    steps = [(n, turn) for turn in turns for n in range(1000)] if together else []
+    for n, turn in steps or [(n, turn) for n in range(1000) for turn in turns]:
+        names[n].add(turn(n, all_of_them[n]))
+    assert all(len(name) == 1 for name in names)
+    assert len(set[str | None]().union(*names)) == 1000
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("calls", [True, False])
+def test_forks_of_a_conversation_are_sessions_of_their_own(style, calls):
+    affinity = Affinity()
+    root = Chunked(affinity, [user("question")])
+    names = {root.says(*agents_turns(style, CALL, "x"))}
+    forks = [Chunked(affinity, root.turns) for _ in range(50)]
+    for n, fork in enumerate(forks):
+        grown = agents_turns(style, f"{CALL}-{n}", f"result {n}") if calls else [user("so"), user(f"try {n}")]
+        found = {fork.says(*grown), fork.says(*agents_turns(style, f"{CALL}-{n}-2", "y"))}
+        assert len(found) == 1
+        names |= found
+    assert len(names) == 50  # the first one continues the root
+
+
+def test_an_agent_that_writes_its_first_turn_anew_is_recognised_without_a_new_call_and_when_it_repeats_a_prompt():
+    affinity = Affinity()
+    agent = Chunked(affinity, [user("the date is Sunday; question")])
+    names = {agent.says(*agents_turns("/v1/chat/completions", CALL, "x"))}
+    for number in range(5):
+        agent.turns[0] = user(f"question without the date {number}")
+        names |= {agent.says(user("so"), user(f"the date is Sunday; question {number}")), agent.says()}
+    agent.turns[0] = user("anew")
+    names.add(agent.says(*agents_turns("/v1/chat/completions", f"{CALL}-2", "x")))
+    assert len(names) == 1
 
 
 async def test_a_prompt_of_less_than_a_chunk_has_no_session_until_it_has_grown_or_has_a_name(world):
