@@ -151,6 +151,21 @@ def test_paths_in_documents_exist(page):
     assert [name for name in named if not re.search(r"NAME|SUBJECT", name) and not (CODE / name).exists()] == []
 
 
+OTHERS = r"(?:vllm|sglang|tensorrt_llm|lmcache)/"
+
+
+def test_modules_named_in_code_exist():
+    there = (path for folder in (*OWN, "bench", "examples") for path in (CODE / folder).rglob("*.py"))
+    known = "".join(f"/{path.relative_to(CODE)}\n" for path in there) + "/manage.py\n"
+    wrong = {
+        f"{path.relative_to(CODE)}: {name}"
+        for path in sources(*OWN, "bench")
+        for name in re.findall(rf"(?<![\w/.])(?!{OTHERS})[\w/]+\.py\b", path.read_text())
+        if f"/{name}\n" not in known
+    }
+    assert wrong == set()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_python_names_in_documents_exist(page):
     for name in re.findall(r"`((?:router|fleet|controlplane)(?:\.(?!py`)\w+)+)(?:\(.*?\))?`", read(page)):

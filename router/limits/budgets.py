@@ -37,7 +37,7 @@ class Held:
 
 
 class BudgetStore(Protocol):
-    """The spending of all routers (sync/budget_store.py)."""
+    """The spending of all routers (router/sync/token_bucket_store.py)."""
 
     routers: int  # routers that share a budget
 

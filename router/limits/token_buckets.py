@@ -89,7 +89,7 @@ class Grant:
 
 
 class BucketStore(Protocol):
-    """Shared buckets in Redis (sync/token_bucket_store.py), or those of a standalone router (local_buckets.py)."""
+    """Shared buckets in Redis (sync/token_bucket_store.py), or a standalone router's (standalone/file_source.py)."""
 
     routers: int  # number of routers that share a limit
 

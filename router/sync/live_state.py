@@ -3,7 +3,7 @@
 Changes arrive by pub/sub (`weir:changed`) and, as that may lose messages, by a poll every POLL_S. A pool missing in
 Redis is dropped only when Redis has kept its data since the last poll: the control plane refills a Redis that
 returns empty, and until then the router serves the last known state. A value that is older than the one in force is
-refused (values_in_force.py).
+refused.
 """
 
 import asyncio

@@ -62,7 +62,7 @@ SIM_TIERS = (
         {name: (name,) for name in ("used_bytes", "capacity_bytes", "backlog_bytes")},
     ),
 )
-# SGLang 0.5.23, its observability/metrics_collector.py: pinned memory, and what moves between it and the GPU
+# SGLang 0.5.23, sglang/srt/observability/metrics_collector.py: pinned memory, and what moves between it and the GPU
 SGLANG_TIERS = (
     TierNames(
         "host",

@@ -1,8 +1,8 @@
 """Budgets of API keys and pools, for a period of the calendar or for ever, as the control plane publishes them and
 routers count them. Pure.
 
-Spending is a growing counter per start of a router: in Redis (weir:budget:<id>:<period>, router/sync/
-budget_store.py) and in the database, which are merged by taking the greater of each.
+Spending is a growing counter per start of a router: in Redis (weir:budget:<id>:<period>,
+router/sync/token_bucket_store.py) and in the database, which are merged by taking the greater of each.
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
