@@ -25,7 +25,7 @@ from router.request.request import NOT_READ, ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
 from router.serving.shared_names import MOST, MOST_OF_MANY
-from router.tokenize import Prompt, prompt, salt
+from router.tokenize import Prompt, bounds, prompt, salt
 
 AT_ONCE: Final = 512 * 1024  # bytes that are parsed without a thread; the parser keeps other threads waiting anyway
 
@@ -78,7 +78,7 @@ async def read_large(
 ) -> tuple[Prompt, bytes]:
     """Do the same as `read` for a body of more than bounds.SMALL bytes, in a thread if it may take long."""
     document = None
-    if len(body) <= AT_ONCE and not content_types:
+    if len(body) <= AT_ONCE and not content_types and not bounds.has_many(body, prompt.MANY):
         document = prompt.parsed(body)
         if not prompt.has_many(document):
             return read(body, api_path, content_types, key_id, salted, document)

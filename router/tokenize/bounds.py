@@ -27,6 +27,14 @@ def exceeded(body: bytes) -> str:
     return f"the body may have at most {MAX_VALUES:,} values and {MAX_CONTAINERS:,} objects and arrays"
 
 
+def has_many(body: bytes, most: int) -> bool:
+    """Tell whether the body may have more than `most` objects and arrays, of which 2 × FEW are never many. Brackets
+    in strings count, too."""
+    if _are_few(body, b"[") and _are_few(body, b"{"):
+        return False
+    return body.count(b"[") + body.count(b"{") > most
+
+
 def _may_exceed(body: bytes) -> bool:
     windows = (body[start : start + _WINDOW] for start in range(0, len(body), _WINDOW))
     if len(body) > MAX_VALUES:

@@ -22,7 +22,7 @@ MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
 _LOOKED_AT: Final = ROUTERS.union(salt.FIELDS, (INTERVAL,))
-MANY: Final = 4_096  # messages, parts and token ids, which take a millisecond
+MANY: Final = 4_096  # messages, parts, token ids and brackets, which take a millisecond
 _APART = "\0"  # ends a key's id, which does not contain it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 

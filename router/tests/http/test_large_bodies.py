@@ -162,7 +162,15 @@ async def test_a_number_beyond_any_double_is_no_json(world):
     assert (response.status_code, code_of(response)) == (400, "invalid_json")
 
 
-@pytest.mark.parametrize("asked", [{"prompt": "x" * (AT_ONCE + 1)}, {"prompt": [10] * (bounds.SMALL // 3)}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"prompt": "x" * (AT_ONCE + 1)},
+        {"prompt": [10] * (bounds.SMALL // 3)},
+        {"prompt": "x" * bounds.SMALL, "tools": [{"a": [{}]}] * prompt.MANY},
+    ],
+    ids=["long", "ids", "nested"],
+)
 async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch, asked):
     w = await world(None)
     may, read = threading.Event(), prompt.read
@@ -193,3 +201,17 @@ async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch, 
 )
 def test_what_is_rendered_piece_by_piece_counts(document, many):
     assert prompt.has_many(document) is many
+
+
+@pytest.mark.parametrize(
+    ("body", "many"),
+    [
+        (b'{"messages":[%b1]}' % (b"[],{}," * (prompt.MANY // 2)), True),
+        (b'{"tools":[{"a":%b1%b}]}' % (b"[" * prompt.MANY, b"]" * prompt.MANY), True),
+        (b'{"messages":[{"content":"%b"}]}' % (b"some text, " * 40_000), False),
+        (b'{"messages":[%b1]}' % (b'{"role":"user"},' * (prompt.MANY - 2)), False),
+    ],
+    ids=["flat", "deep", "text", "as many as are read at once"],
+)
+def test_brackets_count_before_a_body_is_parsed(body, many):
+    assert bounds.has_many(body, prompt.MANY) is many
