@@ -32,6 +32,8 @@ LONGEST_SESSION = 4096  # characters
 LOOKED_AT = FIELDS | {EXTRA, SESSION}
 INTERVAL = "stream_interval"  # vLLM: tokens in each event of a stream
 MOST_PER_EVENT = 32  # a longer silence would be taken for the engine's
+# Fields by which a stream has fewer events than its engine makes of as many tokens: vLLM's and SGLang's
+FEWER_EVENTS = frozenset((INTERVAL, "include_reasoning", "stream_reasoning"))
 
 # obeyed by llm-d's and SGLang's sidecars, gateways and engines
 HEADERS = frozenset(

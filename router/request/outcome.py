@@ -41,8 +41,8 @@ class Outcome(GpuSpent):
 
     __slots__ = (
         *("alone", "attempts", "begun", "code", "decided", "deciding", "e2e_ms", "error", "failures", "fault"),
-        *("first_byte", "first_content", "held_s", "is_prefilled", "label", "last_byte", "offload", "per_event"),
-        *("queued_s", "result"),
+        *("first_byte", "first_content", "held_s", "is_prefilled", "label", "last_byte", "most_output", "offload"),
+        *("per_event", "queued_s", "result"),
         *("status", "streamed", "streamed_tokens", "tpot_ms", "ttft_ms", "usage"),
     )
 
@@ -70,8 +70,9 @@ class Outcome(GpuSpent):
         self.status = 0  # a refusal's is set by serving/proxy.py
         self.streamed = False
         self.begun = False  # something was sent to the client
-        self.streamed_tokens = 0  # events of a stream; counted if a token limit is charged
+        self.streamed_tokens = 0  # events of a stream from its first content; counted if a token limit is charged
         self.per_event = 1.0  # tokens in each
+        self.most_output = 0  # tokens that the request allows; 0: no limit
         self.last_byte: float | None = None
         self.usage: Usage | None = None
         # `end`
@@ -96,7 +97,8 @@ class Outcome(GpuSpent):
         reported = self.usage.output_tokens if self.usage is not None else None
         if reported is not None and self.result == "served":
             return reported
-        return max(reported or 0, ceil(self.streamed_tokens * self.per_event))
+        counted = ceil(self.streamed_tokens * self.per_event)
+        return max(reported or 0, min(counted, self.most_output or counted))
 
     @property
     def retries(self) -> int:

@@ -1,6 +1,6 @@
 """Learns from an answer: tokens per byte, accuracy of the prefix index, length of the session's history."""
 
-from router.contract.engine_fields import INTERVAL
+from router.contract.engine_fields import FEWER_EVENTS
 from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 from router.prefix.chain import CHUNK_BYTES
@@ -36,8 +36,9 @@ def _of_the_prefill(offload: Offload, usage: Usage) -> Usage:
 def _learn_tokens(call: Call, endpoint: Endpoint, prompt_tokens: int, usage: Usage) -> None:
     pool, read = call.pool, call.request.prompt
     pool.queue.outputs.answered(usage.output_tokens)
-    if call.outcome.streamed_tokens and INTERVAL not in read.document:
-        pool.tokens.learn_events(call.outcome.streamed_tokens, usage.output_tokens or 0)
+    if call.outcome.streamed_tokens and FEWER_EVENTS.isdisjoint(read.document):
+        client = call.key.id if call.key is not None else ""
+        pool.tokens.learn_events(client, call.outcome.streamed_tokens, usage.output_tokens or 0)
     if read.token_ids is None:
         pool.tokens.learn(len(read.rendered), prompt_tokens)
     if call.session is not None:

@@ -34,7 +34,10 @@ ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or as
 
 
 class BegunAnswer:
-    __slots__ = ("beginning", "body", "connection", "ended", "error", "is_early", "on_content", "result", "streams")
+    __slots__ = (
+        *("began", "beginning", "body", "connection", "ended", "error", "is_early", "on_content", "result"),
+        "streams",
+    )
 
     def __init__(self, connection: EngineResponse, body: bytes, streams: bool, result: Result = "served") -> None:
         self.connection = connection
@@ -43,7 +46,8 @@ class BegunAnswer:
         self.result = result  # so far
         self.is_early = False  # `wait` must be awaited
         self.error: AnswerError | None = None  # error inside an answer of status 200
-        self.beginning: Beginning | None = None  # beginning of a stream that has had no content yet
+        self.began: Beginning | None = None  # beginning of a stream
+        self.beginning: Beginning | None = None  # the same while the stream has had no content
         self.ended: Ended | None = None  # end of an answer that is whole
         self.on_content: Callable[[], None] | None = None  # called at the first later content
 
@@ -147,6 +151,7 @@ def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -
 def _begin_stream(connection: EngineResponse) -> BegunAnswer:
     beginning = Beginning()
     answer = BegunAnswer(connection, connection.read_now(), True)
+    answer.began = beginning
     if beginning.feed(answer.body) == "quiet" and not connection.done:
         answer.beginning, answer.is_early = beginning, True
     else:
@@ -388,7 +393,9 @@ class _CountingRelay(_Relay):
         super().__init__(call, client, answer, changes)
         document = call.request.prompt.document
         self._several = charge.answers(document) > 1
-        call.outcome.per_event = max(per_event(document), call.pool.tokens.per_event)
+        learned = call.pool.tokens.in_event(call.key.id if call.key is not None else "")
+        call.outcome.per_event = max(per_event(document), learned)
+        call.outcome.most_output = charge.output_limit(document, call.api_path) or 0
 
     def take(self, data: bytes) -> bool:
         self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
@@ -403,6 +410,12 @@ class _CountingRelay(_Relay):
     def finish(self, data: bytes) -> None:
         self._call.outcome.streamed_tokens += charge.streamed(data, several=self._several)
         super().finish(data)
+
+    def over(self) -> None:
+        outcome, beginning = self._call.outcome, self._answer.began
+        if beginning is not None:
+            outcome.streamed_tokens = max(0, outcome.streamed_tokens - beginning.quiet)
+        super().over()
 
 
 def own_lines(call: Call) -> bytes:

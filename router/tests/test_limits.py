@@ -230,12 +230,18 @@ async def test_a_stream_that_is_left_costs_as_many_tokens_an_event_as_whole_ones
     pool = w.router.pools.get("demo")
     for _ in range(3):
         await w.ask(stream=True, headers=bearer(ALICE))
-    assert pool.tokens.per_event > 1
+    learned = pool.tokens.per_event
+    assert learned > 1
+    for field in ("include_reasoning", "stream_interval"):  # by which streams have fewer events
+        await w.ask(stream=True, headers=bearer(ALICE), **{field: 0})
+    assert pool.tokens.per_event == learned
     pool.tokens.per_event = 3.0
-    w.engines[0].behaviour = break_off(parts)
-    await w.ask(stream=True, headers=bearer(ALICE))
-    assert (ended[-1].outcome.label, ended[-1].outcome.output_tokens) == ("error", 60)
-    assert _used(ended[-1]) == ended[-1].prediction.prompt_tokens + 60
+    role = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+    w.engines[0].behaviour = break_off([role, *parts])
+    for most, tokens in ((500, 60), (40, 40)):
+        await w.ask(stream=True, headers=bearer(ALICE), max_tokens=most)
+        assert (ended[-1].outcome.label, ended[-1].outcome.output_tokens) == ("error", tokens)
+        assert _used(ended[-1]) == ended[-1].prediction.prompt_tokens + tokens
 
 
 async def test_tokens_beyond_the_limit_are_refused(world):

@@ -1,6 +1,6 @@
 """The tokens of a text are estimated by what engines report."""
 
-from router.tokenize.ratio import TokenRatio
+from router.tokenize.ratio import CLIENTS, TokenRatio
 
 
 def test_the_first_report_is_believed():
@@ -32,17 +32,37 @@ def test_an_empty_prompt_has_no_tokens():
     assert TokenRatio().estimate(0) == 0
 
 
+def taught(client, answers, ratio=None):
+    ratio = ratio or TokenRatio()
+    for events, tokens in answers:
+        ratio.learn_events(client, events, tokens)
+    return ratio
+
+
 def test_events_have_several_tokens_where_all_streams_have_them():
-    ratio = TokenRatio()
-    for events, tokens in [(20, 80)] * 300 + [(3, 90)] * 60:
-        ratio.learn_events(events, tokens)
-    assert 3.9 < ratio.per_event <= 4
-    ratio = TokenRatio()
-    for events, tokens in [(500, 500), (500, 480), (20, 900)] * 40:  # a third of them are tool calls
-        ratio.learn_events(events, tokens)
+    assert 3.9 < taught("a", [(20, 80)] * 300 + [(3, 90)] * 60).per_event <= 4
+    ratio = taught("a", [(500, 500), (500, 480), (20, 900)] * 40)  # a third of them are tool calls
     assert 1 < ratio.per_event < 2
-    ratio.learn_events(100, 0)
-    assert ratio.per_event < 1.5
+    assert taught("a", [(100, 0)], ratio).per_event < 1.5
+
+
+def test_one_clients_streams_of_few_events_cost_no_other_client_more():
+    hiding = [(300, 6_800)] * 1_000
+    ratio = taught("hides", hiding)
+    assert (ratio.in_event("hides") > 20, ratio.in_event("new")) == (True, 1)
+    taught("new", [(300, 300)], ratio)
+    taught("hides", hiding, ratio)
+    assert ratio.in_event("new") == ratio.in_event("hides") == 1
+    for client in "abc":
+        taught(client, [(20, 80)] * 300, ratio)
+    assert 3.9 < ratio.in_event("new") <= 4
+
+
+def test_clients_whose_streams_were_seen_long_ago_are_forgotten():
+    ratio = TokenRatio()
+    for number in range(3 * CLIENTS):
+        taught(str(number), [(20, 20)] if number < CLIENTS else [(20, 80)] * 300, ratio)
+    assert ratio.in_event("new") > 3.9
 
 
 async def test_a_pool_learns_its_ratio_from_answers(world):

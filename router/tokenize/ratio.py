@@ -12,17 +12,19 @@ MOST: Final = 2.0
 FEWEST_EVENTS: Final = 16
 RISING: Final = 0.02
 FALLING: Final = 0.5
+CLIENTS: Final = 64  # teach; those least recently seen are forgotten
 
 
 class TokenRatio:
     """Tokens per byte of a pool's model, an exponentially weighted mean over the answers' `usage`."""
 
-    __slots__ = ("learned", "per_byte", "per_event")
+    __slots__ = ("_by_client", "learned", "per_byte", "per_event")
 
     def __init__(self) -> None:
         self.per_byte = INITIAL
-        self.per_event = 1.0
+        self.per_event = 1.0  # the lower median of the clients'
         self.learned = False
+        self._by_client: dict[str, float] = {}
 
     def estimate(self, size: int) -> int:
         return round(size * self.per_byte) or 1 if size else 0
@@ -36,10 +38,20 @@ class TokenRatio:
         self.per_byte += weight * (seen - self.per_byte)
         self.learned = True
 
-    def learn_events(self, events: int, tokens: int) -> None:
+    def in_event(self, client: str) -> float:
+        """Estimate the tokens in each event of the client's stream; what only one client's taught is for it alone."""
+        return self.per_event if len(self._by_client) > 1 or client in self._by_client else 1.0
+
+    def learn_events(self, client: str, events: int, tokens: int) -> None:
         """Learn the tokens in each event: more than one if all streams have more, as an engine that speculates or sends
-        several at once does. One that keeps some back, such as a tool call, changes little."""
+        several at once does. One that keeps some back, such as a tool call, changes little, and a client that has many
+        such streams counts as one."""
         if events < FEWEST_EVENTS:
             return
-        more = min(max(tokens / events, 1.0), MOST_PER_EVENT) - self.per_event
-        self.per_event += more * (RISING if more > 0 else FALLING)
+        clients, before = self._by_client, self.in_event(client)
+        own = clients.pop(client, before)
+        more = min(max(tokens / events, 1.0), MOST_PER_EVENT) - own
+        clients[client] = own + more * (RISING if more > 0 else FALLING)
+        if len(clients) > CLIENTS:
+            del clients[next(iter(clients))]
+        self.per_event = sorted(clients.values())[(len(clients) - 1) // 2]

@@ -13,11 +13,12 @@ LARGEST = 256 * 1024  # bytes; a longer beginning counts as content
 class Beginning:
     """Reads events up to the first that holds content, an error or the end of the stream."""
 
-    __slots__ = ("_rest", "_size", "error", "sign")
+    __slots__ = ("_rest", "_size", "error", "quiet", "sign")
 
     def __init__(self) -> None:
         self.sign: Sign = "quiet"
         self.error: AnswerError | None = None
+        self.quiet = 0  # events before the content
         self._rest = b""  # unfinished event
         self._size = 0
 
@@ -28,6 +29,7 @@ class Beginning:
         while self.sign == "quiet" and (end := _END.search(data, start)) is not None:
             if payload := answers.payload(data[start : end.start()]):
                 self.sign, self.error = answers.sign(payload)
+                self.quiet += self.sign == "quiet"
                 if self.sign == "end" and not answers.may_be_all(payload):
                     self.sign, self.error = "error", AnswerError(answers.NO_CONTENT)
             start = end.end()
