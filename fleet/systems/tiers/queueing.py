@@ -3,7 +3,7 @@
 Computed KV is written to the tier. *naive* writes follow each prefill at once, and a load beside them shares the
 drives; *slack* writes wait for times without loads: while the GPU computes longer than the drives read, and a share of
 the time between prefills, in which the engine decodes. Blocks that wait to be written are pinned; past a limit, the
-next prefill waits.
+next prefill waits for them, at the drives' full rate.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,11 +52,10 @@ class _Writes:
         """Return the delay of a prefill that starts now, `idle_s` after the last one."""
         if self.kind == "naive":
             return lost_to_writes_s(job.load_s, self.until - start, self.contention.read_share)
-        drain = self.contention.decode_share
-        self.backlog_s = max(0.0, self.backlog_s - idle_s * drain)
+        self.backlog_s = max(0.0, self.backlog_s - idle_s * self.contention.decode_share)
         if self.kind == "none" or self.backlog_s <= self.limit_s:
             return 0.0
-        waited = (self.backlog_s - self.limit_s) / drain
+        waited = self.backlog_s - self.limit_s  # nothing is loaded meanwhile
         self.backlog_s = self.limit_s
         return waited
 

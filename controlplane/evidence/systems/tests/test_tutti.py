@@ -12,7 +12,7 @@ from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, inputs
 from controlplane.evidence.systems.system import Answer, Figure, Value
 from controlplane.evidence.systems.templatetags.systems import cell, signed_percent
 from controlplane.evidence.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
-from fleet.engine.tiers.devices import SSD, SSD_GDS, SSD_TUTTI
+from fleet.engine.tiers.devices import LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI
 from fleet.engine.tiers.loading import effective_bytes_per_s
 from fleet.systems.tiers import serving
 from fleet.systems.tiers.published import TITLES
@@ -137,6 +137,17 @@ def test_by_default_the_overlap_by_layers_gains_and_the_tiers_stand_in_the_publi
     assert [row[0] for row in rows] == [TITLES[name] for name in ("hbm", "ssd", "ssd-gds", "dram", "ssd-tutti")]
     left_out = {row[0]: cast(float, row[1]) for row in answer.tables[-1].rows}
     assert left_out["as it is"] < left_out["no overlap by layers"]
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5, 1.5])
+@pytest.mark.parametrize("floor_s", [0.0, LAYER_PASS_S])
+def test_without_all_designs_requests_wait_longer_than_without_one(rate: float, floor_s: float) -> None:
+    answer = ask(TUTTI, {"rate": rate, "floor_s": floor_s})
+    (table,) = (one for one in answer.tables if one.title == "With a design left out")
+    as_it_is, *one_less, none = (cast(float, row[1]) for row in table.rows)
+    assert as_it_is < none
+    assert max(one_less) < none
+    assert ("loading before computing is faster" in table.note) is (one_less[1] < as_it_is)
 
 
 def test_the_presets_are_the_systems_of_the_publication() -> None:

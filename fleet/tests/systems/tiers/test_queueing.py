@@ -58,10 +58,10 @@ def test_slack_writes_use_the_time_between_prefills_and_the_slack_in_them() -> N
 
 
 def test_a_prefill_waits_while_too_many_blocks_are_not_written() -> None:
-    """The pool may have 400 tokens to write: the second prefill waits for 600 at half a write a second."""
+    """The pool may have 400 tokens to write: the second prefill waits for 600 at the whole rate."""
     device = replace(SSD_TUTTI, write_bytes_per_s=1_000 * KV)
     found = serve(ENGINE, device, [COMPUTE] * 2, [1.0, 0.0], 1.0, Contention(backlog_share=0.001))
-    assert found.writes_s == pytest.approx(0.6 / 0.5 / 2)
+    assert found.writes_s == pytest.approx(0.6 / 2)
 
 
 def test_undisturbed_reads_never_wait() -> None:
