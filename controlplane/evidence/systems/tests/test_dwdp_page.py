@@ -76,6 +76,22 @@ def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
     assert fact(answer, "Context GPUs") == "8 → 4"
 
 
+@pytest.mark.parametrize("name", DWDP.presets)
+def test_an_earlier_first_token_is_told_wherever_the_answer_has_it(name: str) -> None:
+    answer = preset(name)
+    tables = {
+        table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in answer.tables
+    }
+    dep, dwdp = (cast(float, row["TTFT, ms"]) for row in tables["Context GPUs for the same users"])
+    curve = tables["Points of the curve"]
+    earlier = sum(row["TTFT, DWDP, ms"] < row["TTFT, DEP, ms"] for row in curve)  # type: ignore[operator]
+    (plan,) = (table for table in answer.tables if table.title == "Context GPUs for the same users")
+    assert ("first token is earlier:" in plan.note) is (dwdp < dep)
+    told = [one for one in answer.cautions if f"earlier at {earlier} of {len(curve)} points" in one]
+    assert len(told) == (dwdp < dep or earlier > 0)
+    assert earlier == {"Uneven prompts of 16,384": 11, "gpt-oss-120b on 4 B200": 13}.get(name, 0)
+
+
 def test_slices_expose_less_than_whole_pulls() -> None:
     whole, slices = (ask(DWDP, {"max_tokens": 16_384, "slices": sliced}) for sliced in (False, True))
     assert fact(whole, "Exposed") > fact(slices, "Exposed")  # type: ignore[operator]
