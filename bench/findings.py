@@ -39,6 +39,7 @@ from bench.played import (
     METRICS,
     TITLES,
     TRACES,
+    UNMARKED,
     Cell,
     Played,
     Runs,
@@ -122,7 +123,7 @@ def _beats(better: Sequence[float], worse: Sequence[float]) -> bool:
 def table(runs: Runs, metrics: Sequence[str] = tuple(METRICS)) -> Iterator[str]:
     yield "| | " + " | ".join(TITLES[metric] for metric in metrics) + " |"
     yield "|---" * (len(metrics) + 1) + "|"
-    marks = {metric: best_or_tied(runs, metric) for metric in metrics if metric != "refused"}
+    marks = {metric: best_or_tied(runs, metric) for metric in metrics if metric not in UNMARKED}
     for arm, played in runs.items():
         cells = (_cell(played, metric, arm in marks.get(metric, ())) for metric in metrics)
         yield f"| {arm} | {' | '.join(cells)} |"

@@ -184,6 +184,7 @@ METRICS: dict[str, Callable[[Played], float]] = {
     "refused": lambda one: float(one.refused),
 }
 BETTER_IS_MORE = ("cached", "goodput")
+UNMARKED = ("cached", "refused")  # a split that transfers every prompt has 100 % and saves nothing
 TITLES = {
     "ttft_p90": "TTFT p90, s",
     "e2e_p50": "E2E p50, s",

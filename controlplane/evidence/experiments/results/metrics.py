@@ -48,6 +48,7 @@ class Metric:
     quantile: tuple[str, float] | None = None  # latency and share, whose intervals are bootstrapped
     optional: bool = False  # known only with an SLO or in a simulation
     needs_slo: bool = False
+    marked: bool = True  # False: has no best arm
 
     @property
     def per_class(self) -> bool:
@@ -117,7 +118,7 @@ def _is_good(record: Record, slo: Slo) -> tuple[float, float]:
 
 
 def _hit_ratio(of: ClassRequests) -> float | None:
-    """Return the cached share of the prompts, 0–1, over answers that report both."""
+    """Return the cached or transferred share of the prompts, 0–1, over answers that report both."""
     reporting = [r for r in of.records if r.prompt_tokens and r.cached_tokens is not None]
     prompt = sum(r.prompt_tokens or 0 for r in reporting)
     return round(sum(r.cached_tokens or 0 for r in reporting) / prompt, 6) if prompt else None
@@ -151,7 +152,15 @@ _ALL = (
     ),
     _ttft_share("ttft_queue_share", "Share of TTFT in queues", "queue_ms"),
     _ttft_share("ttft_kv_share", "Share of TTFT waiting for KV", "kv_ms"),
-    Metric("hit_ratio", "Cached or transferred share of prompt tokens", "%", "higher", _hit_ratio, Ratio(_hit)),
+    Metric(
+        "hit_ratio",
+        "Cached or transferred share of prompt tokens",
+        "%",
+        "higher",
+        _hit_ratio,
+        Ratio(_hit),
+        marked=False,  # a split that transfers every prompt has 100 % and saves nothing
+    ),
     Metric("n", "Requests", "", "", lambda of: len(of.records)),
     Metric("ok", "Answered", "", "", lambda of: of.count("ok")),
     _outcome("errors", "Errors", "error"),

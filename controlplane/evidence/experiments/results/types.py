@@ -198,11 +198,14 @@ class Results(TypedDict):
     slo: dict[str, dict[str, float]]
     best: Annotated[
         dict[str, dict[str, str]],
-        Description("class → metric → the arm that is better than each other one by its interval"),
+        Description(
+            "class → metric → the arm that is better than each other one by its interval; none by `hit_ratio`, "
+            "which counts transferred tokens, too"
+        ),
     ]
     best_or_tied: Annotated[
         dict[str, dict[str, list[str]]],
-        Description("class → metric → arms that no other one is better than"),
+        Description("class → metric → arms that no other one is better than; none by `hit_ratio`"),
     ]
     differences: Annotated[
         list[DifferenceRow],

@@ -100,6 +100,15 @@ def test_differences_of_shares_have_intervals_and_higher_is_better():
     assert "within_slo" not in {metric for _, _, metric in rows_of({"base": base, "good": good})}
 
 
+def test_an_arm_is_not_the_best_by_tokens_that_it_may_have_transferred():
+    base, good = (keyed(*(record(i, cached_tokens=cached) for i in range(50))) for cached in (100, 900))
+    rows = comparison.differences({"base": base, "good": good}, LIMITS, no_beat)
+    winners, tied = comparison.best([{"name": name} for name in ("base", "good")], rows)
+    assert any(row["metric"] == "hit_ratio" and row["verdict"] == "better" for row in rows)
+    assert not any("hit_ratio" in found for marks in (winners, tied) for found in marks.values())
+    assert tied["all"]["ttft_p90_ms"] == ["base", "good"]
+
+
 def test_a_single_arm_is_not_compared():
     assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}, no_beat) == []
 

@@ -43,6 +43,15 @@ def test_an_arm_is_tied_when_no_other_beats_it(arms, marked):
     assert findings.best_or_tied(arms, "ttft_p90") == marked
 
 
+def test_tokens_that_may_have_been_transferred_mark_no_arm():
+    by_cache = {"A": [played(1.0, cached=0.1)] * 3, "static": [played(2.0, cached=1.0)] * 3}
+    _, _, a, static = findings.table(by_cache, ("ttft_p90", "cached"))
+    assert (a, static) == ("| A | **1.00 ± 0.00** | 10.0 ± 0.0 |", "| static | 2.00 ± 0.00 | 100.0 ± 0.0 |")
+    for name in ("design", "thresholds", "bandwidths", "strategies"):
+        head, *rows = sheets.read(name)
+        assert not any("*" in row[head.index("cached or transferred, %")] for row in rows)
+
+
 def test_requests_that_were_refused_are_late_and_outside_of_the_slo():
     one = played(1.0, ttft=(1.0, 1.0, 1.0, math.inf), within=(True, True, True, False), refused=1)
     assert METRICS["ttft_p90"](one) == math.inf

@@ -109,12 +109,14 @@ def best(
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
     """Return (the best arm, the arms that are not shown to be worse than any other), each by class and metric.
 
-    The best arm is better than every other by its interval. Metrics without intervals have neither.
+    The best arm is better than every other by its interval. Metrics without intervals or marks have neither.
     """
     winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
     tied: dict[str, dict[str, list[str]]] = {name: {} for name in CLASSES}
     rivals: dict[tuple[str, str], list[DifferenceRow]] = {}
     for row in differences:
+        if not METRICS[row["metric"]].marked:
+            continue
         rivals.setdefault((row["class"], row["metric"]), []).append(row)
     for (request_class, metric), rows in rivals.items():
         names = [arm["name"] for arm in arms if any(row["arm"] == arm["name"] for row in rows)]
