@@ -6,25 +6,34 @@ and ids. Engines obey those fields, and clients are not to know engines' address
 
 import re
 
+from router.pool.load.lent import LONGEST
+
 KEY = b'"kv_transfer_params"'
-LONGEST = 1024 * 1024  # bytes held back at most, as blocks are listed one by one
 _PROMPT, _ANSWER = b'"prompt_token_ids"', b'"token_ids"'
 # Quotes inside JSON strings are escaped, so these are keys and never text of the model.
-_LOCATION = re.compile(KEY + rb"(\s*:\s*)(\{[^{}]*\})")
-_ALL = re.compile(rb'("kv_transfer_params"|"prompt_token_ids"|"token_ids")(\s*:\s*)(\{[^{}]*\}|\[[^\[\]]*\])')
-_REST = re.compile(rb'"[a-z_]+"\s*(?::\s*(?:\{[^{}]*|\[[^\[\]]*)?)?\Z')
+_LOCATION = re.compile(b"(" + KEY + rb")\s*:\s*(\{)")
+_ALL = re.compile(rb'("kv_transfer_params"(?=\s*:\s*\{)|"(?:prompt_)?token_ids"(?=\s*:\s*\[))\s*:\s*([{\[])')
+_REST = re.compile(rb'"[a-z_]+"\s*(?::\s*)?\Z')
+_BRACKETS = {b"{": re.compile(rb"[{}]"), b"[": re.compile(rb"[\[\]]")}
 
 
 class LocationFilter:
-    """Replaces the location by null, and keeps it. Bytes that may turn out to be one are held back until the rest
-    arrives."""
+    """Replaces the location by null, and keeps it unless it is too long. Bytes that may turn out to be a key are held
+    back until the rest arrives; of values only new bytes are searched."""
 
-    __slots__ = ("_held", "_keys", "_leaves_ids", "answer_ids", "prompt_ids", "where")
+    __slots__ = (
+        *("_begun", "_brackets", "_depth", "_held", "_key", "_keys", "_leaves_ids", "_parts", "_size"),
+        *("answer_ids", "prompt_ids", "where"),
+    )
 
     def __init__(self, *, ids: bool = False, leaves_ids: bool = False) -> None:
         """`ids`: also the tokens of prompt and answer; `leaves_ids`: they are kept, and left where they are."""
         self._held, self._leaves_ids = b"", leaves_ids
-        self._keys = (KEY, _PROMPT, _ANSWER) if ids else (KEY,)
+        self._keys: tuple[bytes, ...] = (KEY, _PROMPT, _ANSWER) if ids else (KEY,)
+        self._begun = _ALL if ids else _LOCATION
+        self._key, self._depth, self._brackets = b"", 0, _BRACKETS[b"{"]  # value that has begun
+        self._parts: list[bytes] = []  # its bytes so far
+        self._size = 0  # bytes of all values; beyond LONGEST none is kept
         self.where = self.prompt_ids = b""  # JSON of the last location, and of the prompt's tokens
         self.answer_ids: list[bytes] = []
 
@@ -35,26 +44,53 @@ class LocationFilter:
 
     def feed(self, data: bytes) -> bytes:
         data, self._held = self._held + data, b""
-        if self.changes_all:
-            data = _ALL.sub(self._take, data)
-        elif KEY in data:
-            data = _LOCATION.sub(self._take, data)
-        if data.endswith(b"\n\n"):  # an event's end cuts off no key
-            return data
-        begun = min(_begun_at(data, key) for key in self._keys)
-        data, self._held = data[:begun], data[begun:]
-        return data
+        passed: list[bytes] = []
+        at = self._read(data, 0, passed) if self._depth else 0
+        while not self._depth and (found := self._begun.search(data, at)) is not None:
+            self._key, self._brackets = found[1], _BRACKETS[found[2]]
+            passed += (data[at : found.start(2)], b"" if self._is_left else b"null")
+            at = self._read(data, found.start(2), passed)
+        rest = data[at:]
+        if not rest.endswith(b"\n\n"):  # an event's end cuts off no key
+            begun = min(_begun_at(rest, key) for key in self._keys)
+            rest, self._held = rest[:begun], rest[begun:]
+        return b"".join((*passed, rest)) if passed else rest
 
-    def _take(self, found: "re.Match[bytes]") -> bytes:
-        *_, between, value = found.groups()
-        if value[:1] == b"{":
+    @property
+    def _is_left(self) -> bool:
+        return self._leaves_ids and self._key != KEY
+
+    def _read(self, data: bytes, at: int, passed: list[bytes]) -> int:
+        """Read the value from there on; return where it ends, or the data before that."""
+        part = data[at : self._end(data, at)]
+        self._take(part)
+        if self._is_left:
+            passed.append(part)
+        return at + len(part)
+
+    def _end(self, data: bytes, at: int) -> int:
+        """Return where the value ends, or the data before that."""
+        for bracket in self._brackets.finditer(data, at):
+            self._depth += 1 if bracket[0] in _BRACKETS else -1
+            if not self._depth:
+                return bracket.end()
+        return len(data)
+
+    def _take(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > LONGEST:
+            self._parts, self.where, self.prompt_ids, self.answer_ids = [], b"", b"", []
+            return
+        self._parts.append(part)
+        if self._depth:
+            return
+        value, self._parts = b"".join(self._parts), []
+        if self._key == KEY:
             self.where = value
-            return KEY + between + b"null"
-        if found[1] == _PROMPT:
+        elif self._key == _PROMPT:
             self.prompt_ids = value
         else:
             self.answer_ids.append(value)
-        return found[0] if self._leaves_ids else found[1] + between + b"null"
 
     def finish(self) -> bytes:
         held, self._held = self._held, b""
@@ -63,7 +99,7 @@ class LocationFilter:
 
 def _begun_at(data: bytes, key: bytes) -> int:
     """Return where the key begins whose value the end of the data cuts off; the length of the data without one."""
-    at = data.rfind(key, max(0, len(data) - LONGEST))
+    at = data.rfind(key)
     if at >= 0 and _REST.match(data, at):
         return at
     least = len(data) - len(key) + 1

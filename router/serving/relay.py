@@ -213,22 +213,29 @@ def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> Corout
     outcome.begun = True
     may_change = answer.streams or call.alias is not None or outcome.offload is not None
     changes = _changes(call, answer) if may_change else ()
+    located = _location(call, answer) if outcome.offload is not None else None
     # A broken stream needs a further event
-    lines = headers.returned(connection.headers, without_length=answer.streams or bool(changes))
+    lines = headers.returned(connection.headers, without_length=answer.streams or bool(changes or located))
     if status >= 400:
         lines = errors.saying_when(status, lines)
     client.start(status, lines + own_lines(call))
-    if answer.ended is not None and not changes:
+    if answer.ended is not None and not changes and located is None:
         _take_end(call, answer, answer.ended)  # before the client can request the receipt
         client.end(answer.body)
         return None
-    return _pour(call, answer, client, changes)
+    return _pour(call, answer, client, changes, located)
 
 
-async def _pour(call: Call, answer: BegunAnswer, client: ClientConnection, changes: tuple[ByteChange, ...]) -> None:
+async def _pour(
+    call: Call,
+    answer: BegunAnswer,
+    client: ClientConnection,
+    changes: tuple[ByteChange, ...],
+    located: kv_location.LocationFilter | None,
+) -> None:
     """Pass the answer on as it comes. An UpstreamError comes after the first byte: no retry."""
     connection = answer.connection
-    passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes)
+    passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes, located)
     if answer.body and not connection.done:
         passing.take(answer.body)
         answer.body = b""
@@ -256,14 +263,18 @@ def _changes(call: Call, answer: BegunAnswer) -> tuple[ByteChange, ...]:
     chosen = call.alias
     if chosen is not None and chosen.renames:
         changes = (renaming.Rename(chosen.serves, chosen.name),)
-    offload = call.outcome.offload
-    if offload is not None and (offload.tells_ids or answer.ended is None or answer.body.find(kv_location.KEY) >= 0):
-        changes += (
-            kv_location.LocationFilter(ids=offload.tells_ids, leaves_ids=lending.ASKED in call.request.prompt.document),
-        )
     if answer.streams and call.request.strip_usage and answer.connection.status == 200:
         changes += (usage.Strip(),)
     return changes
+
+
+def _location(call: Call, answer: BegunAnswer) -> kv_location.LocationFilter | None:
+    """Return what leaves out of an offload's answer what is for engines alone."""
+    offload = call.outcome.offload
+    if offload is None or not (offload.tells_ids or answer.ended is None or answer.body.find(kv_location.KEY) >= 0):
+        return None
+    leaves_ids = lending.ASKED in call.request.prompt.document
+    return kv_location.LocationFilter(ids=offload.tells_ids, leaves_ids=leaves_ids)
 
 
 class _Tail(Protocol):
@@ -275,7 +286,7 @@ class _Tail(Protocol):
 class _Relay:
     """Passes one answer on, and notes its first content, its usage and its end."""
 
-    __slots__ = ("_add_event", "_answer", "_call", "_changes", "_client", "_in_event", "_tail")
+    __slots__ = ("_add_event", "_answer", "_call", "_changes", "_client", "_in_event", "_located", "_tail")
 
     def __init__(
         self,
@@ -283,11 +294,13 @@ class _Relay:
         client: ClientConnection,
         answer: BegunAnswer,
         changes: tuple[ByteChange, ...],
+        located: kv_location.LocationFilter | None,
     ) -> None:
         self._call = call
         self._client = client
         self._answer = answer
         self._changes = changes
+        self._located = located
         self._in_event = False
         tail = StreamTail(reports_twice=call.api_path == "/v1/messages") if answer.streams else None
         self._add_event = tail.add_event if tail is not None else None
@@ -297,9 +310,12 @@ class _Relay:
 
     def take(self, data: bytes) -> bool:
         """The connection's sink."""
+        is_whole = data.endswith(b"\n\n")
+        if self._located is not None:
+            data = self._located.feed(data)
         self._note(data)
         # Until content comes, every event passes here
-        self._in_event = self._answer.beginning is not None or not data.endswith(b"\n\n")
+        self._in_event = self._answer.beginning is not None or not is_whole
         return self._write(data)
 
     def _write(self, data: bytes) -> bool:
@@ -309,13 +325,10 @@ class _Relay:
 
     def event_sink(self) -> EventSink | None:
         """Return the connection's sink of events; None if each of them may change."""
-        located = self._located()
+        located = self._located
         if any(type(change) is renaming.Rename for change in self._changes) or (located and located.changes_all):
             return None
         return self._take_offloaded if located is not None else self.take_event
-
-    def _located(self) -> kv_location.LocationFilter | None:
-        return next((change for change in self._changes if isinstance(change, kv_location.LocationFilter)), None)
 
     def _take_offloaded(self, chunk: bytes) -> bool | None:
         return None if chunk.find(_LOCATED) >= 0 else self.take_event(chunk)
@@ -337,13 +350,15 @@ class _Relay:
                 self._answer.on_content()
 
     def finish(self, data: bytes) -> None:
+        if self._located is not None:
+            data = self._located.feed(data) + self._located.finish()
         if data:
             self._note(data)
         self.over()  # before the client can request the receipt
         for change in self._changes:
             data = change.feed(data) + change.finish()
-        if self._changes and (located := self._located()) is not None and located.where:
-            lending.learn(self._call, located)
+        if self._located is not None and self._located.where:
+            lending.learn(self._call, self._located)
         error = self._answer.error
         if error is not None and error.message == CUT:
             data += self._cut_event()
@@ -389,8 +404,9 @@ class _CountingRelay(_Relay):
         client: ClientConnection,
         answer: BegunAnswer,
         changes: tuple[ByteChange, ...],
+        located: kv_location.LocationFilter | None,
     ) -> None:
-        super().__init__(call, client, answer, changes)
+        super().__init__(call, client, answer, changes, located)
         document = call.request.prompt.document
         self._several = charge.answers(document) > 1
         learned = call.pool.tokens.in_event(call.key.id if call.key is not None else "")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_BYTES = 32 * 1024 * 1024  # kept by a pool
+LONGEST = 1024 * 1024  # bytes that an answer may say of its blocks and tokens
 KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
 
 

@@ -1,9 +1,14 @@
 """Where the KV of an answer lies is for engines alone."""
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from router.pool.load.lent import LONGEST
+from router.serving import kv_location, relay
 from router.serving.kv_location import LocationFilter
 from router.tests.engine import reply, stream
 from router.tests.flows.test_prefill_answers import PROMPT, offloading
@@ -35,13 +40,58 @@ def test_tokens_are_kept_wherever_the_bytes_are_parted_and_left_to_a_client_that
     assert told.where.startswith(b'{"remote_host"')
 
 
-def test_an_answer_that_is_cut_off_in_its_location_ends_there() -> None:
+def test_an_answer_that_is_cut_off_in_its_location_ends_before_it() -> None:
     located = LocationFilter()
-    assert located.feed(ANSWER[:40].encode()) + located.finish() == ANSWER[:40].encode()
+    assert located.feed(ANSWER[:40].encode()) + located.finish() == b'{"id":"a","kv_transfer_params":null'
+    located = LocationFilter()
+    assert located.feed(ANSWER[:20].encode()) + located.finish() == ANSWER[:20].encode()
+
+
+class Counted:
+    """A pattern, and how many bytes it was to search."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.pattern, self.bytes = pattern, 0
+
+    def finditer(self, data: bytes, at: int) -> Iterator[re.Match[bytes]]:
+        self.bytes += len(data) - at
+        return self.pattern.finditer(data, at)
+
+
+@pytest.mark.parametrize("size", [1, 4096])
+def test_each_byte_of_a_value_is_searched_once(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    counted = Counted(kv_location._BRACKETS[b"["])
+    monkeypatch.setitem(kv_location._BRACKETS, b"[", counted)
+    told, ids = LocationFilter(ids=True), json.dumps(list(range(20_000))).encode()
+    assert told.feed(b'{"prompt_token_ids":') == b"{"
+    for at in range(0, len(ids), size):
+        assert told.feed(ids[at : at + size]) == (b"" if at else b'"prompt_token_ids":null')
+    assert (counted.bytes, told.prompt_ids) == (len(ids), ids)
+    assert told.feed(b"}") + told.finish() == b"}"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_tokens_beyond_what_is_kept_reach_no_client_that_did_not_ask_and_teach_nothing(leaves: bool) -> None:
+    ids = b"[" + b"123456, " * (LONGEST // 8) + b"1]"
+    given = b'{"prompt_token_ids":' + ids + b',"token_ids":[4],' + WHERE.encode() + b"}"
+    told = LocationFilter(ids=True, leaves_ids=leaves)
+    passed = b"".join(told.feed(given[at : at + 65_536]) for at in range(0, len(given), 65_536)) + told.finish()
+    told_ids, answer = (ids, b"[4]") if leaves else (b"null", b"null")
+    assert passed == b'{"prompt_token_ids":' + told_ids + b',"token_ids":' + answer + b',"kv_transfer_params":null}'
+    assert (told.where, told.prompt_ids, told.answer_ids) == (b"", b"", [])
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_decoder_that_lends_its_blocks_tells_no_client_where_they_are(world: Any, streams: bool) -> None:
+async def test_a_decoder_that_lends_its_blocks_tells_no_client_where_they_are(
+    world: Any, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    noted, note = [], relay._Relay._note
+
+    def noting(relayed: Any, data: bytes) -> None:
+        noted.append(data)
+        note(relayed, data)
+
+    monkeypatch.setattr(relay._Relay, "_note", noting)
     params = {"do_remote_prefill": True, "remote_host": "10.0.0.7"}
     w = await offloading(world, "nixl", reply({"choices": [{"text": "x"}], "kv_transfer_params": params}))
     events = [f"data: {line}\n\n".encode() for line in (BARE, ANSWER, "[DONE]")]
@@ -50,6 +100,8 @@ async def test_a_decoder_that_lends_its_blocks_tells_no_client_where_they_are(wo
     assert (response.status_code, response.headers["x-weir-flow"]) == (200, "offload_nixl")
     assert "10.0.0.7" in w.engines[1].received[-1].body.decode()
     assert '"kv_transfer_params":null' in response.text.replace(" ", "")
+    assert noted
+    assert b"10.0.0.7" not in b"".join(noted)  # what reads the end of an answer has less to read
     assert ("10.0.0.7" in response.text, response.text.endswith("[DONE]\n\n")) == (False, streams)
 
 
