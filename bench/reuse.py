@@ -80,7 +80,7 @@ def vllm(python: Path, folder: Path, name: str) -> Iterator[str]:
 def router(folder: Path, prefill: str, decode: str, model: Path) -> Iterator[str]:
     """Yield its URL."""
     (port,) = free_ports(1)
-    further = f"connector=nixl;tokenizer={model}"
+    further = f"connector=nixl;kv.takes_lent=true;tokenizer={model}"
     urls = zip(ROLES, (prefill, decode), strict=True)
     each = [f"{url};id={role};role={role};events={url};{further}" for role, url in urls]
     words = ["-m", "router", "--instances", ",".join(each), "--model", "tiny", "--port", str(port)]

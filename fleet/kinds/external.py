@@ -23,7 +23,7 @@ from fleet.kinds.options.option import mapping_option, option
 from fleet.kinds.serving import BOTH, ROLES, role_of
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.wire import DataParallel, KvFacts, KvWire
-from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NONE
+from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NIXL, NONE
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net.addresses import ENGINES, is_base_path, literal, refusal
 
@@ -74,6 +74,11 @@ class ExternalSpec:
         (),
         title="Bootstrap URLs",
         help="With the connector mooncake_p2p or sglang: one per URL, in order; or one for all, with {host} in it.",
+    )
+    takes_lent: bool = option(
+        False,
+        title="Lent blocks",
+        help="Prefill instances take the blocks that decoders lend: vLLM with bidirectional_kv_xfer. With nixl.",
     )
     data_parallel_size: int = data_parallel_size_option(
         "Ranks behind each URL; routers choose the rank of each request."
@@ -136,7 +141,7 @@ def wire(spec: ExternalSpec, launch: Launch) -> KvWire:
     return KvWire(
         role=listed_role or role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=spec.connector if spec.connector != NONE else "",
-        kv=KvFacts(bootstrap=_bootstrap(spec, launch)),
+        kv=KvFacts(bootstrap=_bootstrap(spec, launch), takes_lent=spec.takes_lent),
         events=_events(spec, launch),
         tokenizer=launch.path(spec.tokenizer) if spec.tokenizer else "",
         dp=DataParallel(spec.data_parallel_size, together=launch.instance if _is_moe(spec, launch) else ""),
@@ -175,6 +180,8 @@ def host_of(where: str) -> str:
 
 
 def refuse(spec: ExternalSpec) -> dict[str, str]:
+    if spec.takes_lent and spec.connector != NIXL:
+        return {"takes_lent": f"must be false unless connector is {NIXL}"}
     return _refuse_source(spec) | _refuse_events(spec) | _refuse_labels(spec) | _refuse_tls(spec) | _refuse_cache(spec)
 
 
@@ -326,5 +333,5 @@ EXTERNAL = Kind(
     twin_kv=lambda spec, launch: TwinKv(sizes_of(launch.path(spec.tokenizer or launch.model))),
     max_replicas=lambda spec: None if has_source(spec) else len(spec.urls),
     free_options=(*SOURCES, "labels", "roles", "engine_key", "tls", "lmcache"),
-    later_options=("server", "kv_endpoint", "kv_replay", "data_parallel_size"),
+    later_options=("server", "kv_endpoint", "kv_replay", "data_parallel_size", "takes_lent"),
 )

@@ -232,7 +232,14 @@ def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
 
 def test_decoders_lend_blocks_to_prefills_that_compute_what_is_gone_by_then() -> None:
     given = {**CPU, "kv": "nixl", "lend_s": 60, "prefill_instances": 1}
-    prefill, decode = (transfer_of(made("vllm", given, launch(number))[0]) for number in (0, 1))
+    (prefill, _, takes), (decode, _, _) = (made("vllm", given, launch(number)) for number in (0, 1))
+    prefill, decode = transfer_of(prefill), transfer_of(decode)
+    simulated = made("sim", {"kv": "nixl", "kv_lend_s": 60, "prefill_instances": 1})[2]
+    assert (takes.kv.takes_lent, simulated.kv.takes_lent) == (True, True)
+    adopted = {"urls": ["http://x"], "connector": "nixl"}
+    wires = [made("external", {**adopted, "takes_lent": lent})[2] for lent in (False, True)]
+    assert [wire.kv.takes_lent for wire in wires] == [False, True]
+    assert not made("vllm", {**given, "lend_s": 0})[2].kv.takes_lent
     extra = {"bidirectional_kv_xfer": True, "decoder_kv_blocks_ttl": 60}
     assert prefill["kv_connector_extra_config"] == decode["kv_connector_extra_config"] == extra
     assert (prefill["kv_load_failure_policy"], decode.get("kv_load_failure_policy")) == ("recompute", None)
@@ -417,6 +424,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("external", {"urls": ["http://x:99999"]}, "urls", "must be http://host:port"),
     ("external", {"urls": ["http://x"], "connector": "mooncake_p2p"}, "bootstraps", "must have one URL per instance"),
+    ("external", {"urls": ["http://x"], "takes_lent": True}, "takes_lent", "must be false unless connector is nixl"),
 ]
 
 

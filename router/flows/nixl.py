@@ -8,9 +8,10 @@ from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill
 from router.pool.endpoint import Endpoint
+from router.pool.load.lent import LentBlocks
 from router.request import lending
 from router.request.call import Call
-from router.request.offload import Offload, PrefillErred, PrefillFailed
+from router.request.offload import Offload, PrefillBusy, PrefillErred, PrefillFailed, PrefillLate, PrefillSilent
 from router.upstream.connection import Connection
 
 HELD: JsonObject = {"do_remote_decode": True, "do_remote_prefill": False}
@@ -38,15 +39,37 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: int) -> JsonObject:
     """Return the answer of the prefill, which may take blocks that a decoder lends; if it cannot, it computes them."""
+    offload.lent_by, offload.lent_tokens = "", 0
     document, offered = call.request.prompt.document, lending.offer(call, prefiller)
     if offered is not None:
         where, offload.lent_tokens, blocks = offered
         offload.lent_by = blocks.decoder if offload.lent_tokens else ""
-        try:
-            return await prefill(
-                call, prefiller, offload, bodies.prefill(document, call.api_path, where | HELD), tokens
-            )
-        except PrefillErred:
-            lending.refused(call, blocks)
-            offload.lent_by, offload.lent_tokens = "", 0
-    return await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
+        body = bodies.prefill(document, call.api_path, where | HELD)
+        answer = await _with_lent(call, prefiller, offload, body, tokens, blocks)
+        if answer is not None:
+            return answer
+    answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
+    if offered is not None:  # so it was the blocks
+        lending.refused(call, blocks)
+        offload.failed.pop(prefiller.id, None)
+    return answer
+
+
+async def _with_lent(
+    call: Call, prefiller: Endpoint, offload: Offload, body: bytes, tokens: int, blocks: LentBlocks
+) -> JsonObject | None:
+    """Return the answer to a prefill that may take the blocks; None if the engine erred."""
+    try:
+        answer = await prefill(call, prefiller, offload, body, tokens)
+    except PrefillErred:
+        offload.lent_by, offload.lent_tokens = "", 0
+        return None
+    except PrefillBusy:
+        lending.unused(call, blocks)
+        raise
+    except (PrefillLate, PrefillSilent):
+        prefiller.hung_on_lent = True
+        raise
+    if offload.lent_tokens:
+        lending.taken(call, blocks)
+    return answer

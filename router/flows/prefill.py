@@ -22,6 +22,7 @@ from router.request.offload import (
     PrefillErred,
     PrefillFailed,
     PrefillLate,
+    PrefillSilent,
     PromptRefused,
 )
 from router.upstream import usage
@@ -93,8 +94,7 @@ async def _leased(
     except UpstreamError as error:
         failure = error.code
         fault.upstream_failed(call, endpoint, error)
-        kind = PrefillFailed if isinstance(error, FirstByteTimeout | RouterExhausted) else PrefillBroken
-        raise kind(f"{endpoint.id}: {error}") from None
+        raise _unanswered(error)(f"{endpoint.id}: {error}") from None
     finally:
         ended = time.perf_counter()
         offload.prefill_ms = (ended - offload.began) * 1000
@@ -148,6 +148,12 @@ def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | N
         return PrefillBusy(why)
     fault.failed(call, endpoint)
     return PrefillErred(why)
+
+
+def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
+    if isinstance(error, FirstByteTimeout):
+        return PrefillSilent
+    return PrefillFailed if isinstance(error, RouterExhausted) else PrefillBroken
 
 
 def _parsed(raw: bytes) -> JsonObject | None:

@@ -71,6 +71,7 @@ class Endpoint:
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
         self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers told where their KV lies
         self.lends_s = KEPT_S  # how long it keeps that
+        self.hung_on_lent = False  # whether a prefill with lent blocks was not answered in time
         # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
         self.renders_from = [0.0, 0.0]
         self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, whose answer was slow or too large
@@ -139,6 +140,10 @@ class Endpoint:
         """Return whether the instance reads KV that others of its pool put into a store."""
         connector = CONNECTORS.get(self.connector)
         return self.kv.shares_store or (connector is not None and connector.is_shared)
+
+    @property
+    def takes_lent(self) -> bool:
+        return self.kv.takes_lent and not self.hung_on_lent
 
     @property
     def is_suspect(self) -> bool:

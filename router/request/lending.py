@@ -16,13 +16,14 @@ from router.contract.connectors import NIXL
 from router.contract.json_value import Json, JsonObject
 from router.policy.types import Rates
 from router.pool.endpoint import Endpoint
-from router.pool.load.lent import LentBlocks
+from router.pool.load.lent import KEPT_S, LONGEST, LentBlocks
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.exact.index import NOTHING
 from router.request.call import Call
 from router.tokenize import salt
 
 LEAST: Final = 64  # tokens; vLLM computes fewer by itself
+TOKEN_CHARS: Final = 8  # characters at most in a token's number
 ASKED: Final = "return_token_ids"
 _PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # their answers can tell tokens
 
@@ -54,6 +55,8 @@ class Located(Protocol):
 def tells_ids(call: Call, decoder: Endpoint) -> bool:
     """Return whether the decoder is to tell its tokens: it lends, and the next turn can be compared with them."""
     if (call.api_path, call.request.prompt.stream) not in decoder.lends or call.session is None:
+        return False
+    if call.prediction.prompt_tokens * TOKEN_CHARS > LONGEST:
         return False
     return bool(call.prediction.block_hashes) and call.request.prompt.document.get(ASKED, True) is True
 
@@ -120,7 +123,7 @@ def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, in
     blocks, tokens = found
     more = {}
     for name, endpoint in call.pool.endpoints.items():
-        if endpoint.role == "prefill" and endpoint.connector == NIXL and name != blocks.decoder:
+        if endpoint.role == "prefill" and endpoint.connector == NIXL and endpoint.takes_lent and name != blocks.decoder:
             known = held.get(name, 0)
             worth = _worth(tokens, known, rates)
             if worth > known:
@@ -143,7 +146,7 @@ def offer(call: Call, prefiller: Endpoint) -> tuple[JsonObject, int, LentBlocks]
     None where computing is as fast as moving: those that the prefill instance holds are offered then, which tells the
     decoder to keep them no longer.
     """
-    found = lent(call)
+    found = lent(call) if prefiller.takes_lent else None
     if found is None or call.session is None or prefiller.id == found[0].decoder:
         return None
     blocks, tokens = found
@@ -164,8 +167,21 @@ def _shortened(where: JsonObject, length: int) -> Json:
     return [ids[:length]]
 
 
+def taken(call: Call, blocks: LentBlocks) -> None:
+    """Note that the blocks were there, so that a decoder that once lacked some is trusted again."""
+    decoder = call.pool.endpoints.get(blocks.decoder)
+    if decoder is not None:
+        decoder.lends_s = min(2 * decoder.lends_s, KEPT_S)
+
+
 def refused(call: Call, blocks: LentBlocks) -> None:
     """Note that the blocks were gone sooner than expected."""
     decoder = call.pool.endpoints.get(blocks.decoder)
     if decoder is not None:
         decoder.lends_s = min(decoder.lends_s, time.monotonic() - blocks.at)
+
+
+def unused(call: Call, blocks: LentBlocks) -> None:
+    """Keep the blocks for the session again, which no engine has taken, unless it has others by now."""
+    if call.session is not None and call.session not in call.pool.lendings.by_session:
+        call.pool.lendings.keep(call.session, blocks)

@@ -40,6 +40,10 @@ class PrefillLate(PrefillFailed):
     status = 504
 
 
+class PrefillSilent(PrefillFailed):
+    """No byte of the answer came in time."""
+
+
 class PromptRefused(PrefillFailed):
     """The engine refused the prompt as the client's error."""
 
@@ -115,6 +119,7 @@ class Offload:
         """Note that the decoder computes the prompt itself."""
         self.outcome, self.reason, self.kept = outcome, self._with(reason), None
         self.sent = self.transfer_bytes = None
+        self.lent_by, self.lent_tokens = "", 0
 
     def _with(self, reason: str) -> str:
         return f"{self.reason}; {reason}" if self.reason else reason

@@ -197,9 +197,10 @@ def _place(where: str, url: str) -> str:
 def _kv(where: str, given: dict[str, str]) -> KvFacts:
     try:
         return convert(given, KvFacts, strict=False)
-    except ValidationError:
-        size = given["bytes_per_token"]
-        raise BadInput(where, Problem("kv.bytes_per_token", size, "not a number", "the bytes of one token")) from None
+    except ValidationError as error:
+        name = str(error).rpartition("$.")[2].rstrip("`")
+        why = ("not a number", "the bytes of one token") if name == "bytes_per_token" else ("not a bool", "true, false")
+        raise BadInput(where, Problem(f"kv.{name}", given[name], *why)) from None
 
 
 def _one_of(where: str, given: dict[str, str], key: str, allowed: tuple[str, ...], usual: str) -> str:

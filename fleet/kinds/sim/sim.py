@@ -448,6 +448,7 @@ def wire(spec: SimSpec, launch: Launch) -> KvWire:
         ),
         etcd=spec.etcd or "",
         pair=_paired_with(spec, launch),
+        takes_lent=spec.kv_lend_s > 0,
     )
     ranks = context_ranks(_options(_of_role(spec, launch)), role(spec, launch))
     return KvWire(role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))

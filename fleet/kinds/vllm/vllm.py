@@ -151,7 +151,10 @@ def wire(spec: VllmSpec, launch: Launch) -> KvWire:
         role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
         connector=moved.routed_as,
         kv=KvFacts(
-            moved.bootstrap, kv_size.of_model(model, spec.dtype, spec.arguments), shares_store=moved.shares_store
+            moved.bootstrap,
+            kv_size.of_model(model, spec.dtype, spec.arguments),
+            shares_store=moved.shares_store,
+            takes_lent=spec.lend_s > 0,
         ),
         events=_events_place(spec, launch) if spec.kv_events else "",
         tokenizer=_tokenizer(spec, launch),

@@ -10,12 +10,17 @@ from typing import Any
 import httpx
 import pytest
 
+from router.flows import prefill
 from router.policy.types import Rates
-from router.pool.load.lent import KEPT_S, MOST_BYTES, Lendings, LentBlocks
+from router.pool.load.lent import KEPT_S, LONGEST, MOST_BYTES, Lendings, LentBlocks
 from router.request import lending
 from router.serving.kv_location import LocationFilter
+from router.tests.conftest import entry
+from router.tests.engine import Behaviour, hang, hang_up, reply
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
+from router.tests.flows.test_prefill_answers import offloading
 from router.tests.kv_events.conftest import quick
+from router.upstream.errors import FirstByteTimeout
 
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
@@ -28,7 +33,8 @@ async def lending_pair(pair: Build, roles: tuple[str, ...] = ("prefill", "decode
     """A pool with an exact index, whose decoder has already shown that it lends."""
     world = await pair("nixl", roles, {"events_port": 0, "replay_port": 0, "kv_lend_s": 6000, **flags})
     for one in world.entries:
-        one |= {"events": one["url"], "tokenizer": "sim"}
+        kv = {**one["kv"], "takes_lent": one["role"] == "prefill"}
+        one |= {"events": one["url"], "tokenizer": "sim", "kv": kv}
     world.publish()
     endpoints = world.pool.endpoints
     await world.until(lambda: all(one.belief.index == "exact" for one in endpoints.values()))
@@ -190,13 +196,14 @@ def test_moving_costs_what_could_be_computed_meanwhile() -> None:
 def test_what_is_lent_counts_as_held_where_only_prompts_are_computed(
     rates: Rates, held: dict[str, int], counts: dict[str, int]
 ) -> None:
-    roles = {"p0": "prefill", "p1": "prefill", "d": "decode", "other": "decode"}
+    roles = {"p0": "prefill", "p1": "prefill", "p2": "prefill", "d": "decode", "other": "decode"}
     endpoints = {
         name: SimpleNamespace(
             id=name,
             epoch=1,
             role=role,
             connector="nixl",
+            takes_lent=name != "p2",
             asleep=False,
             is_suspect=False,
             lends_s=60.0,
@@ -236,3 +243,148 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first() -> None:
     assert list(lendings.by_session) == ["c", "a", "d"]
     assert lendings.take("a") is not None
     assert lendings.take("a") is None
+
+
+COMPUTED = reply({"choices": [{"text": "x"}], "kv_transfer_params": {"do_remote_prefill": True}})
+ERRED, BUSY = reply({"error": "x"}, 500), reply({"error": "x"}, 503)
+LENT = 160  # tokens
+
+
+@pytest.fixture
+def offering(world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Call it with the engines that prefill and those that decode: the last one has lent blocks to Ada's session."""
+
+    async def build(prefills: list[Behaviour], decodes: list[Behaviour], takes: Any = (0,), **policy: Any) -> Any:
+        w = await offloading(world, "nixl", *prefills, *decodes[:-1], **policy)
+        w.engines[-1].behaviour = decodes[-1]
+        w.publish = lambda epoch=1: w.published.fleet(
+            *(
+                entry(
+                    f"demo-{place}",
+                    made.url,
+                    epoch=epoch,
+                    role="prefill" if place < len(prefills) else "both" if len(decodes) == 1 else "decode",
+                    connector="nixl",
+                    kv={"takes_lent": place in takes},
+                )
+                for place, made in enumerate(w.engines)
+            )
+        )
+        w.pool = w.router.pools.get("demo")
+        w.publish()
+        await w.until(lambda: [at for at, one in enumerate(w.pool.endpoints.values()) if one.takes_lent] == list(takes))
+        w.decoder = list(w.pool.endpoints.values())[-1]
+        w.blocks = LentBlocks(w.decoder.id, 1, 16, range(32), json.dumps(GOOD).encode(), time.monotonic())
+        w.pool.lendings.keep("ada", w.blocks)
+        return w
+
+    def found(call: Any) -> tuple[LentBlocks, int] | None:
+        blocks = call.pool.lendings.by_session.get(call.session)
+        return blocks and (blocks, LENT)
+
+    monkeypatch.setattr(lending, "lent", found)
+    return build
+
+
+def offers(engine: Any) -> list[bool]:
+    """Whether each of the prefills that it got could take blocks."""
+    return [bool(one.document["kv_transfer_params"]["remote_block_ids"]) for one in engine.received]
+
+
+def script(*answers: Behaviour) -> Behaviour:
+    left = list(answers)
+
+    async def behave(*given: Any) -> None:
+        await left.pop(0)(*given)
+
+    return behave
+
+
+async def asked(w: Any, before: str = "") -> dict[str, Any]:
+    receipt: dict[str, Any] = await w.receipt(await w.ask(prompt=before + PROMPT, user="ada"))
+    return {name: receipt.get(name) for name in ("result", "offload", "lent_by", "lent_tokens", "prefill_instance")}
+
+
+async def test_only_prefills_that_are_known_to_take_lent_blocks_are_offered_them(offering: Any) -> None:
+    w = await offering([COMPUTED], [reply()], takes=())
+    assert (await asked(w))["lent_by"] is None
+    assert offers(w.engines[0]) == [False]
+    assert w.pool.lendings.by_session == {"ada": w.blocks}
+
+
+async def silent(*given: Any) -> bytes:
+    raise FirstByteTimeout("no byte came")
+
+
+@pytest.mark.parametrize("of_connection", [False, True])
+async def test_a_prefill_that_hung_with_lent_blocks_is_offered_none_until_it_began_anew(
+    offering: Any, monkeypatch: pytest.MonkeyPatch, of_connection: bool
+) -> None:
+    w = await offering([hang], [reply()], failure__prefill_timeout_s=1.0)
+    if of_connection:  # whose limit ends at the same time
+        monkeypatch.setattr(prefill, "_answer", silent)
+    assert (await asked(w))["offload"] == "fallback"
+    first = next(iter(w.pool.endpoints.values()))
+    assert (first.hung_on_lent, first.takes_lent) == (True, False)
+    w.publish(epoch=2)
+    await w.until(lambda: next(iter(w.pool.endpoints.values())).takes_lent)
+
+
+async def test_an_engine_that_also_errs_without_lent_blocks_says_nothing_of_them(offering: Any) -> None:
+    w = await offering([ERRED], [reply()])
+    assert (await asked(w))["offload"] == "fallback"
+    assert offers(w.engines[0]) == [True, False]
+    assert w.decoder.lends_s == KEPT_S
+
+
+async def test_a_decoder_that_lacked_blocks_is_trusted_again_with_each_that_it_has(offering: Any) -> None:
+    w = await offering([script(ERRED, *[COMPUTED] * 4)], [COMPUTED])
+    w.decoder.lends_s = 1000.0
+    assert await asked(w) == {"result": "served", "offload": "ok", "prefill_instance": "demo-0"} | NOTHING_LENT
+    assert w.decoder.lends_s < 30
+    for before, after in ((100.0, 200.0), (300.0, KEPT_S), (KEPT_S, KEPT_S)):
+        w.decoder.lends_s = before
+        w.pool.lendings.keep("ada", w.blocks)
+        assert (await asked(w, f"{before} "))["lent_tokens"] == LENT
+        assert w.decoder.lends_s == after
+
+
+async def test_a_prefill_that_recovered_without_the_blocks_serves_the_next_attempt(offering: Any) -> None:
+    lost = script(ERRED, reply())
+    w = await offering([script(ERRED, COMPUTED, COMPUTED)], [lost, lost])
+    assert (await asked(w))["result"] == "served"
+    assert offers(w.engines[0]) == [True, False, False]
+
+
+NOTHING_LENT = {"lent_by": None, "lent_tokens": None}
+
+
+@pytest.mark.parametrize(("first", "kept"), [(BUSY, True), (hang_up, False)])
+async def test_blocks_that_another_prefill_was_offered_are_not_said_to_be_taken(
+    offering: Any, first: Behaviour, kept: bool
+) -> None:
+    for others in ([COMPUTED], []):
+        w = await offering([first, *others], [reply()])
+        for one in list(w.pool.endpoints.values())[1:2] if others else ():
+            one.prefill_tokens += 10**6  # so the first one is asked
+        receipt = await asked(w)
+        assert receipt["offload"] == ("ok" if others else "fallback")
+        assert {**receipt, **NOTHING_LENT} == receipt
+        assert offers(w.engines[0]) == [True]
+        assert list(w.pool.lendings.by_session) == ["ada"] * kept
+
+
+async def test_a_fallback_took_no_lent_blocks(offering: Any) -> None:
+    w = await offering([COMPUTED], [script(ERRED, reply())])
+    assert await asked(w) == {"result": "served", "offload": "fallback", "prefill_instance": "demo-0"} | NOTHING_LENT
+    assert dict(w.router.recorder.lent) == {}
+
+
+@pytest.mark.parametrize(("tokens", "asks"), [(LONGEST // 8, True), (LONGEST // 8 + 1, False)])
+def test_no_tokens_are_asked_for_that_would_be_too_many_to_keep(tokens: int, asks: bool) -> None:
+    prompt = SimpleNamespace(stream=False, document={})
+    prediction = SimpleNamespace(block_hashes=((16, range(9)),), prompt_tokens=tokens)
+    request = SimpleNamespace(prompt=prompt)
+    call: Any = SimpleNamespace(api_path=PATH, session="s", request=request, prediction=prediction)
+    decoder: Any = SimpleNamespace(lends={(PATH, False)})
+    assert lending.tells_ids(call, decoder) is asks

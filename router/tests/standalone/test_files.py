@@ -18,9 +18,10 @@ from router.standalone.text import BadInput
 
 
 def test_instances_are_urls_with_their_facts():
-    kv = "kv.pair=a:1;kv.bytes_per_token=160;kv.unknown=1"
+    kv = "kv.pair=a:1;kv.bytes_per_token=160;kv.takes_lent=true;kv.unknown=1"
     given = f"http://a:1, https://b/;id=two;role=prefill;connector=nixl;{kv};events=http://b:9;tokenizer=/m"
-    two = Listed("two", "https://b", "prefill", "nixl", KvFacts(pair="a:1", bytes_per_token=160), "http://b:9", "/m")
+    facts = KvFacts(pair="a:1", bytes_per_token=160, takes_lent=True)
+    two = Listed("two", "https://b", "prefill", "nixl", facts, "http://b:9", "/m")
     assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
 
 
@@ -65,6 +66,7 @@ def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
         ("http://a:1;connector=tin", "connector: not a connector; allowed: nixl, mooncake_store"),
         ("http://a:1;colour=red", "colour: unknown key; allowed: id, role, connector"),
         ("http://a:1;kv.bytes_per_token=many", "kv.bytes_per_token: not a number; allowed: the bytes of one token"),
+        ("http://a:1;kv.takes_lent=often", "kv.takes_lent: not a bool; allowed: true, false (got 'often')"),
         ("http://a:1;role", "role: no value; allowed: key=value"),
         ("http://a:1;id=a;id=b", "id: given twice"),
         ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),
