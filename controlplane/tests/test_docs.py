@@ -30,7 +30,7 @@ def read(path):
 def sources(*folders):
     for folder in folders:
         for path in (CODE / folder).rglob("*.py"):
-            if "tests" not in path.parts:
+            if "tests" not in path.parts and "out" not in path.relative_to(CODE).parts:  # what benches make
                 yield path
 
 
