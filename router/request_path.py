@@ -42,10 +42,12 @@ ROUTER = CompiledCopy(
         "pool.kv_event_state",
         "pool.lease",
         "pool.load.gpu_clock",
+        "pool.load.output_guess",
         "pool.load.pace",
         "pool.load.prompt_fit",
         "pool.pool",
         "pool.queue.admission_queue",
+        "pool.queue.drain_rate",
         "pool.shortlist",
         "upstream.breaker",
         # the request

@@ -10,83 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from math import inf
-from typing import Final
 
 from router.policy.types import CLASSES, ParsedPolicy, RequestClass
+from router.pool.load.output_guess import OutputGuess
 from router.pool.queue.band_queue import BandQueue
 from router.pool.queue.class_queue import CapacityOffer, QueueEntry
+from router.pool.queue.drain_rate import DrainRate
 
 PASSES = 8  # entries that an offer of capacity passes through before it lapses
 MAX_WAIT_S = 120.0  # longer predictions by the drain rate mean little
-
-
-# Rate at which requests leave a pool's instances, and so at which its queue drains. Pure: time is an argument. A slot
-# is one request's share of the pool, from its sending to its end. How long one is held is told by the last requests
-# that ended, and by those in flight with the time that they have taken so far; before any has ended, those are taken
-# for halfway. So the rate is known before the queue has moved, and falls while nothing ends. It follows the number of
-# slots at once: an instance that comes or goes changes how many requests are in flight, not how long each takes.
-LEAST: Final = 16  # least number of ended requests remembered
-SLOTS: Final = 3.0  # times the number in flight, as requests sent together end together
-LONGER = 1.5  # most by which one of the two estimates below may exceed the other
-
-
-# Estimate of a request's output tokens from the latest answers of its pool
-UNKNOWN = 512  # output tokens expected before any answer has ended
-WEIGHT: Final = 1 / 64  # weight of one answer in the mean
-
-
-class OutputGuess:
-    __slots__ = ("_mean",)
-
-    def __init__(self) -> None:
-        self._mean: float | None = None
-
-    def answered(self, output_tokens: int | None) -> None:
-        if not output_tokens:
-            return
-        mean = self._mean
-        self._mean = output_tokens if mean is None else mean + WEIGHT * (output_tokens - mean)
-
-    def tokens(self, limit: int | None) -> float:
-        """Estimate the output tokens; `limit` is the request's max_tokens."""
-        guess = UNKNOWN if self._mean is None else self._mean
-        return guess if limit is None else min(guess, limit)
-
-
-class DrainRate:
-    __slots__ = ("_began_s", "_ended", "_held_s", "_running")
-
-    def __init__(self) -> None:
-        self._running = 0
-        self._began_s = 0.0  # sum of the start times of requests in flight
-        self._ended = 0.0  # ended requests, fading
-        self._held_s = 0.0  # their request-seconds, fading alike
-
-    def began(self, now: float) -> None:
-        self._running += 1
-        self._began_s += now
-
-    def ended(self, now: float, began: float) -> None:
-        kept = 1.0 - 1.0 / max(LEAST, SLOTS * self._running)
-        self._running -= 1
-        self._began_s = self._began_s - began if self._running else 0.0
-        self._ended = self._ended * kept + 1.0
-        self._held_s = self._held_s * kept + max(0.0, now - began)
-
-    def turn_s(self, now: float) -> float | None:
-        """Return the mean seconds until the next slot is free; None while unknown."""
-        slot_s = self._slot_s(now)
-        return slot_s / max(1, self._running) if slot_s > 0 else None
-
-    def _slot_s(self, now: float) -> float:
-        so_far_s = max(0.0, self._running * now - self._began_s)
-        if not self._ended:
-            return 2.0 * so_far_s / max(1, self._running)
-        # For random ends: all time in flight divided by the number of ends. For n similar requests that were
-        # sent together this is n times too long at the first end.
-        at_random_s = (self._held_s + so_far_s) / self._ended
-        alike_s = self._held_s / self._ended + so_far_s / (self._ended + self._running)
-        return min(at_random_s, LONGER * alike_s)
 
 
 class QueueFull(Exception):

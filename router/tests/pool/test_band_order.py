@@ -8,7 +8,8 @@ import pytest
 from router.policy.schema import document
 from router.policy.types import Decision
 from router.pool.admission import Admission, Wait
-from router.pool.queue.admission_queue import UNKNOWN, AdmissionQueue, OutputGuess
+from router.pool.load.output_guess import UNKNOWN, OutputGuess
+from router.pool.queue.admission_queue import AdmissionQueue
 from router.pool.queue.class_queue import ClassQueue, QueueEntry
 
 

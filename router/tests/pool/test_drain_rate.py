@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.pool.queue import class_queue
-from router.pool.queue.admission_queue import LONGER, MAX_WAIT_S, AdmissionQueue, DrainRate
+from router.pool.queue.admission_queue import MAX_WAIT_S, AdmissionQueue
+from router.pool.queue.drain_rate import LONGER, DrainRate
 
 CLASSES = ("warm", "medium", "heavy")
 EVENTS = st.lists(st.tuples(st.sampled_from(["began", "ended", "waits"]), st.floats(0.0, 5000.0)), max_size=60)
