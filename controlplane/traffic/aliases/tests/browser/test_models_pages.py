@@ -69,6 +69,7 @@ def test_the_page_shows_the_answer_with_a_link_to_its_receipt(web, open_page):
     opened = open_page("otto")
     page = opened.goto("/models/")
     page.get_by_role("link", name="Ask h200").click()
+    page.wait_for_load_state()  # the keys are heard by a script
     page.fill("#id_prompt", "What is a weir?")
     page.press("#id_prompt", "Control+Enter")
     expect(page.locator(".turn--assistant .turn-text")).to_have_text("hmA dam.")
