@@ -231,7 +231,7 @@ def unconfirmed() -> list[DoctorFinding]:
 def _lacks(pool: str, flags: str, urls: Sequence[str]) -> DoctorFinding:
     more = f" and {len(urls) - 3} more" if len(urls) > 3 else ""
     text = f"no exact prefix index of {', '.join(urls[:3])}{more}"
-    return DoctorFinding(f"pool {pool}", False, text, f"start with {flags}")
+    return DoctorFinding(f"pool {pool}", False, text, f"needed: {flags}")
 
 
 def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:

@@ -18,6 +18,7 @@ class KvWire(Struct, frozen=True):
     dp: DataParallel = DataParallel()
     server: str = ""  # server behind a URL that Weir did not start (fleet/kinds/servers.py)
     version: str = ""  # version of the connector
+    uncached: bool = False  # True if it says that it reuses no prefix, other than on its metrics page
 
     def stored(self) -> dict[str, object]:
         """Return the values without defaults, for Instance.wire and annotations of Pods."""

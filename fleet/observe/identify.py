@@ -13,7 +13,7 @@ import orjson
 
 from fleet.kinds.external import ExternalSpec, event_address, host_of
 from fleet.kinds.servers import AUTO, SERVERS, Server
-from fleet.observe.lacking import half_of, lacking
+from fleet.observe.lacking import half_of, is_uncached, lacking
 from router.contract.metrics.metrics_page import LARGEST as METRICS_LARGEST
 from router.contract.net.engine_key import line_if_any, refusal
 from router.contract.net.engine_tls import PLAIN, EngineTls, engine_tls
@@ -36,6 +36,7 @@ class Identified:
     events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
     lacks: tuple[str, ...] = ()  # flags lacking for an exact index
     ranks: int = 1  # data-parallel ranks behind it, as it says
+    uncached: bool = False  # whether it reuses no prefix
     half: str = ""  # the only half of requests that it computes, prefill or decode; empty: both
 
 
@@ -85,8 +86,10 @@ async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified |
     events, ranks = await _events(asked, spec, about)
     said = bool(events or spec.kv_endpoint) or spec.kv_events is not None
     other = ranks if ranks != spec.data_parallel_size else 0
-    lacks = lacking(server.name, about, events=said, ranks=other)
-    return Identified(server, shown, models, events, lacks, ranks, half_of(server.name, about))
+    page = await _page(asked, server.metrics_path, METRICS_LARGEST) if server.name == "vllm" else None
+    uncached = is_uncached(server.name, about, page)
+    lacks = lacking(server.name, about, events=said, ranks=other, uncached=uncached)
+    return Identified(server, shown, models, events, lacks, ranks, uncached, half_of(server.name, about))
 
 
 async def _server(asked: AskedEngine, listed: Any) -> Server:

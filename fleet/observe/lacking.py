@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 
 from router.contract.connectors import SGLANG
+from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 
 EVENTS = "--kv-events-config"
 CACHE_REPORT = "--enable-cache-report"
 PROMPT_DETAILS = "--enable-prompt-tokens-details"  # vLLM does not say whether it has it
 OF_TRTLLM = "kv_events_config (1.4), with its address as kv_endpoint"
+# TensorRT-LLM does not say whether it has enable_block_reuse.
+UNCACHED = {"vllm": "a start without --no-enable-prefix-caching", "sglang": "a start without --disable-radix-cache"}
 # Meaning of a field's value in SGLang's /server_info.
 _OF_SGLANG = (
     ("enable_cache_report", False, CACHE_REPORT),
-    ("disable_radix_cache", True, "a start without --disable-radix-cache"),
     ("enable_metrics", False, "--enable-metrics"),
     *(  # their events name pairs of tokens
         ("speculative_algorithm", name, f"a start without --speculative-algorithm {name}")
@@ -33,15 +35,23 @@ def misplaced(half: str, role: str, connector: str) -> str:
     return f"it is a {half} server, which fails alone: its pool needs the role {half} and the connector {SGLANG}"
 
 
-def lacking(server: str, about: object, *, events: bool, ranks: int = 0) -> tuple[str, ...]:
+def is_uncached(server: str, about: object, page: bytes | None) -> bool:
+    """Return whether it reuses no prefix. `page`: its metrics, if it is a vLLM. Decode servers of SGLang never do."""
+    if server == "sglang" and isinstance(about, Mapping):
+        return about.get("disable_radix_cache") is True and half_of(server, about) != "decode"
+    return page is not None and parse_metrics(page, VLLM_SCRAPE).uncached
+
+
+def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncached: bool = False) -> tuple[str, ...]:
     """Return what is lacking. `about`: its version page, which SGLang fills with its options; `events`: it publishes KV
-    events; `ranks`: how many it says that it has, if its pool has another number."""
+    events; `ranks`: how many it says that it has, if its pool has another number; `uncached`: it reuses no prefix."""
     if server == "trtllm":
         return () if events else (OF_TRTLLM,)
     if server not in ("vllm", "sglang"):
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}
-    found = [flag for field, value, flag in _OF_SGLANG if known.get(field) == value]
+    found = [UNCACHED[server]] if uncached else []
+    found += [flag for field, value, flag in _OF_SGLANG if known.get(field) == value]
     if ranks:
         return (f"data_parallel_size: {ranks}", *found)
     return tuple(found if events else [EVENTS, *found])

@@ -273,7 +273,11 @@ class Scraper:
         """Make a sample with the time of the latest metrics, so that it goes stale when they are refused."""
         known = self._memory[row.name]
         return sample_of(
-            structs.replace(metrics, kv_tiers=known.history.with_rates(metrics.kv_tiers)),
+            structs.replace(
+                metrics,
+                kv_tiers=known.history.with_rates(metrics.kv_tiers),
+                uncached=metrics.uncached or row.facts.uncached,
+            ),
             id=row.name,
             pool=row.pool.name,
             epoch=row.epoch,
@@ -390,6 +394,7 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
+    identified |= {"uncached": found.uncached}
     return {**row.wire, **{name: value for name, value in identified.items() if value}}
 
 

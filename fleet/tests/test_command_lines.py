@@ -62,7 +62,8 @@ def test_sglang_always_reports_hits_and_load_and_publishes_its_cache() -> None:
     assert line.endswith(" --trust-remote-code")
     assert "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR" not in env
     assert wire.events == "tcp://127.0.0.1:18101?replay=tcp://127.0.0.1:18102&topic=kv"
-    assert wire.tokenizer == "/opt/weir/tiny"
+    assert (wire.tokenizer, wire.uncached) == ("/opt/weir/tiny", False)
+    assert made("sglang", {"arguments": ["--disable-radix-cache"]})[2].uncached
 
 
 def test_sglang_sleeps_with_its_weights_in_host_memory() -> None:

@@ -11,10 +11,12 @@ import pytest
 
 from fleet import services
 from fleet.kinds.external import is_engine_url
-from fleet.models import Instance, State
+from fleet.models import Instance, Pool, State
 from fleet.node import process as launch
+from fleet.observe.scrape import InstanceMemory, Scraper
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
 from fleet.tests.world import STANDIN, World
+from router.contract.redis.sample import EngineMetrics
 from router.tests.ports import free_port
 
 
@@ -104,3 +106,13 @@ def test_an_engine_may_have_a_path_that_is_not_the_api() -> None:
     assert is_engine_url("https://10.0.0.7")
     for wrong in ("http://10.0.0.7:8000/v1", "http://10.0.0.7/a//b", "http://10.0.0.7/../x"):
         assert not is_engine_url(wrong)
+
+
+def test_a_sample_says_that_an_engine_caches_no_prefixes_wherever_it_was_told() -> None:
+    row = Instance(name="p-0", epoch=1, pool=Pool(name="p"), wire={"uncached": True})
+    scraper = Scraper()
+    scraper._memory["p-0"] = InstanceMemory(1, 0.0)
+    assert scraper._sample(row, EngineMetrics()).uncached
+    row.wire = {}
+    assert [scraper._sample(row, EngineMetrics(uncached=off)).uncached for off in (False, True)] == [False, True]
+    scraper.close()

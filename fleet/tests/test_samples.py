@@ -87,7 +87,7 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
         "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
         "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]},
         "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {}, "models": {},
-        "busy_s_total": None, "gpu": None, "rejected_total": None,
+        "busy_s_total": None, "gpu": None, "rejected_total": None, "uncached": False,
         "refused": {"running: not a number": 2},
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from router.kv_events.turns import SharedTurns
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import EventFeed, KvEventState
 from router.pool.pool import Pool
-from router.prefix.belief import Doubt
+from router.prefix.belief import UNCACHED, Doubt
 from router.prefix.exact.index import ExactIndex
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
@@ -101,6 +101,8 @@ def judge(pool: Pool) -> None:
         trouble = (feed.trouble or state.no_tokens) if feed is not None else None
         doubt = _doubt(feed, state)
         belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, doubt=doubt)
+        if endpoint.uncached:
+            belief, endpoint.beliefs = UNCACHED, {"": UNCACHED}
         exact_but = _but_for(feed, doubt) if belief.index == "exact" and feed is not None else ""
         endpoint.belief = replace(belief, but_for=exact_but) if exact_but else belief
         if endpoint.belief.index != before.index:

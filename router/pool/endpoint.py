@@ -59,6 +59,7 @@ class Endpoint:
         self.kv_tokens = 0
         self.waiting = 0
         self.models: Lengths = {}  # models that the engine lists; empty while unknown
+        self.uncached = False  # whether it reuses no prefix
         self.sampled_at = 0.0  # by the clock of its node
         self.heard_at = 0.0  # arrival of that sample, by this host's clock, which may differ
         self._tells = (False, False)  # KV usage, waiting requests
@@ -210,7 +211,7 @@ class Endpoint:
             self._rejected = sample.rejected_total
         self.sampled_at = sample.at
         if sample.epoch == self.epoch:
-            self.models = sample.models
+            self.models, self.uncached = sample.models, sample.uncached
         if now - self.heard_at > SAMPLE_UNKNOWN_S:
             self._forget_load()
         elif sample.epoch != self.epoch:

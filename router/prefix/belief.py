@@ -6,11 +6,11 @@ from typing import Literal
 from router.prefix.accuracy import FEWEST, Accuracy
 
 Index = Literal["exact", "approximate", "none"]
+Doubt = Literal["", "from_start", "layers"]  # why an exact index must first be more accurate than the approximate one
 # Reasons why a better index is not in force, for an instance and for a request
 Reason = Literal[
-    "", "no_events", "events", "wrong", "from_start", "layers", "unconfirmed", "tokenizer", "request", "index_process"
+    Doubt, "no_events", "events", "wrong", "unconfirmed", "tokenizer", "request", "index_process", "uncached"
 ]
-Doubt = Literal["", "from_start", "layers"]  # why an exact index must first be more accurate than the approximate one
 
 EXACT_LIMIT = 0.15  # largest error of the exact index, as a share of the prompts' tokens
 APPROXIMATE_LIMIT = 0.5  # lenient, as the approximate index corrects itself and a rough guess beats none
@@ -33,6 +33,7 @@ _DOUBTS = {
     "from_start": "its KV events were not received from the start",
     "layers": "some layers of its model keep a window or a state, and its KV events do not say which",
 }
+UNCACHED = Belief("none", "its prefix caching is off", "uncached")
 GUESS = Belief("approximate", "not checked yet", "no_events")
 
 

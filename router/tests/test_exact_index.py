@@ -1,6 +1,7 @@
 """The exact index on the request path: real simulated engines, a router, receipts, metrics."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.picker.asking import Asking, body, headers, modes
 from router.tests.tokenize.conftest import folder
-from router.tests.values import loaded
+from router.tests.values import loaded, stored
 from router.tokenize import Prompt, prompt
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import EngineRenders, packed
@@ -202,6 +203,25 @@ async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
             index = pool.kv_event_state.index
             await until(lambda blocks=blocks, index=index: index is not None and index.blocks("demo-0")[0] == blocks)
         assert seen == [("exact", 0, 0), ("exact", 112, 112), ("exact", 0, 0), ("exact", 0, 0)]
+
+
+async def test_an_engine_whose_prefix_caching_is_off_is_predicted_nothing_and_never_exact(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    sim = start_sim()
+    published.policy()
+    published.fleet(sim_entry(sim))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        await ask(client)
+        sample = {"id": "demo-0", "epoch": 1, "at": time.time(), "uncached": True}
+        published.client.set(redis_keys.instance_key("demo-0"), stored(sample))
+        await until(lambda: belief(router).index == "none")
+        made = await receipt(published, await ask(client))
+        assert (made["index"], made["predicted_cached"]) == ("none", 0)
+        assert "prefix caching is off" in made["index_reason"]
+        (known,) = (await client.get("/healthz")).json()["pools"]["demo"]["indexes"]
+        assert (known["index"], known["reason"]) == ("none", "uncached")
 
 
 async def test_an_engine_that_never_says_what_was_cached_is_not_taken_for_exact(

@@ -236,6 +236,7 @@ def wire(spec: SglangSpec, launch: Launch) -> KvWire:
         events=events_at(launch),
         tokenizer=_model(spec, launch),
         dp=DataParallel(ranks, together=launch.instance) if ranks > 1 else DataParallel(),
+        uncached="--disable-radix-cache" in spec.arguments,
     )
 
 

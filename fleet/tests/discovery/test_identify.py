@@ -8,8 +8,8 @@ import pytest
 
 from fleet.kinds.external import ExternalSpec
 from fleet.observe.identify import Identified, identify, sglang_events
-from fleet.observe.lacking import lacking
-from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, OtherEngine, sglang_info
+from fleet.observe.lacking import UNCACHED, is_uncached, lacking
+from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, VLLM_PAGE, OtherEngine, sglang_info
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
 from router.contract.net.probe import Prober
 from router.kv_events.sources import KvEventSource, RankPlace, given
@@ -71,7 +71,6 @@ def test_kv_events_are_followed_at_the_address_that_the_engine_reports(start: St
         ("vllm", None, False, ("--kv-events-config",)),
         ("sglang", {"enable_cache_report": True, "enable_metrics": True}, True, ()),
         ("sglang", {"enable_cache_report": False}, False, ("--kv-events-config", "--enable-cache-report")),
-        ("sglang", {"disable_radix_cache": True}, True, ("a start without --disable-radix-cache",)),
         ("sglang", {"speculative_algorithm": "EAGLE3"}, True, ("a start without --speculative-algorithm EAGLE3",)),
         ("sglang", {"speculative_algorithm": None, "enable_metrics": 0.5}, True, ()),
         ("openai", {"enable_cache_report": False}, False, ()),
@@ -83,6 +82,34 @@ def test_an_engine_lacks_the_flags_that_an_exact_index_needs(
     server: str, about: object, events: bool, lacks: tuple[str, ...]
 ) -> None:
     assert lacking(server, about, events=events) == lacks
+
+
+def cached(page: str) -> str:
+    return f'{page}vllm:cache_config_info{{enable_prefix_caching="True",block_size="16"}} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("server", "pages", "lacks"),
+    [
+        ("vllm", {"/metrics": cached(VLLM_PAGE)}, ()),
+        ("vllm", {"/metrics": cached(VLLM_PAGE).replace("True", "False")}, (UNCACHED["vllm"],)),
+        ("sglang", {"/server_info": sglang_info()}, ()),
+        (
+            "sglang",
+            {"/server_info": sglang_info().replace("{", '{"disable_radix_cache": true,', 1)},
+            (UNCACHED["sglang"],),
+        ),
+    ],
+)
+def test_an_engine_that_caches_no_prefixes_says_so(
+    start: Start, server: str, pages: Mapping[str, str], lacks: tuple[str, ...]
+) -> None:
+    engine = start({**SERVERS[server], **pages})
+    for found in (told(engine.url), told(engine.url, server=server)):
+        assert found is not None
+        assert (found.uncached, found.lacks) == (bool(lacks), lacks)
+    decodes = {"disable_radix_cache": True, "disaggregation_mode": "decode"}
+    assert not is_uncached("sglang", decodes, None)  # as all of them, which compute no prompts
 
 
 def test_an_engine_with_other_ranks_than_its_pool_lacks_their_number_and_no_flag(start: Start) -> None:

@@ -181,6 +181,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         transfers=_transfers(read, names),
         busy_s_total=read.mean(names.busy),
         ranks=_ranks(MetricsPage(page, Counter()), names),  # lines refused above count once
+        uncached=config.get(b"enable_prefix_caching") == b"False",
     )
 
 

@@ -84,6 +84,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     # Waiting requests that more capacity would not start: they wait for KV or an adapter
     deferred: float | None = None
     rejected_total: float | None = None  # requests refused for want of room in its queue
+    uncached: bool = False  # True: it reuses no prefix of an earlier prompt
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ def test_an_engine_without_kv_events_is_shown_and_diagnosed_with_the_flag_that_i
     pool = PoolSpec(name="seen", model="m", kind="external", engine={"urls": [engine.url], "tokenizer": "/models/m"})
     (finding,) = without_exact_index([pool])
     assert (finding.good, finding.text) == (False, f"no exact prefix index of {engine.url}")
-    assert finding.advice == "start with --kv-events-config"
+    assert finding.advice == "needed: --kv-events-config"
     engine.close()
 
 
