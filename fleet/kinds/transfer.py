@@ -122,7 +122,7 @@ def offload_dram(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def offload_ssd(spec: "VllmSpec", launch: Launch) -> Transfer:
     folder = _folder(spec, launch)
-    tiers = [{"type": "fs", "root_dir": folder}]
+    tiers = [{"type": "fs", "root_dir": folder, "enable_kv_events": spec.kv_events}]
     extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": _bytes(spec.dram_gib), "secondary_tiers": tiers}
     return Transfer(_offloading(extra), volume=folder)
 

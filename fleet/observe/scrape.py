@@ -394,8 +394,8 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
-    identified |= {"uncached": found.uncached}
-    return {**row.wire, **{name: value for name, value in identified.items() if value}}
+    made = {**row.wire, **{name: value for name, value in identified.items() if value}}
+    return made | ({"uncached": True} if found.uncached else {})
 
 
 def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> Changes:

@@ -338,7 +338,7 @@ def test_a_store_of_its_own_is_preferred_over_the_instances_memory() -> None:
             {
                 "spec_name": "TieringOffloadingSpec",
                 "cpu_bytes_to_use": 1024**3,
-                "secondary_tiers": [{"type": "fs", "root_dir": "/ssd"}],
+                "secondary_tiers": [{"type": "fs", "root_dir": "/ssd", "enable_kv_events": True}],
             },
         ),
         ({**CPU, "kv": "example-disk"}, "ExampleConnector", {"shared_storage_path": "/data/p-0/kv"}),

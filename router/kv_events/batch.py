@@ -42,9 +42,9 @@ MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
 # Pinned memory is SGLang's, tier 1 in earlier versions. All others are slower: STORAGE, DISK, EXTERNAL, FS …
 _MEDIA = {"GPU": DEVICE, "CPU": HOST, "CPU_PINNED": HOST, "CPU_TIER1": HOST, "HOST": HOST, "HOST_PINNED": HOST}
-# Media of vLLM's connectors to Mooncake's store and LMCache, and of SGLang's remote pool. Others that share the store
-# evict there without an event; an engine's own evictions are from "CPU".
-_UNTOLD = ("cpu", "EXTERNAL")
+# Media of vLLM's connectors to Mooncake's store and LMCache, of its tiers of files and objects, and of SGLang's remote
+# pool, where others evict without an event; an engine's own evictions are from "CPU".
+_UNTOLD = ("cpu", "STORAGE", "EXTERNAL")
 # Groups of full attention, whose blocks every later token needs; others have a sliding window or a state. A hit also
 # needs all blocks of a group that vLLM itself cannot name.
 _WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
@@ -157,7 +157,7 @@ def _stored(raw: Any) -> BlocksStored:
         whole=whole,
         looks_back=1 if kind == "full_attention" else None if kind is None else _looks_back(kind, raw),
         reports_removal=medium not in _UNTOLD,
-        remote=medium == "EXTERNAL",
+        remote=medium == "EXTERNAL" or raw.get("locality") == "REMOTE",
         chunked=kind == _CHUNKED,
     )
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+import msgpack
 import pytest
 import zmq
 
@@ -67,6 +68,40 @@ def test_what_an_engine_offloads_itself_stays_until_it_says_so(feed: Feed, index
     index.expire(time.monotonic() + AGED)
     index.refute("a", hashes(), 0)
     assert held(index) == (0, 32, 0)
+
+
+def on_disk(**more: object) -> bytes:
+    """The same blocks in vLLM's tier of files, which tells no removal."""
+    at, (event,), rank = msgpack.unpackb(VLLM["store"])
+    return bytes(msgpack.packb([at, [{**event, "medium": "STORAGE", **more}], rank]))
+
+
+def test_blocks_that_vllm_offloads_to_files_go_from_device_to_host_to_disk_and_are_not_believed_for_ever(
+    feed: Feed, index: ExactIndex
+) -> None:
+    host, seen = VLLM["store"].replace(b"\xa3cpu", b"\xa3CPU"), []
+    removed = VLLM["removed"]
+    for payload in (VLLM["plain"], host, on_disk(), removed, removed.replace(b"\xa3GPU", b"\xa3CPU")):
+        tell(feed, payload)
+        seen.append(held(index))
+    assert seen == [(32, 0, 0), (32, 0, 0), (32, 0, 0), (0, 32, 0), (0, 0, 32)]
+    assert feed.but_for == UNTOLD_STORE
+    index.refute("a", hashes(), 1)
+    assert held(index) == (0, 0, 16)
+    index.expire(time.monotonic() + AGED)
+    assert held(index) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("locality", "by_other"), [("LOCAL", (0, 0, 0)), ("REMOTE", (0, 0, 32))])
+def test_files_that_engines_share_are_read_by_each_that_writes_there(
+    index: ExactIndex, locality: str, by_other: tuple[int, int, int]
+) -> None:
+    other = {"block_hashes": [b"c" * 32], "token_ids": [7] * 16}
+    with zmq.Context() as context:
+        first, second = (Feed(name, lambda: discover(""), index, context) for name in "ab")
+        tell(first, VLLM["plain"], on_disk(locality=locality))
+        tell(second, on_disk(medium="GPU", **other), on_disk(locality=locality, **other))
+        assert held(index, by="b") == by_other
 
 
 def test_an_answer_refutes_what_the_store_has_evicted_and_no_more(feed: Feed, index: ExactIndex) -> None:
