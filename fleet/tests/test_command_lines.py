@@ -389,6 +389,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("vllm", {**CPU, "kv": ["nixl", "offload-dram"]}, "kv", "offload-dram needs the device cuda"),
     ("vllm", {**CPU, "sleep_mode": True}, "sleep_mode", "needs the device cuda"),
     ("vllm", {**CPU, "gpus": ["0"]}, "gpus", "needs the device cuda"),
+    ("vllm", {**CPU, "api_server_count": 2}, "api_server_count", "must be 1 with the device cpu"),
+    ("vllm", {"enable_lora": True, "api_server_count": 2}, "api_server_count", "must be 1 with enable_lora"),
     ("vllm", {"kv": "mooncake-store"}, "master", "must name the pool of the Mooncake master for kv mooncake-store"),
     ("vllm", {"master": "m"}, "master", "needs kv mooncake-store"),
     ("vllm", {"store_pool": "s"}, "store_pool", "needs kv mooncake-store"),

@@ -1,10 +1,15 @@
 """Finding the wanted figures on a metrics page."""
 
 import dataclasses
+import threading
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
+from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app
+from prometheus_client.exposition import choose_encoder
 
 from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE, SGLANG_SCRAPE, VLLM_SCRAPE, parse_metrics
+from router.contract.net.probe import Prober
 from router.contract.redis.sample import queued
 
 PAGE = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -172,3 +177,20 @@ def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_each_co
     assert queued(found) == 2 * 21
     alone = parse_metrics(b"sglang:num_queue_reqs 3\nsglang:num_running_reqs 2\n", SGLANG_SCRAPE)
     assert (alone.running, alone.waiting, alone.deferred) == (2, 3, None)
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_a_page_is_asked_for_in_the_form_that_keeps_the_names_of_engines() -> None:
+    """The library that engines use writes `vllm_…` for `vllm:…` to those who accept what Prometheus 2 does."""
+    registry, prober = CollectorRegistry(), Prober()
+    Gauge("vllm:num_requests_running", "as of an engine", registry=registry).set(3)
+    with make_server("127.0.0.1", 0, make_wsgi_app(registry), handler_class=Quiet) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        _, page = await prober.get(f"http://127.0.0.1:{server.server_port}/metrics", 5.0)
+        prober.keep_only(set())
+    written, _ = choose_encoder("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+    assert [parse_metrics(each, VLLM_SCRAPE).running for each in (page, written(registry))] == [3, None]

@@ -206,9 +206,7 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "sleep_mode": spec.device == "cpu" and spec.sleep_mode and "needs the device cuda",
         "gpus": spec.device == "cpu" and spec.gpus and "needs the device cuda",
         "master": _master_problem(spec),
-        "api_server_count": spec.enable_lora
-        and ((spec.api_server_count or 1) > 1 or any(word.startswith(_SERVERS) for word in spec.arguments))
-        and "must be 1 with enable_lora: each process would have a list of adapters of its own",
+        "api_server_count": _servers_problem(spec),
         **refuse_loras(spec),
         "lend_s": spec.lend_s and "nixl" not in modes(spec) and "must be 0 unless kv has nixl, which lends blocks",
         "store_pool": spec.store_pool and STORE not in modes(spec) and "needs kv mooncake-store",
@@ -219,6 +217,14 @@ def refuse(spec: VllmSpec) -> dict[str, str]:
         "profile": _profile_problem(spec),
     }
     return {name: str(problem) for name, problem in problems.items() if problem} | data_parallel.refuse(spec)
+
+
+def _servers_problem(spec: VllmSpec) -> str:
+    if (spec.api_server_count or 1) == 1 and not any(word.startswith(_SERVERS) for word in spec.arguments):
+        return ""
+    if spec.enable_lora:
+        return "must be 1 with enable_lora: each process would have a list of adapters of its own"
+    return "" if spec.device == "cuda" else "must be 1 with the device cpu: its builds are started without vllm serve"
 
 
 def _cuda_problem(spec: VllmSpec) -> str:

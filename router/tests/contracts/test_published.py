@@ -263,6 +263,13 @@ def test_sglang_ignores_salts_at_one_api_only() -> None:
 
 
 @contracts
+def test_no_engine_finds_an_item_by_its_id() -> None:
+    """Once one does, the router must send such requests to the instance that has the item."""
+    named = {**sources("sglang", "sglang/srt/entrypoints/openai/"), **sources("vllm", "vllm/entrypoints/openai/")}
+    assert [path for path, text in named.items() if "item_reference" in text or "ItemReference" in text] == []
+
+
+@contracts
 def test_sglang_takes_every_option_that_its_kind_writes() -> None:
     kind = (ROOT / "fleet" / "kinds" / "sglang" / "sglang.py").read_text()
     kind = kind[kind.index("given = {") : kind.index("def _events")]
