@@ -284,6 +284,16 @@ def test_sglang_takes_every_option_that_its_kind_writes() -> None:
 
 
 @contracts
+def test_engines_say_whether_they_cache_prefixes_where_they_are_asked() -> None:
+    cache = sources("vllm", "vllm/config/cache.py")["vllm/config/cache.py"]
+    assert re.search(r"^    enable_prefix_caching: bool", cache, re.MULTILINE)
+    assert "{key: str(value) for key, value in self.__dict__.items()}" in cache  # labels of vllm:cache_config_info
+    fields_of = "\n".join(sources("sglang", "sglang/srt/arg_groups/fields/").values())
+    asked = ("disable_radix_cache", "enable_cache_report", "enable_metrics", "speculative_algorithm")
+    assert [name for name in asked if not re.search(rf"^ +{name}: A\[", fields_of, re.MULTILINE)] == []
+
+
+@contracts
 def test_sglang_sleeps_and_says_that_it_is_ready_by_the_paths_that_are_asked() -> None:
     path = "sglang/srt/entrypoints/http_server.py"
     server = sources("sglang", path)[path]
