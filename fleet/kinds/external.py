@@ -43,20 +43,17 @@ _MOST_PORTS = 64  # ports per address, for one engine per data-parallel rank
 @dataclass(frozen=True)
 class ExternalSpec:
     urls: tuple[str, ...] = option(
-        (), title="URLs", help="One per instance, for example http://10.0.0.7:8000. One of urls, kubernetes, dns, file."
+        (), "URLs", "One per instance, for example http://10.0.0.7:8000. One of urls, kubernetes, dns, file."
     )
     kubernetes: Mapping[str, str] = mapping_option(
         title="Kubernetes",
         help="Pods with these labels: {namespace: llm, selector: app=vllm, port: 8000}, perhaps a context.",
     )
     dns: str | None = option(
-        None,
-        title="DNS name",
-        kind="text",
-        help="name:port (A and AAAA records), or _service._tcp.name (SRV records).",
+        None, "DNS name", "name:port (A and AAAA records), or _service._tcp.name (SRV records).", kind="text"
     )
     file: str | None = option(
-        None, title="File", kind="text", help="Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML."
+        None, "File", "Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML.", kind="text"
     )
     labels: Mapping[str, str] = mapping_option(
         title="Labels",
@@ -65,55 +62,49 @@ class ExternalSpec:
     roles: Mapping[str, str] = mapping_option(
         title="Roles by label", help="Values of the role's label besides prefill, decode and both: {context: prefill}."
     )
-    role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
+    role: str = option(BOTH, "Role", "Role of every instance.", choices=ROLES)
     prefill_instances: int = prefill_instances_option()
-    connector: str = option(
-        NONE, title="Connector", choices=CONNECTOR_CHOICES, help="How KV blocks move between the engines."
-    )
+    connector: str = option(NONE, "Connector", "How KV blocks move between the engines.", choices=CONNECTOR_CHOICES)
     bootstraps: tuple[str, ...] = option(
         (),
-        title="Bootstrap URLs",
-        help="With the connector mooncake_p2p or sglang: one per URL, in order; or one for all, with {host} in it.",
+        "Bootstrap URLs",
+        "With the connector mooncake_p2p or sglang: one per URL, in order; or one for all, with {host} in it.",
     )
     takes_lent: bool = option(
         False,
-        title="Lent blocks",
-        help="Prefill instances take the blocks that decoders lend: vLLM with bidirectional_kv_xfer. With nixl.",
+        "Lent blocks",
+        "Prefill instances take the blocks that decoders lend: vLLM with bidirectional_kv_xfer. With nixl.",
     )
     data_parallel_size: int = data_parallel_size_option(
         "Ranks behind each URL; routers choose the rank of each request."
     )
     server: str = option(
         servers.AUTO,
-        title="Engine",
+        "Engine",
+        "vllm, sglang, trtllm, or openai: only /v1/models and latency; auto: by what it answers.",
         choices=servers.CHOICES,
-        help="vllm, sglang, trtllm, or openai: only /v1/models and latency; auto: by what it answers.",
     )
     kv_events: bool | None = option(
         None,
-        title="KV events",
+        "KV events",
+        "Follow which blocks are cached; left out: where the engine says that it publishes them.",
         kind="bool",
-        help="Follow which blocks are cached; left out: where the engine says that it publishes them.",
     )
     kv_endpoint: str | None = option(
         None,
-        title="KV event endpoint",
+        "KV event endpoint",
+        "ZMQ, where the engine does not name it: tcp://{host}:5557; {host} is the engine's.",
         kind="text",
-        help="ZMQ, where the engine does not name it: tcp://{host}:5557; {host} is the engine's.",
     )
-    kv_replay: str | None = option(
-        None, title="KV replay endpoint", kind="text", help="Of missed KV events: tcp://{host}:5558."
-    )
+    kv_replay: str | None = option(None, "KV replay endpoint", "Of missed KV events: tcp://{host}:5558.", kind="text")
     lmcache: str | None = option(
         None,
-        title="LMCache server",
-        kind="text",
-        help="Where the engines share LMCache in a process of its own, its HTTP address, whose figures are shown with "
+        "LMCache server",
+        "Where the engines share LMCache in a process of its own, its HTTP address, whose figures are shown with "
         "each engine's: http://{host}:8080; {host} is the engine's.",
+        kind="text",
     )
-    tokenizer: str | None = option(
-        None, title="Tokenizer", kind="text", help="Folder of the model; for the exact prefix index."
-    )
+    tokenizer: str | None = option(None, "Tokenizer", "Folder of the model; for the exact prefix index.", kind="text")
     engine_key: str | None = engine_key_option(
         "Where the key is that the engines ask for: env:NAME or file:/PATH, on the host of each process that asks them."
     )

@@ -35,71 +35,54 @@ class NeuronSpec:
     python: str = python_option("the Neuron environment")
     plugin: bool = option(
         False,
-        title="vLLM Neuron",
-        help="The plugin vLLM Neuron (Neuron 2.31 and later) instead of NxD Inference: servers move KV over NIXL, and "
+        "vLLM Neuron",
+        "The plugin vLLM Neuron (Neuron 2.31 and later) instead of NxD Inference: servers move KV over NIXL, and "
         "any decoder takes any prompt.",
     )
     cores: tuple[str, ...] = option(
         (),
-        title="NeuronCores",
-        help="Ids, assigned to the instances in order, as many as each spans, from the end to prefill instances that "
+        "NeuronCores",
+        "Ids, assigned to the instances in order, as many as each spans, from the end to prefill instances that "
         "the autoscaler adds; empty: all are visible.",
     )
-    tensor_parallel: int = option(
-        8, title="Tensor parallel", unit="cores", minimum=1, maximum=128, help="NeuronCores per instance."
-    )
+    tensor_parallel: int = option(8, "Tensor parallel", "NeuronCores per instance.", unit="cores", range=(1, 128))
     prefill_tensor_parallel: int | None = option(
         None,
-        title="Tensor parallel of prefill",
+        "Tensor parallel of prefill",
+        "NeuronCores per prefill instance; left out: tensor_parallel.",
         unit="cores",
-        minimum=1,
-        maximum=128,
-        help="NeuronCores per prefill instance; left out: tensor_parallel.",
+        range=(1, 128),
     )
     max_model_len: int = option(
-        8192,
-        title="Longest request",
-        unit="tokens",
-        minimum=16,
-        maximum=1_048_576,
-        help="Graphs are compiled for this length.",
+        8192, "Longest request", "Graphs are compiled for this length.", unit="tokens", range=(16, 1_048_576)
     )
     max_num_seqs: int = option(
-        4,
-        title="Sequences",
-        minimum=1,
-        maximum=1024,
-        help="Batch size of the decode graph; requests in transfer count.",
+        4, "Sequences", "Batch size of the decode graph; requests in transfer count.", range=(1, 1024)
     )
     prefill_max_num_seqs: int | None = option(
         None,
-        title="Sequences of prefill",
-        minimum=1,
-        maximum=1024,
-        help="Of a prefill instance: one is computed, the others are in transfer; left out: max_num_seqs.",
+        "Sequences of prefill",
+        "Of a prefill instance: one is computed, the others are in transfer; left out: max_num_seqs.",
+        range=(1, 1024),
     )
-    role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
+    role: str = option(BOTH, "Role", "Role of every instance.", choices=ROLES)
     prefill_instances: int = prefill_instances_option()
     etcd: str | None = option(
         None,
-        title="etcd",
-        kind="text",
-        help="host:port where workers register (xPyD); left out: fixed pairs (1P1D), each of the prefill_instances "
+        "etcd",
+        "host:port where workers register (xPyD); left out: fixed pairs (1P1D), each of the prefill_instances "
         "with the decoder of the same place among the decoders.",
+        kind="text",
     )
     peer: str | None = option(
         None,
-        title="Prefill host",
+        "Prefill host",
+        "Without etcd: the prefill server's address, for the decode server; left out: that of its pair.",
         kind="text",
-        help="Without etcd: the prefill server's address, for the decode server; left out: that of its pair.",
     )
-    buffer_bytes: float = option(
-        2e11, title="Transfer buffer", unit="bytes", minimum=1e6, maximum=1e13, help="For KV in transfer."
-    )
+    buffer_bytes: float = option(2e11, "Transfer buffer", "For KV in transfer.", unit="bytes", range=(1e6, 1e13))
     overrides: str = option(
-        "{}",
-        title="Neuron configuration",
-        help="JSON for --override-neuron-config; with plugin for --additional-config.",
+        "{}", "Neuron configuration", "JSON for --override-neuron-config; with plugin for --additional-config."
     )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()

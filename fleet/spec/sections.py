@@ -25,42 +25,39 @@ class Update:
 
     strategy: str = option(
         "in_place",
-        title="Strategy",
+        "Strategy",
+        "in_place: drain, stop and start one by one. surge: start new instances first, then drain old ones.",
         kind="text",
         choices=("in_place", "surge"),
-        help="in_place: drain, stop and start one by one. surge: start new instances first, then drain old ones.",
     )
     max_surge: int | None = option(
         None,
-        title="Extra instances",
+        "Extra instances",
+        "With surge; default: a quarter of the pool.",
         unit="instances",
-        minimum=1,
-        maximum=MAX_REPLICAS,
-        help="With surge; default: a quarter of the pool.",
+        range=(1, MAX_REPLICAS),
     )
     max_unavailable: int | None = option(
         None,
-        title="Out of routing",
+        "Out of routing",
+        "Default: a quarter of the pool in place, none with surge.",
         unit="instances",
-        minimum=0,
-        maximum=MAX_REPLICAS,
-        help="Default: a quarter of the pool in place, none with surge.",
+        range=(0, MAX_REPLICAS),
     )
     on_failure: str = option(
         "halt",
-        title="On failure",
+        "On failure",
+        "halt: stop the change until an operator decides. rollback: return to the last working configuration.",
         kind="text",
         choices=("halt", "rollback"),
-        help="halt: stop the change until an operator decides. rollback: return to the last working configuration.",
     )
     replace_after_s: float | None = option(
         None,
-        title="Replace when silent",
-        kind="float",
+        "Replace when silent",
+        "An instance that answers neither health nor metrics page, and produces no token. Default: 10 s.",
         unit="s",
-        minimum=5,
-        maximum=3600,
-        help="An instance that answers neither health nor metrics page, and produces no token. Default: 10 s.",
+        kind="float",
+        range=(5, 3600),
     )
 
     def surge(self, replicas: int) -> int:
@@ -80,16 +77,12 @@ class Update:
 class Placement:
     """The nodes that instances may run on, and the resources of one instance."""
 
-    nodes: tuple[str, ...] = option((), title="Nodes", help="Empty: any.")
+    nodes: tuple[str, ...] = option((), "Nodes", "Empty: any.")
     labels: Mapping[str, str] = mapping_option(title="Labels", help="Required of the node.")
-    spread: bool = option(
-        True, title="Spread", kind="bool", help="Over the nodes; otherwise on as few nodes as possible."
-    )
-    cpus: float = option(0.0, title="CPUs", kind="float", minimum=0, maximum=4096, help="Of one instance.")
-    memory_gib: float = option(
-        0.0, title="Memory", kind="float", unit="GiB", minimum=0, maximum=65_536, help="Of one instance."
-    )
-    gpus: int = option(0, title="GPUs", minimum=0, maximum=64, help="Of one instance, exclusively.")
+    spread: bool = option(True, "Spread", "Over the nodes; otherwise on as few nodes as possible.", kind="bool")
+    cpus: float = option(0.0, "CPUs", "Of one instance.", kind="float", range=(0, 4096))
+    memory_gib: float = option(0.0, "Memory", "Of one instance.", unit="GiB", kind="float", range=(0, 65_536))
+    gpus: int = option(0, "GPUs", "Of one instance, exclusively.", range=(0, 64))
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ class Schedule:
 
 
 def _limit(title: str, help: str) -> Any:
-    return option(None, title=title, unit="instances", minimum=1, maximum=MAX_REPLICAS, help=help)
+    return option(None, title, help, unit="instances", range=(1, MAX_REPLICAS))
 
 
 @dataclass(frozen=True)
@@ -121,16 +114,10 @@ class Autoscale:
     """How the load sets the number of instances."""
 
     mode: str = option(
-        "advisory",
-        title="Mode",
-        kind="text",
-        choices=("advisory", "automatic"),
-        help="advisory only reports what it would do.",
+        "advisory", "Mode", "advisory only reports what it would do.", kind="text", choices=("advisory", "automatic")
     )
-    min: int = option(
-        1, title="Minimum", unit="instances", minimum=0, maximum=MAX_REPLICAS, help="Lower limit; 0: wakes on demand."
-    )
-    max: int = option(8, title="Maximum", unit="instances", minimum=1, maximum=MAX_REPLICAS, help="Upper limit.")
+    min: int = option(1, "Minimum", "Lower limit; 0: wakes on demand.", unit="instances", range=(0, MAX_REPLICAS))
+    max: int = option(8, "Maximum", "Upper limit.", unit="instances", range=(1, MAX_REPLICAS))
     prefill_min: int | None = _limit("Fewest that prefill", "With prefill_max: of the prefill instances; left out: 1.")
     prefill_max: int | None = _limit(
         "Most that prefill",
@@ -139,76 +126,49 @@ class Autoscale:
     decode_min: int | None = _limit("Fewest that decode", "With prefill_max: of the decoders; left out: 1.")
     decode_max: int | None = _limit("Most that decode", "With prefill_max: of the decoders; left out: by max alone.")
     target_queue: float | None = option(
-        None,
-        title="Queue",
-        kind="float",
-        unit="requests",
-        minimum=0.1,
-        maximum=10_000,
-        help="Waiting requests per instance.",
+        None, "Queue", "Waiting requests per instance.", unit="requests", kind="float", range=(0.1, 10_000)
     )
     target_kv: float | None = option(
-        None,
-        title="KV usage",
-        kind="float",
-        unit="share",
-        minimum=0.05,
-        maximum=1,
-        help="Mean share of KV blocks in use.",
+        None, "KV usage", "Mean share of KV blocks in use.", unit="share", kind="float", range=(0.05, 1)
     )
     up_after_s: float = option(
-        15.0,
-        title="Up after",
-        kind="float",
-        unit="s",
-        minimum=1,
-        maximum=3600,
-        help="Time above the target before scaling up.",
+        15.0, "Up after", "Time above the target before scaling up.", unit="s", kind="float", range=(1, 3600)
     )
     down_after_s: float = option(
-        300.0,
-        title="Down after",
-        kind="float",
-        unit="s",
-        minimum=1,
-        maximum=3600,
-        help="Time below the target before scaling down.",
+        300.0, "Down after", "Time below the target before scaling down.", unit="s", kind="float", range=(1, 3600)
     )
     cooldown_s: float = option(
-        60.0, title="Cooldown", kind="float", unit="s", minimum=0, maximum=3600, help="Minimum time between two steps."
+        60.0, "Cooldown", "Minimum time between two steps.", unit="s", kind="float", range=(0, 3600)
     )
     idle_s: float = option(
         600.0,
-        title="To zero after",
-        kind="float",
+        "To zero after",
+        "With a minimum of 0: time without any request before the last instance goes.",
         unit="s",
-        minimum=10,
-        maximum=3600,
-        help="With a minimum of 0: time without any request before the last instance goes.",
+        kind="float",
+        range=(10, 3600),
     )
     to_zero: str = option(
         "stop",
-        title="To zero by",
+        "To zero by",
+        "With a minimum of 0: engines that sleep keep their GPUs, and wake within seconds.",
         kind="text",
         choices=("stop", "sleep"),
-        help="With a minimum of 0: engines that sleep keep their GPUs, and wake within seconds.",
     )
     wake_max_held: int = option(
         100,
-        title="Held for a wake",
+        "Held for a wake",
+        "With a minimum of 0: requests that wait in each router until an instance is ready.",
         unit="requests",
-        minimum=1,
-        maximum=10_000,
-        help="With a minimum of 0: requests that wait in each router until an instance is ready.",
+        range=(1, 10_000),
     )
     wake_max_wait_s: float = option(
         120.0,
-        title="Longest hold",
-        kind="float",
+        "Longest hold",
+        "With a minimum of 0: a request waits so long for an instance to be ready.",
         unit="s",
-        minimum=1,
-        maximum=3600,
-        help="With a minimum of 0: a request waits so long for an instance to be ready.",
+        kind="float",
+        range=(1, 3600),
     )
     slo_ttft_p90_ms: Mapping[str, float] = mapping_option(
         title="TTFT p90", unit="ms", help="Per class, for example {warm: 300}."

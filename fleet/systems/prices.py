@@ -10,15 +10,11 @@ from fleet.kinds.options.option import option
 
 @dataclass(frozen=True)
 class Prices:
-    gpu_hour: float = option(
-        5.0, title="GPU-hour", unit="$", minimum=0, maximum=1_000, help="Price of one GPU for an hour."
-    )
+    gpu_hour: float = option(5.0, "GPU-hour", "Price of one GPU for an hour.", unit="$", range=(0, 1_000))
     dram_gb_hour: float = option(
-        0.0088, title="GB-hour of host memory", unit="$", minimum=0, maximum=10, help="Price of 1 GB for an hour."
+        0.0088, "GB-hour of host memory", "Price of 1 GB for an hour.", unit="$", range=(0, 10)
     )
-    ssd_gb_hour: float = option(
-        0.000082, title="GB-hour of SSD", unit="$", minimum=0, maximum=10, help="Price of 1 GB for an hour."
-    )
+    ssd_gb_hour: float = option(0.000082, "GB-hour of SSD", "Price of 1 GB for an hour.", unit="$", range=(0, 10))
 
     def per_hour(self, gpus: float, dram_gb: float = 0.0, ssd_gb: float = 0.0) -> float:
         return self.gpu_hour * gpus + self.dram_gb_hour * dram_gb + self.ssd_gb_hour * ssd_gb

@@ -1,5 +1,6 @@
 """Kinds: their options describe themselves, and their command lines are understood by what they start."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -205,13 +206,13 @@ def test_every_option_has_a_help_text(kind: Any) -> None:
 
 @dataclass(frozen=True)
 class Spec:
-    loud: bool = option(False, title="Loud", kind="bool")
-    name: str = option("a", title="Name", kind="text")
-    low: int = option(0, title="Low", minimum=0)
-    high: int = option(0, title="High", maximum=9, unit="x")
-    free: float = option(0.0, title="Free", kind="float")
-    words: tuple[str, ...] = option((), title="Words", kind="list")
-    names: Mapping[str, str] | None = option(None, title="Names", kind="map")
+    loud: bool = option(False, "Loud", kind="bool")
+    name: str = option("a", "Name", kind="text")
+    low: int = option(0, "Low", range=(0, math.inf))
+    high: int = option(0, "High", unit="x", range=(-math.inf, 9))
+    free: float = option(0.0, "Free", kind="float")
+    words: tuple[str, ...] = option((), "Words", kind="list")
+    names: Mapping[str, str] | None = option(None, "Names", kind="map")
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ STANDIN = Path(__file__).with_name("standin.py")
 
 @dataclass(frozen=True)
 class FakeSpec:
-    dies: str = option("", title="Last words", kind="text")
-    flavour: int = option(0, title="Flavour", minimum=0, maximum=9)
-    after: str = option("", title="Needed pool", kind="text")
-    models: int = option(0, title="Models", minimum=0, maximum=1_000_000, help="Besides its own, from the start.")
+    dies: str = option("", "Last words", kind="text")
+    flavour: int = option(0, "Flavour", range=(0, 9))
+    after: str = option("", "Needed pool", kind="text")
+    models: int = option(0, "Models", "Besides its own, from the start.", range=(0, 1_000_000))
 
 
 def _command(spec: FakeSpec, launch: Launch) -> list[str]:

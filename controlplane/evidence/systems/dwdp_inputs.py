@@ -17,86 +17,58 @@ PETA, TERA, GIGA = 1e15, 1e12, 1e9
 
 def _of_model(title: str, minimum: float, maximum: float, *, unit: str = "", kind: str = "int") -> Any:
     text = "Left out: of the model."
-    return option(None, title=title, kind=kind, unit=unit, minimum=minimum, maximum=maximum, help=text)
+    return option(None, title, text, unit=unit, kind=kind, range=(minimum, maximum))
 
 
 def _of_gpu(title: str, unit: str, minimum: float, maximum: float, text: str = "") -> Any:
     words = f"{text} Left out: of the GPU.".strip()
-    return option(None, title=title, kind="float", unit=unit, minimum=minimum, maximum=maximum, help=words)
+    return option(None, title, words, unit=unit, kind="float", range=(minimum, maximum))
 
 
 def _share(default: float, title: str, text: str) -> Any:
-    return option(default, title=title, minimum=0.01, maximum=1, help=text)
+    return option(default, title, text, range=(0.01, 1))
 
 
 @dataclass(frozen=True)
 class DwdpInputs:
-    model: str = option("DeepSeek-R1", title="Model", choices=tuple(MOES), help="Its published sizes.")
-    gpu: str = option("GB200", title="GPU", choices=tuple(GPUS), help="Data sheet.")
-    ranks: int = option(4, title="DWDP group", unit="GPUs", minimum=2, maximum=72, help="N: hold a layer's experts.")
-    dep_ranks: int = option(4, title="DEP group", unit="GPUs", minimum=2, maximum=72, help="They wait for each other.")
+    model: str = option("DeepSeek-R1", "Model", "Its published sizes.", choices=tuple(MOES))
+    gpu: str = option("GB200", "GPU", "Data sheet.", choices=tuple(GPUS))
+    ranks: int = option(4, "DWDP group", "N: hold a layer's experts.", unit="GPUs", range=(2, 72))
+    dep_ranks: int = option(4, "DEP group", "They wait for each other.", unit="GPUs", range=(2, 72))
     max_tokens: int = option(
         32_768,
-        title="Tokens of an iteration",
+        "Tokens of an iteration",
+        "max_num_tokens (MNT): widens the window.",
         unit="tokens",
-        minimum=16,
-        maximum=1_048_576,
-        help="max_num_tokens (MNT): widens the window.",
+        range=(16, 1_048_576),
     )
-    prompt_tokens: int = option(
-        7_373, title="Prompt", unit="tokens", minimum=16, maximum=1_048_576, help="Mean, to compute."
-    )
+    prompt_tokens: int = option(7_373, "Prompt", "Mean, to compute.", unit="tokens", range=(16, 1_048_576))
     prompt_variation: float = option(
-        6.4, title="Variation of prompts", unit="%", minimum=0, maximum=200, help="Standard deviation over mean."
+        6.4, "Variation of prompts", "Standard deviation over mean.", unit="%", range=(0, 200)
     )
     link_gb_per_s: float | None = _of_gpu("Link, one way", "GB/s", 0.1, 10_000, "Half a data sheet's NVLink.")
-    slices: bool = option(False, title="Slices", help="Copies take turns (contention_opt).")
-    slice_mib: float = option(
-        2.0, title="Slice", unit="MiB", minimum=0.01, maximum=1_024, help="The paper has 1 MB, TensorRT-LLM 2 MiB."
-    )
-    in_flight: int = option(
-        2, title="Slices in flight", minimum=1, maximum=64, help="Of a GPU's copy engine: 2 in the paper."
-    )
-    slice_us: float = option(
-        1.0, title="Set-up of a slice", unit="µs", minimum=0, maximum=10_000, help="Not published: assumed."
-    )
-    merged: bool = option(False, title="Merged buffer", help="One buffer, copied before the products.")
-    chunked: bool = option(False, title="Chunked prefill", help="TensorRT-LLM refuses it with DWDP.")
-    chunk_tokens: int = option(
-        8_192, title="Chunk", unit="tokens", minimum=16, maximum=1_048_576, help="Of all prompts of an iteration."
-    )
-    gather_cores: float = option(
-        15.0, title="Cores of an all-gather", unit="%", minimum=0, maximum=90, help="What NCCL takes: assumed."
-    )
+    slices: bool = option(False, "Slices", "Copies take turns (contention_opt).")
+    slice_mib: float = option(2.0, "Slice", "The paper has 1 MB, TensorRT-LLM 2 MiB.", unit="MiB", range=(0.01, 1_024))
+    in_flight: int = option(2, "Slices in flight", "Of a GPU's copy engine: 2 in the paper.", range=(1, 64))
+    slice_us: float = option(1.0, "Set-up of a slice", "Not published: assumed.", unit="µs", range=(0, 10_000))
+    merged: bool = option(False, "Merged buffer", "One buffer, copied before the products.")
+    chunked: bool = option(False, "Chunked prefill", "TensorRT-LLM refuses it with DWDP.")
+    chunk_tokens: int = option(8_192, "Chunk", "Of all prompts of an iteration.", unit="tokens", range=(16, 1_048_576))
+    gather_cores: float = option(15.0, "Cores of an all-gather", "What NCCL takes: assumed.", unit="%", range=(0, 90))
     # Demand
-    prompts_per_s: float = option(
-        12.0, title="Prompts", unit="1/s", minimum=0.001, maximum=100_000, help="Of all users."
-    )
-    generation_gpus: int = option(
-        12, title="Generation GPUs", minimum=1, maximum=100_000, help="The same for both; they stay DEP."
-    )
-    output_tokens: int = option(1_000, title="Answer", unit="tokens", minimum=1, maximum=1_048_576, help="Mean.")
+    prompts_per_s: float = option(12.0, "Prompts", "Of all users.", unit="1/s", range=(0.001, 100_000))
+    generation_gpus: int = option(12, "Generation GPUs", "The same for both; they stay DEP.", range=(1, 100_000))
+    output_tokens: int = option(1_000, "Answer", "Mean.", unit="tokens", range=(1, 1_048_576))
     user_tokens_per_s: float = option(
-        50.0,
-        title="Speed of an answer",
-        unit="tokens/s",
-        minimum=0.1,
-        maximum=10_000,
-        help="TPS/user while it is written.",
+        50.0, "Speed of an answer", "TPS/user while it is written.", unit="tokens/s", range=(0.1, 10_000)
     )
-    max_load: float = option(
-        85.0, title="Highest load", unit="%", minimum=1, maximum=99, help="Of the context GPUs' throughput."
-    )
+    max_load: float = option(85.0, "Highest load", "Of the context GPUs' throughput.", unit="%", range=(1, 99))
     # Experts
-    held: int | None = option(
-        None, title="Experts held", minimum=1, maximum=4_096, help="L of each GPU; left out: E - (N - 1)·P."
-    )
+    held: int | None = option(None, "Experts held", "L of each GPU; left out: E - (N - 1)·P.", range=(1, 4_096))
     copied: int | None = option(
-        None, title="Experts copied", minimum=1, maximum=4_096, help="P from each other GPU; left out: floor(E/N)."
+        None, "Experts copied", "P from each other GPU; left out: floor(E/N).", range=(1, 4_096)
     )
-    hot_experts: float = option(
-        0.0, title="Hot experts", minimum=0, maximum=3, help="Zipf exponent of the router's choice; 0: uniform."
-    )
+    hot_experts: float = option(0.0, "Hot experts", "Zipf exponent of the router's choice; 0: uniform.", range=(0, 3))
     # Model
     experts: int | None = _of_model("Experts of a layer", 2, 4_096)
     top_k: int | None = _of_model("Experts of a token", 1, 4_096)
@@ -124,25 +96,18 @@ class DwdpInputs:
     attention_share: float = _share(0.806, "Peak reached by attention", "Table 1 of the paper.")
     projection_share: float = _share(1.0, "Peak reached by projections", "Table 1 has the rest in other computing.")
     all_to_all_share: float = option(
-        0.517, title="All-to-all", minimum=0, maximum=10, help="Times a copy of each token to each of its experts."
+        0.517, "All-to-all", "Times a copy of each token to each of its experts.", range=(0, 10)
     )
-    other_us: float = option(
-        8.2, title="Other computing", unit="µs/token", minimum=0, maximum=10_000, help="Of all layers: table 1."
-    )
-    slowed: float = option(
-        0.234, title="Slowed by copying", minimum=0, maximum=1, help="ms of computing lost per ms of copying: table 1."
-    )
+    other_us: float = option(8.2, "Other computing", "Of all layers: table 1.", unit="µs/token", range=(0, 10_000))
+    slowed: float = option(0.234, "Slowed by copying", "ms of computing lost per ms of copying: table 1.", range=(0, 1))
     skew_us: float = option(
         4.666,
-        title="Spread of a DEP group",
+        "Spread of a DEP group",
+        "Besides prompt lengths; fitted to table 3c.",
         unit="µs/token",
-        minimum=0,
-        maximum=10_000,
-        help="Besides prompt lengths; fitted to table 3c.",
+        range=(0, 10_000),
     )
-    filled: float = option(
-        FILLED * 100, title="Filled", unit="%", minimum=1, maximum=100, help="Of an iteration: prompts stay whole."
-    )
+    filled: float = option(FILLED * 100, "Filled", "Of an iteration: prompts stay whole.", unit="%", range=(1, 100))
 
 
 def moe_of(inputs: DwdpInputs) -> Moe:

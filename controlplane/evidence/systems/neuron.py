@@ -26,52 +26,35 @@ SPLITS = (8, 16, 32, 64)  # tensor parallel sizes of decoders that together have
 
 @dataclass(frozen=True)
 class NeuronInputs:
-    prefills: int = option(1, title="Prefill workers", minimum=1, maximum=16, help="x of xPyD.")
-    decodes: int = option(1, title="Decode workers", minimum=1, maximum=16, help="y of xPyD.")
+    prefills: int = option(1, "Prefill workers", "x of xPyD.", range=(1, 16))
+    decodes: int = option(1, "Decode workers", "y of xPyD.", range=(1, 16))
     prompt_tokens: int = option(
-        2_500, title="Prompt", unit="tokens", minimum=16, maximum=32_768, help="Of every request; no prefix is cached."
+        2_500, "Prompt", "Of every request; no prefix is cached.", unit="tokens", range=(16, 32_768)
     )
-    output_tokens: int = option(155, title="Answer", unit="tokens", minimum=2, maximum=4_096, help="Of every request.")
-    rate: float = option(
-        1.8, title="Requests", unit="1/s", minimum=0.01, maximum=1_000, help="Offered, at random intervals."
-    )
-    decode_batch: int = option(
-        8, title="Batch of a decode worker", minimum=1, maximum=64, help="B: running and transferring requests."
-    )
+    output_tokens: int = option(155, "Answer", "Of every request.", unit="tokens", range=(2, 4_096))
+    rate: float = option(1.8, "Requests", "Offered, at random intervals.", unit="1/s", range=(0.01, 1_000))
+    decode_batch: int = option(8, "Batch of a decode worker", "B: running and transferring requests.", range=(1, 64))
     prefill_batch: int = option(
-        8,
-        title="Batch of a prefill worker",
-        minimum=1,
-        maximum=64,
-        help="One is computed; the others await their transfer.",
+        8, "Batch of a prefill worker", "One is computed; the others await their transfer.", range=(1, 64)
     )
-    itl_limit_ms: float = option(
-        50.0, title="ITL limit", unit="ms", minimum=0.1, maximum=10_000, help="For the largest batch within it."
-    )
-    device: str = option("trn1", title="Device", choices=model.DEVICES, help="Peaks of one chip or GPU.")
-    model: str = option(
-        "Llama-3.1-8B", title="Model", choices=model.MODELS, help="Sizes, and efficiencies fitted on H100."
-    )
+    itl_limit_ms: float = option(50.0, "ITL limit", "For the largest batch within it.", unit="ms", range=(0.1, 10_000))
+    device: str = option("trn1", "Device", "Peaks of one chip or GPU.", choices=model.DEVICES)
+    model: str = option("Llama-3.1-8B", "Model", "Sizes, and efficiencies fitted on H100.", choices=model.MODELS)
     prefill_parallel: int = option(
-        1, title="Devices of a prefill worker", minimum=1, maximum=64, help="Tensor parallel; each side has its own."
+        1, "Devices of a prefill worker", "Tensor parallel; each side has its own.", range=(1, 64)
     )
     decode_parallel: int = option(
-        1, title="Devices of a decode worker", minimum=1, maximum=64, help="Tensor parallel; each side has its own."
+        1, "Devices of a decode worker", "Tensor parallel; each side has its own.", range=(1, 64)
     )
     transfer_gb_per_s: float = option(
         6.25,
-        title="Transfer rate",
+        "Transfer rate",
+        "EFA, of one sender; its transfers share it. trn1.32xlarge: 100 GB/s over 16 chips.",
         unit="GB/s",
-        minimum=0.01,
-        maximum=1_000,
-        help="EFA, of one sender; its transfers share it. trn1.32xlarge: 100 GB/s over 16 chips.",
+        range=(0.01, 1_000),
     )
-    setup_ms: float = option(
-        5.0, title="Setup of a transfer", unit="ms", minimum=0, maximum=1_000, help="However small; assumed."
-    )
-    poll_ms: float = option(
-        1.0, title="Poll", unit="ms", minimum=0, maximum=1_000, help="Between two lookup_all of a decoder; assumed."
-    )
+    setup_ms: float = option(5.0, "Setup of a transfer", "However small; assumed.", unit="ms", range=(0, 1_000))
+    poll_ms: float = option(1.0, "Poll", "Between two lookup_all of a decoder; assumed.", unit="ms", range=(0, 1_000))
 
 
 def play_inputs(inputs: NeuronInputs) -> play.Setup:

@@ -52,56 +52,31 @@ BLOCK = 16
 
 @dataclass(frozen=True)
 class OffloadInputs:
-    trace: str = option(
-        "agentic-demo", title="Trace", help="Its name on the page Traces; recorded:POOL for live traffic."
-    )
+    trace: str = option("agentic-demo", "Trace", "Its name on the page Traces; recorded:POOL for live traffic.")
     heavy_new_tokens: int = option(
-        20_000,
-        title="Heavy threshold",
-        unit="tokens",
-        minimum=256,
-        maximum=1_000_000,
-        help="New tokens after the cache.",
+        20_000, "Heavy threshold", "New tokens after the cache.", unit="tokens", range=(256, 1_000_000)
     )
-    warm_hit_share: float = option(0.5, title="Warm cached share", minimum=0, maximum=1, help="Of the prompt.")
-    warm_new_tokens: int = option(
-        5_000, title="Warm threshold", unit="tokens", minimum=0, maximum=999_999, help="New tokens."
-    )
+    warm_hit_share: float = option(0.5, "Warm cached share", "Of the prompt.", range=(0, 1))
+    warm_new_tokens: int = option(5_000, "Warm threshold", "New tokens.", unit="tokens", range=(0, 999_999))
     order: str = option(
-        "heavy_first",
-        title="Order of the rules",
-        choices=ORDERS,
-        help="heavy_first: ours. session_first: the design's.",
+        "heavy_first", "Order of the rules", "heavy_first: ours. session_first: the design's.", choices=ORDERS
     )
-    instances: int = option(8, title="Instances", minimum=2, maximum=512, help="Of the pool.")
-    prefill_instances: int = option(
-        6, title="Prefill instances", minimum=1, maximum=511, help="Of the static pool; the others decode."
-    )
+    instances: int = option(8, "Instances", "Of the pool.", range=(2, 512))
+    prefill_instances: int = option(6, "Prefill instances", "Of the static pool; the others decode.", range=(1, 511))
     transfer_gb_s: float = option(
-        9.7, title="Transfer rate", unit="GB/s", minimum=0.01, maximum=1_000, help="Of KV between two instances."
+        9.7, "Transfer rate", "Of KV between two instances.", unit="GB/s", range=(0.01, 1_000)
     )
-    setup_ms: float = option(
-        5.0, title="Set-up of a transfer", unit="ms", minimum=0, maximum=60_000, help="Of each one."
-    )
+    setup_ms: float = option(5.0, "Set-up of a transfer", "Of each one.", unit="ms", range=(0, 60_000))
 
-    gpu: str = option("h100_sxm", title="GPU", choices=tuple(PEAKS), help="Its arithmetic and memory.")
-    model: str = option("Llama-3.1-8B", title="Model", choices=MODELS, help="Its sizes.")
-    tp: int = option(1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Of an instance.")
-    kv_tokens: int = option(
-        None, title="KV of an instance", unit="tokens", minimum=1_000, maximum=100_000_000, help="Empty: what fits."
-    )
+    gpu: str = option("h100_sxm", "GPU", "Its arithmetic and memory.", choices=tuple(PEAKS))
+    model: str = option("Llama-3.1-8B", "Model", "Its sizes.", choices=MODELS)
+    tp: int = option(1, "Tensor parallel", "Of an instance.", unit="GPUs", range=(1, 64))
+    kv_tokens: int = option(None, "KV of an instance", "Empty: what fits.", unit="tokens", range=(1_000, 100_000_000))
     tpot_ms: float = option(
-        30.0,
-        title="Time per output token",
-        unit="ms",
-        minimum=0.1,
-        maximum=10_000,
-        help="How long KV stays while decoding.",
+        30.0, "Time per output token", "How long KV stays while decoding.", unit="ms", range=(0.1, 10_000)
     )
-    load_factor: float = option(
-        1.0, title="Request-rate multiplier", minimum=0.01, maximum=1_000, help="On the arrivals of the trace."
-    )
-    requests: int = option(5_000, title="Requests", minimum=1, maximum=20_000, help="The first of the trace.")
+    load_factor: float = option(1.0, "Request-rate multiplier", "On the arrivals of the trace.", range=(0.01, 1_000))
+    requests: int = option(5_000, "Requests", "The first of the trace.", range=(1, 20_000))
 
 
 GROUPS = (Group("Engine", ("gpu", "model", "tp", "kv_tokens", "tpot_ms")), Group("Load", ("load_factor", "requests")))

@@ -13,30 +13,19 @@ from router.contract.metrics.engine_metrics import MOONCAKE_CLIENT_SCRAPE
 
 @dataclass(frozen=True)
 class ClientSpec:
-    master: str | None = option(
-        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; required."
-    )
+    master: str | None = option(None, "Master pool", "Pool of the kind mooncake-master; required.", kind="text")
     program: str = program_option("mooncake_client")
-    dram_mb: int = option(4096, title="Memory", unit="MB", minimum=16, maximum=4_194_304, help="Provided to the store.")
-    buffer_mb: int = option(512, title="Buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers.")
-    ssd: bool = option(False, title="SSD tier", help="Also writes blocks to disk; the master needs ssd too.")
-    disk: str | None = option(
-        None, title="Disk folder", kind="text", help="For the SSD tier; left out: in the instance's folder."
-    )
+    dram_mb: int = option(4096, "Memory", "Provided to the store.", unit="MB", range=(16, 4_194_304))
+    buffer_mb: int = option(512, "Buffer", "For transfers.", unit="MB", range=(16, 1_048_576))
+    ssd: bool = option(False, "SSD tier", "Also writes blocks to disk; the master needs ssd too.")
+    disk: str | None = option(None, "Disk folder", "For the SSD tier; left out: in the instance's folder.", kind="text")
     disk_gib: float = option(
-        64.0,
-        title="Disk",
-        unit="GiB",
-        minimum=0.01,
-        maximum=1_048_576,
-        help="Limit of the SSD tier; the oldest blocks are evicted.",
+        64.0, "Disk", "Limit of the SSD tier; the oldest blocks are evicted.", unit="GiB", range=(0.01, 1_048_576)
     )
-    heartbeat_s: int = option(
-        10, title="Heartbeat", unit="s", minimum=1, maximum=3600, help="Interval of writes to the disk."
-    )
-    protocol: str = option("tcp", title="Protocol", choices=("tcp", "rdma"), help="For transfers.")
-    rdma_device: str | None = option(None, title="RDMA device", kind="text", help="For example mlx5_0.")
-    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="Of its service.")
+    heartbeat_s: int = option(10, "Heartbeat", "Interval of writes to the disk.", unit="s", range=(1, 3600))
+    protocol: str = option("tcp", "Protocol", "For transfers.", choices=("tcp", "rdma"))
+    rdma_device: str | None = option(None, "RDMA device", "For example mlx5_0.", kind="text")
+    threads: int = option(4, "Threads", "Of its service.", range=(1, 256))
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()

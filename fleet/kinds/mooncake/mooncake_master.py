@@ -12,22 +12,13 @@ from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE
 @dataclass(frozen=True)
 class MasterSpec:
     program: str = program_option("mooncake_master")
-    ssd: bool = option(False, title="SSD tier", help="Clients also write blocks to disk.")
+    ssd: bool = option(False, "SSD tier", "Clients also write blocks to disk.")
     lease_ms: int = option(
-        5000,
-        title="Lease",
-        unit="ms",
-        minimum=100,
-        maximum=3_600_000,
-        help="A block that was read is not evicted for this time.",
+        5000, "Lease", "A block that was read is not evicted for this time.", unit="ms", range=(100, 3_600_000)
     )
-    evict_at: float = option(
-        0.95, title="Evict at", minimum=0.1, maximum=1.0, help="Share of memory in use at which eviction starts."
-    )
-    evict_share: float = option(
-        0.05, title="Evict share", minimum=0.01, maximum=1.0, help="Share of the blocks evicted each time."
-    )
-    threads: int = option(4, title="Threads", minimum=1, maximum=256, help="For remote calls.")
+    evict_at: float = option(0.95, "Evict at", "Share of memory in use at which eviction starts.", range=(0.1, 1.0))
+    evict_share: float = option(0.05, "Evict share", "Share of the blocks evicted each time.", range=(0.01, 1.0))
+    threads: int = option(4, "Threads", "For remote calls.", range=(1, 256))
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()

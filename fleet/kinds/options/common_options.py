@@ -16,35 +16,27 @@ WEIR_IMAGE = f"weir:{VERSION}"
 
 
 def image_option() -> Any:
-    return option(
-        None, title="Image", kind="text", help="Container image on a Kubernetes node; left out: the node's choice."
-    )
+    return option(None, "Image", "Container image on a Kubernetes node; left out: the node's choice.", kind="text")
 
 
 def model_option() -> Any:
-    return option(
-        None, title="Weights", kind="text", help="Folder or hub name of the weights; left out: the pool's model."
-    )
+    return option(None, "Weights", "Folder or hub name of the weights; left out: the pool's model.", kind="text")
 
 
 def program_option(default: str) -> Any:
-    return option(default, title="Program", help="Name or path; ./… is relative to Weir's installation folder.")
+    return option(default, "Program", "Name or path; ./… is relative to Weir's installation folder.")
 
 
 def python_option(environment: str) -> Any:
-    return option(
-        "python3", title="Python", help=f"Interpreter of {environment}; ./… is relative to Weir's installation folder."
-    )
+    return option("python3", "Python", f"Interpreter of {environment}; ./… is relative to Weir's installation folder.")
 
 
 def arguments_option() -> Any:
-    return option((), title="Extra arguments", help="Appended to the command line unchanged, one word per entry.")
+    return option((), "Extra arguments", "Appended to the command line unchanged, one word per entry.")
 
 
 def environment_option() -> Any:
-    return option(
-        None, title="Environment", kind="map", help="Environment variables of the process; they override Weir's."
-    )
+    return option(None, "Environment", "Environment variables of the process; they override Weir's.", kind="map")
 
 
 def engine_key_option(help: str) -> Any:
@@ -84,39 +76,33 @@ STARTED_WITH_KEY = (
 
 
 def data_parallel_size_option(help: str) -> Any:
-    return option(1, title="Data parallel", unit="ranks", minimum=1, maximum=MOST_RANKS, help=help)
+    return option(1, "Data parallel", help, unit="ranks", range=(1, MOST_RANKS))
 
 
 def data_parallel_size_local_option() -> Any:
     return option(
         None,
-        title="Data parallel, local",
+        "Data parallel, local",
+        "Of one instance, if several share a group of data_parallel_size (hybrid load balancing); left out: all.",
         unit="ranks",
-        minimum=1,
-        maximum=MOST_RANKS,
-        help="Of one instance, if several share a group of data_parallel_size (hybrid load balancing); left out: all.",
+        range=(1, MOST_RANKS),
     )
 
 
 def enable_lora_option() -> Any:
-    return option(
-        False, title="LoRA adapters", help="Load and unload adapters while it runs, as the document Models says."
-    )
+    return option(False, "LoRA adapters", "Load and unload adapters while it runs, as the document Models says.")
 
 
 def max_loras_option() -> Any:
-    return option(
-        1, title="Adapters in a batch", minimum=1, maximum=512, help="Different adapters in one step; with enable_lora."
-    )
+    return option(1, "Adapters in a batch", "Different adapters in one step; with enable_lora.", range=(1, 512))
 
 
 def max_cpu_loras_option() -> Any:
     return option(
         None,
-        title="Adapters in memory",
-        minimum=1,
-        maximum=512,
-        help="Adapters that an instance holds, at least max_loras; left out: max_loras.",
+        "Adapters in memory",
+        "Adapters that an instance holds, at least max_loras; left out: max_loras.",
+        range=(1, 512),
     )
 
 
@@ -133,8 +119,7 @@ def refuse_loras(spec: Any) -> dict[str, str]:
 def prefill_instances_option(title: str = "Prefill instances", help: str = "") -> Any:
     return option(
         0,
-        title=title,
-        minimum=0,
-        maximum=512,
-        help=help or "This many instances, the first of the pool, prefill and the others decode; 0: the pool's role.",
+        title,
+        help or "This many instances, the first of the pool, prefill and the others decode; 0: the pool's role.",
+        range=(0, 512),
     )

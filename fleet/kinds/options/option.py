@@ -2,7 +2,7 @@
 
 @dataclass(frozen=True)
 class ExampleSpec:
-    seed: int = option(1, title="Seed", minimum=0, help="…")
+    seed: int = option(1, "Seed", "…", range=(0, 2**31 - 1))
 """
 
 import dataclasses
@@ -19,36 +19,34 @@ Spec = TypeVar("Spec")
 
 def option(
     default: Any,
-    *,
     title: str,
+    help: str = "",
+    *,
     kind: str = "",
     unit: str = "",
-    minimum: float = -math.inf,
-    maximum: float = math.inf,
+    range: tuple[float, float] = (-math.inf, math.inf),
     choices: tuple[str, ...] = (),
     groups: tuple[tuple[str, ...], ...] = (),
-    help: str = "",
 ) -> Any:
     """Declare a dataclass field with its limits. `kind`: by default that of the default value; "int" for None."""
     kind = kind or ("text" if choices else "")
-    limits = (minimum, maximum)
     made = Field(
         name="",
-        default=default,
         title=title,
+        default=default,
+        help=help,
         kind=kind,
         unit=unit,
-        range=limits,
+        range=range,
         choices=choices,
         groups=groups,
-        help=help,
     )
     return dataclasses.field(default=default, metadata={"field": made})
 
 
 def mapping_option(*, title: str, unit: str = "", help: str) -> Any:
     """Declare a mapping, empty by default."""
-    metadata = option(None, title=title, kind="map", unit=unit, help=help).metadata
+    metadata = option(None, title, help, unit=unit, kind="map").metadata
     return dataclasses.field(default_factory=dict, metadata=metadata)
 
 

@@ -55,85 +55,74 @@ _TIERS = {"none": (), "dram": (DRAM,), "disk": (DRAM, SSD)}
 class SglangSpec:
     model: str | None = model_option()
     python: str = python_option("SGLang's environment")
-    role: str = option(BOTH, title="Role", choices=ROLES, help="Whether its instances prefill, decode, or do both.")
+    role: str = option(BOTH, "Role", "Whether its instances prefill, decode, or do both.", choices=ROLES)
     prefill_instances: int = prefill_instances_option()
     transfer: str = option(
-        "mooncake", title="KV transfer", choices=_TRANSFERS, help="From prefill to decode instances, which must agree."
+        "mooncake", "KV transfer", "From prefill to decode instances, which must agree.", choices=_TRANSFERS
     )
     rdma_device: str | None = option(
-        None, title="RDMA device", kind="text", help="For transfers, such as mlx5_0, or several; left out: any."
+        None, "RDMA device", "For transfers, such as mlx5_0, or several; left out: any.", kind="text"
     )
     gpus: tuple[str, ...] = option(
-        (), title="GPUs", help="Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible."
+        (), "GPUs", "Ids, assigned to the instances in order, tensor_parallel each; empty: all are visible."
     )
-    tensor_parallel: int = option(1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance.")
+    tensor_parallel: int = option(1, "Tensor parallel", "Per instance.", unit="GPUs", range=(1, 64))
     data_parallel_size: int = data_parallel_size_option(
         "Attention ranks within the tensor_parallel GPUs, each with its KV cache; routers choose the rank."
     )
     context_length: int | None = option(
         None,
-        title="Longest request",
+        "Longest request",
+        "Prompt and output; left out: the model's limit.",
         unit="tokens",
-        minimum=16,
-        maximum=10_000_000,
-        help="Prompt and output; left out: the model's limit.",
+        range=(16, 10_000_000),
     )
     mem_fraction_static: float | None = option(
         None,
-        title="GPU memory",
+        "GPU memory",
+        "Share of each GPU's memory for weights and KV cache; left out: SGLang's choice.",
         kind="float",
-        minimum=0.05,
-        maximum=0.99,
-        help="Share of each GPU's memory for weights and KV cache; left out: SGLang's choice.",
+        range=(0.05, 0.99),
     )
     page_size: int = option(
         16,
-        title="Page",
+        "Page",
+        "Of a KV block. SGLang's own choice is 1: an entry of the exact index for each token.",
         unit="tokens",
-        minimum=1,
-        maximum=1024,
-        help="Of a KV block. SGLang's own choice is 1: an entry of the exact index for each token.",
+        range=(1, 1024),
     )
     max_running_requests: int | None = option(
-        None, title="Sequences", minimum=1, maximum=65_536, help="Concurrent requests; left out: SGLang's choice."
+        None, "Sequences", "Concurrent requests; left out: SGLang's choice.", range=(1, 65_536)
     )
     chunked_prefill_size: int | None = option(
         None,
-        title="Prefill chunk",
+        "Prefill chunk",
+        "More favours prefill, fewer favours decode; left out: SGLang's choice.",
         unit="tokens",
-        minimum=16,
-        maximum=1_048_576,
-        help="More favours prefill, fewer favours decode; left out: SGLang's choice.",
+        range=(16, 1_048_576),
     )
-    dtype: str = option("auto", title="Number format", choices=_DTYPES, help="Of weights and activations.")
+    dtype: str = option("auto", "Number format", "Of weights and activations.", choices=_DTYPES)
     load_format: str = option(
-        "auto", title="Load format", help="How weights are loaded; dummy: random weights, the same in every process."
+        "auto", "Load format", "How weights are loaded; dummy: random weights, the same in every process."
     )
     hicache: str = option(
-        "none",
-        title="HiCache",
-        choices=tuple(_TIERS),
-        help="KV below the GPU: in host memory, or there and in a folder.",
+        "none", "HiCache", "KV below the GPU: in host memory, or there and in a folder.", choices=tuple(_TIERS)
     )
-    dram_gib: int = option(
-        8, title="Host memory for KV", unit="GiB", minimum=1, maximum=8192, help="With hicache, for each GPU."
-    )
+    dram_gib: int = option(8, "Host memory for KV", "With hicache, for each GPU.", unit="GiB", range=(1, 8192))
     disk: str | None = option(
-        None, title="Disk folder", kind="text", help="With hicache disk; left out: in the instance's folder."
+        None, "Disk folder", "With hicache disk; left out: in the instance's folder.", kind="text"
     )
     disk_gib: float = option(
-        64.0, title="Disk for KV", unit="GiB", minimum=0.01, maximum=1_048_576, help="The check requires it to be free."
+        64.0, "Disk for KV", "The check requires it to be free.", unit="GiB", range=(0.01, 1_048_576)
     )
     write_policy: str = option(
         "write_through",
-        title="Write policy",
+        "Write policy",
+        "With hicache: at once, once hit again, or when the GPU evicts.",
         choices=("write_through", "write_through_selective", "write_back"),
-        help="With hicache: at once, once hit again, or when the GPU evicts.",
     )
     sleep_mode: bool = option(
-        False,
-        title="Sleep mode",
-        help="Can release its GPU memory and wake up again; the weights need as much host memory.",
+        False, "Sleep mode", "Can release its GPU memory and wake up again; the weights need as much host memory."
     )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()

@@ -55,234 +55,202 @@ XPYD, FIXED = "xPyD", "1P1D"
 
 @dataclass(frozen=True)
 class SimSpec:
-    gpu: str = option("h100_sxm", title="GPU", choices=GPUS, help="GPU whose step times are simulated.")
+    gpu: str = option("h100_sxm", "GPU", "GPU whose step times are simulated.", choices=GPUS)
     model_profile: str = option(
-        "Llama-3.1-8B", title="Model profile", choices=MODEL_PROFILES, help="Model whose step times are simulated."
+        "Llama-3.1-8B", "Model profile", "Model whose step times are simulated.", choices=MODEL_PROFILES
     )
     tp: int | None = option(
         None,
-        title="Tensor parallel",
+        "Tensor parallel",
+        "GPUs per instance: 1, 2, 4 or 8; left out: the smallest number that the model was fitted for or fits on.",
         unit="GPUs",
-        minimum=1,
-        maximum=64,
-        help="GPUs per instance: 1, 2, 4 or 8; left out: the smallest number that the model was fitted for or fits on.",
+        range=(1, 64),
     )
     expert_parallel: bool = option(
         False,
-        title="Expert parallel",
-        help="Whole experts are dealt among the GPUs of all ranks; off: every GPU has a slice of each expert.",
+        "Expert parallel",
+        "Whole experts are dealt among the GPUs of all ranks; off: every GPU has a slice of each expert.",
     )
     profile: str | None = option(
         None,
-        title="Made profile",
+        "Made profile",
+        "A profile as JSON, as weir profile --json prints it, instead of GPU, model and parallelism above.",
         kind="text",
-        help="A profile as JSON, as weir profile --json prints it, instead of GPU, model and parallelism above.",
     )
     context_servers: str = option(
         ONE_ENGINE,
-        title="Context servers",
-        choices=CONTEXT_SERVERS,
-        help="dep, dwdp: the model and GPU below instead of those above; prefill instances are groups of "
+        "Context servers",
+        "dep, dwdp: the model and GPU below instead of those above; prefill instances are groups of "
         "prefill_tp GPUs that share the experts, and those of dwdp have a rank for each GPU. With kv trtllm.",
+        choices=CONTEXT_SERVERS,
     )
-    context_model: str = option(
-        next(iter(MOES)), title="Model of the groups", choices=tuple(MOES), help="With context servers."
-    )
+    context_model: str = option(next(iter(MOES)), "Model of the groups", "With context servers.", choices=tuple(MOES))
     context_gpu: str = option(
-        next(iter(CONTEXT_GPUS)), title="GPU of the groups", choices=tuple(CONTEXT_GPUS), help="With context servers."
+        next(iter(CONTEXT_GPUS)), "GPU of the groups", "With context servers.", choices=tuple(CONTEXT_GPUS)
     )
     context_hot_experts: float = option(
         0.0,
-        title="Hot experts",
-        minimum=0.0,
-        maximum=3.0,
-        help="With context servers dep: Zipf exponent of the router's choice, for which a group waits; 0: uniform.",
+        "Hot experts",
+        "With context servers dep: Zipf exponent of the router's choice, for which a group waits; 0: uniform.",
+        range=(0.0, 3.0),
     )
     data_parallel_size: int = data_parallel_size_option(
         "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
     )
     data_parallel_size_local: int | None = data_parallel_size_local_option()
-    time_scale: float = option(
-        1.0, title="Time scale", minimum=0.01, maximum=1000, help="10: ten times faster than real time."
-    )
-    seed: int = option(1, title="Seed", minimum=0, maximum=2**31 - 1, help="Of output lengths and texts.")
+    time_scale: float = option(1.0, "Time scale", "10: ten times faster than real time.", range=(0.01, 1000))
+    seed: int = option(1, "Seed", "Of output lengths and texts.", range=(0, 2**31 - 1))
     kv_blocks: int | None = option(
         None,
-        title="KV blocks",
+        "KV blocks",
+        "Size of the KV cache; left out: what fits on the GPU next to the model.",
         unit="blocks",
-        minimum=16,
-        maximum=10_000_000,
-        help="Size of the KV cache; left out: what fits on the GPU next to the model.",
+        range=(16, 10_000_000),
     )
-    block_size: int = option(16, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Of a KV block.")
-    max_model_len: int = option(
-        131_072, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
-    )
-    max_num_seqs: int = option(256, title="Sequences", minimum=1, maximum=65_536, help="Concurrent sequences.")
+    block_size: int = option(16, "Block size", "Of a KV block.", unit="tokens", range=(1, 1024))
+    max_model_len: int = option(131_072, "Longest request", "Prompt and output.", unit="tokens", range=(16, 10_000_000))
+    max_num_seqs: int = option(256, "Sequences", "Concurrent sequences.", range=(1, 65_536))
     max_num_batched_tokens: int = option(
-        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="Per engine step."
+        8192, "Batched tokens", "Per engine step.", unit="tokens", range=(16, 1_048_576)
     )
     kv: str = option(
         NONE,
-        title="KV connector",
+        "KV connector",
+        "How KV blocks move between instances: as with this connector of real engines.",
         choices=CONNECTOR_CHOICES,
-        help="How KV blocks move between instances: as with this connector of real engines.",
     )
     prefill_instances: int = option(
         0,
-        title="Prefill instances",
-        minimum=0,
-        maximum=512,
-        help="This many instances, the first of the pool, only prefill and the others only decode; 0: each does both.",
+        "Prefill instances",
+        "This many instances, the first of the pool, only prefill and the others only decode; 0: each does both.",
+        range=(0, 512),
     )
     pairs: str = option(
         XPYD,
-        title="Pairs",
+        "Pairs",
+        "With kv neuron: each decoder takes KV from any prefill instance (xPyD), or from one of its own (1P1D).",
         choices=(XPYD, FIXED),
-        help="With kv neuron: each decoder takes KV from any prefill instance (xPyD), or from one of its own (1P1D).",
     )
     etcd: str | None = option(
         None,
-        title="etcd",
+        "etcd",
+        "host:port where the instances register as workers, with kv neuron and xPyD; left out: nowhere.",
         kind="text",
-        help="host:port where the instances register as workers, with kv neuron and xPyD; left out: nowhere.",
     )
     prefill_tp: int | None = option(
-        None,
-        title="Tensor parallel of prefill",
-        unit="GPUs",
-        minimum=1,
-        maximum=64,
-        help="GPUs per prefill instance; left out: tp.",
+        None, "Tensor parallel of prefill", "GPUs per prefill instance; left out: tp.", unit="GPUs", range=(1, 64)
     )
     prefill_max_num_seqs: int | None = option(
         None,
-        title="Sequences of prefill",
-        minimum=1,
-        maximum=65_536,
-        help="Of a prefill instance, those whose KV is in transfer included with kv neuron; left out: max_num_seqs.",
+        "Sequences of prefill",
+        "Of a prefill instance, those whose KV is in transfer included with kv neuron; left out: max_num_seqs.",
+        range=(1, 65_536),
     )
     kv_setup_ms: float = option(
-        5.0, title="Setup of a transfer", unit="ms", minimum=0, maximum=60_000, help="Of a KV transfer, however small."
+        5.0, "Setup of a transfer", "Of a KV transfer, however small.", unit="ms", range=(0, 60_000)
     )
     kv_gb_per_s: float = option(
         9.7,
-        title="Transfer rate, idle",
+        "Transfer rate, idle",
+        "While the sender computes nothing; concurrent transfers share it.",
         unit="GB/s",
-        minimum=0.001,
-        maximum=10_000,
-        help="While the sender computes nothing; concurrent transfers share it.",
+        range=(0.001, 10_000),
     )
     kv_busy_gb_per_s: float = option(
-        3.0, title="Transfer rate, busy", unit="GB/s", minimum=0.001, maximum=10_000, help="While the sender computes."
+        3.0, "Transfer rate, busy", "While the sender computes.", unit="GB/s", range=(0.001, 10_000)
     )
     kv_hold_s: float = option(
         480.0,
-        title="Hold time of blocks",
+        "Hold time of blocks",
+        "Blocks that are not pulled are freed after this time.",
         unit="s",
-        minimum=0.1,
-        maximum=86_400,
-        help="Blocks that are not pulled are freed after this time.",
+        range=(0.1, 86_400),
     )
     kv_lend_s: float = option(
         0.0,
-        title="Lending",
+        "Lending",
+        "Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
         unit="s",
-        minimum=0,
-        maximum=86_400,
-        help="Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
+        range=(0, 86_400),
     )
     kv_connect_ms: float = option(
         0.0,
-        title="First contact",
+        "First contact",
+        "Added to the first transfer between two instances: buffers are made then.",
         unit="ms",
-        minimum=0,
-        maximum=60_000,
-        help="Added to the first transfer between two instances: buffers are made then.",
+        range=(0, 60_000),
     )
     store_pool: str | None = option(
-        None,
-        title="Store pool",
-        kind="text",
-        help="Pool of the kind sim-store that the instances share; with kv mooncake_store.",
+        None, "Store pool", "Pool of the kind sim-store that the instances share; with kv mooncake_store.", kind="text"
     )
     dram_gb: float = option(
         0.0,
-        title="Host memory for KV",
+        "Host memory for KV",
+        "Of each instance; it holds KV blocks that leave the GPU. 0: none.",
         unit="GB",
-        minimum=0,
-        maximum=1_000_000,
-        help="Of each instance; it holds KV blocks that leave the GPU. 0: none.",
+        range=(0, 1_000_000),
     )
     ssd_gb: float = option(
         0.0,
-        title="Drives for KV",
+        "Drives for KV",
+        "Of each instance; they hold KV blocks that leave the GPU. 0: none.",
         unit="GB",
-        minimum=0,
-        maximum=10_000_000,
-        help="Of each instance; they hold KV blocks that leave the GPU. 0: none.",
+        range=(0, 10_000_000),
     )
     ssd_access: str = option(
         SSD_ACCESS[0],
-        title="Access to the drives",
+        "Access to the drives",
+        "ssd: through host memory, as LMCache; ssd-gds: GPUDirect Storage; ssd-tutti: by the GPU, layer by layer.",
         choices=SSD_ACCESS,
-        help="ssd: through host memory, as LMCache; ssd-gds: GPUDirect Storage; ssd-tutti: by the GPU, layer by layer.",
     )
-    ssd_drives: int = option(
-        DRIVES, title="Drives of an instance", minimum=1, maximum=64, help="They read and write beside each other."
-    )
+    ssd_drives: int = option(DRIVES, "Drives of an instance", "They read and write beside each other.", range=(1, 64))
     ssd_read_gb_s: float = option(
         DRIVE_BYTES_PER_S / 1e9,
-        title="Reads of a drive",
+        "Reads of a drive",
+        "Of one D7-PS1010; writes are in proportion, but no faster than the CPU controls them.",
         unit="GB/s",
-        minimum=0.001,
-        maximum=1_000,
-        help="Of one D7-PS1010; writes are in proportion, but no faster than the CPU controls them.",
+        range=(0.001, 1_000),
     )
     ssd_metadata: str = option(
         SGL,
-        title="Commands to the drives",
+        "Commands to the drives",
+        "Of ssd-tutti. sgl: one for each object; prp: one for each page of 4 KiB.",
         choices=SSD_METADATA,
-        help="Of ssd-tutti. sgl: one for each object; prp: one for each page of 4 KiB.",
     )
     tier_write: str = option(
         TIER_WRITES[0],
-        title="Writing to tiers",
+        "Writing to tiers",
+        "through: every computed block; evict: what the GPU evicts; second_use: what is used twice.",
         choices=TIER_WRITES,
-        help="through: every computed block; evict: what the GPU evicts; second_use: what is used twice.",
     )
     tier_promote_hits: int = option(
         1,
-        title="Promotion after",
+        "Promotion after",
+        "Hits on the drives after which a block is copied to host memory; 0: never.",
         unit="hits",
-        minimum=0,
-        maximum=1000,
-        help="Hits on the drives after which a block is copied to host memory; 0: never.",
+        range=(0, 1000),
     )
     tier_prefetch: bool = option(
-        False,
-        title="Prefetch",
-        help="Blocks are read from the drives to host memory while their request waits.",
+        False, "Prefetch", "Blocks are read from the drives to host memory while their request waits."
     )
     tier_load: str = option(
         TIER_LOADS[0],
-        title="Loading from tiers",
+        "Loading from tiers",
+        "if_faster: only what takes longer to compute; always: whatever a tier holds.",
         choices=TIER_LOADS,
-        help="if_faster: only what takes longer to compute; always: whatever a tier holds.",
     )
     tier_law: str = option(
         TIER_LAWS[0],
-        title="Steps beside tiers",
+        "Steps beside tiers",
+        "published: with Tutti's fitted constants, attention x 1.6 and at least 217 ms for a load by layers.",
         choices=TIER_LAWS,
-        help="published: with Tutti's fitted constants, attention x 1.6 and at least 217 ms for a load by layers.",
     )
     dram_gb_per_s: float | None = option(
         None,
-        title="Reads from host memory",
+        "Reads from host memory",
+        "Left out: 50, the link's; with tier_law published 19.4, which is fitted to Tutti's figure 13.",
         unit="GB/s",
-        minimum=0.001,
-        maximum=10_000,
-        help="Left out: 50, the link's; with tier_law published 19.4, which is fitted to Tutti's figure 13.",
+        range=(0.001, 10_000),
     )
     enable_lora: bool = enable_lora_option()
     max_loras: int = max_loras_option()

@@ -13,24 +13,12 @@ from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE
 
 @dataclass(frozen=True)
 class StoreSpec:
-    capacity_gb: float = option(
-        64.0, title="Capacity", unit="GB", minimum=0.001, maximum=1_000_000, help="Of KV blocks."
-    )
+    capacity_gb: float = option(64.0, "Capacity", "Of KV blocks.", unit="GB", range=(0.001, 1_000_000))
     setup_ms: float = option(
-        1.0,
-        title="Setup of a transfer",
-        unit="ms",
-        minimum=0,
-        maximum=60_000,
-        help="Of a transfer from the store, however small.",
+        1.0, "Setup of a transfer", "Of a transfer from the store, however small.", unit="ms", range=(0, 60_000)
     )
     gb_per_s: float = option(
-        9.7,
-        title="Transfer rate",
-        unit="GB/s",
-        minimum=0.001,
-        maximum=10_000,
-        help="From the store; concurrent transfers share it.",
+        9.7, "Transfer rate", "From the store; concurrent transfers share it.", unit="GB/s", range=(0.001, 10_000)
     )
     image: str | None = image_option()
 

@@ -47,127 +47,106 @@ _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")
 class TrtllmSpec:
     model: str | None = model_option()
     program: str = program_option("trtllm-serve")
-    role: str = option(BOTH, title="Role", choices=ROLES, help="prefill: context servers; decode: generation servers.")
+    role: str = option(BOTH, "Role", "prefill: context servers; decode: generation servers.", choices=ROLES)
     prefill_instances: int = prefill_instances_option(
         "Context servers",
         "This many instances, the first of the pool, are context servers, the others generation servers. "
         "↑ TPS/user, ↓ TPS/GPU.",
     )
-    gpus: tuple[str, ...] = option(
-        (), title="GPUs", help="Ids, assigned to the instances in order; empty: all are visible."
-    )
+    gpus: tuple[str, ...] = option((), "GPUs", "Ids, assigned to the instances in order; empty: all are visible.")
     tensor_parallel: int = option(
-        1, title="Tensor parallel", unit="GPUs", minimum=1, maximum=64, help="Per instance. ↑ TPS/user, ↓ TPS/GPU."
+        1, "Tensor parallel", "Per instance. ↑ TPS/user, ↓ TPS/GPU.", unit="GPUs", range=(1, 64)
     )
     prefill_tensor_parallel: int | None = option(
         None,
-        title="Tensor parallel of context servers",
+        "Tensor parallel of context servers",
+        "Per context server; left out: tensor_parallel, with DWDP 1.",
         unit="GPUs",
-        minimum=1,
-        maximum=64,
-        help="Per context server; left out: tensor_parallel, with DWDP 1.",
+        range=(1, 64),
     )
     attention_dp: bool = option(
         False,
-        title="Attention DP",
-        help="Each GPU computes the attention of its own prompts and all share the experts (DEP). ↑ TPS/GPU.",
+        "Attention DP",
+        "Each GPU computes the attention of its own prompts and all share the experts (DEP). ↑ TPS/GPU.",
     )
     expert_parallel: int | None = option(
         None,
-        title="Expert parallel",
+        "Expert parallel",
+        "Left out: with attention_dp all GPUs of a server, else experts are not distributed.",
         unit="GPUs",
-        minimum=1,
-        maximum=64,
-        help="Left out: with attention_dp all GPUs of a server, else experts are not distributed.",
+        range=(1, 64),
     )
     dwdp_size: int = option(
         1,
-        title="DWDP group",
-        unit="GPUs",
-        minimum=1,
-        maximum=64,
-        help="GPUs that prefetch each other's experts instead of waiting for the slowest: context servers, or with "
+        "DWDP group",
+        "GPUs that prefetch each other's experts instead of waiting for the slowest: context servers, or with "
         "attention_dp those of a server that also decodes; 1: off. ↑ TPS/GPU if computing a layer takes longer than "
         "the fetch.",
+        unit="GPUs",
+        range=(1, 64),
     )
     dwdp_groups: int = option(
         1,
-        title="DWDP groups",
-        minimum=1,
-        maximum=64,
-        help="Groups of dwdp_size GPUs: together all context servers, or one server that also decodes.",
+        "DWDP groups",
+        "Groups of dwdp_size GPUs: together all context servers, or one server that also decodes.",
+        range=(1, 64),
     )
     dwdp_experts: int | None = option(
         None,
-        title="DWDP experts",
-        minimum=1,
-        maximum=4096,
-        help="Held by each GPU of the group; left out: all but those it fetches. ↑ redundancy, ↓ memory for KV.",
+        "DWDP experts",
+        "Held by each GPU of the group; left out: all but those it fetches. ↑ redundancy, ↓ memory for KV.",
+        range=(1, 4096),
     )
     dwdp_prefetch: int | None = option(
         None,
-        title="DWDP prefetch",
-        minimum=1,
-        maximum=4096,
-        help="Experts fetched from each other GPU for the next layer; left out: as many as divide evenly.",
+        "DWDP prefetch",
+        "Experts fetched from each other GPU for the next layer; left out: as many as divide evenly.",
+        range=(1, 4096),
     )
     dwdp_contention_opt: bool = option(
-        False,
-        title="DWDP slices",
-        help="Fetch in slices of 2 MiB in turn, which hides that GPUs fetch from the same one.",
+        False, "DWDP slices", "Fetch in slices of 2 MiB in turn, which hides that GPUs fetch from the same one."
     )
     dwdp_total_experts: int | None = option(
         None,
-        title="Experts of a layer",
-        minimum=2,
-        maximum=4096,
-        help="Of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
+        "Experts of a layer",
+        "Of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
         "Left out: known for DeepSeek-R1 and V3, gpt-oss, Qwen3 and Kimi-K2.",
+        range=(2, 4096),
     )
     hot_experts: float = option(
         0.0,
-        title="Hot experts",
-        minimum=0.0,
-        maximum=3.0,
-        help="For the twin: Zipf exponent of the router's choice, for which attention_dp servers wait; 0: uniform.",
+        "Hot experts",
+        "For the twin: Zipf exponent of the router's choice, for which attention_dp servers wait; 0: uniform.",
+        range=(0.0, 3.0),
     )
-    max_batch_size: int = option(
-        256, title="Batch", minimum=1, maximum=65_536, help="Concurrent sequences. ↑ TPS/GPU, ↓ TPS/user."
-    )
-    max_num_tokens: int = option(
-        8192, title="Batched tokens", unit="tokens", minimum=16, maximum=1_048_576, help="↑ TPS/GPU, ↓ TPS/user."
-    )
+    max_batch_size: int = option(256, "Batch", "Concurrent sequences. ↑ TPS/GPU, ↓ TPS/user.", range=(1, 65_536))
+    max_num_tokens: int = option(8192, "Batched tokens", "↑ TPS/GPU, ↓ TPS/user.", unit="tokens", range=(16, 1_048_576))
     max_seq_len: int | None = option(
-        None, title="Longest request", unit="tokens", minimum=16, maximum=10_000_000, help="Prompt and output."
+        None, "Longest request", "Prompt and output.", unit="tokens", range=(16, 10_000_000)
     )
     capacity_scheduler: str = option(
         "GUARANTEED_NO_EVICT",
-        title="Scheduler",
+        "Scheduler",
+        "MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it evicts.",
         choices=_SCHEDULERS,
-        help="MAX_UTILIZATION: ↑ TPS/GPU, ↓ TPS/user when it evicts.",
     )
-    chunked_prefill: bool = option(
-        True, title="Chunked prefill", help="↑ TPS/user next to long prompts; not with DWDP."
-    )
+    chunked_prefill: bool = option(True, "Chunked prefill", "↑ TPS/user next to long prompts; not with DWDP.")
     free_gpu_memory_fraction: float = option(
-        0.9, title="KV cache", minimum=0.05, maximum=0.99, help="Share of the free GPU memory. ↑ TPS/GPU."
+        0.9, "KV cache", "Share of the free GPU memory. ↑ TPS/GPU.", range=(0.05, 0.99)
     )
     speculative: str | None = option(
-        None,
-        title="Speculative decoding",
-        kind="text",
-        help="JSON for speculative_config. ↑ TPS/user, ↓ TPS/GPU under load.",
+        None, "Speculative decoding", "JSON for speculative_config. ↑ TPS/user, ↓ TPS/GPU under load.", kind="text"
     )
     transfer: str = option(
         "UCX",
-        title="KV transfer",
+        "KV transfer",
+        "From context to generation servers. TensorRT-LLM 1.4, whose KV cache manager is V2 by default: NIXL.",
         choices=("DEFAULT", "UCX", "NIXL", "MPI"),
-        help="From context to generation servers. TensorRT-LLM 1.4, whose KV cache manager is V2 by default: NIXL.",
     )
     kv_events: bool = option(
         False,
-        title="KV events",
-        help="Publish which blocks are cached, for the exact prefix index: TensorRT-LLM 1.4, its KV cache manager V2.",
+        "KV events",
+        "Publish which blocks are cached, for the exact prefix index: TensorRT-LLM 1.4, its KV cache manager V2.",
     )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()

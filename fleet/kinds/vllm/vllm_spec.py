@@ -29,19 +29,16 @@ _DTYPES = ("auto", "bfloat16", "float16", "float32", "half", "float")
 class VllmSpec:
     model: str | None = model_option()
     python: str = python_option("vLLM's environment")
-    device: str = option("cuda", title="Device", choices=("cuda", "cpu"), help="The build of vLLM.")
+    device: str = option("cuda", "Device", "The build of vLLM.", choices=("cuda", "cpu"))
     gpus: tuple[str, ...] = option(
-        (),
-        title="GPUs",
-        help="Ids, assigned to the instances in order, tensor_parallel for each rank; empty: all are visible.",
+        (), "GPUs", "Ids, assigned to the instances in order, tensor_parallel for each rank; empty: all are visible."
     )
     tensor_parallel: int = option(
         1,
-        title="Tensor parallel",
+        "Tensor parallel",
+        "GPUs per instance, or per rank; a divisor of the model's attention heads.",
         unit="GPUs",
-        minimum=1,
-        maximum=64,
-        help="GPUs per instance, or per rank; a divisor of the model's attention heads.",
+        range=(1, 64),
     )
     data_parallel_size: int = data_parallel_size_option(
         "Copies of the engine behind one address, each with its GPUs and KV cache; routers choose the rank."
@@ -49,130 +46,112 @@ class VllmSpec:
     data_parallel_size_local: int | None = data_parallel_size_local_option()
     max_model_len: int | None = option(
         None,
-        title="Longest request",
+        "Longest request",
+        "Prompt and output; left out: the model's limit.",
         unit="tokens",
-        minimum=16,
-        maximum=10_000_000,
-        help="Prompt and output; left out: the model's limit.",
+        range=(16, 10_000_000),
     )
     gpu_memory_utilization: float = option(
         0.9,
-        title="GPU memory",
-        minimum=0.05,
-        maximum=1.0,
-        help="Share of each GPU's memory; what weights and activations leave free is KV cache.",
+        "GPU memory",
+        "Share of each GPU's memory; what weights and activations leave free is KV cache.",
+        range=(0.05, 1.0),
     )
-    cpu_kv_gib: int = option(
-        4, title="KV cache on CPU", unit="GiB", minimum=1, maximum=4096, help="With device cpu only."
-    )
-    dtype: str = option("auto", title="Number format", choices=_DTYPES, help="Of weights and activations.")
+    cpu_kv_gib: int = option(4, "KV cache on CPU", "With device cpu only.", unit="GiB", range=(1, 4096))
+    dtype: str = option("auto", "Number format", "Of weights and activations.", choices=_DTYPES)
     load_format: str = option(
-        "auto", title="Load format", help="How weights are loaded; dummy: random weights, the same in every process."
+        "auto", "Load format", "How weights are loaded; dummy: random weights, the same in every process."
     )
     block_size: int | None = option(
-        None, title="Block size", unit="tokens", minimum=1, maximum=1024, help="Of a KV block; left out: vLLM's choice."
+        None, "Block size", "Of a KV block; left out: vLLM's choice.", unit="tokens", range=(1, 1024)
     )
     max_num_seqs: int | None = option(
-        None, title="Sequences", minimum=1, maximum=65_536, help="Concurrent sequences; left out: vLLM's choice."
+        None, "Sequences", "Concurrent sequences; left out: vLLM's choice.", range=(1, 65_536)
     )
     max_num_batched_tokens: int | None = option(
         None,
-        title="Batched tokens",
+        "Batched tokens",
+        "Per engine step; more favours prefill, fewer favours decode. Left out: vLLM's choice.",
         unit="tokens",
-        minimum=16,
-        maximum=1_048_576,
-        help="Per engine step; more favours prefill, fewer favours decode. Left out: vLLM's choice.",
+        range=(16, 1_048_576),
     )
-    prefix_caching: bool = option(True, title="Prefix caching", help="Reuse KV between requests.")
-    chunked_prefill: bool = option(
-        True, title="Chunked prefill", help="Split long prompts into chunks that run next to decodes."
-    )
-    kv_events: bool = option(
-        True, title="KV events", help="Publish which blocks are cached; the exact prefix index needs it."
-    )
-    sleep_mode: bool = option(
-        False, title="Sleep mode", help="Can release its GPU memory and wake up again. Not on CPU."
-    )
+    prefix_caching: bool = option(True, "Prefix caching", "Reuse KV between requests.")
+    chunked_prefill: bool = option(True, "Chunked prefill", "Split long prompts into chunks that run next to decodes.")
+    kv_events: bool = option(True, "KV events", "Publish which blocks are cached; the exact prefix index needs it.")
+    sleep_mode: bool = option(False, "Sleep mode", "Can release its GPU memory and wake up again. Not on CPU.")
     enable_lora: bool = enable_lora_option()
     max_loras: int = max_loras_option()
     max_cpu_loras: int | None = max_cpu_loras_option()
-    max_lora_rank: int = option(
-        16, title="Largest rank", minimum=1, maximum=512, help="Of an adapter; with enable_lora."
-    )
+    max_lora_rank: int = option(16, "Largest rank", "Of an adapter; with enable_lora.", range=(1, 512))
     api_server_count: int | None = option(
         None,
-        title="API servers",
-        minimum=1,
-        maximum=64,
-        help="Processes of vLLM's HTTP server; left out: vLLM's choice. Not beside enable_lora: each would have a list"
+        "API servers",
+        "Processes of vLLM's HTTP server; left out: vLLM's choice. Not beside enable_lora: each would have a list"
         " of adapters of its own.",
+        range=(1, 64),
     )
     profile: str | None = option(
         None,
-        title="Profile",
+        "Profile",
+        "As JSON, as weir profile --json prints it: what the twin computes with until an instance is calibrated.",
         kind="text",
-        help="As JSON, as weir profile --json prints it: what the twin computes with until an instance is calibrated.",
     )
-    role: str = option(BOTH, title="Role", choices=ROLES, help="Role of every instance.")
+    role: str = option(BOTH, "Role", "Role of every instance.", choices=ROLES)
     prefill_instances: int = prefill_instances_option()
     kv: str = option(
         "none",
-        title="KV transfer",
+        "KV transfer",
+        "Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk; "
+        "a list names one of each.",
         choices=tuple(MODES),
         groups=GROUPS,
-        help="Where KV goes: another instance (nixl, mooncake-p2p), a shared store (mooncake-store), memory or disk; "
-        "a list names one of each.",
     )
     lend_s: int = option(
         0,
-        title="Lending",
+        "Lending",
+        "Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
         unit="s",
-        minimum=0,
-        maximum=86_400,
-        help="Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
+        range=(0, 86_400),
     )
     master: str | None = option(
-        None, title="Master pool", kind="text", help="Pool of the kind mooncake-master; with kv mooncake-store."
+        None, "Master pool", "Pool of the kind mooncake-master; with kv mooncake-store.", kind="text"
     )
     store_pool: str | None = option(
         None,
-        title="Store pool",
+        "Store pool",
+        "Pool of the kind mooncake-client that holds the store; left out: the instances hold it.",
         kind="text",
-        help="Pool of the kind mooncake-client that holds the store; left out: the instances hold it.",
     )
     store_dram_mb: int = option(
         4096,
-        title="Store memory",
+        "Store memory",
+        "Memory that each instance provides to the Mooncake store.",
         unit="MB",
-        minimum=16,
-        maximum=4_194_304,
-        help="Memory that each instance provides to the Mooncake store.",
+        range=(16, 4_194_304),
     )
     store_buffer_mb: int = option(
-        512, title="Store buffer", unit="MB", minimum=16, maximum=1_048_576, help="For transfers to and from the store."
+        512, "Store buffer", "For transfers to and from the store.", unit="MB", range=(16, 1_048_576)
     )
-    protocol: str = option("tcp", title="Protocol", choices=("tcp", "rdma"), help="For Mooncake's transfers.")
+    protocol: str = option("tcp", "Protocol", "For Mooncake's transfers.", choices=("tcp", "rdma"))
     rdma_device: str | None = option(
-        None, title="RDMA device", kind="text", help="For example mlx5_0; left out: Mooncake selects one."
+        None, "RDMA device", "For example mlx5_0; left out: Mooncake selects one.", kind="text"
     )
     dram_gib: float = option(
         8.0,
-        title="Host memory for KV",
+        "Host memory for KV",
+        "With kv offload-* and lmcache-* (lmcache-gds: the buffer on the GPU).",
         unit="GiB",
-        minimum=0.1,
-        maximum=8192,
-        help="With kv offload-* and lmcache-* (lmcache-gds: the buffer on the GPU).",
+        range=(0.1, 8192),
     )
     disk: str | None = option(
-        None, title="Disk folder", kind="text", help="With kv *-ssd, *-disk, *-gds; left out: in the instance's folder."
+        None, "Disk folder", "With kv *-ssd, *-disk, *-gds; left out: in the instance's folder.", kind="text"
     )
     disk_gib: float = option(
         64.0,
-        title="Disk for KV",
+        "Disk for KV",
+        "Space to use; the check requires this much to be free.",
         unit="GiB",
-        minimum=0.01,
-        maximum=1_048_576,
-        help="Space to use; the check requires this much to be free.",
+        range=(0.01, 1_048_576),
     )
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()

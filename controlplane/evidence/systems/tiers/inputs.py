@@ -28,113 +28,79 @@ LEAST_POOL = 1_000  # tokens of KV
 def _of_tier(title: str, maximum: float, help: str, unit: str = "", minimum: float = 0.0) -> Any:
     """Declare an option that replaces a value in the table of media."""
     words = f"{help} Empty: that of the tier."
-    return option(None, kind="float", title=title, unit=unit, minimum=minimum, maximum=maximum, help=words)
+    return option(None, title, words, unit=unit, kind="float", range=(minimum, maximum))
 
 
 @dataclass(frozen=True)
 class TierInputs:
-    tier: str = option(
-        "ssd-tutti", title="Tier", choices=tuple(TITLES), help="The tier below HBM that the verdict is about."
-    )
-    rate: float = option(1.5, title="Arrivals", unit="requests/s", minimum=0.01, maximum=20, help="Poisson.")
-    slo_s: float = option(
-        1.0, title="TTFT limit", unit="s", minimum=0.05, maximum=60, help="Of the mean TTFT, for the capacity."
-    )
+    tier: str = option("ssd-tutti", "Tier", "The tier below HBM that the verdict is about.", choices=tuple(TITLES))
+    rate: float = option(1.5, "Arrivals", "Poisson.", unit="requests/s", range=(0.01, 20))
+    slo_s: float = option(1.0, "TTFT limit", "Of the mean TTFT, for the capacity.", unit="s", range=(0.05, 60))
 
-    gpu: str = option("h100_sxm", title="GPU", choices=GPUS, help="Its arithmetic and memory.")
-    model: str = option(
-        "Llama-3.1-8B", title="Model", choices=MODELS, help="Its sizes; the publication uses Llama-3-8B."
-    )
-    tp: str = option("1", title="Tensor parallel", choices=TPS, help="GPUs of an engine; each moves its own share.")
+    gpu: str = option("h100_sxm", "GPU", "Its arithmetic and memory.", choices=GPUS)
+    model: str = option("Llama-3.1-8B", "Model", "Its sizes; the publication uses Llama-3-8B.", choices=MODELS)
+    tp: str = option("1", "Tensor parallel", "GPUs of an engine; each moves its own share.", choices=TPS)
     attention: float = option(
-        1.6,
-        title="Attention factor",
-        minimum=0.1,
-        maximum=10,
-        help="Of the law over paged prefixes; 1.6 is fitted to figure 11.",
+        1.6, "Attention factor", "Of the law over paged prefixes; 1.6 is fitted to figure 11.", range=(0.1, 10)
     )
     floor_s: float = option(
         0.0,
-        title="Least time of a layer-wise pass",
+        "Least time of a layer-wise pass",
+        "0.217 is fitted to figure 13; bandwidth does not explain it.",
         unit="s",
-        minimum=0,
-        maximum=10,
-        help="0.217 is fitted to figure 13; bandwidth does not explain it.",
+        range=(0, 10),
     )
     object_tokens: int = option(
-        64, title="Tokens of a stored block", minimum=1, maximum=4096, help="Objects are K or V of one block and layer."
+        64, "Tokens of a stored block", "Objects are K or V of one block and layer.", range=(1, 4096)
     )
     hbm_tokens: int = option(
-        None,
-        title="KV pool",
-        unit="tokens",
-        minimum=1_000,
-        maximum=100_000_000,
-        help="Of HBM. Empty: what fits at 0.9 of the memory.",
+        None, "KV pool", "Of HBM. Empty: what fits at 0.9 of the memory.", unit="tokens", range=(1_000, 100_000_000)
     )
     free_gb: float = option(
-        8.0, title="Memory outside the pool", unit="GB", minimum=0, maximum=500, help="Per GPU, for the buffers of GDS."
+        8.0, "Memory outside the pool", "Per GPU, for the buffers of GDS.", unit="GB", range=(0, 500)
     )
-    api_s: float = option(
-        0.015, title="Time of the API", unit="s", minimum=0, maximum=10, help="Per request, before the queue."
-    )
-    tokenize_us: float = option(
-        1.1, title="Tokenizing", unit="µs", minimum=0, maximum=1_000, help="Per prompt token, before the queue."
-    )
+    api_s: float = option(0.015, "Time of the API", "Per request, before the queue.", unit="s", range=(0, 10))
+    tokenize_us: float = option(1.1, "Tokenizing", "Per prompt token, before the queue.", unit="µs", range=(0, 1_000))
     picks_faster: bool = option(
         False,
-        title="Load or compute",
-        help="Load a prefix only when that is faster than computing it; LMCache loads whatever it has.",
+        "Load or compute",
+        "Load a prefix only when that is faster than computing it; LMCache loads whatever it has.",
     )
 
     mean_tokens: float = option(
         12_200.0,
-        title="Mean length",
+        "Mean length",
+        "Before clipping; fitted to figure 8 (HBM). LooGLE: 39,000.",
         unit="tokens",
-        minimum=100,
-        maximum=1_000_000,
-        help="Before clipping; fitted to figure 8 (HBM). LooGLE: 39,000.",
+        range=(100, 1_000_000),
     )
-    sigma: float = option(1.0, title="Spread of lengths", minimum=0.01, maximum=3, help="Of their logarithm; assumed.")
-    shortest: int = option(
-        3_000, title="Shortest document", unit="tokens", minimum=1, maximum=1_000_000, help="Clips the lengths."
-    )
-    longest: int = option(
-        200_000, title="Longest document", unit="tokens", minimum=1, maximum=1_000_000, help="Clips the lengths."
-    )
-    subsets: int = option(
-        20, title="Sub-sets", minimum=1, maximum=100, help="They take turns; each has its own part of the lengths."
-    )
+    sigma: float = option(1.0, "Spread of lengths", "Of their logarithm; assumed.", range=(0.01, 3))
+    shortest: int = option(3_000, "Shortest document", "Clips the lengths.", unit="tokens", range=(1, 1_000_000))
+    longest: int = option(200_000, "Longest document", "Clips the lengths.", unit="tokens", range=(1, 1_000_000))
+    subsets: int = option(20, "Sub-sets", "They take turns; each has its own part of the lengths.", range=(1, 100))
     documents: int = option(
-        9,
-        title="Open documents",
-        minimum=1,
-        maximum=200,
-        help="In each sub-set; with the next one, chosen for the published hits.",
+        9, "Open documents", "In each sub-set; with the next one, chosen for the published hits.", range=(1, 200)
     )
-    questions: int = option(6, title="Questions", minimum=1, maximum=200, help="About each document.")
-    question_tokens: int = option(
-        100, title="Length of a question", unit="tokens", minimum=1, maximum=10_000, help="Always computed."
-    )
+    questions: int = option(6, "Questions", "About each document.", range=(1, 200))
+    question_tokens: int = option(100, "Length of a question", "Always computed.", unit="tokens", range=(1, 10_000))
     output_tokens: int = option(
-        100, title="Length of an answer", unit="tokens", minimum=1, maximum=10_000, help="Written to the tier; assumed."
+        100, "Length of an answer", "Written to the tier; assumed.", unit="tokens", range=(1, 10_000)
     )
 
-    dram_gb: float = option(256.0, title="Host memory", unit="GB", minimum=1, maximum=100_000, help="Of the DRAM tier.")
+    dram_gb: float = option(256.0, "Host memory", "Of the DRAM tier.", unit="GB", range=(1, 100_000))
     dram_read_gb_s: float = option(
         DRAM.read_bytes_per_s / 1e9,
-        title="Reads of host memory",
+        "Reads of host memory",
+        "Of the DRAM tier: its link; 19.4 is fitted to figure 13.",
         unit="GB/s",
-        minimum=0.01,
-        maximum=10_000,
-        help="Of the DRAM tier: its link; 19.4 is fitted to figure 13.",
+        range=(0.01, 10_000),
     )
-    ssd_gb: float = option(14_000.0, title="SSD", unit="GB", minimum=1, maximum=10_000_000, help="Of the SSD tiers.")
+    ssd_gb: float = option(14_000.0, "SSD", "Of the SSD tiers.", unit="GB", range=(1, 10_000_000))
     mode: str = option(
         "",
-        title="Loading",
+        "Loading",
+        "The whole batch waits, or layer by layer. Empty: that of the tier.",
         choices=("", "block", "layers"),
-        help="The whole batch waits, or layer by layer. Empty: that of the tier.",
     )
     read_gb_s: float = _of_tier("Reads", 10_000, "Of the media.", "GB/s", 0.01)
     write_gb_s: float = _of_tier("Writes", 10_000, "Of the media.", "GB/s", 0.01)
@@ -147,61 +113,39 @@ class TierInputs:
     )
     metadata: str = option(
         "",
-        title="Address lists",
+        "Address lists",
+        "Taken off the pool; prp: and a command for each 4 KiB. Empty: those of the tier.",
         choices=("", "none", "prp", "sgl"),
-        help="Taken off the pool; prp: and a command for each 4 KiB. Empty: those of the tier.",
     )
 
     contention: str = option(
         "",
-        title="Reads beside writes",
+        "Reads beside writes",
+        "Independent, sharing the drives, or never both. Empty: that of the tier.",
         choices=("", "none", "naive", "slack"),
-        help="Independent, sharing the drives, or never both. Empty: that of the tier.",
     )
     read_share: float = option(
-        NAIVE_SHARE,
-        title="Speed beside writes",
-        minimum=0.05,
-        maximum=1,
-        help="Of a load beside naive writes: 12 of 29 GB/s in figure 6.",
+        NAIVE_SHARE, "Speed beside writes", "Of a load beside naive writes: 12 of 29 GB/s in figure 6.", range=(0.05, 1)
     )
     decode_share: float = option(
-        0.5,
-        title="Writes while decoding",
-        minimum=0.01,
-        maximum=1,
-        help="Share of that time in which slack writes run; assumed.",
+        0.5, "Writes while decoding", "Share of that time in which slack writes run; assumed.", range=(0.01, 1)
     )
     backlog_share: float = option(
-        0.2,
-        title="Most blocks to be written",
-        minimum=0.001,
-        maximum=1,
-        help="Of the pool; past it, prefills wait. Assumed.",
+        0.2, "Most blocks to be written", "Of the pool; past it, prefills wait. Assumed.", range=(0.001, 1)
     )
 
-    gpu_hour: float = option(5.0, title="GPU-hour", unit="$", minimum=0, maximum=1_000, help="Of one GPU.")
-    dram_gb_hour: float = option(
-        0.0088, title="GB-hour of host memory", unit="$", minimum=0, maximum=10, help="Of 1 GB."
-    )
-    ssd_gb_hour: float = option(0.000082, title="GB-hour of SSD", unit="$", minimum=0, maximum=10, help="Of 1 GB.")
-    drive_tb: float = option(
-        15.36, title="Drives", unit="TB", minimum=0.1, maximum=100_000, help="What writes are spread over."
-    )
+    gpu_hour: float = option(5.0, "GPU-hour", "Of one GPU.", unit="$", range=(0, 1_000))
+    dram_gb_hour: float = option(0.0088, "GB-hour of host memory", "Of 1 GB.", unit="$", range=(0, 10))
+    ssd_gb_hour: float = option(0.000082, "GB-hour of SSD", "Of 1 GB.", unit="$", range=(0, 10))
+    drive_tb: float = option(15.36, "Drives", "What writes are spread over.", unit="TB", range=(0.1, 100_000))
     amplification: float = option(
-        1.0, title="Write amplification", minimum=1, maximum=50, help="Bytes in flash for each one written; assumed."
+        1.0, "Write amplification", "Bytes in flash for each one written; assumed.", range=(1, 50)
     )
-    rated_dwpd: float = option(
-        1.0, title="Rated drive writes a day", minimum=0.01, maximum=100, help="Over the rated life."
-    )
-    rated_years: float = option(
-        5.0, title="Rated life", unit="years", minimum=0.1, maximum=50, help="At the rated writes."
-    )
+    rated_dwpd: float = option(1.0, "Rated drive writes a day", "Over the rated life.", range=(0.01, 100))
+    rated_years: float = option(5.0, "Rated life", "At the rated writes.", unit="years", range=(0.1, 50))
 
-    runs: int = option(2, title="Runs", minimum=1, maximum=9, help="Their median is shown: single runs differ by half.")
-    requests: int = option(
-        2_000, title="Requests", minimum=100, maximum=4_000, help="Of a run, after as many that fill the caches."
-    )
+    runs: int = option(2, "Runs", "Their median is shown: single runs differ by half.", range=(1, 9))
+    requests: int = option(2_000, "Requests", "Of a run, after as many that fill the caches.", range=(100, 4_000))
 
 
 MOST_SIMULATED = 4_000  # requests of all runs, whose product determines the time
