@@ -57,7 +57,21 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
     _check_allowed(instance)
     started = launcher.start(instance) if launched(instance) else _elsewhere(instance)
     try:
-        recorded = _record(instance, started)
+        recorded = move(
+            instance,
+            State.LOADING,
+            started.text,
+            pid=started.pid,
+            pid_started=started.pid_started,
+            pod=started.pod,
+            boot_id=process.boot_id(),
+            url=started.prepared.url,
+            command=started.prepared.argv,
+            wire=started.prepared.wire.stored(),
+            started_at=timezone.now(),
+            kv_blocks=None,
+            block_size=None,
+        )
     except BaseException:  # the database is unreachable or its disk is full
         _revoke(started, launcher)
         raise
@@ -71,24 +85,6 @@ def _launch(instance: Instance, launcher: Launcher) -> bool:
 def _revoke(started: StartedInstance, launcher: Launcher) -> None:
     if started.pid is not None or started.pod:
         launcher.revoke(started)
-
-
-def _record(instance: Instance, started: StartedInstance) -> bool:
-    return move(
-        instance,
-        State.LOADING,
-        started.text,
-        pid=started.pid,
-        pid_started=started.pid_started,
-        pod=started.pod,
-        boot_id=process.boot_id(),
-        url=started.prepared.url,
-        command=started.prepared.argv,
-        wire=started.prepared.wire.stored(),
-        started_at=timezone.now(),
-        kv_blocks=None,
-        block_size=None,
-    )
 
 
 def _check_allowed(instance: Instance) -> None:

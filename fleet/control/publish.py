@@ -1,7 +1,7 @@
 """Publishes the fleet for routers: weir:fleet:<pool>, written on change and when Redis has lost it."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -53,13 +53,9 @@ def publish_step() -> list[str]:
     with tries() as attempt:
         for name in Pool.objects.values_list("name", flat=True):
             with attempt(f"publish pool {name}"):
-                if _differs(name, refused) and publish_fleet(name):
+                if ordered_write.differing(_as_stored(name), refused) and publish_fleet(name):
                     written.append(name)
     return written
-
-
-def _differs(pool_name: str, refused: Collection[str]) -> bool:
-    return bool(ordered_write.differing(_as_stored(pool_name), refused))
 
 
 def _as_stored(pool_name: str) -> Published:

@@ -78,7 +78,7 @@ async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified |
     listed = await _json(asked, MODELS)
     if listed is None:
         return None
-    models = _models(listed)
+    models = tuple(str(one["id"])[:200] for one in _entries(listed) if "id" in one)[:1000]
     server = SERVERS[spec.server] if spec.server != AUTO else await _server(asked, listed)
     about = await _json(asked, server.version_path, tells_all=server.tells_options) if server.version_path else None
     version = about.get("version") if isinstance(about, Mapping) else None
@@ -137,10 +137,6 @@ def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
 
 def _is_port(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 65535
-
-
-def _models(listed: Any) -> tuple[str, ...]:
-    return tuple(str(one["id"])[:200] for one in _entries(listed) if "id" in one)[:1000]
 
 
 def _entries(listed: Any) -> list[Mapping[str, Any]]:

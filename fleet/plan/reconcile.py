@@ -45,7 +45,11 @@ def plan(
     for instance in instances:
         by_pool.setdefault(instance.pool, []).append(instance)
     known = {node.name: node for node in nodes}
-    held = _held(pools, instances)
+    held = {
+        one.name: HeldResources(one.name, one.pool, one.node, pools[one.pool].placement, one.gpus)
+        for one in instances
+        if one.state not in AT_REST and one.pool in pools
+    }
     ready = frozenset(instance.pool for instance in instances if instance.state == "ready")
     context = PlanContext(now, known, ready, _moves(pools, instances, held, known))
     found = [action for pool in pools.values() for action in _plan_pool(pool, by_pool.get(pool.name, []), context)]
@@ -92,14 +96,6 @@ def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:
 
 
 # Placement
-
-
-def _held(pools: Mapping[str, DesiredPool], instances: Iterable[ObservedInstance]) -> dict[str, HeldResources]:
-    return {
-        one.name: HeldResources(one.name, one.pool, one.node, pools[one.pool].placement, one.gpus)
-        for one in instances
-        if one.state not in AT_REST and one.pool in pools
-    }
 
 
 def _moves(

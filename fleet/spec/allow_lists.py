@@ -129,7 +129,7 @@ def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Re
     """Yield the problems of arguments. A word without a dash must be the value of the flag before it."""
     free = False  # True if the word before was a flag without a value
     for index, word in enumerate(words):
-        where, is_flag = f"{path}[{index}]", word.startswith("-") and not _is_number(word)
+        where, is_flag = f"{path}[{index}]", word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", word)
         flag, equals, _ = word.partition("=")
         if (is_flag or not free) and not _fits(flag if is_flag else word, lists.arguments):
             yield _refused(where, word, "argument", lists.arguments)
@@ -161,10 +161,6 @@ def _absolute(word: str) -> str:
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _is_number(word: str) -> bool:
-    return bool(re.fullmatch(r"-\d+(\.\d+)?", word))
 
 
 def _fits(name: str, patterns: Patterns) -> bool:

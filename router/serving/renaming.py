@@ -67,7 +67,7 @@ class Rename:
     def _learn_by_event(self, data: bytes) -> bytes:
         at = 0
         for end in _EVENT_END.finditer(data):
-            name = _name_in(data[at : end.start()])
+            name = _name_of(b"\n".join(_DATA.findall(data[at : end.start()])))
             at, self._events = end.end(), self._events + 1
             if name:
                 self._take(name)
@@ -89,10 +89,6 @@ class Rename:
             return data
         self._held = data[begun.start() :]
         return data[: begun.start()]
-
-
-def _name_in(event: bytes) -> str:
-    return _name_of(b"\n".join(_DATA.findall(event)))
 
 
 def _name_of(text: bytes) -> str:

@@ -244,7 +244,7 @@ class LiveState:
 
     def _take_value(self, key: str, raw: str) -> str:
         """Put the value into force, or note why not."""
-        kind = _kind(key)
+        kind = _KINDS[key.removesuffix(redis_keys.pool_of(key))][0]
         try:
             value = codec.read(kind, raw)
             if not self.in_force.take(key, value):
@@ -310,10 +310,6 @@ _KINDS: dict[str, tuple[type[OrderedValue], str]] = {
     redis_keys.API_KEYS: (ApiKeysValue, "API keys"),
     redis_keys.MODELS: (ModelsValue, "the document Models"),
 }
-
-
-def _kind(key: str) -> type[OrderedValue]:
-    return _KINDS[key.removesuffix(redis_keys.pool_of(key))][0]
 
 
 def _named(key: str) -> str:

@@ -66,7 +66,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "error": outcome.error,
         "code": outcome.code,
         "queue_ms": _rounded(outcome.queued_s * 1000),
-        "first_byte_ms": _since(call, outcome.first_byte),
+        "first_byte_ms": None if outcome.first_byte is None else _rounded((outcome.first_byte - call.started) * 1000),
         "ttft_ms": _rounded(outcome.ttft_ms),
         "tpot_ms": _rounded(outcome.tpot_ms),
         "e2e_ms": _rounded(outcome.e2e_ms),
@@ -165,10 +165,6 @@ def whole(call: Call, router: str, earlier: Call | None = None) -> bytes:
 def name(call: Call) -> str:
     """Return the name of a receipt whose id a later request reuses."""
     return call.own_id if call.own_id != call.id else f"{call.id}~earlier"
-
-
-def _since(call: Call, when: float | None) -> float | None:
-    return None if when is None else _rounded((when - call.started) * 1000)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -32,12 +32,8 @@ def _without_line(message: Any) -> Any:
         return message
     content = message.get("content")
     if isinstance(content, str):
-        return {**message, "content": _rest(content)}
+        return {**message, "content": content.partition("\n")[2] if content.startswith(LINE) else content}
     return {**message, "content": without_billing(content)} if isinstance(content, list) else message
-
-
-def _rest(text: str) -> str:
-    return text.partition("\n")[2] if text.startswith(LINE) else text
 
 
 def _is_billing(block: Any) -> bool:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from controlplane.doors.telemetry.families import gauge
 from controlplane.people.notices.models import Channel, Status
 from controlplane.traffic.deliveries import selectors
-from controlplane.traffic.deliveries.judge.findings import GuardFinding, LookFacts
+from controlplane.traffic.deliveries.judge.findings import LookFacts
 from controlplane.traffic.deliveries.judging import WATCHED
 from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.plan.types import COMPARISONS, COUNTS
@@ -60,7 +60,7 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
     differences: dict[tuple[str, ...], float | None] = {}
     verdicts, requests = {}, {}
     for row, finding in found:
-        key = _guard(row, finding)
+        key = (row.policy.name, finding.pool, finding.metric, finding.request_class)
         verdicts[(*key, finding.verdict)] = 1.0
         if finding.metric in COMPARED:
             differences |= {(*key, bound): getattr(finding, bound) for bound in BOUNDS}
@@ -77,10 +77,6 @@ def _look_age_s(row: Delivery, look: Look | None, now: float) -> float:
     """Return the age of the last look; before the first look, the age of the state."""
     since = max(row.state_at, look.at) if look else row.state_at
     return max(0.0, now - since.timestamp())
-
-
-def _guard(row: Delivery, finding: GuardFinding) -> tuple[str, ...]:
-    return row.policy.name, finding.pool, finding.metric, finding.request_class
 
 
 def _ended() -> Metric:

@@ -21,12 +21,11 @@ from controlplane.people.audit.services import Actor
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts.services import check_document, versioned
 from controlplane.traffic.policies.drafts.versioned import seen_draft
-from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
+from controlplane.traffic.policies.models import Policy
 from fleet import jobs
 from fleet.jobs import CANCELLED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
-from router.contract.json_value import JsonObject
 from router.contract.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
@@ -55,7 +54,20 @@ def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if
         raise InvalidInput(f"the draft equals v{live.number}, which is live: nothing would change")
     pool = pool_of(policy, asked.pool)
     part = part_of(asked, pool)
-    made = _unsaved(draft, live, document, pool, part, asked)
+    made = Preview(
+        policy=draft.policy,
+        live_version=live.number,
+        live_sha256=live.sha256,
+        draft_revision=draft.revision,
+        draft_sha256=documents.sha256(document),
+        draft_document=document,
+        pool=pool.name,
+        trace_name=part.name,
+        trace=part.facts(),
+        max_requests=asked.max_requests,
+        seeds=list(asked.seeds),
+        total=simulated(len(asked.seeds), len(part.trace.requests)),
+    )
     try:
         made.key = _key(made, part, twin_of(pool))
     except NotModelled as error:
@@ -100,25 +112,6 @@ def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
         return source.take(asked.trace, asked.max_requests, seed)
     except (library.TraceError, BadTrace) as error:
         raise InvalidInput(str(error), (Problem("trace", asked.trace, str(error)),)) from None
-
-
-def _unsaved(
-    draft: Draft, live: PolicyVersion, document: JsonObject, pool: Pool, part: TrafficPart, asked: AskedPreview
-) -> Preview:
-    return Preview(
-        policy=draft.policy,
-        live_version=live.number,
-        live_sha256=live.sha256,
-        draft_revision=draft.revision,
-        draft_sha256=documents.sha256(document),
-        draft_document=document,
-        pool=pool.name,
-        trace_name=part.name,
-        trace=part.facts(),
-        max_requests=asked.max_requests,
-        seeds=list(asked.seeds),
-        total=simulated(len(asked.seeds), len(part.trace.requests)),
-    )
 
 
 def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:

@@ -9,14 +9,14 @@ from controlplane.evidence.previews.source import TrafficPart
 from controlplane.evidence.tuning import display, search
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.models import HELD_OUT, Tuning
-from controlplane.evidence.tuning.space import Dimension, Range, space_of
+from controlplane.evidence.tuning.space import Range, space_of
 from controlplane.evidence.tuning.types import Winner
 from controlplane.evidence.twin.pool_model import NotModelled, twin_of
 from controlplane.people.audit.services import Actor, record
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts.services import open_draft, patch_draft
 from controlplane.traffic.policies.errors import Conflict
-from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
+from controlplane.traffic.policies.models import Draft, Policy
 from fleet import jobs
 from fleet.jobs import DONE
 from fleet.models import Pool
@@ -82,7 +82,7 @@ def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
     if not search.is_installed():
         raise InvalidInput(search.MISSING, (Problem("", None, search.MISSING),))
     live = policies.live_version(policy)
-    space = _space(live, asked)
+    space = space_of(documents.parse(live.document)["strategy.name"], asked.parameters)
     question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
     pool = previews.pool_of(policy, question.pool)
     part = previews.part_of(question, pool)
@@ -106,10 +106,6 @@ def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
     store(made, actor, ABOUT, KEPT)
     jobs.send(made)
     return made
-
-
-def _space(live: PolicyVersion, asked: AskedTuning) -> tuple[Dimension, ...]:
-    return space_of(documents.parse(live.document)["strategy.name"], asked.parameters)
 
 
 def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:

@@ -48,14 +48,10 @@ def figure(findings: Sequence[GuardFinding]) -> str:
     known = [each for each in findings if each.needed and each.estimate is not None]
     if not known:
         return ""
-    worst = max(known, key=lambda each: (each.verdict == "fail", _low(each)))
+    worst = max(known, key=lambda each: (each.verdict == "fail", (-math.inf if each.lower is None else each.lower)))
     low, high = ("?" if each is None else f"{1 + each:.2f}" for each in (worst.lower, worst.upper))
     metric = "" if worst.metric == "ttft" else f" {name(worst).split()[-1]}"
     return f"{worst.request_class}{metric} {times(1 + (worst.estimate or 0.0))} ({low}–{high}×)"
-
-
-def _low(finding: GuardFinding) -> float:
-    return -math.inf if finding.lower is None else finding.lower
 
 
 def next_at(facts: Facts) -> float | None:

@@ -83,7 +83,7 @@ def apply(
 def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
     """Return the joins, without observed pools, which take nobody's requests."""
     serving = [pool for pool in after if pool.mode == SERVE]
-    served_before = [_served(pool) for pool in before if pool.mode == SERVE]
+    served_before = [AskedPool(pool.name, pool.model, pool.policy) for pool in before if pool.mode == SERVE]
     return joining.joins(served_before, joining.former_pools(timezone.now()), serving)
 
 
@@ -95,10 +95,6 @@ def _left_behind(before: Iterable[PoolSpec], after: Iterable[PoolSpec], removed:
         for pool in before
         if pool.mode == SERVE and (pool.name in removed or models.get(pool.name, pool.model) != pool.model)
     ]
-
-
-def _served(pool: PoolSpec) -> AskedPool:
-    return AskedPool(pool.name, pool.model, pool.policy)
 
 
 def _check_policies(spec: FleetSpec) -> None:

@@ -46,7 +46,7 @@ def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int =
 def written_at(client: redis.Redis) -> float:
     """Return when the newest receipt was written (the server's clock); 0 if there is none."""
     newest: Any = client.xrevrange(redis_keys.RECEIPTS, count=1)
-    return _stamp(newest[0][0]) if newest else 0.0
+    return (int(newest[0][0].split(b"-")[0]) / 1000) if newest else 0.0
 
 
 def find(client: redis.Redis, request_id: str) -> Receipt | None:
@@ -90,7 +90,3 @@ def newest_receipts(client: Any) -> Iterator[Receipt]:
             if receipt is not None:
                 yield receipt
         end = b"(" + entries[-1][0]
-
-
-def _stamp(entry: bytes) -> float:
-    return int(entry.split(b"-")[0]) / 1000

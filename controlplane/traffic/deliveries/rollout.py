@@ -1,7 +1,5 @@
 """A delivery as published for routers: the split, and the document of the candidate's arm."""
 
-from collections.abc import Mapping
-
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.plan import stored_plan
 from controlplane.traffic.deliveries.plan.types import Canary, Plan, Switchback
@@ -41,7 +39,7 @@ def rollout(delivery: Delivery | None, pool: str) -> Rollout:
         share=delivery.share,
         shadow=delivery.shadow,
         warmup_s=_warmup_s(plan, delivery.step),
-        slow=_slow(delivery.slow),
+        slow={name: (a, b, tau) for name, (a, b, tau) in delivery.slow.items()},
         candidate=CandidateVersion(
             version=delivery.candidate.number, sha256=documents.sha256(document), document=document
         ),
@@ -53,7 +51,3 @@ def _warmup_s(plan: Plan, step: int) -> float:
     if isinstance(entered, Switchback):
         return float(entered.washout_s)
     return WARMUP_S if isinstance(entered, Canary) else 0.0
-
-
-def _slow(stored: Mapping[str, list[float]]) -> dict[str, tuple[float, float, float]]:
-    return {name: (a, b, tau) for name, (a, b, tau) in stored.items()}

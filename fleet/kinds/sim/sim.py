@@ -273,7 +273,7 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "model-profile": None if _has_groups(spec) else spec.model_profile,
         "expert-parallel": spec.expert_parallel or None,
         "profile": spec.profile,
-        **_groups(spec),
+        **(_changed(spec, _GROUP_DETAILS) if _has_groups(spec) else {}),
         "time-scale": spec.time_scale,
         "seed": spec.seed,
         "block-size": spec.block_size,
@@ -300,10 +300,6 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
 
 
 _GROUP_DETAILS = ("context_servers", "context_model", "context_gpu", "context_hot_experts")
-
-
-def _groups(spec: SimSpec) -> dict[str, object]:
-    return _changed(spec, _GROUP_DETAILS) if _has_groups(spec) else {}
 
 
 def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:

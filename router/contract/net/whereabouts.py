@@ -105,7 +105,7 @@ def _opened(path: str, sought: Sought, now: float, known: _Read | None) -> _Read
 
 def _closed(path: str) -> str:
     """Return why this file is not given out, links followed; empty if it may be."""
-    real, data = os.path.realpath(path), os.path.realpath(_data_folder())
+    real, data = os.path.realpath(path), os.path.realpath(os.environ.get("WEIR_DATA_DIR") or str(installation.DATA))
     folders = listed(FOLDERS)  # first: of a path outside nothing else is told
     if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
         return f"{FOLDERS} does not allow {path}"
@@ -119,10 +119,6 @@ def _closed(path: str) -> str:
 
 def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _data_folder() -> str:
-    return os.environ.get("WEIR_DATA_DIR") or str(installation.DATA)
 
 
 def listed(name: str) -> list[str]:

@@ -22,7 +22,6 @@ from controlplane.evidence.experiments.replay.thread import ReplayThread
 from controlplane.evidence.experiments.results.output.effects import shown
 from controlplane.evidence.experiments.results.validity import replay_warnings
 from controlplane.evidence.traces.summary import trace_classes
-from controlplane.evidence.traces.types import TraceRequest
 from fleet.jobs import ENDED, RUNNING, Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Pool
@@ -53,26 +52,22 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
     )
     begin(run, len(requests), facts)
     thread = ReplayThread(
-        _load(experiment, pool, requests),
+        OfferedLoad(
+            requests=requests,
+            pacing=experiment.pacing,
+            duration_s=experiment.duration_s,
+            time_scale=experiment.time_scale,
+            model=pool.model,
+            writer=PromptWriter(bytes_per_token=ephemeral_pool.bytes_per_token(pool)),
+            headers={"x-weir-pool": pool.name},
+            classes=trace_classes(requests),
+            request_ids=pool.name,
+        ),
         ephemeral_pool.router_urls(),
         ephemeral_pool.instance_urls(pool),
         run.records_path,
     )
     _watch(thread, run, arm, heartbeat)
-
-
-def _load(experiment: Experiment, pool: Pool, requests: list[TraceRequest]) -> OfferedLoad:
-    return OfferedLoad(
-        requests=requests,
-        pacing=experiment.pacing,
-        duration_s=experiment.duration_s,
-        time_scale=experiment.time_scale,
-        model=pool.model,
-        writer=PromptWriter(bytes_per_token=ephemeral_pool.bytes_per_token(pool)),
-        headers={"x-weir-pool": pool.name},
-        classes=trace_classes(requests),
-        request_ids=pool.name,
-    )
 
 
 def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> None:

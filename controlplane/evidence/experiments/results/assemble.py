@@ -136,7 +136,7 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
     """Return the results of every arm, with differences once the experiment has ended; cached until a run changes.
     `beat` is called every second or two, and may raise to stop."""
     runs = list(experiment.runs.all())
-    signature = _signature(experiment, runs)
+    signature = [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], [_file(run).size for run in runs]]
     path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
     before = read(path)
     if before and before.signature == signature:
@@ -150,10 +150,6 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
         part.write_text(json.dumps({"signature": signature, "results": made}))
         part.replace(path)
     return made
-
-
-def _signature(experiment: Experiment, runs: Sequence[Run]) -> list[Any]:
-    return [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], [_file(run).size for run in runs]]
 
 
 def _file(run: Run) -> RunFile:

@@ -41,7 +41,7 @@ def read_burst(lines: Iterable[str], seed: int) -> LoadedTrace:
     for row in _rows(lines, BURST, columns):
         read_rows += 1
         number = _number(row, BURST[0])
-        one = _known(row, number, *BURST[1:], session=_session(row))
+        one = _known(row, number, *BURST[1:], session=(row.session(0, SESSION) if row.values.get(SESSION) else ""))
         if one.output_tokens:
             requests.append(one)
     requests = arrivals.in_seconds(requests, BURST[0], "s", SLOWEST_S)
@@ -89,7 +89,3 @@ def _number(row: fields.TraceLine, field: str) -> float:
     except ValueError:
         value = text
     return fields.TraceLine(row.line, {field: value}, row.columns).number(field, arrivals.LATEST)
-
-
-def _session(row: fields.TraceLine) -> str:
-    return row.session(0, SESSION) if row.values.get(SESSION) else ""

@@ -215,7 +215,7 @@ def words_of(finding: GuardFinding) -> tuple[str, str]:
         return HARMS[_harm_of_counts(finding)]
     if finding.metric not in COMPARISONS:
         return _words_of_level(finding)
-    where = _harm(finding)
+    where = harm(finding.lower, finding.upper, finding.worse or 0.0)
     if where is Harm.UNKNOWN and finding.verdict == "fine":
         return ENOUGH
     return HARMS[where]
@@ -227,10 +227,6 @@ def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
     if finding.verdict == "fine" and finding.metric in CHECKS:
         return "as expected", "done"
     return UNDECIDED if finding.verdict == "inconclusive" and finding.needed else VERDICTS[finding.verdict]
-
-
-def _harm(finding: GuardFinding) -> Harm:
-    return harm(finding.lower, finding.upper, finding.worse or 0.0)
 
 
 def _harm_of_counts(finding: GuardFinding) -> Harm:

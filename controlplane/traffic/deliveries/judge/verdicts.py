@@ -264,7 +264,7 @@ def margin(metric: str, lower: float | None, upper: float | None, worse: float, 
     parts = [
         _surely(metric, lower, high),
         "" if sure is None or high < 0 else f"surely less than {_limit(metric, sure)} {_comparative(metric)}",
-        f"{_limit(metric, max(possible))} not excluded" if possible and _is_open(lower, worse) else "",
+        f"{_limit(metric, max(possible))} not excluded" if possible and (lower is None or lower <= worse) else "",
     ]
     return "; ".join(filter(None, parts))
 
@@ -273,10 +273,6 @@ def _surely(metric: str, lower: float | None, high: float) -> str:
     if high < 0:
         return f"surely {'faster' if metric in NEEDED else 'fewer'} than control"
     return f"surely {_comparative(metric)} than control" if lower is not None and lower > 0 else ""
-
-
-def _is_open(lower: float | None, worse: float) -> bool:
-    return lower is None or lower <= worse
 
 
 def _comparative(metric: str) -> str:
