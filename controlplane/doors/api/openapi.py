@@ -4,9 +4,11 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from ninja import Path
+from ninja.params.functions import Query
 
 ROW_MAX = 2**31 - 1  # largest value of an id or number column of every database
 Number = Annotated[int, Path(ge=1, le=ROW_MAX)]
+Before = Annotated[int | None, Query(ge=1, le=ROW_MAX, description="Only rows with a smaller id or number")]
 
 
 def _header(name: str, description: str, max_length: int) -> dict[str, Any]:

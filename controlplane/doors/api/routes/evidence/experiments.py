@@ -11,7 +11,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import found, page
-from controlplane.doors.api.openapi import CSV, IF_MATCH, ROW_MAX, Number, answers
+from controlplane.doors.api.openapi import CSV, IF_MATCH, ROW_MAX, Before, Number, answers
 from controlplane.doors.api.problems import ApiProblem, errors
 from controlplane.evidence.experiments import provenance, selectors, services
 from controlplane.evidence.experiments.models import Arm, Experiment
@@ -149,7 +149,7 @@ def list_experiments(
     request: HttpRequest,
     limit: int = Query(20, ge=1, le=100),
     matrix: int | None = Query(None, ge=1, le=ROW_MAX, description="The cells of this matrix; default: of none"),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only experiments with a smaller id"),
+    before: Before = None,
 ) -> Any:
     """Experiments, newest first"""
     rows = selectors.experiments().filter(matrix=matrix)

@@ -11,7 +11,7 @@ from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import found, page
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import services, summary
 from controlplane.evidence.experiments.matrix.body import MatrixIn
@@ -89,9 +89,7 @@ def matrix_out(matrix: Matrix) -> dict[str, Any]:
 
 
 @router.get("", response=list[MatrixOut], auth=needs("experiments:read"))
-def list_matrices(
-    request: HttpRequest, limit: int = Query(20, ge=1, le=100), before: int | None = Query(None, ge=1, le=ROW_MAX)
-) -> Any:
+def list_matrices(request: HttpRequest, limit: int = Query(20, ge=1, le=100), before: Before = None) -> Any:
     """Matrices, newest first"""
     rows = selectors.matrices()
     return [matrix_out(row) for row in page(rows, before, limit)]

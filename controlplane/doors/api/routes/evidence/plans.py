@@ -12,7 +12,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import page
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.evidence.experiments.results.types import JobStatus
 from controlplane.evidence.plan.actual import NOTHING, Verdict
@@ -138,11 +138,7 @@ def start_plan(request: HttpRequest, response: HttpResponse, payload: PlanIn) ->
 
 
 @router.get("", response=list[PlanOut], auth=needs("experiments:read"))
-def list_plans(
-    request: HttpRequest,
-    limit: int = Query(20, ge=1, le=100),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only plans with a smaller id"),
-) -> Any:
+def list_plans(request: HttpRequest, limit: int = Query(20, ge=1, le=100), before: Before = None) -> Any:
     """Plans, newest first"""
     return page(FleetPlan.objects.all(), before, limit)
 

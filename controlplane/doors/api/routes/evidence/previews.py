@@ -9,7 +9,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import page
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
 from controlplane.evidence.experiments.start.body import Seeds
@@ -67,12 +67,7 @@ def start_preview(request: HttpRequest, response: HttpResponse, name: str, paylo
 
 
 @router.get("/{name}/previews", response=list[PreviewView], auth=needs("policy:read"))
-def list_previews(
-    request: HttpRequest,
-    name: str,
-    limit: int = Query(20, ge=1, le=100),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only previews with a smaller id"),
-) -> Any:
+def list_previews(request: HttpRequest, name: str, limit: int = Query(20, ge=1, le=100), before: Before = None) -> Any:
     """Previews of a policy's drafts, newest first"""
     rows = policy_job.of_policy(Preview, policies.policy(name))
     return [selectors.as_dict(row) for row in page(rows, before, limit)]

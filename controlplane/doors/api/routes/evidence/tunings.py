@@ -11,7 +11,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import page
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.routes.traffic.policy_schemas import DraftOut
 from controlplane.doors.api.unread import Body
@@ -110,12 +110,7 @@ def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payloa
 
 
 @router.get("/{name}/tunings", response=list[TuningView], auth=needs("policy:read"))
-def list_tunings(
-    request: HttpRequest,
-    name: str,
-    limit: int = Query(20, ge=1, le=100),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only tunings with a smaller id"),
-) -> Any:
+def list_tunings(request: HttpRequest, name: str, limit: int = Query(20, ge=1, le=100), before: Before = None) -> Any:
     """Tunings of a policy, newest first"""
     rows = policy_job.of_policy(Tuning, policies.policy(name))
     return [as_dict(row) for row in page(rows, before, limit)]

@@ -8,7 +8,7 @@ from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.openapi import ROW_MAX
+from controlplane.doors.api.openapi import Before
 from controlplane.people.audit.selectors import AuditFilters, page
 
 router = Router(tags=["audit"])
@@ -38,7 +38,7 @@ def list_audit(
     actor: str = Query("", max_length=200),
     action: str = Query("", max_length=60),
     subject: str = Query("", max_length=200, description="A part of the subject"),
-    before: int | None = Query(None, ge=1, le=ROW_MAX),
+    before: Before = None,
     since: Annotated[date | None, Query(description="First day, in UTC")] = None,
     until: Annotated[date | None, Query(description="Last day, in UTC")] = None,
     limit: int = Query(50, ge=1, le=200),

@@ -10,7 +10,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import Versioned, found
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
@@ -143,10 +143,7 @@ def test_channel(request: HttpRequest, channel_id: Number) -> Any:
 
 @router.get("/channels/{channel_id}/notices", response=list[NoticeOut], auth=needs("admin"))
 def list_notices(
-    request: HttpRequest,
-    channel_id: Number,
-    limit: int = Query(50, ge=1, le=200),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only notices with a smaller id"),
+    request: HttpRequest, channel_id: Number, limit: int = Query(50, ge=1, le=200), before: Before = None
 ) -> Any:
     """What a channel was sent in the last 30 days, newest first"""
     return selectors.log_of(_row(channel_id), limit, before)

@@ -13,7 +13,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import check_emergency, needs
 from controlplane.doors.api.etags import page
-from controlplane.doors.api.openapi import IF_MATCH, IF_NONE_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, IF_NONE_MATCH, Before, Number
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.routes.traffic.delivery_schemas import (
     ActReason,
@@ -108,10 +108,7 @@ def _plan(policy: Policy, payload: DeliverDocumentIn) -> Any:
 
 @router.get("/policies/{name}/deliveries", response=list[DeliveryOut], auth=needs("policy:read"))
 def list_deliveries(
-    request: HttpRequest,
-    name: str,
-    limit: int = Query(20, ge=1, le=100),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only deliveries with a smaller id"),
+    request: HttpRequest, name: str, limit: int = Query(20, ge=1, le=100), before: Before = None
 ) -> Any:
     """Deliveries of a policy, newest first"""
     rows = selectors.deliveries(policies.policy(name)).prefetch_related("approvals")
@@ -158,10 +155,7 @@ def _changes_within(row: Delivery, seconds: float) -> bool:
 
 @router.get("/deliveries/{delivery_id}/looks", response=list[LookOut], auth=needs("policy:read"))
 def list_looks(
-    request: HttpRequest,
-    delivery_id: Number,
-    limit: int = Query(50, ge=1, le=200),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only looks with a smaller id"),
+    request: HttpRequest, delivery_id: Number, limit: int = Query(50, ge=1, le=200), before: Before = None
 ) -> Any:
     """The judge's looks of the last 30 days, newest first"""
     return page(selectors.delivery(delivery_id).looks.all(), before, limit)

@@ -8,7 +8,7 @@ from django.utils import timezone
 from ninja import Field, Schema
 
 from controlplane.doors.api.etags import Versioned
-from controlplane.doors.api.openapi import ROW_MAX
+from controlplane.doors.api.routes.traffic.policy_schemas import DryRun, Emergency, MadeFrom, Reason
 from controlplane.doors.api.unread import Body
 from controlplane.traffic.deliveries import results, selectors, states
 from controlplane.traffic.deliveries.foresight import foresee
@@ -196,9 +196,9 @@ class DeliverIn(Body):
         description="See docs/delivery.md; left out: shadow, canaries of 5 and 25 %, full",
         examples=[{"steps": [{"mode": "canary", "share": 0.05, "for_s": 600}, {"mode": "full", "bake_s": 1800}]}],
     )
-    reason: str = Field(max_length=REASON_MAX)
+    reason: Reason
     again: str = Field("", max_length=REASON_MAX, description="Why a document that failed before is tried again")
-    emergency: str = Field("", max_length=REASON_MAX, description="Why to go past the rules; requires the scope admin")
+    emergency: Emergency = ""
 
 
 class StartIn(Body):
@@ -208,12 +208,10 @@ class StartIn(Body):
 
 class DeliverDocumentIn(DeliverIn):
     document: dict[str, Any]
-    based_on: int | None = Field(
-        None, ge=1, le=ROW_MAX, description="The version that the document was made from: a conflict if another is live"
-    )
+    based_on: MadeFrom = None
     pools: list[str] | None = Field(None, max_length=1000, description="In place of the plan's")
     start: StartIn | None = Field(None, description="In place of the plan's")
-    dry_run: bool = Field(False, description="Only check it, by every rule, and change nothing")
+    dry_run: DryRun = False
 
 
 class DocumentDeliveryOut(Schema):
@@ -237,11 +235,7 @@ class ExtendIn(RequiredReason):
 
 class ApproveIn(Body):
     comment: str = Field("", max_length=REASON_MAX)
-    emergency: str = Field(
-        "",
-        max_length=REASON_MAX,
-        description="Why to go past the rules, also through a freeze; requires the scope admin",
-    )
+    emergency: Emergency = Field("", description="Why to go past the rules, and a freeze; requires the scope admin")
 
 
 class RulesOut(Versioned):
@@ -258,7 +252,7 @@ class RulesIn(Body):
     least_share: float | None = Field(None, ge=0.001, le=0.5, description="Left out: it stays; so do the next two")
     least_for_s: int | None = Field(None, ge=10, le=7 * 86_400)
     least_bake_s: int | None = Field(None, ge=0, le=7 * 86_400)
-    reason: str = Field(max_length=REASON_MAX)
+    reason: Reason
 
 
 class FreezeOut(Versioned):
@@ -283,7 +277,7 @@ class FreezeIn(Body):
     zone: str = Field(max_length=64, examples=["Europe/Berlin"])
     rrule: str = Field("", max_length=200, examples=["FREQ=WEEKLY"], description="Left out: once")
     behaviour: Literal["hold", "abort"] = Field("hold", description="What happens to deliveries that run")
-    reason: str = Field(max_length=REASON_MAX)
+    reason: Reason
 
 
 class FreezeChange(Body):

@@ -1,6 +1,5 @@
 """The document Models over REST, through the same services as the pages."""
 
-from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,14 +9,21 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import check_emergency, needs
 from controlplane.doors.api.etags import found, page
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, YAML, Number, answers
+from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, YAML, Before, Number, answers
 from controlplane.doors.api.problems import errors
 from controlplane.doors.api.routes.fleet.fleet import TEXT, read_document, wants_yaml
-from controlplane.doors.api.routes.traffic.policy_schemas import AckOut, ActorOut
+from controlplane.doors.api.routes.traffic.policy_schemas import (
+    AcknowledgedOut,
+    Emergency,
+    OpenDraftOut,
+    PublishedOut,
+    Reason,
+    Rebase,
+    RollbackIn,
+)
 from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.aliases import homes, publication, selectors, services
-from controlplane.traffic.aliases.models import ModelsVersion
 from controlplane.traffic.policies.drafts.services import REASON_MAX
 from fleet.spec import document as documents
 
@@ -33,36 +39,11 @@ BODY = {
 }
 
 
-class ModelsVersionOut(Schema):
-    number: int
-    sha256: str
-    document: dict[str, Any]
-    reason: str
-    actor: ActorOut
-    published_at: datetime
-    based_on: int | None
-    rollback_of: int | None
-
-    @staticmethod
-    def resolve_actor(version: ModelsVersion) -> ModelsVersion:
-        return version
-
-
-class ModelsDraftOut(Schema):
-    etag: str = Field(description="Send as If-Match with PUT, DELETE and publish")
-    revision: int
-    based_on: int = Field(description="0: there was no version")
-    document: dict[str, Any]
-    opened_by: str
-    updated_by: str
-    updated_at: datetime
-
-
 class ModelsOut(Schema):
     version: int = Field(description="0: none has been published")
     document: dict[str, Any]
-    live: ModelsVersionOut | None
-    draft: ModelsDraftOut | None
+    live: PublishedOut | None
+    draft: OpenDraftOut | None
     routers: int = Field(description="Live routers")
     routers_current: int = Field(description="Routers of these that run the live version")
 
@@ -83,28 +64,18 @@ class AdapterOut(Schema):
     homes: list[HomeOut]
 
 
-class ModelsPublicationOut(Schema):
-    version: ModelsVersionOut
-    summary: str = Field(description="As text: 3/3 routers, 6 ms")
-    acks: list[AckOut]
-    missing: list[str] = Field(description="Live routers that had not acknowledged within a second")
-    stored_only: bool = Field(description="Redis was unreachable; routers load the version when it is back")
-    dry_run: bool = Field(description="Every check has passed, and nothing was changed")
+class ModelsPublicationOut(AcknowledgedOut):
+    version: PublishedOut
 
 
 class ModelsDraftIn(Body):
     document: dict[str, Any]
-    based_on: int | None = Field(None, ge=1, le=ROW_MAX, description="Rebase the draft onto this live version")
+    based_on: Rebase = None
 
 
 class PublishModelsIn(Body):
-    reason: str = Field(max_length=REASON_MAX)
-    emergency: str = Field("", max_length=REASON_MAX, description="Why to go past the rules; requires the scope admin")
-
-
-class RollbackModelsIn(Body):
-    to: int = Field(ge=1, le=ROW_MAX)
-    reason: str = Field(max_length=REASON_MAX)
+    reason: Reason
+    emergency: Emergency = ""
 
 
 @router.get("", response=ModelsOut, openapi_extra=answers(YAML), auth=needs("policy:read"))
@@ -154,17 +125,13 @@ def put_models(
     return Status(200 if made.dry_run else 201, made)
 
 
-@router.get("/versions", response=list[ModelsVersionOut], auth=needs("policy:read"))
-def list_models_versions(
-    request: HttpRequest,
-    limit: int = Query(50, ge=1, le=200),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only versions with a smaller number"),
-) -> Any:
+@router.get("/versions", response=list[PublishedOut], auth=needs("policy:read"))
+def list_models_versions(request: HttpRequest, limit: int = Query(50, ge=1, le=200), before: Before = None) -> Any:
     """Published versions, newest first"""
     return page(selectors.history(), before, limit, by="number")
 
 
-@router.get("/versions/{number}", response=ModelsVersionOut, auth=needs("policy:read"))
+@router.get("/versions/{number}", response=PublishedOut, auth=needs("policy:read"))
 def get_models_version(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """One published version"""
     version = selectors.version(number)
@@ -178,7 +145,7 @@ def list_adapters(request: HttpRequest) -> Any:
     return homes.adapters()
 
 
-@router.post("/draft", response={200: ModelsDraftOut, 201: ModelsDraftOut}, auth=needs("policy:write"))
+@router.post("/draft", response={200: OpenDraftOut, 201: OpenDraftOut}, auth=needs("policy:write"))
 def open_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     """Open a draft of the live version, or return the open draft"""
     existed = selectors.open_draft() is not None
@@ -187,7 +154,7 @@ def open_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     return Status(200 if existed else 201, draft)
 
 
-@router.get("/draft", response={200: ModelsDraftOut, **errors(404)}, auth=needs("policy:read"))
+@router.get("/draft", response={200: OpenDraftOut, **errors(404)}, auth=needs("policy:read"))
 def get_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     """The open draft"""
     draft = found(selectors.open_draft(), "Models has no open draft; POST to this address opens one")
@@ -195,7 +162,7 @@ def get_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     return draft
 
 
-@router.put("/draft", response={200: ModelsDraftOut, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))
+@router.put("/draft", response={200: OpenDraftOut, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))
 def put_models_draft(request: HttpRequest, response: HttpResponse, payload: ModelsDraftIn) -> Any:
     """Replace the document of the draft"""
     seen = etags.if_match(request)
@@ -227,7 +194,7 @@ def publish_models_draft(request: HttpRequest, response: HttpResponse, payload: 
     openapi_extra=IF_MATCH,
     auth=needs("policy:publish"),
 )
-def roll_back_models(request: HttpRequest, response: HttpResponse, payload: RollbackModelsIn) -> Any:
+def roll_back_models(request: HttpRequest, response: HttpResponse, payload: RollbackIn) -> Any:
     """Publish the document of an earlier version as a new one"""
     made = services.rollback(payload.to, actor_of(request), payload.reason, if_match=etags.if_match(request))
     etags.put(response, made.version.etag)

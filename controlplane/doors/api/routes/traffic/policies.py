@@ -9,7 +9,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import check_emergency, needs
 from controlplane.doors.api.etags import found, page
-from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Number
+from controlplane.doors.api.openapi import IF_MATCH, ROW_MAX, Before, Number
 from controlplane.doors.api.problems import ApiProblem, errors
 from controlplane.doors.api.routes.traffic.policy_schemas import (
     DiffOut,
@@ -63,12 +63,7 @@ def get_policy(request: HttpRequest, response: HttpResponse, name: str) -> Any:
 
 
 @router.get("/{name}/versions", response=list[VersionOut], auth=needs("policy:read"))
-def list_versions(
-    request: HttpRequest,
-    name: str,
-    limit: int = Query(50, ge=1, le=200),
-    before: int | None = Query(None, ge=1, le=ROW_MAX, description="Only versions with a smaller number"),
-) -> Any:
+def list_versions(request: HttpRequest, name: str, limit: int = Query(50, ge=1, le=200), before: Before = None) -> Any:
     """Published versions, newest first"""
     rows = selectors.history(selectors.policy(name)).select_related("policy")
     return page(rows, before, limit, by="number")
