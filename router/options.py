@@ -77,6 +77,38 @@ def from_environment() -> PoolSource:
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Parse the options. Raise OptionError if they cannot be used."""
     parser = Parser(prog="python -m router", description="Weir's router: OpenAI API in, engines out.")
+    _add_source(parser)
+    _add_address(parser)
+    parser.add_argument(
+        "--index", metavar="SOCKET,SOCKET", help="of the host's index processes (python -m router.index)"
+    )
+    parser.add_argument(
+        "--session-names",
+        metavar="WHERE,WHERE",
+        default=os.environ.get(SESSION_NAMES),
+        help=f"what names a session, {session_names.ALLOWED}, the most trusted first (default: {SESSION_NAMES})",
+    )
+    parser.add_argument(
+        "--web", metavar="URL", default=os.environ.get(WEB), help=f"of the web process, for batches (default: {WEB})"
+    )
+    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
+    parser.add_argument(
+        "--max-connections", type=int, metavar="N", help="of clients (default: by the limit of open files)"
+    )
+    parser.add_argument(
+        "--client-stall", type=float, default=STALL_S, metavar="S", help="until a client that does not read is given up"
+    )
+    parser.add_argument("--max-body-bytes", type=int, default=BODIES, metavar="N", help="of all requests together")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    options = parser.parse_args(argv)
+    fault = _fault(options)
+    if fault:
+        raise OptionError(fault)
+    return options
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the options of pools, policies and keys: in Redis, or on the command line."""
     parser.add_argument("--redis", metavar="URL", help="take pools and policies from this Redis (default: REDIS_URL)")
     parser.add_argument("--instances", metavar="URL,URL", help="without Redis: these engines, or @FILE with one a line")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="with --instances: the policy (JSON, or YAML)")
@@ -94,6 +126,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="with --instances: leave Claude Code's billing line out of bodies (vLLM does it itself, SGLang does not)",
     )
     parser.add_argument("--require-keys", action="store_true", help="every pool requires an API key")
+
+
+def _add_address(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the router's name and of the addresses where clients reach it."""
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
     parser.add_argument(
@@ -101,18 +137,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--id", default="router-1", help="its name, different for each router")
     parser.add_argument("--url", help="where other processes reach it (default: http://HOST:PORT)")
-    parser.add_argument(
-        "--index", metavar="SOCKET,SOCKET", help="of the host's index processes (python -m router.index)"
-    )
-    parser.add_argument(
-        "--session-names",
-        metavar="WHERE,WHERE",
-        default=os.environ.get(SESSION_NAMES),
-        help=f"what names a session, {session_names.ALLOWED}, the most trusted first (default: {SESSION_NAMES})",
-    )
-    parser.add_argument(
-        "--web", metavar="URL", default=os.environ.get(WEB), help=f"of the web process, for batches (default: {WEB})"
-    )
     parser.add_argument(
         "--cors-origins",
         metavar="URL,URL",
@@ -122,20 +146,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--root-path", metavar="/PATH", default="", help="that a proxy in front leaves before the paths of requests"
     )
-    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="time for running streams at the end")
-    parser.add_argument(
-        "--max-connections", type=int, metavar="N", help="of clients (default: by the limit of open files)"
-    )
-    parser.add_argument(
-        "--client-stall", type=float, default=STALL_S, metavar="S", help="until a client that does not read is given up"
-    )
-    parser.add_argument("--max-body-bytes", type=int, default=BODIES, metavar="N", help="of all requests together")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    options = parser.parse_args(argv)
-    fault = _fault(options)
-    if fault:
-        raise OptionError(fault)
-    return options
 
 
 def _fault(options: argparse.Namespace) -> str:

@@ -76,7 +76,7 @@ def _sampled(layout: dict[str, Any]) -> dict[str, Any]:
 
 def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dict[str, Any]:
     """Sample the steps of a model folder. `text`: configuration of the language model."""
-    from aiconfigurator_core.sdk import EngineHandle, estimate_kv_cache
+    from aiconfigurator_core.sdk import EngineHandle
 
     tp, dp, ep = layout["tp"], layout["dp"], layout["ep"]
     width = {
@@ -88,7 +88,6 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
         "moe_quant_mode": layout["moe"] or None,
         "kvcache_quant_mode": layout["kv"] or None,
     }
-    where = (folder, layout["gpu"], "vllm")
 
     def compiled(gpu: str, gemm: str) -> Any:
         options = width | {"gemm_quant_mode": gemm or None}
@@ -101,32 +100,40 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
         steps = _latent_steps(engine, compiled, layout, chained=chained)
     else:
         steps = StepTables(engine, engine, norms_ms=lambda tokens: head_norms_ms(engine, text, tokens))
-    memory = estimate_kv_cache(
-        *where,
-        "current",
-        max_num_tokens=8192,
-        max_batch_size=256,
-        memory_fraction_kind="of_total",
-        memory_fraction_value=0.9,
-        gpu_memory_capacity_bytes_override=10**13,  # the profile decides whether it fits
-        **width,
-    )
     prefill = [(n, c, steps.prefill_ms(n, c)) for n in (*NEW, *LONG) for c in BEFORE]
     decode = [(n, c, steps.decode_ms(n, c)) for n in BATCHES for c in CONTEXTS if _fits(n, c)]
     return {
         "prefill": prefill,
         "decode": decode,
-        "tried": {
-            "prefill": [(n, c, steps.prefill_ms(n, c)) for n in TRIED_NEW for c in TRIED_BEFORE],
-            "decode": [(n, c, steps.decode_ms(n, c)) for n in TRIED_BATCHES for c in TRIED_CONTEXTS if _fits(n, c)],
-            "mixed": [(n, d, steps.mixed_ms(n, d)) for n, d in TRIED_MIXED],
-        },
-        "weight_bytes": memory["memory_breakdown"]["weights_bytes"],
-        "kv_bytes_per_token": memory["total_kv_size_bytes"] / memory["total_kv_size_tokens"],
+        "tried": _tried(steps),
+        **_bytes(folder, layout["gpu"], width),
         "measured": _measured(engine),
         "chained": chained,
         "engine": _version(layout["gpu"]),
         "library": importlib.metadata.version("aiconfigurator-core"),
+    }
+
+
+def _tried(steps: "StepTables") -> dict[str, Any]:
+    """Return steps between the points of the tables, which tell how well these interpolate."""
+    return {
+        "prefill": [(n, c, steps.prefill_ms(n, c)) for n in TRIED_NEW for c in TRIED_BEFORE],
+        "decode": [(n, c, steps.decode_ms(n, c)) for n in TRIED_BATCHES for c in TRIED_CONTEXTS if _fits(n, c)],
+        "mixed": [(n, d, steps.mixed_ms(n, d)) for n, d in TRIED_MIXED],
+    }
+
+
+def _bytes(folder: str, gpu: str, width: dict[str, Any]) -> dict[str, float]:
+    """Return the bytes of the weights and of a token's KV. The profile decides whether they fit."""
+    from aiconfigurator_core.sdk import estimate_kv_cache
+
+    share = {"memory_fraction_kind": "of_total", "memory_fraction_value": 0.9}
+    unlimited = {"gpu_memory_capacity_bytes_override": 10**13}
+    batch = {"max_num_tokens": 8192, "max_batch_size": 256}
+    memory = estimate_kv_cache(folder, gpu, "vllm", "current", **batch, **share, **unlimited, **width)
+    return {
+        "weight_bytes": memory["memory_breakdown"]["weights_bytes"],
+        "kv_bytes_per_token": memory["total_kv_size_bytes"] / memory["total_kv_size_tokens"],
     }
 
 

@@ -52,51 +52,26 @@ class Arguments(SimOptions):
 def parse_arguments(words: list[str]) -> Arguments:
     """Parse the command line. Exit with status 2 and a message for invalid arguments."""
     parser = argparse.ArgumentParser(prog="python -m fleet.simengine", description=__doc__)
-    positive, port = _between(1, 2**31 - 1), _between(0, 65_535)
+    port = _between(0, 65_535)
     parser.add_argument("--port", type=port, required=True, help="HTTP; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--model", required=True, help="the name it is served under")
-    parser.add_argument("--gpu", default=DEFAULT_GPU)
-    parser.add_argument("--model-profile", default=DEFAULT_MODEL, help="model whose step times are simulated")
-    parser.add_argument(
-        "--tp", type=positive, help="GPUs of one instance; default: the smallest that was fitted or fits"
-    )
-    parser.add_argument("--expert-parallel", action="store_true", help="whole experts are dealt among the GPUs")
-    parser.add_argument("--profile", help="as JSON, instead of GPU, model and parallelism")
-    parser.add_argument(
-        "--context-servers",
-        choices=CONTEXT_SERVERS,
-        default=ONE_ENGINE,
-        help="instead of GPU and model, with --kv trtllm",
-    )
-    parser.add_argument("--context-model", choices=tuple(MOES), default=next(iter(MOES)), help="of context servers")
-    parser.add_argument("--context-gpu", choices=tuple(CONTEXT_GPUS), default=next(iter(CONTEXT_GPUS)))
-    parser.add_argument("--context-hot-experts", type=float, default=0.0, help="Zipf exponent of the router's choice")
+    _add_model(parser)
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
-    parser.add_argument("--kv-blocks", type=positive, help="default: what fits next to the model")
-    parser.add_argument("--block-size", type=positive, default=16, help="tokens")
-    parser.add_argument("--max-model-len", type=positive, default=MAX_MODEL_LEN, help="tokens")
-    parser.add_argument("--max-num-seqs", type=positive, default=256)
-    parser.add_argument("--max-num-batched-tokens", type=positive, default=8192)
+    parser.add_argument("--kv-blocks", type=_positive, help="default: what fits next to the model")
+    parser.add_argument("--block-size", type=_positive, default=16, help="tokens")
+    parser.add_argument("--max-model-len", type=_positive, default=MAX_MODEL_LEN, help="tokens")
+    parser.add_argument("--max-num-seqs", type=_positive, default=256)
+    parser.add_argument("--max-num-batched-tokens", type=_positive, default=8192)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
     parser.add_argument(
         "--events-dialect", choices=DIALECTS, default=DIALECTS[0], help="whose KV events they look like"
     )
-    ranks = _between(1, MOST_RANKS)
-    parser.add_argument("--data-parallel-size", type=ranks, default=1, help="ranks behind this address, numbered …")
-    parser.add_argument(
-        "--data-parallel-start-rank", type=_between(0, MOST_RANKS), default=0, help="… from this number on"
-    )
-    parser.add_argument(
-        "--data-parallel-group",
-        type=ranks,
-        dest="group",
-        help="ranks that share the experts; default: those behind this address",
-    )
+    _add_ranks(parser)
     parser.add_argument("--max-loras", type=_between(0, 512), default=0, help="adapters in a batch; 0: without LoRA")
-    parser.add_argument("--max-cpu-loras", type=positive, help="adapters in memory; default: --max-loras")
+    parser.add_argument("--max-cpu-loras", type=_positive, help="adapters in memory; default: --max-loras")
     _add_transfers(parser)
     _add_tiers(parser)
     found = parser.parse_args(words)
@@ -110,6 +85,41 @@ def parse_arguments(words: list[str]) -> Arguments:
         parser.error(f"--context-servers {found.context_servers} needs --kv {TRTLLM} and --role prefill or decode")
     found.group = found.group or found.data_parallel_size
     return Arguments(**vars(found))
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the model and the GPUs whose step times are simulated."""
+    parser.add_argument("--gpu", default=DEFAULT_GPU)
+    parser.add_argument("--model-profile", default=DEFAULT_MODEL, help="model whose step times are simulated")
+    parser.add_argument(
+        "--tp", type=_positive, help="GPUs of one instance; default: the smallest that was fitted or fits"
+    )
+    parser.add_argument("--expert-parallel", action="store_true", help="whole experts are dealt among the GPUs")
+    parser.add_argument("--profile", help="as JSON, instead of GPU, model and parallelism")
+    parser.add_argument(
+        "--context-servers",
+        choices=CONTEXT_SERVERS,
+        default=ONE_ENGINE,
+        help="instead of GPU and model, with --kv trtllm",
+    )
+    parser.add_argument("--context-model", choices=tuple(MOES), default=next(iter(MOES)), help="of context servers")
+    parser.add_argument("--context-gpu", choices=tuple(CONTEXT_GPUS), default=next(iter(CONTEXT_GPUS)))
+    parser.add_argument("--context-hot-experts", type=float, default=0.0, help="Zipf exponent of the router's choice")
+
+
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Add the options of data-parallel ranks."""
+    ranks = _between(1, MOST_RANKS)
+    parser.add_argument("--data-parallel-size", type=ranks, default=1, help="ranks behind this address, numbered …")
+    parser.add_argument(
+        "--data-parallel-start-rank", type=_between(0, MOST_RANKS), default=0, help="… from this number on"
+    )
+    parser.add_argument(
+        "--data-parallel-group",
+        type=ranks,
+        dest="group",
+        help="ranks that share the experts; default: those behind this address",
+    )
 
 
 def _add_transfers(parser: argparse.ArgumentParser) -> None:
@@ -176,6 +186,9 @@ def _between(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return whole
+
+
+_positive = _between(1, 2**31 - 1)
 
 
 def _scale(text: str) -> float:

@@ -26,6 +26,7 @@ from fleet.subprocess import SubprocessFailed
 from router.contract.problem import InvalidInput
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidInput, NotModelled, redis.RedisError)
+SHOWN = "live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"
 NUMBER_MAX = 2**31 - 1  # largest row number that every database can store
 
 
@@ -122,6 +123,11 @@ def pool_of(job: PolicyJob) -> Pool:
 def about(twin: Modelled) -> dict[str, Any]:
     """Return the description of the engine models, as stored."""
     return {"basis": twin.basis, "about": twin.about, "expected": twin.expected}
+
+
+def shown(job: PolicyJob, *names: str) -> dict[str, Any]:
+    """Return what every job of a policy shows over REST, and these fields."""
+    return {"id": job.pk, "policy": job.policy.name, **{name: getattr(job, name) for name in (*SHOWN, *names)}}
 
 
 def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from django.utils import timezone
 
-from controlplane.evidence.experiments.results.types import JobStatus
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.analysis.types import Effect, PreviewView
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.policy_job import left_s, of_policy, trace_of
+from controlplane.evidence.previews.policy_job import left_s, of_policy, shown, trace_of
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
 from fleet.jobs import DONE
 from router.policy.schema import document as documents
@@ -45,30 +44,17 @@ def as_dict(preview: Preview, now: datetime | None = None) -> PreviewView:
     """Return the preview as the API does. The age of the traffic is at `now`."""
     now = now or timezone.now()
     trace = trace_of(preview, now)
-    return {
-        "id": preview.pk,
-        "policy": preview.policy.name,
-        "live_version": preview.live_version,
-        "draft_revision": preview.draft_revision,
-        "draft_sha256": preview.draft_sha256,
-        "pool": preview.pool,
-        "status": cast(JobStatus, preview.status),
-        "done": preview.done,
-        "total": preview.total,
+    values: dict[str, Any] = {
+        **shown(preview, "draft_revision", "draft_sha256", "seeds"),
         "left_s": left_s(preview, now),
-        "cause": preview.cause,
-        "actor": preview.actor,
-        "created_at": preview.created_at,
-        "started_at": preview.started_at,
-        "ended_at": preview.ended_at,
         "cached": preview.was_cached,
-        "seeds": preview.seeds,
         "trace": trace,
         "twin": {"basis": "", "about": "", "expected": None, "deviation": None, **preview.twin},
         "trust": [*trust.of_age(trace["name"], trace["age_s"]), *preview.trust],
         "first_result": _upgraded(preview.first_result),
         "result": _upgraded(preview.result),
     }
+    return cast(PreviewView, values)
 
 
 def _upgraded(result: Effect | None) -> Effect | None:

@@ -216,25 +216,14 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         pipe.get(redis_keys.SAVINGS)
         pipe.xrevrange(redis_keys.EVENTS, count=ticker.READ)
         pipe.hgetall(redis_keys.STEPS)
-        (
-            raw_pools,
-            raw_routers,
-            raw_previous,
-            control_at,
-            raw_nodes,
-            raw_deliveries,
-            raw_savings,
-            raw_events,
-            raw_steps,
-        ) = pipe.execute()
+        raw_pools, raw_routers, raw_previous, control_at, *raw_lists, raw_events, raw_steps = pipe.execute()
     pools = sorted(map(bytes.decode, raw_pools))
     fleets = reader.values(FleetValue, redis_keys.fleet_key, pools)
     lasting = [fleet for pool, fleet in fleets.items() if not is_ephemeral(pool)]
     instances = [instance.id for fleet in lasting for instance in fleet.instances]
     routers = reader.values(RouterStatus, redis_keys.router_key, list(map(bytes.decode, raw_routers)))
-    nodes = reader.decode(NodesValue, raw_nodes)
-    deliveries = reader.decode(DeliveryLines, raw_deliveries)
-    savings = reader.decode(SavingLines, raw_savings)
+    decode: Any = reader.decode
+    nodes, deliveries, savings = map(decode, (NodesValue, DeliveryLines, SavingLines), raw_lists)
     events = (codec.decode(FleetEvent, fields.get(b"e")) for _, fields in raw_events)
     steps = reports.decoded(raw_steps)
     inputs = FrameInputs(

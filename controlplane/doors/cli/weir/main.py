@@ -38,6 +38,15 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
     top = _Parser(prog="weir", description=about, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"weir {VERSION}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    for add in (
+        *(_add_experiment, _add_policy, _add_deliver, _add_fleet, _add_models, _add_preview, _add_tune),
+        *(_add_profile, _add_use, _add_explain),
+    ):
+        add(commands)
+    return top
+
+
+def _add_experiment(commands: Any) -> None:
     experiment = commands.add_parser("experiment", help="run experiments").add_subparsers(required=True, metavar="VERB")
     run = _verb(experiment, "run", run_experiment, "start the experiment of a file (the body of POST /experiments)")
     run.add_argument("file", help="JSON; -: standard input")
@@ -49,6 +58,9 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
         one.add_argument("--junit", metavar="FILE", help="write the JUnit report")
         one.add_argument("--report", metavar="FILE", help="write the report, Markdown")
         one.add_argument("--results", metavar="FILE", help="write the results, JSON")
+
+
+def _add_policy(commands: Any) -> None:
     policy = commands.add_parser("policy", help="policies kept in files").add_subparsers(required=True, metavar="VERB")
     export = _verb(policy, "export", export_policy, "write the live version as a file")
     export.add_argument("name")
@@ -63,7 +75,9 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
     apply.add_argument("--deliver", action="store_true", help="propose it as a delivery; weir deliver also starts it")
     apply.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; needs the scope admin")
     apply.add_argument("--plan", metavar="FILE", help="of the delivery, JSON; default: the usual plan")
-    _add_deliver(commands)
+
+
+def _add_fleet(commands: Any) -> None:
     fleet = commands.add_parser("fleet", help="the fleet document").add_subparsers(required=True, metavar="VERB")
     put = _verb(fleet, "apply", apply_fleet, "make a fleet document the desired state")
     put.add_argument("file", help="YAML, or JSON (*.json)")
@@ -79,6 +93,9 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
     place.add_argument("--kubernetes", nargs=3, metavar=("NAMESPACE", "SELECTOR", "PORT"))
     look.add_argument("--engine-key", metavar="WHERE", help="env:NAME or file:/PATH, on the server's host")
     look.add_argument("--tls-authorities", metavar="WHERE", help="of https:// engines: env:NAME or file:/PATH, there")
+
+
+def _add_models(commands: Any) -> None:
     models = commands.add_parser("models", help="the document Models").add_subparsers(required=True, metavar="VERB")
     got = _verb(models, "get", get_models, "write what is live, YAML")
     got.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
@@ -91,11 +108,17 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
     back = _verb(models, "rollback", roll_back_models, "publish the document of an earlier version")
     back.add_argument("to", type=int, help="its number")
     back.add_argument("--reason", default=_reason("rolled back by a command"), help="kept with the version")
+
+
+def _add_preview(commands: Any) -> None:
     preview = _verb(commands, "preview", preview_policy, "simulate a policy file beside the live version")
     preview.add_argument("file")
     preview.add_argument("--pool", default="", help="default: the one with most recorded requests")
     preview.add_argument("--trace", default="", help="default: the pool's recorded traffic")
     preview.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
+
+
+def _add_tune(commands: Any) -> None:
     tune = _verb(commands, "tune", tune_policy, "search a policy's parameters in the twin; publishes nothing")
     tune.add_argument("name")
     tune.add_argument("--pool", default="", help="default: the one with most recorded requests")
@@ -116,15 +139,15 @@ def parser(epilog: str = "") -> argparse.ArgumentParser:
         "--draft", choices=("ttft", "tpot", "goodput", "balanced"), help="open a draft with the winner in this"
     )
     tune.add_argument("--timeout", type=float, default=DAY_S, metavar="S", help="longest wait, default a day")
-    _add_profile(commands)
-    _add_use(commands)
+
+
+def _add_explain(commands: Any) -> None:
     explained = _verb(
         commands, "explain", explain, "say why a request went where it did; status 1 when it would not again"
     )
     explained.add_argument("request", help="the x-request-id of its answer")
     explained.add_argument("--policy", default="", help="decide with this policy instead")
     explained.add_argument("--version", type=int, default=0, help="of that policy, default the live one")
-    return top
 
 
 def _add_profile(commands: Any) -> None:

@@ -16,17 +16,9 @@ if TYPE_CHECKING:
 
 def make_profile(api: Api, options: argparse.Namespace) -> int:
     """Make the profile of a model on a GPU, and tell its source and its expected error."""
-    asked = {
-        "model": options.model,
-        "gpu": options.gpu,
-        "tp": options.tp,
-        "dp": options.dp,
-        "ep": options.ep,
-        "quantization": options.quantization,
-        "kv_dtype": options.kv_dtype,
-        "config": json.loads(text_of(options.config)) if options.config else None,
-    }
-    made, _ = api.call("POST", "/profiles", asked)
+    asked = {name: getattr(options, name) for name in ("model", "gpu", "tp", "dp", "ep", "quantization", "kv_dtype")}
+    config = json.loads(text_of(options.config)) if options.config else None
+    made, _ = api.call("POST", "/profiles", asked | {"config": config})
     if options.output:
         write(options.output, made["profile"].encode())
     if options.json:

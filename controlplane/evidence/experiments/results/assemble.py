@@ -27,6 +27,7 @@ from controlplane.evidence.experiments.results.statistics.figures import (
 from controlplane.evidence.experiments.results.types import (
     ArmResults,
     DifferingSetting,
+    DifferingSettings,
     EngineModelFacts,
     ExpectationRow,
     Overall,
@@ -188,12 +189,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
             for m in METRICS.values()
         ],
         "arms": arms,
-        "differing": {
-            "policy": _differing(display.settings_of([arm.document for arm in settled]), settled),
-            "fleet": _differing(
-                display.fleet_settings_of([provenance.fleet_of(experiment, arm.name) for arm in settled]), settled
-            ),
-        },
+        "differing": _differing_of(experiment, settled),
         "slo": slo,
         "best": best,
         "best_or_tied": tied,
@@ -228,6 +224,13 @@ def _compared(
 def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:
     """Return the overall verdict; none before the experiment has ended well."""
     return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
+
+
+def _differing_of(experiment: Experiment, arms: Sequence[Arm]) -> DifferingSettings:
+    """Return the settings in which the arms' policies and fleets differ."""
+    fleets = [provenance.fleet_of(experiment, arm.name) for arm in arms]
+    policies = display.settings_of([arm.document for arm in arms])
+    return {"policy": _differing(policies, arms), "fleet": _differing(display.fleet_settings_of(fleets), arms)}
 
 
 def _differing(settings: Sequence[display.Setting], arms: Sequence[Arm]) -> list[DifferingSetting]:

@@ -272,21 +272,10 @@ def unreadable(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 RULES: dict[str, Callable[[float, Frame], Iterator[AttentionEntry]]] = {
-    "worker_gone": worker_gone,
-    "step_late": step_late,
-    "node_silent": node_silent,
-    "router_gone": router_gone,
-    "pool_empty": pool_empty,
-    "policy_missing": policy_missing,
-    "change_halted": change_halted,
-    "scaling_advised": scaling_advised,
-    "delivery_waits": delivery_waits,
-    "instance_down": instance_down,
-    "class_failing": class_failing,
-    "slo_missed": slo_missed,
-    "router_behind": router_behind,
-    "router_degraded": router_degraded,
-    "instance_saturated": instance_saturated,
-    "queue_growing": queue_growing,
-    "unreadable": unreadable,
+    rule.__name__: rule
+    for rule in (
+        *(worker_gone, step_late, node_silent, router_gone, pool_empty, policy_missing),
+        *(change_halted, scaling_advised, delivery_waits, instance_down, class_failing, slo_missed),
+        *(router_behind, router_degraded, instance_saturated, queue_growing, unreadable),
+    )
 }

@@ -163,15 +163,7 @@ def delivery_text(line: Mapping[str, Any]) -> str:
 
 
 def _scaling(advice: ScalingAdvice) -> PoolScaling:
-    return {
-        "at": advice.at,
-        "mode": advice.mode,
-        "replicas": advice.replicas,
-        "advised": advice.advised,
-        "size": advice.size,
-        "advised_size": advice.advised_size,
-        "why": advice.why,
-    }
+    return cast(PoolScaling, {name: getattr(advice, name) for name in PoolScaling.__annotations__})
 
 
 def _counts(statuses: Iterable[str]) -> dict[str, int]:
@@ -226,7 +218,7 @@ def _instances(now: float, inputs: FrameInputs, pools: Sequence[str], before: Ma
     limits = {pool: kv_limit(inputs.policies.get(pool)) for pool in pools}
     nodes = _heard(now, inputs, pools)
     rows = [
-        _instance(Moment(now, limits[pool], nodes, inputs.gap), pool, instance, inputs.samples.get(instance.id), before)
+        _instance(Moment(now, pool, limits[pool], nodes, inputs.gap), instance, inputs.samples.get(instance.id), before)
         for pool in pools
         for instance in inputs.fleets[pool].instances
     ]
@@ -243,6 +235,7 @@ class Moment(NamedTuple):
     """The values that instances of one pool have in common."""
 
     now: float
+    pool: str
     kv_limit: float
     nodes: Mapping[str, float]  # time at which each was last heard
     gap: Gap | None
@@ -254,11 +247,7 @@ class Moment(NamedTuple):
 
 
 def _instance(
-    moment: Moment,
-    pool: str,
-    instance: PublishedInstance,
-    sample: InstanceSample | None,
-    rows_before: Mapping[str, LastRow],
+    moment: Moment, instance: PublishedInstance, sample: InstanceSample | None, rows_before: Mapping[str, LastRow]
 ) -> FrameInstance:
     if instance.state in RESTING or (sample is not None and sample.epoch != instance.epoch):
         sample = None  # sample from the previous process
@@ -271,7 +260,7 @@ def _instance(
     gpu = (sample.gpu if sample is not None else None) or GpuSample()
     return FrameInstance(
         id=instance.id,
-        pool=pool,
+        pool=moment.pool,
         state=instance.state,
         status=status,
         reason=why if last_known else beside(status, why or instance.reason),

@@ -17,7 +17,6 @@ from controlplane.doors.api.routes.traffic.policy_schemas import DraftOut
 from controlplane.doors.api.unread import Body
 from controlplane.evidence.experiments.start.body import Milliseconds, Seed
 from controlplane.evidence.previews import policy_job
-from controlplane.evidence.previews.policy_job import trace_of
 from controlplane.evidence.tuning import services
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.services import FIELDS, AskedTuning
@@ -27,24 +26,18 @@ from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 
 router = Router(tags=["policies"])
-_PLAIN = (
-    *("live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"),
-    *("seed", "workers", "max_requests", "limits", "result", "drafted"),
-    *("objectives", "time_limit_s", "held_out"),
-)
+_OWN = ["seed", "workers", "max_requests", "limits", "result", "drafted", "objectives", "time_limit_s", "held_out"]
 
 
 def as_dict(tuning: Tuning) -> TuningView:
     """Return the tuning as the API does, without its trials."""
-    shown = ("path", "low", "high", "log", "choices")
+    bounds = ("path", "low", "high", "log", "choices")
     values: dict[str, Any] = {
-        "id": tuning.pk,
-        "policy": tuning.policy.name,
-        **{name: getattr(tuning, name) for name in _PLAIN},
-        "trace": trace_of(tuning, timezone.now()),
+        **policy_job.shown(tuning, *_OWN),
+        "trace": policy_job.trace_of(tuning, timezone.now()),
         "twin": {"basis": "", "about": "", "expected": None, **tuning.twin},
         "parameters": [
-            {"step": each.get("step") or None, **{name: each[name] for name in shown}} for each in tuning.space
+            {"step": each.get("step") or None, **{name: each[name] for name in bounds}} for each in tuning.space
         ],
     }
     return cast(TuningView, values)
