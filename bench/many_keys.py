@@ -26,7 +26,7 @@ spec:
   pools:
     - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {seed: 1}}
 """
-TOKENS = 300  # of an answer: so long that the engines are the bottleneck, not this machine's processors
+TOKENS = 300  # tokens of an answer: enough for the engines to be the bottleneck, not this machine's processors
 STUCK_AFTER = 3  # requests of its budget
 PATIENCE_S = 600
 MAKE = """

@@ -19,7 +19,7 @@ class SessionKind:
     every_s: float  # between beginnings of sessions, on average
     systems: tuple[int, ...]  # tokens of the system prompts, one of which begins a session
     opening: Spread  # tokens of a first message
-    read_share: float  # of first messages that read something large instead
+    read_share: float  # share of first messages that read something large instead
     read: tuple[int, int]  # tokens of it
     added: Spread  # tokens that a turn adds to the previous answer
     late_read_share: float

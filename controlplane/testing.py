@@ -266,7 +266,7 @@ def live_redis(redis_client: redis.Redis) -> redis.Redis:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_transaction_waits_for_redis() -> Iterator[None]:
-    """Whoever asks Redis within a transaction fails the test: meanwhile nobody else could write to SQLite."""
+    """Fail the test on a call to Redis within a transaction, which would keep others from writing to SQLite."""
     from django.db import connection
 
     asked: Any = redis.connection.AbstractConnection

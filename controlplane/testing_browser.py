@@ -31,7 +31,7 @@ __all__ = ["browser", "ended", "open_page", "web"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("WEIR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-PASSWORD = "correct-horse-battery"  # noqa: S105  # of a user that lives as long as one test run
+PASSWORD = "correct-horse-battery"  # noqa: S105  # the user exists for one test run
 START_S = 90.0
 expect.set_options(timeout=30_000)  # ms; a page waits for its turn on a machine that has much else to do
 

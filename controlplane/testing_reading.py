@@ -48,7 +48,7 @@ class Heard:
 
     role: str
     name: str
-    level: int | None = None  # of a heading
+    level: int | None = None  # heading level
     live: str = ""  # polite, assertive
 
 

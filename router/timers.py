@@ -84,6 +84,6 @@ class Deadlines(Generic[Item]):
         self._arm_if_needed()
 
     def _arm_if_needed(self) -> None:
-        """Arm the timer, unless a deadline that began meanwhile has done so."""
+        """Arm the timer, unless a newer deadline has already armed it."""
         if self._due and self._timer is None:
             self._arm(max(min(self._due.values()), self._running_loop().time() + GRAIN_S))

@@ -145,7 +145,7 @@ def test_a_worker_that_asks_for_nobody_computes_where_it_is(calls: list[Any]) ->
     assert calls == []
 
 
-def test_a_computation_for_somebody_runs_in_another_process_at_a_lower_priority() -> None:
+def test_a_computation_for_someone_runs_in_another_process_at_a_lower_priority() -> None:
     with asked_by(lambda: "vera"):
         assert computed(os.getpid) != os.getpid()
         assert computed(os.nice, 0) > os.nice(0)

@@ -125,7 +125,7 @@ def test_a_unit_is_confined(unit):
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_no_unit_takes_from_running_engines_what_they_use(unit):
+def test_no_systemd_unit_limits_the_resources_of_running_engines(unit):
     """Engines outlive the node's worker, so /tmp and /dev/shm must too; RemoveIPC of any unit empties the latter."""
     text = unit.read_text()
     assert "RemoveIPC" not in text

@@ -18,7 +18,7 @@ def test_the_settings_are_printed_without_secrets(name, value, shown):
     assert doctor.masked(name, value) == shown
 
 
-def test_a_redis_that_is_away_is_named_without_its_password(settings):
+def test_a_redis_that_is_unreachable_is_named_without_its_password(settings):
     settings.REDIS_URL = "redis://:s3cret@127.0.0.1:1/0"
     finding = doctor.redis_server()
     assert not finding.good

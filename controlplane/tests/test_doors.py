@@ -208,7 +208,7 @@ FLEET = (
     fleet_page, pool_form, put_fleet, second_pool, removed_and_added_again, fleet_weir, fleet_command, up_fleet,
 )  # fmt: skip
 DOORS = (*PUBLISH, *DELIVER, *FLEET)
-ON_HOST = (deliver_command, fleet_command, up_fleet)  # who starts them is an administrator
+ON_HOST = (deliver_command, fleet_command, up_fleet)  # started by an administrator
 
 
 # The fleet, and what its requests are routed by
@@ -484,7 +484,7 @@ PAGES_HARMLESS = {
     "fleet", "fleet-pool", "fleet-scale", "fleet-resume", "fleet-nodes", "fleet-node",
     "fleet-node-forget", "fleet-node-act", "fleet-instance", "fleet-calibrate",
     "fleet-calibrate-from-traffic", "fleet-calibration-cancel",
-    "fleet-act", "fleet-adopt",  # which leads to fleet-apply
+    "fleet-act", "fleet-adopt",  # fleet-adopt leads to fleet-apply
     "deliveries", "delivery", "delivery-live", "delivery-series", "freezes", "freeze-remove", "delivery-rules",
     "policies",
     "policy-create", "policy", "policy-version", "policy-compare", "draft", "draft-open", "draft-autosave",
@@ -582,7 +582,7 @@ def test_a_version_goes_live_and_a_pool_gets_its_policy_in_known_places_only():
 TEXT = (CODE / "docs" / "security.md").read_text()
 
 
-def test_the_table_says_which_ways_a_rule_is_asked_of():
+def test_the_table_lists_the_ways_to_which_a_rule_applies():
     for rule in RULES:
         (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| `{rule}` |")]
         ways = row.split(" | ")[2]

@@ -108,7 +108,7 @@ def test_a_crash(quiet, monkeypatch):
     assert b"ZeroDivisionError" not in answer.content
 
 
-def test_a_database_that_is_away(quiet, monkeypatch):
+def test_a_database_that_is_unreachable(quiet, monkeypatch):
     def fail(*_):
         raise OperationalError("database is locked")
 

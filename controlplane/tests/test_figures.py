@@ -43,8 +43,8 @@ class Figures(HTMLParser):
         self.term = ""
         self.head = ""
         self.found: dict[str, None] = {}
-        self.texts: dict[str, None] = {}  # of cells that show something else
-        self.heads, self.unnamed = 0, 0  # of the table: columns of numbers; numbers of a row without a data-label
+        self.texts: dict[str, None] = {}  # texts of cells that show something else
+        self.heads, self.unnamed = 0, 0  # columns of numbers; numbers of a row without a data-label
         self.headless: list[str] = []  # such numbers, more than the table has columns for
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,15 @@ MODULES = [path for path in PRODUCT if not path.name.startswith("testing")]
 REPEATED = {"Command", "Config", "Media", "Meta", "Migration"}  # names that Django gives
 
 
+def every_module() -> Iterator[Path]:
+    """Yield the modules, tests included."""
+    return (path for package in ("router", "fleet", "controlplane") for path in (CODE / package).rglob("*.py"))
+
+
 def test_a_trailing_comment_stands_without_the_name_beside_it() -> None:
     wrong = [
         f"{path.relative_to(CODE)}:{number}: {line.strip()}"
-        for path in MODULES
+        for path in [*every_module(), *(CODE / "bench").rglob("*.py")]
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if CLAUSE.search(line)
     ]
@@ -65,8 +71,7 @@ def long_functions() -> int:
 
 def docstrings_that_begin_within_a_clause() -> int:
     """A docstring that begins with *of*, *as* or *it* leaves the reader to guess its subject."""
-    code = (path for package in ("router", "fleet", "controlplane") for path in (CODE / package).rglob("*.py"))
-    return sum(len(FRAGMENT.findall(path.read_text())) for path in code)
+    return sum(len(FRAGMENT.findall(path.read_text())) for path in every_module())
 
 
 def words_of_documents() -> int:
@@ -87,7 +92,7 @@ def test_an_entry_of_the_changelog_has_at_most_20_words() -> None:
         (crowded_folders, 3),
         (names_of_several_classes, 5),
         (long_functions, 7),
-        (docstrings_that_begin_within_a_clause, 4),
+        (docstrings_that_begin_within_a_clause, 0),
         (words_of_documents, 79_000),
     ],
 )

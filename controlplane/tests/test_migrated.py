@@ -66,7 +66,7 @@ def test_the_database_is_asked_until_no_migration_is_missing(asked):
     assert left == [set()]
 
 
-def test_migrations_that_advance_are_waited_for_and_the_wait_is_told(asked, monkeypatch, caplog):
+def test_migrations_that_advance_are_waited_for_and_the_wait_is_reported(asked, monkeypatch, caplog):
     """A second in each look, on a machine so slow that all of them take far longer than the idle limit."""
     seconds = itertools.count()
     monkeypatch.setattr(migrated, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _s: None))

@@ -25,7 +25,7 @@ def test_a_table_has_the_bytes_that_other_readers_understand(columns, sha256):
     assert hashlib.sha256(table(columns)).hexdigest() == sha256
 
 
-def test_a_page_holds_which_values_there_are_and_those_values():
+def test_a_page_has_a_mask_of_its_values_and_the_values():
     data = table({"n": (int, [5, None, -1])})
     start = data.index(b"\x1f\x8b")
     page = gzip.decompress(data[start : data.index(b"\x15\x02\x19", start)])

@@ -10,7 +10,7 @@ def looks(patience, marks):
     return [now for now, mark in enumerate(marks) if patience.look(mark, now)]
 
 
-def test_a_wait_whose_mark_changes_goes_on_past_the_idle_limit_and_says_so_every_15_s():
+def test_a_wait_whose_mark_changes_continues_past_the_idle_limit_and_says_so_every_15_s():
     assert looks(Patience(0, idle_s=10), range(61)) == [15, 30, 45, 60]
 
 
@@ -26,7 +26,7 @@ def test_a_mark_that_stands_ends_the_wait():
         patience.look(4, 14)
 
 
-def test_a_mark_that_changes_for_ever_ends_the_wait_too():
+def test_a_mark_that_changes_forever_ends_the_wait_too():
     patience = Patience(0, idle_s=10, longest_s=100)
     with pytest.raises(Endless, match="not done after 100 s"):
         looks(patience, range(200))

@@ -28,7 +28,7 @@ SWITCH = {
 }
 PAGES = ("/live", "/policies/default/", "/deliveries/", "/fleet/pools/demo/", "/fleet/apply", "/audit/", "/use/")
 READS = ("/fleet", "/policies", "/audit")
-PASSWORD = "correct-horse-battery"  # of a user of one test
+PASSWORD = "correct-horse-battery"  # the user exists for one test
 FORMS = ("/policies/default/draft/open", "/models/open", "/deliveries/try")
 
 

@@ -131,7 +131,7 @@ def test_a_batch_takes_the_paths_of_the_table_alone_and_each_by_one_spelling() -
 
 
 @pytest.mark.parametrize("window", [[], {}, None, 24, "25h"])
-def test_a_window_of_a_batch_that_is_none_is_refused_by_name(window: object) -> None:
+def test_an_invalid_completion_window_of_a_batch_is_refused_by_name(window: object) -> None:
     with pytest.raises(services.Refused) as refused:
         services.create_batch(None, {"completion_window": window, "endpoint": BATCHED[0]})  # type: ignore[arg-type]
     assert refused.value.param == "completion_window"

@@ -62,7 +62,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StaleForm:
-    name: str  # of the address that it is sent to
+    name: str  # name of the route that the form is sent to
     page: str
     action: str
     make: Callable[[], Any]
@@ -76,7 +76,7 @@ Fields = Mapping[str, str]
 
 def row_form(address: tuple[str, str, str], make: Callable[[], Any], row: type[Model], change: Mapping[str, Any],
              typed: Fields = NOTHING) -> StaleForm:  # fmt: skip
-    """Return a form of one row, some columns of which somebody else changes."""
+    """Return the form of a row that another user changes."""
 
     def changed() -> None:
         assert row._default_manager.update(**change) == 1
@@ -259,7 +259,7 @@ def test_a_stale_form_from_elsewhere_leads_to_the_first_page(ada_client: Client)
         assert (answer.status_code, answer.headers["Location"]) == (302, "/")
 
 
-def test_a_budget_that_another_one_made_meanwhile_is_not_replaced_by_a_page_that_did_not_show_it(
+def test_a_budget_that_another_one_made_in_the_meantime_is_not_replaced_by_a_page_that_did_not_show_it(
     ada_client: Client,
 ) -> None:
     key = kinds.key()

@@ -111,7 +111,7 @@ class Slow:
         return "Loading the applications"
 
 
-async def test_a_slow_process_that_works_is_waited_for_and_the_wait_is_told(monkeypatch, tmp_path, capsys):
+async def test_a_slow_process_that_works_is_waited_for_and_the_wait_is_reported(monkeypatch, tmp_path, capsys):
     slow = Slow(monkeypatch, tmp_path / "none.log", works=0.05)
     await ready.wait(slow, "")
     lines = capsys.readouterr().out.splitlines()

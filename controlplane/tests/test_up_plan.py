@@ -22,7 +22,7 @@ def test_the_plan_holds_every_process_of_the_main_job():
     assert list(named()) == ["redis", "web", "router-1", "control", "experiments", "traffic"]
 
 
-def test_a_redis_of_somebody_else_is_not_started():
+def test_a_redis_of_someone_else_is_not_started():
     assert "redis" not in named(around=replace(BUNDLED, redis_command=()))
 
 
@@ -30,7 +30,7 @@ def test_without_the_demo_there_is_no_traffic():
     assert "traffic" not in named(Options(demo=False))
 
 
-def test_routers_share_a_port_and_have_one_and_an_id_of_their_own():
+def test_routers_share_one_port_and_each_has_its_own_port_and_id():
     routers = [
         process.argv for name, process in named(Options(routers=3, router_port=9000)).items() if "router" in name
     ]

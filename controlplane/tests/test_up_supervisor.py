@@ -205,7 +205,7 @@ async def test_a_failure_of_the_supervisor_itself_ends_the_engines(supervise, ca
     assert calls[-1] == "stop engines"
 
 
-async def test_killing_everything_goes_on_although_the_record_cannot_be_removed(supervise, calls, monkeypatch):
+async def test_killing_everything_continues_although_the_record_cannot_be_removed(supervise, calls, monkeypatch):
     monkeypatch.setattr(os, "_exit", calls.append)
     weir = supervise()
     weir.recorded.mkdir()  # unlink fails

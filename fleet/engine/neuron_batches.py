@@ -22,8 +22,8 @@ KNOWN_HITS = "known_hits"
 
 
 class KnownHits(Scheduler):
-    """Schedules requests with known cached tokens, which are in `content`. They take blocks of their own: a record does
-    not show which requests share them."""
+    """Schedules requests with known cached tokens, which are in `content`. Each takes its own blocks, since a record
+    does not show which requests share blocks."""
 
     caches_prefixes = False
 

@@ -33,8 +33,7 @@ class PodsOfNode(Struct, frozen=True):
 
 
 class Inventory(Struct, frozen=True, omit_defaults=True):
-    """A node's resources. Unknown values are None; those that do not apply to the node are left out of what is
-    stored."""
+    """A node's resources. Unknown values are None; values that do not apply to the node are not stored."""
 
     cpus: float | None
     memory_bytes: int | None

@@ -41,7 +41,7 @@ class Identified:
 
 
 class AnswersLate(Exception):
-    """The page by which alone it says what it is came too late, as from an SGLang amid a long prompt."""
+    """The only page that identifies the engine timed out, as with SGLang during a long prompt."""
 
 
 class NotLetIn(Exception):

@@ -43,8 +43,8 @@ def is_uncached(server: str, about: object, page: bytes | None) -> bool:
 
 
 def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncached: bool = False) -> tuple[str, ...]:
-    """Return what is lacking. `about`: its version page, which SGLang fills with its options; `events`: it publishes KV
-    events; `ranks`: how many it says that it has, if its pool has another number; `uncached`: it reuses no prefix."""
+    """Return the missing flags. `about`: the version page, where SGLang lists its options; `events`: whether it
+    publishes KV events; `ranks`: its number of ranks, if the pool declares another; `uncached`: it reuses no prefix."""
     if server == "trtllm":
         return () if events else (OF_TRTLLM,)
     if server not in ("vllm", "sglang"):

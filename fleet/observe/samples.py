@@ -106,7 +106,7 @@ class InstanceReadings:
         return self.moved.per_s()
 
     def gpu(self, gpus: Iterable[NodeGpu]) -> GpuSample | None:
-        """Return what its GPUs report; of a simulated engine, what its law says."""
+        """Return the figures of its GPUs; for a simulated engine, those of its law."""
         found = tuple(gpus)
         if found:
             return gpu_sample(found)

@@ -16,7 +16,7 @@ class Ranks:
         self._turn = 0
 
     def chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> Service:
-        """Return the rank for a request: the one that it names, counted from 0 behind this address, else the one with
+        """Return the rank for a request: the requested rank, counted from 0 behind this address, else the rank with
         the fewest requests. Raise ApiError."""
         named = next((value for name, value in headers if name == HEADER), b"")
         try:

@@ -21,8 +21,8 @@ MOST_OF_A_SIDE = 6  # most workers of a side in a ratio
 
 
 def device_law(device: str, model: str, tensor_parallel: int) -> Law:
-    """Return the law of one worker, with the model's efficiencies on H100 for the closest number of GPUs. Units of a
-    Neuron core other than the one for products normalize and gate meanwhile."""
+    """Return the law of one worker, with the model's efficiencies on H100 for the closest number of GPUs.
+    Normalization and gating run in parallel, on other units of a Neuron core than the matrix products."""
     numbers = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
     fitted = profile(FITTED_ON, model, min(numbers, key=lambda tp: abs(tp - tensor_parallel)))
     sizes = replace(fitted.sizes, norm_bytes=0.0, divided_bytes=0.0) if device in CHIPS else fitted.sizes

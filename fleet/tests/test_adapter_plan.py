@@ -95,7 +95,7 @@ def test_each_role_has_homes_of_its_own():
     assert {change.instance for change in plan_homes(wanted("a"), there)} == {"chat-0", "chat-1"}
 
 
-def test_one_home_more_when_all_were_full_for_half_a_minute_and_one_less_when_none_was_for_long():
+def test_an_adapter_gets_a_home_after_half_a_minute_of_full_ones_and_loses_one_after_a_long_idle_time():
     demand = next_demand(AdapterHomes(), [True, True], 100.0)
     assert (demand.extra, demand.full_since) == (0, 100.0)
     assert next_demand(demand, [True, False], 110.0) == AdapterHomes()

@@ -143,7 +143,7 @@ def test_one_more_home_is_loaded_when_requests_wait_at_all_of_them_for_half_a_mi
     assert len(world.homes()) == 2
 
 
-def test_adapters_that_somebody_else_has_loaded_are_found_and_left_alone(engines, tmp_path, live_redis):
+def test_adapters_loaded_by_others_are_found_and_left_alone(engines, tmp_path, live_redis):
     world = engines(count=1)
     world.running["chat-0"].post("/v1/load_lora_adapter", {"lora_name": "theirs", "lora_path": "org/theirs"})
     world.step([])

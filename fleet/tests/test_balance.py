@@ -65,7 +65,7 @@ def test_another_split_of_the_same_instances_is_proposed_in_words_only() -> None
     assert advice(busy_prefill, 4).replicas == 4
 
 
-def test_full_prefill_instances_before_decoders_that_wait_are_told_with_their_number() -> None:
+def test_full_prefill_instances_in_front_of_idle_decoders_are_reported_with_their_number() -> None:
     """Without prefill_max the advice is a text only."""
     (*_, last) = seen = points(side(1, 1.0), side(2, 1.0))
     assert (prefills_for(last), decoders_for(last)) == (2, 0)

@@ -61,7 +61,7 @@ def metrics(engine: Pages, lmcache: str) -> tuple[EngineMetrics | None, Counter[
     return asyncio.run(EnginePages().metrics(row, VLLM, 5.0, refused)), refused
 
 
-def test_its_figures_are_shown_with_the_engines_and_it_is_told_no_key(
+def test_its_figures_are_shown_with_the_engines_and_it_receives_no_key(
     engine: Pages, cache: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY.removeprefix("env:"), "secret")

@@ -231,7 +231,7 @@ def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
     assert wire.connector == "nixl"
 
 
-def test_decoders_lend_blocks_to_prefills_that_compute_what_is_gone_by_then() -> None:
+def test_decoders_lend_blocks_to_prefills_which_compute_evicted_ones() -> None:
     given = {**CPU, "kv": "nixl", "lend_s": 60, "prefill_instances": 1}
     (prefill, _, takes), (decode, _, _) = (made("vllm", given, launch(number)) for number in (0, 1))
     prefill, decode = transfer_of(prefill), transfer_of(decode)
@@ -565,7 +565,7 @@ def test_trtllm_publishes_kv_events_where_its_pool_wants_an_exact_index() -> Non
     assert "kv_events_config" not in json.loads(kind.files(plain, where)[OPTIONS_FILE])
 
 
-def test_an_engine_of_somebody_else_is_only_described() -> None:
+def test_an_engine_of_someone_else_is_only_described() -> None:
     given = {
         "urls": ["http://10.0.0.7:8000/", "http://10.0.0.8:8000"],
         "connector": "mooncake_p2p",

@@ -92,7 +92,7 @@ def test_a_server_that_keeps_answering_later_counts_as_unreachable(server: Kuber
         server.version()
 
 
-def test_a_server_that_is_away_is_named(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_server_that_is_unreachable_is_named(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.stop()
     with pytest.raises(NotReached, match=rf"API server http://127.0.0.1:{cluster.port} cannot be reached: .*refused"):
         server.version()

@@ -75,7 +75,7 @@ def test_a_pod_is_started_routed_to_killed_replaced_drained_and_deleted(there: C
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_while_the_api_server_is_away_engines_keep_serving_and_none_is_started_twice(
+def test_while_the_api_server_is_unreachable_engines_keep_serving_and_none_is_started_twice(
     there: ClusterWorld, cluster: Cluster
 ) -> None:
     services.apply_fleet(document(1), "ada")

@@ -60,7 +60,7 @@ def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
     assert (source.asked, names(mirror)) == (["10", "50"], {"a"})
 
 
-def test_an_expired_watch_lists_the_pods_anew() -> None:
+def test_an_expired_watch_lists_the_pods_again() -> None:
     source = Scripted([[pod("a", 9)], [pod("b", 90)]], [[Expired("too old")], []])
     mirror = Mirror(source, "")
     mirror.step()
@@ -69,7 +69,7 @@ def test_an_expired_watch_lists_the_pods_anew() -> None:
     assert (source.asked, names(mirror), mirror.trouble) == (["10", "10"], {"b"}, "")
 
 
-def test_while_the_server_is_away_the_mirror_keeps_its_state_and_says_so() -> None:
+def test_while_the_server_is_unreachable_the_mirror_keeps_its_state_and_says_so() -> None:
     source = Scripted([[pod("a", 9)]], [[event("ADDED", "b", 11), NotReached("refused")], [event("ADDED", "c", 12)]])
     mirror = Mirror(source, "")
     mirror.step()

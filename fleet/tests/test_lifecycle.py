@@ -81,7 +81,7 @@ def test_a_suspended_process_leaves_routing_at_once_and_is_replaced_later(world:
     assert world.one().epoch == 2
 
 
-def test_a_suspended_process_that_goes_on_is_taken_back(world: World) -> None:
+def test_a_suspended_process_that_continues_is_taken_back(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     os.kill(world.one().pid, signal.SIGSTOP)
@@ -155,7 +155,7 @@ def test_scaling_down_takes_the_idlest_and_waits_for_its_last_request_before_it_
     assert "p-1" not in world.published()
 
 
-def test_epochs_go_on_when_a_pool_grows_again(world: World) -> None:
+def test_epochs_continue_when_a_pool_grows_again(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     world.apply(0)
@@ -188,7 +188,7 @@ def test_a_restarted_worker_adopts_running_engines(world: World) -> None:
     assert (world.one().state, world.one().pid) == (State.READY, pid)
 
 
-def test_a_pid_that_now_belongs_to_somebody_else_is_not_ours(world: World) -> None:
+def test_a_pid_that_now_belongs_to_someone_else_is_not_ours(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     Instance.objects.update(pid_started=world.one().pid_started - 5)

@@ -203,7 +203,7 @@ def test_a_fence_that_lacks_file_descriptors_ends_nothing(world: World, monkeypa
     assert process.is_alive(row.pid, row.pid_started)
 
 
-def test_a_pool_that_is_made_anew_begins_its_record_anew(world: World) -> None:
+def test_a_recreated_pool_starts_a_new_record(world: World) -> None:
     row = started(world)
     Pool.objects.update(created_at=timezone.now() + dt.timedelta(seconds=5))
     assert fencing.claim(Instance.objects.select_related("pool").get()) is None
@@ -211,7 +211,7 @@ def test_a_pool_that_is_made_anew_begins_its_record_anew(world: World) -> None:
     assert len(list(folder.glob("p-0.*"))) == 1
 
 
-def test_a_returning_node_ends_instances_that_were_started_elsewhere_meanwhile(world: World) -> None:
+def test_a_returning_node_ends_instances_that_were_started_elsewhere_in_the_meantime(world: World) -> None:
     row = started(world)
     fence = fencing.Fence()
     assert fence.step("local") == []

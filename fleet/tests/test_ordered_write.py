@@ -105,7 +105,7 @@ def test_a_late_removal_does_not_take_a_pool_that_was_declared_again(pool: Pool,
     assert live_redis.smembers(redis_keys.POOLS) == {b"p"}
 
 
-def test_a_pool_that_is_declared_again_goes_on_with_greater_orders(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_pool_that_is_declared_again_continues_with_greater_orders(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     before = held(live_redis)[1]
     remove()
@@ -133,13 +133,13 @@ def test_a_write_that_arrives_twice_is_written_once(pool: Pool, live_redis: redi
 
 def test_a_database_from_a_backup_overtakes_the_orders_in_redis(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
-    ahead = held(live_redis)[1] + 10**9  # of the future: the clock goes after the one that wrote it
+    ahead = held(live_redis)[1] + 10**9  # a later time: the clock follows the process that wrote it
     live_redis.set(redis_keys.order_key(KEY), ahead)
     publish("two")
     assert held(live_redis) == ("two", ahead + 1)
 
 
-def test_a_lost_redis_and_a_lost_counter_go_on_with_greater_orders(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_lost_redis_and_a_lost_counter_continue_with_greater_orders(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     before = held(live_redis)[1]
     PublicationOrder.objects.all().delete()
@@ -246,7 +246,7 @@ def test_within_a_transaction_nothing_is_published(pool: Pool) -> None:
         ordered_write.publish(dict)
 
 
-def test_without_redis_of_its_type_the_list_of_pools_is_made_anew(pool: Pool, live_redis: redis.Redis) -> None:
+def test_without_redis_of_its_type_the_list_of_pools_is_made_again(pool: Pool, live_redis: redis.Redis) -> None:
     live_redis.set(redis_keys.POOLS, "garbage")
     publish_fleet("p")
     assert live_redis.smembers(redis_keys.POOLS) == {b"p"}

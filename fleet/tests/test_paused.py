@@ -24,7 +24,7 @@ class Engine(BaseHTTPRequestHandler):
     dialect = "vllm"
     protocol_version = "HTTP/1.1"
     paused: bool | None = False  # None: started without developers' paths
-    hangs_s = 0.0  # of the scheduler
+    hangs_s = 0.0  # time for which the scheduler hangs
     asked: Counter[str]
 
     def log_message(self, *_: object) -> None:

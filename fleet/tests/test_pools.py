@@ -34,7 +34,7 @@ def two_pools(needed: int = 1) -> dict[str, Any]:
     return made
 
 
-def test_a_pool_starts_after_the_pool_that_it_needs_and_goes_on_without_it(world: World) -> None:
+def test_a_pool_starts_after_the_pool_that_it_needs_and_continues_without_it(world: World) -> None:
     services.apply_fleet(two_pools(needed=0), "ada")
     world.until(lambda: "waits for the pool store" in world.states().get("p-0", ""))
     services.scale_pool("store", 1, "ada")

@@ -82,7 +82,7 @@ def test_a_folder_must_be_ours_to_write(tmp_path: Path) -> None:
     assert found.text == f"{tmp_path} cannot be written"
 
 
-def test_a_port_that_somebody_holds_is_named() -> None:
+def test_a_port_that_someone_holds_is_named() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()

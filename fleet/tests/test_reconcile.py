@@ -142,7 +142,7 @@ def test_a_rollout_halts_while_the_new_configuration_fails() -> None:
     assert plan([a_pool(replicas=4)], fleet, NOW, [MARS]) == ()
 
 
-def test_a_restart_that_somebody_asks_for_does_not_wait_for_its_turn() -> None:
+def test_a_restart_that_someone_asks_for_does_not_wait_for_its_turn() -> None:
     fleet = pool_of(4)
     fleet[0] = an_instance(state="failed", next_start_at=NOW + 100)
     fleet[2] = dataclasses.replace(fleet[2], restart_asked="ada")
@@ -175,7 +175,7 @@ def test_instances_of_a_lost_node_are_started_elsewhere_after_a_while() -> None:
     assert (action.kind, action.node, action.reason) == ("start", "venus", "its node mars is lost")
 
 
-def test_a_node_that_is_drained_gives_its_instances_away_where_there_is_another_one() -> None:
+def test_a_drained_node_hands_its_instances_to_another_node() -> None:
     drained = dataclasses.replace(MARS, draining=True)
     assert plan([POOL], [READY], NOW, [drained]) == ()
     (action,) = plan([POOL], [READY], NOW, [drained, NodeView("venus")])

@@ -109,7 +109,7 @@ def test_while_halted_a_dead_instance_restarts_with_the_last_good_configuration(
     ]
 
 
-def test_a_change_that_goes_on_is_tried_again() -> None:
+def test_a_change_that_continues_is_tried_again() -> None:
     pool = changing(2, Update(max_unavailable=1))
     assert kinds(pool, pool_of(2, config_hash="old")) == [("drain", "p-0")]
 
@@ -137,7 +137,7 @@ def test_failures_halt_nothing_where_there_is_no_change_to_halt(fields: dict) ->
     assert "halt" not in dict(kinds(dataclasses.replace(changing(1, Update()), **fields), fleet))
 
 
-def test_a_change_does_not_begin_while_a_pool_that_it_needs_is_away() -> None:
+def test_a_change_does_not_begin_while_a_pool_that_it_needs_is_unreachable() -> None:
     for update in (Update(), Update("surge", 1, 0)):
         assert kinds(changing(2, update, needs=("store",)), pool_of(2, config_hash="old")) == []
 

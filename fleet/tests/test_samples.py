@@ -37,7 +37,7 @@ def test_without_lookups_there_is_no_hit_rate() -> None:
     assert history((0, 5, 5), (1, 5, 5)).hit_rate() is None
 
 
-def test_counters_that_begin_anew_begin_a_new_history() -> None:
+def test_counters_that_start_over_begin_a_new_history() -> None:
     assert history((0, 1000, 900), (1, 10, 5)).hit_rate() is None
     assert history((0, 1000, 900), (1, 10, 5), (2, 20, 5)).hit_rate() == 0.0
 

@@ -57,7 +57,7 @@ def test_times_are_those_of_the_time_zone_also_when_its_clocks_change() -> None:
     st.integers(0, 1440),
     st.datetimes(dt.datetime(2026, 1, 1), dt.datetime(2027, 1, 1), timezones=st.just(dt.UTC)),
 )
-def test_a_window_is_open_exactly_when_one_of_its_days_began_it(
+def test_a_window_is_open_if_and_only_if_it_began_on_one_of_its_days(
     days: list[str], begins: int, ends: int, now: dt.datetime
 ) -> None:
     lasts = (ends - begins) if ends > begins else ends - begins + 1440

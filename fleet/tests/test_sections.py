@@ -19,7 +19,7 @@ SECTIONS: dict[str, Any] = {
     "slo": {"ttft_p90_ms": {"heavy": 4000}},
     "access": {"trusted_keys": ["a scheduler"], "salt_by_key": True, "billing_line": "keep"},
 }
-CORES = [str(core) for core in range(72)]  # of 9 instances of the kind neuron
+CORES = [str(core) for core in range(72)]  # cores of 9 instances of the kind neuron
 GROUP = {"dwdp_size": 2, "dwdp_total_experts": 256, "chunked_prefill": False}
 SIDES = {"target_kv": 0.5, "prefill_max": 2}
 

@@ -135,7 +135,7 @@ def test_each_state_has_its_move_by_what_routers_report(
     assert stall_move(record, reason) == expected
 
 
-def test_a_health_page_takes_no_stalled_instance_back_and_its_silence_is_told() -> None:
+def test_a_health_page_takes_no_stalled_instance_back_and_its_silence_is_reported() -> None:
     assert WELL.health == "ok"
     assert move("unreachable", record={"reason": WHY}) is None
     lost = move("unreachable", record={"reason": WHY}, health="refused", silent_s=3.0, error="refused")

@@ -83,7 +83,7 @@ def test_a_terminated_process_is_stopped_or_failed_as_intended() -> None:
     assert move("stopping", alive=False, record={"failing": True}) == Move("failed", "answers")
 
 
-def test_a_full_disk_under_a_kv_tier_is_said_and_serving_goes_on() -> None:
+def test_a_full_disk_under_a_kv_tier_is_said_and_serving_continues() -> None:
     said = move(full_folder="/ssd")
     assert said == Move("ready", "the disk of its KV tier is full (/ssd); it still serves but cannot write there")
     assert move(full_folder="/ssd", record={"reason": said.reason}) is None

@@ -299,7 +299,7 @@ def test_ports_are_kept_from_start_to_start(settings: Any) -> None:
     assert ports_for(row, ("http", "events")) == first
 
 
-def test_a_port_that_somebody_else_took_is_replaced(settings: Any) -> None:
+def test_a_port_that_someone_else_took_is_replaced(settings: Any) -> None:
     import socket
 
     row = declare()
@@ -334,7 +334,7 @@ def test_ranks_get_ports_in_a_row_that_no_neighbour_takes(settings: Any) -> None
     assert ports_for(row, ("http", "events", "replay"), {"events": 4, "replay": 4}) == first
 
 
-def test_ports_in_a_row_are_taken_anew_when_one_of_them_is_lost_or_another_number_is_needed(settings: Any) -> None:
+def test_consecutive_ports_are_chosen_again_when_one_is_lost_or_their_number_changes(settings: Any) -> None:
     row = declare()
     first = ports_for(row, ("events",), {"events": 3})["events"]
     Port.objects.filter(instance=row, use="events+1").delete()

@@ -32,7 +32,7 @@ def test_of_many_failures_a_few_are_named() -> None:
         try_each(range(10), set(range(10)), [])
 
 
-def test_rows_that_a_store_refuses_are_told_once_and_mistakes_of_ours_by_themselves(
+def test_refused_rows_are_logged_once_and_our_own_errors_separately(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     errors = {"full": redis.exceptions.OutOfMemoryError("full"), "ours": KeyError("a"), "disk": OSError(28, "No space")}
@@ -50,7 +50,7 @@ def test_rows_that_a_store_refuses_are_told_once_and_mistakes_of_ours_by_themsel
     assert is_outside(RowsFailed({"full": errors["full"], "disk": errors["disk"]}))
 
 
-def test_a_step_that_may_not_go_on_gives_no_further_row_a_turn_and_says_so_in_a_line(
+def test_a_step_that_may_not_continue_gives_no_further_row_a_turn_and_says_so_in_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen: list[int] = []
@@ -67,7 +67,7 @@ def test_a_step_that_may_not_go_on_gives_no_further_row_a_turn_and_says_so_in_a_
     assert (seen, caplog.records, is_outside(ended.value)) == ([0], [], True)
 
 
-def test_a_reading_goes_on_without_a_row_and_says_in_a_line_that_its_store_refused(
+def test_a_reading_continues_without_a_row_and_says_in_a_line_that_its_store_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for error in (redis.exceptions.ConnectionError("away"), KeyError("a")):
@@ -154,7 +154,7 @@ def test_a_pool_that_cannot_be_scaled_leaves_the_others_scaled(pools: None, monk
     assert sorted(scaled) == ["b", "c"]
 
 
-def test_nodes_that_redis_does_not_take_are_told_once_and_once_more_when_it_does(
+def test_a_refused_write_of_nodes_is_logged_once_and_its_recovery_once(
     db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "fleet.control.nodes")

@@ -1,5 +1,5 @@
-"""Runs one feed per endpoint that publishes KV events, selects the index to trust for each instance, and loads the
-tokenizer of a pool's prompts: the one that its instances name, once."""
+"""Runs one feed per endpoint that publishes KV events, selects the index to trust for each instance, and loads,
+once, the tokenizer that a pool's instances name."""
 
 import asyncio
 import logging

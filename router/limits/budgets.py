@@ -86,9 +86,8 @@ class Budgets:
         *,
         price: float = 0.0,
     ) -> None:
-        """Add what a request of so many tokens may cost to `reserved`. Raise ErrorResponse; what is already
-        reserved must then be settled, too. `price`: micro-dollars per token if the budget has no price of its own
-        yet."""
+        """Add the most that a request of so many tokens may cost to `reserved`. Raise ErrorResponse; the caller then
+        settles what is reserved so far. `price`: micro-dollars per token if the budget has no price of its own yet."""
         for budget in budgets:
             spending = self.of(budget, at)
             amount = _estimate(spending, tokens, price)

@@ -99,10 +99,11 @@ class Affinity:
     # Requests without a session id: a conversation is recognised by the last chunk of its previous prompt
 
     def session_of_calls(self, hashes: Sequence[int], marks: Iterator[int]) -> str | None:
-        """The session of a prompt by the `marks` of its calls, if one that had them was changed before it went on.
+        """Return the session whose prompt had the same `marks` of calls, for a prompt that was changed between two
+        turns.
 
-        The first mark is of its latest call, the second of its end. Each is followed once, as a prompt is: examples and
-        forks have calls in common, too.
+        The first mark is of its latest call, the second of its end. Each is followed once, as a prompt is: examples
+        and forks have calls in common, too.
         """
         tails, session, call = self._tails, self.session_of_chain(hashes), next(marks, None)
         if call is None:

@@ -90,7 +90,7 @@ def prepare(
     call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], read: Prompt, body: bytes, pools: Pools
 ) -> None:
     """Set the call's pool and request; `by_name` holds the request's headers. Raise ErrorResponse, and InvalidBody
-    for one that cannot be written anew."""
+    for a body that cannot be rewritten."""
     forwarded = headers.forwarded(incoming.headers, by_name)
     try:
         _choose(call, incoming, forwarded, by_name, read, body, pools)

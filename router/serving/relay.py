@@ -269,7 +269,7 @@ def _changes(call: Call, answer: BegunAnswer) -> tuple[ByteChange, ...]:
 
 
 def _location(call: Call, answer: BegunAnswer) -> kv_location.LocationFilter | None:
-    """Return what leaves out of an offload's answer what is for engines alone."""
+    """Return the filter that removes fields for engines from an offload's answer."""
     offload = call.outcome.offload
     if offload is None or not (offload.tells_ids or answer.ended is None or answer.body.find(kv_location.KEY) >= 0):
         return None

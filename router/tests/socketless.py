@@ -238,7 +238,9 @@ async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter
         def note(frame: FrameType, event: str, _: object) -> None:
             code = frame.f_code
             ours = code.co_filename.startswith(_COUNTED) and not code.co_filename.startswith(_TESTS)
-            if event == "call" and ours and not code.co_qualname.startswith("Deadlines._"):  # of a timer, not a request
+            if (
+                event == "call" and ours and not code.co_qualname.startswith("Deadlines._")
+            ):  # Deadlines belongs to a timer, not to a request
                 calls[f"{code.co_filename.removeprefix(_COUNTED[0])}:{code.co_qualname}"] += 1
 
         sys.setprofile(note)

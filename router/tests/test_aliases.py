@@ -98,7 +98,7 @@ async def test_each_session_stays_in_its_pool(world):
         assert other.received
 
 
-async def test_a_conversation_without_a_session_goes_on_where_it_began(world):
+async def test_a_conversation_without_a_session_continues_where_it_began(world):
     w = await world(named)
     async with engine(named) as other:
         await second(w, other)

@@ -154,7 +154,7 @@ async def test_a_pool_with_a_salt_by_key_gives_each_key_a_cache_of_its_own(world
     )
 
 
-async def test_a_conversation_of_a_key_goes_on_where_it_began_although_its_cache_is_apart(world):
+async def test_a_conversation_of_a_key_continues_where_it_began_although_its_cache_is_apart(world):
     w = await with_rules(world, salt_by_key=True)
     async with engine() as other:
         await second(w, other)

@@ -120,7 +120,7 @@ async def test_a_higher_band_is_served_first_and_the_receipt_says_who_asked(worl
     assert 'weir_router_band_requests_total{band="-4",outcome="ok",pool="demo"} 1.0' in page
 
 
-async def test_a_full_queue_sends_the_newest_of_the_lowest_band_away_for_a_higher_one(world):
+async def test_a_full_queue_drops_the_newest_request_of_the_lowest_band_for_a_higher_band(world):
     full = {"admission__max_inflight_per_instance": 1, "admission__max_queue_warm": 2, "admission__keyless_band_max": 5}
     w = await world(hang, **full)
     queue = w.router.pools.get("demo").queue

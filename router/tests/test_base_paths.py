@@ -1,4 +1,4 @@
-"""Engines whose paths begin with one of their own, and routers that a proxy offers under one."""
+"""Engines under a path prefix, and routers that a proxy serves under one."""
 
 import pytest
 from msgspec import convert

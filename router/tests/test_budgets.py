@@ -183,7 +183,7 @@ async def test_without_redis_a_router_spends_its_share_of_what_was_left_and_then
         assert not await spend(each, 2_400)
 
 
-async def test_a_day_begins_anew_and_a_month_goes_on(routers, live_redis):
+async def test_a_day_starts_over_and_a_month_continues(routers, live_redis):
     name = redis_keys.budget_key("7", period_of("day", NOW + 86_400).name)
     opened(live_redis)
     live_redis.hset(name, "since", 0)
@@ -217,7 +217,7 @@ def test_periods_are_those_of_the_calendar(per, zone, at, expected):
     assert period.begins <= at < period.ends
 
 
-async def test_a_budget_for_ever_is_spent_once(routers, live_redis):
+async def test_a_budget_without_a_period_is_spent_once(routers, live_redis):
     name = redis_keys.budget_key("7", "ever")
     live_redis.hset(name, "since", 0)
     ever = key(per="ever", limit=100)
@@ -301,7 +301,7 @@ async def test_a_first_burst_in_dollars_is_reserved_with_the_pools_price(price, 
     assert len(reserved) == passed
 
 
-async def test_a_price_that_is_too_high_keeps_no_request_away_for_ever():
+async def test_too_high_a_price_keeps_no_request_away_forever():
     one, priced = Budgets(), key(unit="dollars", limit=10_000)
     reserved = []
     await one.reserve(priced.budgets, "it", 1_000_000, NOW, reserved, price=1e6)

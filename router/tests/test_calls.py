@@ -14,8 +14,8 @@ from router.tests.socketless import CHUNKS, counted
 
 # Calls of Python functions of a request, on a connection that is kept
 MOST = {"unary": 195, "burst": 255}
-MOST_OF_CHUNK = 3.0  # of a stream whose events come one by one
-MOST_INSTRUCTIONS = {"unary": 685_000, "long": 5_900_000}  # of user code
+MOST_OF_CHUNK = 3.0  # share of the calls of a stream whose events come one by one
+MOST_INSTRUCTIONS = {"unary": 685_000, "long": 5_900_000}  # in user code
 # Six buffers of 4 MB each time, as for long prompts; prints page faults
 BUFFERS = """
 import resource
@@ -46,7 +46,7 @@ async def test_a_chunk_takes_few_calls_of_python_functions():
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep memory")
 def test_what_long_prompts_leave_is_used_again():
     faults = subprocess.run([sys.executable, "-c", BUFFERS], cwd=ROOT, check=True, capture_output=True, timeout=60)
-    assert int(faults.stdout) < 600  # of 6,000 pages
+    assert int(faults.stdout) < 600  # page faults; the text has 6,000 pages
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_a_field_that_a_function_empties_is_not_read_again_in_it():
     assert wrong == []
 
 
-def test_nothing_refers_weakly_to_what_may_be_compiled():
+def test_no_weak_reference_points_to_a_compiled_class():
     """Compiled, the subclasses of a library's class end with their weak references in place: the process crashed."""
     wrong = [path for path in ROUTERS.rglob("*.py") if "tests" not in path.parts and "weakref" in path.read_text()]
     assert wrong == []

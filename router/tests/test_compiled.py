@@ -1,4 +1,4 @@
-"""A compiled copy is used where it was made of these sources, and nowhere else."""
+"""A compiled copy is used only if it was compiled from these sources."""
 
 import importlib
 import shutil

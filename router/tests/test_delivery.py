@@ -189,7 +189,7 @@ async def test_a_candidate_that_raises_is_stopped_everywhere_and_its_request_is_
     assert 0 < w.published.client.ttl(redis_keys.stop_key("demo")) <= redis_keys.STOP_TTL_S
 
 
-async def test_a_stop_that_could_not_be_sent_writes_over_none_of_the_next_delivery(world, raising, monkeypatch):
+async def test_a_stop_that_could_not_be_sent_does_not_overwrite_the_next_delivery(world, raising, monkeypatch):
     w = await world(None)
     await split(w, 1.0)
     signals = w.router.source.live.signals

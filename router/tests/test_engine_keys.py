@@ -67,13 +67,13 @@ async def test_a_client_needs_no_key_of_the_engine(world):
     assert (sent["authorization"], sent.get("x-api-key")) == (f"Bearer {KEY}", None)
 
 
-async def test_a_client_with_a_key_of_weir_needs_none_of_the_engine(world):
+async def test_a_client_with_a_weir_key_needs_no_engine_key(world):
     made = await world(guarded())
     await settled(made, VARIABLE)
     made.published.keys(key_entry(OWN), required=("*",))
     await made.until(lambda: made.router.pools.auth.ring and made.router.pools.auth.ring.required_everywhere)
     assert (await made.ask(headers={"authorization": f"Bearer {OWN}"})).status_code == 200
-    assert (await made.ask()).status_code == 401  # of the router
+    assert (await made.ask()).status_code == 401  # from the router itself
 
 
 async def test_a_pool_without_a_key_passes_on_what_the_client_sent(world):

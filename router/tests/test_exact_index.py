@@ -271,7 +271,7 @@ async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_oth
         assert refuted == [(7, 2)]
 
 
-async def test_an_engine_that_computes_the_last_block_anew_is_predicted_with_one_less(
+async def test_an_engine_that_computes_the_last_block_again_is_predicted_with_one_less(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most versions do so with speculative decoding."""
@@ -511,7 +511,7 @@ def test_an_answer_tells_where_images_and_sounds_are_among_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(("name", "cached"), [("cat", 64), ("dog", 16)])
-async def test_images_are_told_apart_by_their_names_where_an_engine_renders_them(
+async def test_images_are_distinguished_by_their_names_where_an_engine_renders_them(
     start_sim: Callable[..., Sim],
     published: Published,
     redis_url: str,

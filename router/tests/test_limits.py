@@ -196,7 +196,7 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
 @pytest.mark.parametrize("path", plans.STREAMED)
 @pytest.mark.parametrize("counts", [False, True])
 async def test_a_stream_that_is_left_costs_its_events_whatever_usage_came_before_its_end(world, path, counts):
-    kinds = ["begin", *["text"] * 10, *["usage"] * counts]  # of messages, the first one has a usage, too
+    kinds = ["begin", *["text"] * 10, *["usage"] * counts]  # the first message has a usage as well
 
     async def never_ends(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
@@ -220,8 +220,8 @@ async def test_a_stream_that_is_left_costs_its_events_whatever_usage_came_before
     assert prompt + 10 <= _used(ended[0]) <= prompt + len(kinds)
 
 
-async def test_a_stream_that_is_left_costs_as_many_tokens_an_event_as_whole_ones_have_had(world):
-    """Of an engine that speculates."""
+async def test_an_abandoned_stream_is_charged_per_event_as_complete_streams_were(world):
+    """A stream of an engine with speculative decoding."""
     usage = {"prompt_tokens": 9, "completion_tokens": 60}
     parts = [events()[0]] * 20
     whole = stream([*parts, b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n", events()[-1]])
@@ -232,7 +232,7 @@ async def test_a_stream_that_is_left_costs_as_many_tokens_an_event_as_whole_ones
         await w.ask(stream=True, headers=bearer(ALICE))
     learned = pool.tokens.per_event
     assert learned > 1
-    for field in ("include_reasoning", "stream_interval"):  # by which streams have fewer events
+    for field in ("include_reasoning", "stream_interval"):  # fields that make streams send fewer events
         await w.ask(stream=True, headers=bearer(ALICE), **{field: 0})
     assert pool.tokens.per_event == learned
     pool.tokens.per_event = 3.0

@@ -57,7 +57,7 @@ def test_each_key_has_its_own_order():
     assert values.take("other", a_fleet(9))
 
 
-def test_a_pool_that_was_removed_and_declared_again_begins_anew():
+def test_a_pool_that_was_removed_and_declared_again_starts_over():
     values = ValuesInForce()
     values.take("k", a_fleet(10))
     values.forget("k")

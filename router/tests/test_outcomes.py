@@ -218,7 +218,7 @@ async def test_a_whole_answer_where_a_stream_was_asked_for_is_served_elsewhere(w
 
 @pytest.mark.parametrize("engines", [1, 3])
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_pool_that_never_streams_says_so_and_goes_on_with_whole_answers(world, path, engines):
+async def test_a_pool_that_never_streams_says_so_and_continues_with_whole_answers(world, path, engines):
     whole = reply(json.loads(plans.whole(path, plans.GOOD)))
     w = await world(*[whole] * engines, failure__breaker_failures=2)
     for client in range(6):
@@ -271,7 +271,7 @@ async def test_a_stream_that_was_given_up_before_its_usage_is_no_service(world):
     assert [receipt[key] for key in ("outcome", "result")] == ["error", "failed_after_content"]
 
 
-async def test_a_stream_of_a_told_length_that_ends_without_its_last_event_says_so(world):
+async def test_a_stream_with_a_known_length_that_lacks_its_last_event_is_an_error(world):
     async def of_a_length(engine, request, writer):
         parts = b"".join([*started(CHAT), content(CHAT)])
         write_head(writer, 200, "content-type: text/event-stream", f"content-length: {len(parts)}")

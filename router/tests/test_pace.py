@@ -91,7 +91,7 @@ def test_equal_engines_have_equal_paces_whatever_prompts_they_get() -> None:
     assert pace.uneven({name: "h100" for name in ("h-0", "h-1", "h-2")}) == {}
 
 
-def test_a_slow_gpu_is_known_though_the_fast_ones_get_the_long_prompts() -> None:
+def test_a_slow_gpu_is_detected_although_fast_ones_get_the_long_prompts() -> None:
     pace, draw = Pace(), random.Random(1)
     for _ in range(OWN_PROMPTS):
         for name, shortest, slower in (("h-0", 15_000, 1), ("h-1", 9_000, 1), ("a-0", 600, 3)):
@@ -173,7 +173,7 @@ def test_a_fleet_knows_whether_its_instances_are_equal() -> None:
     assert not columns.is_paced
     columns.replace(1, InstanceState("b", pace=2.0))
     assert columns.is_paced
-    assert columns.only([True, False]).is_paced  # of the whole fleet
+    assert columns.only([True, False]).is_paced  # a property of the whole fleet
     columns.replace(1, InstanceState("b"))
     assert not columns.is_paced
 

@@ -79,7 +79,7 @@ def test_old_prefills_are_forgotten() -> None:
     assert seen.rates.prefill_tokens_per_s == 1000
 
 
-def test_what_was_cached_of_a_lone_prompt_is_told_apart() -> None:
+def test_cached_tokens_of_a_lone_prompt_are_counted_separately() -> None:
     assert lone_prefill(answered(3_000, 100, cached=1_000)) == (2_000, 1_000, 0.1)
     elsewhere = moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_usage=Usage(1_000))
     elsewhere.outcome.usage = Usage(1_200, 0, 10)

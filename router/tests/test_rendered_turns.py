@@ -105,7 +105,7 @@ def test_a_further_turn_of_responses_has_the_tokens_of_the_whole(tmp_path: Path)
 
 
 @pytest.mark.parametrize("wrong", [b"", b"abcd", bytes(4_000), bytes(400_000)])
-def test_what_does_not_begin_and_end_as_the_known_tokens_continues_nothing(wrong: bytes, tmp_path: Path) -> None:
+def test_a_prompt_that_differs_from_the_known_tokens_continues_no_session(wrong: bytes, tmp_path: Path) -> None:
     engine, after = Engine(tmp_path, TEMPLATES["plain"]), chat(2)
     turns = TurnsOfRequest(after, CHAT, "demo")
     before, whole = engine.render(turns.short(5, 5)), engine.render(turns.short(5))

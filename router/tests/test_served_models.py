@@ -1,4 +1,4 @@
-"""GET /v1/models: what a key may use, as long as those that serve it allow, and nothing that nobody serves."""
+"""GET /v1/models: the models that a key may use, each with its shortest context, and none without an instance."""
 
 import time
 from typing import Any
@@ -109,7 +109,9 @@ async def test_a_name_that_its_fallback_serves_is_listed(world: Any) -> None:
 
 
 @pytest.mark.parametrize("models", [["chat"], ["none"]])
-async def test_a_key_sees_what_it_may_use_and_nobody_anything_without_one(world: Any, models: list[str]) -> None:
+async def test_a_key_sees_the_models_that_it_may_use_and_a_request_without_a_key_sees_none(
+    world: Any, models: list[str]
+) -> None:
     w = await world(None)
     await known(w, {"chat": {"pool": "demo"}, "other": {"pool": "demo"}})
     w.published.keys(key_entry(KEY, models=models), required=("*",))

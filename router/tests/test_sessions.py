@@ -77,7 +77,7 @@ def agents_turns(style: str, call: str, text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_an_agent_that_writes_its_first_turn_anew_or_drops_it_is_recognised_by_its_calls(world, style):
+async def test_an_agent_that_writes_its_first_turn_again_or_drops_it_is_recognised_by_its_calls(world, style):
     """Qwen Code moves a reminder on to the latest question."""
     w = await world(None, None, None, strategy="session_sticky")
     field = "input" if style == "/v1/responses" else "messages"
@@ -164,7 +164,7 @@ def test_forks_of_a_conversation_are_sessions_of_their_own(style, calls):
     assert len(names) == 50  # the first one continues the root
 
 
-def test_an_agent_that_writes_its_first_turn_anew_is_recognised_without_a_new_call_and_when_it_repeats_a_prompt():
+def test_an_agent_that_writes_its_first_turn_again_is_recognised_without_a_new_call_and_when_it_repeats_a_prompt():
     affinity = Affinity()
     agent = Chunked(affinity, [user("the date is Sunday; question")])
     names = {agent.says(*agents_turns("/v1/chat/completions", CALL, "x"))}

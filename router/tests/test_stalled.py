@@ -97,7 +97,7 @@ async def test_a_stalled_engine_is_named_by_health_metrics_and_errors(world: Bui
     await end(*asked)
 
 
-async def test_the_control_plane_is_told_of_it_with_the_process(world: Build) -> None:
+async def test_the_control_plane_reports_it_with_the_process(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)
@@ -254,7 +254,7 @@ async def test_pings_of_an_api_server_are_no_tokens_of_its_engine(world: Build) 
     await end(*asked)
 
 
-async def test_a_stream_that_goes_on_is_progress_for_all_requests_of_its_engine(world: Build) -> None:
+async def test_a_stream_that_continues_is_progress_for_all_requests_of_its_engine(world: Build) -> None:
     async def tokens(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         while not engine.release.is_set():
@@ -301,7 +301,7 @@ async def test_requests_that_clients_give_up_do_not_hide_the_silence(world: Buil
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/v1/messages/count_tokens"])
-async def test_tokens_that_an_api_server_counts_are_none_of_its_engine(world: Build, path: str) -> None:
+async def test_tokens_counted_by_an_api_server_are_not_counted_for_its_engine(world: Build, path: str) -> None:
     async def answers_alone(engine: Engine, request: Received, writer: Writer) -> None:
         await (hang if request.target in DOORS else reply({"count": 1}))(engine, request, writer)
 
@@ -328,7 +328,7 @@ async def test_figures_of_an_engine_that_only_counts_tokens_are_believed(world: 
     await w.until(lambda: not endpoint(w).unheld, "the end of the last one")
 
 
-async def test_an_engine_that_counts_tokens_and_fails_at_all_else_is_shut_out(world: Build) -> None:
+async def test_an_engine_that_counts_tokens_and_fails_at_everything_else_is_shut_out(world: Build) -> None:
     async def counts_alone(engine: Engine, request: Received, writer: Writer) -> None:
         await (reply({"no": 1}, 500) if request.target in DOORS else reply({"count": 1}))(engine, request, writer)
 

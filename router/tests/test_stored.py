@@ -197,7 +197,7 @@ async def test_an_owner_that_takes_no_requests_is_waited_for_or_done_without(fou
     assert (await four.client.get(f"{PATH}/{name}")).status_code == 200
 
 
-async def test_an_owner_that_only_decodes_cannot_go_on(four):
+async def test_an_owner_that_only_decodes_cannot_continue(four):
     name = await first(four)
     four.published.fleet(
         *(entry(f"demo-{i}", e.url, role="decode", connector="nixl") for i, e in enumerate(four.engines))
@@ -232,7 +232,7 @@ async def test_another_router_finds_it(four, redis_url):
     assert not four.published.client.exists(redis_keys.response_key(name_of("", name)))
 
 
-async def test_an_engine_that_names_a_response_of_another_gets_nothing_of_what_continues_it(four, redis_url):
+async def test_an_engine_that_names_anothers_response_gets_none_of_its_continuations(four, redis_url):
     name = await first(four)
     owner = next(f"demo-{place}" for place, one in enumerate(four.engines) if one.received)
     key, lie = redis_keys.response_key(name_of("", name)), {"id": name, "status": "completed", "usage": USAGE}
@@ -280,7 +280,7 @@ async def test_what_is_in_redis_is_shared_out_among_keys_and_expires(live_redis,
     await link.close()
 
 
-async def test_without_redis_a_router_goes_on_with_what_it_knows(four, monkeypatch):
+async def test_without_redis_a_router_continues_with_what_it_knows(four, monkeypatch):
     name = await first(four)
 
     async def fails(*_: Any) -> None:
@@ -297,7 +297,7 @@ async def test_an_unreadable_value_is_none(four, value):
     assert error(await further(four, "resp_odd"))[:2] == (404, "previous_response_not_found")
 
 
-async def test_what_is_not_to_be_stored_is_not_remembered(four):
+async def test_a_response_with_store_false_is_not_remembered(four):
     await first(four, store=False)
     assert len(four.router.source.responses) == 0
     await first(four, store=True)
@@ -367,7 +367,7 @@ async def test_a_stored_response_has_the_name_of_the_model_that_its_client_used(
     assert (await four.client.get(f"{PATH}/{plain}")).json()["model"] == "llama"
 
 
-async def test_what_computes_in_the_background_goes_on_unless_it_must_be_charged(four):
+async def test_what_computes_in_the_background_continues_unless_it_must_be_charged(four):
     w = await keyed(four)
     assert (await w.ask(PATH, input="x", background=True, headers=bearer(ALICE))).status_code == 200
     w.published.keys(key_entry(ALICE, tokens_per_min=1_000_000), key_entry(BOB))
@@ -424,7 +424,7 @@ def test_the_id_of_a_stream_is_that_of_its_first_event(size: int) -> None:
     assert noted(*parts, streams=True) == (["resp_1"], stream, True)
 
 
-def test_the_id_of_an_answer_is_its_own_and_none_within_it() -> None:
+def test_the_id_of_an_answer_is_the_top_level_one() -> None:
     body = b'{"output":[{"id":"msg_1"}],"text":"\\"id\\":\\"no\\"","id":"resp_1"}'
     assert noted(streams=False, last=body) == (["resp_1"], body, True)
     assert noted(body[:9], body[9:], streams=False) == (["resp_1"], body, True)
@@ -458,7 +458,7 @@ def test_an_answer_that_is_too_large_is_passed_on_without_being_kept() -> None:
     assert (names, len(sent), through) == ([], 2 * len(part) + 14, True)
 
 
-def test_a_key_with_many_responses_pushes_out_none_of_other_keys() -> None:
+def test_a_key_with_many_responses_evicts_none_of_other_keys() -> None:
     kept = FairlyKept[int](4)
     names = [("a", "a0"), ("", "b0"), *(("m", f"m{n}") for n in range(5)), ("m", "m3"), ("c", "c0")]
     for number, (key, name) in enumerate(names):

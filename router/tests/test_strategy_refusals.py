@@ -1,4 +1,4 @@
-"""A route that lets nobody take a request: the client is told at once, and nobody waits in line for it."""
+"""A strategy that refuses every instance: the client gets the answer at once, and the request is not queued."""
 
 from router.policy.types import Decision
 

@@ -185,7 +185,7 @@ async def test_the_tokens_of_a_block_follow_the_learned_ratio(world):
     assert (await recorded(w))[0]["block_tokens"] == 410
 
 
-async def test_a_salt_that_another_router_set_meanwhile_is_taken_and_nothing_is_mixed(world):
+async def test_a_salt_that_another_router_set_in_the_meantime_is_taken_and_nothing_is_mixed(world):
     w = await world(None)
     await w.ask()
     await recorded(w)
@@ -219,7 +219,7 @@ def test_fewer_entries_are_kept_when_prompts_are_long():
     assert traffic.kept == 4_000
 
 
-def test_traffic_dropped_while_redis_is_away_is_counted(monkeypatch):
+def test_traffic_dropped_while_redis_is_unreachable_is_counted(monkeypatch):
     monkeypatch.setattr("router.telemetry.recorder.PENDING", 2)
     from router.telemetry.recorder import Recorder
 

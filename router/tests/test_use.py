@@ -110,7 +110,7 @@ async def test_many_rows_are_written_less_often_and_at_the_end(world, monkeypatc
     [
         ({"usage": Usage(10, 4, 3)}, {"input_tokens": 10, "cached_tokens": 4, "output_tokens": 3}),
         ({"usage": Usage(10, 40, None)}, {"input_tokens": 10, "cached_tokens": 10}),  # a broken engine
-        (  # of messages, whose prompt is told first
+        (  # messages, which report the prompt first
             {"label": "cancelled", "usage": Usage(10), "streamed": True, "begun": True, "streamed_tokens": 7},
             {"cancelled": 1, "input_tokens": 10, "output_tokens": 7, "estimated": 1},
         ),

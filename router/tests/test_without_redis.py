@@ -70,7 +70,7 @@ async def health(w):
     return (await w.client.get("/healthz")).json()
 
 
-async def test_serving_goes_on_when_redis_dies_and_health_says_so(served, own_redis):
+async def test_serving_continues_when_redis_dies_and_health_says_so(served, own_redis):
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     for _ in range(3):
@@ -81,7 +81,7 @@ async def test_serving_goes_on_when_redis_dies_and_health_says_so(served, own_re
     assert "Redis has not answered" in document["degraded"][0]
 
 
-async def test_serving_goes_on_when_redis_hangs(served, own_redis):
+async def test_serving_continues_when_redis_hangs(served, own_redis):
     own_redis.signal(signal.SIGSTOP)
     try:
         await served.until(lambda: not served.router.source.link.up)
@@ -91,7 +91,7 @@ async def test_serving_goes_on_when_redis_hangs(served, own_redis):
     await served.until(lambda: served.router.source.link.up)
 
 
-async def test_receipts_recorded_meanwhile_are_written_once_redis_is_back(served, own_redis):
+async def test_receipts_recorded_in_the_meantime_are_written_once_redis_is_back(served, own_redis):
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     await served.ask(headers={"x-request-id": "meanwhile"})
@@ -126,7 +126,7 @@ async def test_a_router_starts_without_redis_and_takes_up_when_it_comes(own_redi
             assert (await w.ask()).status_code == 200
 
 
-async def test_receipts_are_bounded_while_redis_is_away(served, own_redis, monkeypatch):
+async def test_receipts_are_bounded_while_redis_is_unreachable(served, own_redis, monkeypatch):
     monkeypatch.setattr("router.telemetry.recorder.PENDING", 3)
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)

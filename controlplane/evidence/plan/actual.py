@@ -1,4 +1,4 @@
-"""Compares what a row of a plan predicted with what came: receipts since the pool is as in the row. Pure.
+"""Compares the predictions of a plan's row with the receipts since the pool matched the row. Pure.
 
 Requests of one session depend on each other, so intervals count sessions: that of a share from the sums of sessions,
 that of a quantile from the share of requests below it (Woodruff 1952).
@@ -75,7 +75,8 @@ NOTHING = WhatCame(0.0, 0, (), ())
 def what_came(
     predicted: Mapping[str, Any], answer: Answer, receipts: Iterable[Receipt], since: float, version: int
 ) -> WhatCame:
-    """Return what came since, with this version of the policy. `predicted`: of the row; receipts: of the pool."""
+    """Return the measurements since then, with this version of the policy. `predicted`: the row's predictions;
+    `receipts`: the pool's receipts."""
     since, records = _records(sorted(receipts, key=lambda one: one.at), version, since)
     start = busiest_from([one.sent_s for one in records], answer["requests"])
     part = records[start : start + answer["requests"]]

@@ -79,8 +79,8 @@ def numbered(number: int) -> FleetPlan:
 
 
 def pools(plan: FleetPlan) -> list[str]:
-    """Return the pools for which a row can be drafted: the measured one, else simulated ones. Nobody scales a pool
-    whose instances Weir does not start."""
+    """Return the pools for which a row can be drafted: the measured pool, else simulated pools. Pools whose
+    instances Weir does not start cannot be scaled."""
     measured = plan.asked.get("pool")
     every = [pool for pool in current_spec().pools if KINDS[pool.kind].launched]
     return [pool.name for pool in every if (pool.name == measured if measured else pool.kind == SIMULATED)]

@@ -30,7 +30,7 @@ DEFLATE_LEVEL = 4  # takes 3 ms for a frame of 1,000 instances
 
 
 class DeflatedText:
-    """A text, and its deflated form (zlib) once somebody asks for it."""
+    """A text, with its deflated form (zlib), which is made on first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text

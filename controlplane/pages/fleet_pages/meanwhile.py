@@ -23,7 +23,7 @@ def mark() -> str:
 
 
 def since(opened: str) -> Meanwhile | None:
-    """Return what changed since the mark; None if the fleet is as it was, or if the mark is none."""
+    """Return the changes since the mark; None if the fleet is unchanged or the mark is invalid."""
     digest, _, newest = opened.partition(":")
     if not newest.isascii() or not newest.isdigit() or len(newest) > 18 or digest == services.digest():
         return None

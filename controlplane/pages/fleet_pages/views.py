@@ -117,8 +117,7 @@ def _recent_frame() -> Frame | None:
 def render_part(
     request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
 ) -> HttpResponse:
-    """Render the whole page, or its live part for htmx. `instances`: those of which ?find= lists some, if there are
-    many."""
+    """Render the whole page, or its live part for htmx. `instances`: all of them; ?find= narrows a long list."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
     find = request.GET.get("find", "").strip()[:FIND_MAX]

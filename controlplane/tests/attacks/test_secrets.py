@@ -67,7 +67,7 @@ def spy(target):
         target.request("router", "POST", "/v1/chat/completions", body, **header)
     target.request("web", "POST", "/login", f"username=admin&password={TYPED}")
     made = json.loads(target.api("POST", "/channels", {"name": "pager", "url": f"https://hooks.invalid/{CHANNEL}"})[2])
-    target.api("POST", f"/channels/{made['id']}/test")  # which fails, and says so in the log
+    target.api("POST", f"/channels/{made['id']}/test")  # the test notice fails, and the log says so
     target.channel_secret = made["secret"]
     return Spy(target)
 
@@ -104,7 +104,7 @@ def secrets_of(target):
 
 
 def leaks(target, texts):
-    """(where, which secret) for each secret found in `texts`, which are by where they came from."""
+    """Return (source, secret) for each secret in `texts`, which are by source."""
     secrets = secrets_of(target)
     return [(where, name) for where, text in texts.items() for name, secret in secrets.items() if secret in text]
 

@@ -88,7 +88,7 @@ def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_o
     shared.policy(**{"flow.heavy": "colocated"})
 
 
-def test_serving_goes_on_without_the_master_and_the_store_comes_back_with_it(shared: Fleet) -> None:
+def test_serving_continues_without_the_master_and_the_store_comes_back_with_it(shared: Fleet) -> None:
     epoch, port = shared.one("master-0")["epoch"], shared.one("master-0")["ports"]["rpc"]
     shared.kill("master-0")
     assert len(shared.ask("no master " + LONG)[0]) == 16
@@ -147,7 +147,7 @@ def test_blocks_come_to_lie_on_the_disk_and_the_pages_show_the_tier(tiered: Flee
     tiered.everybody()
 
 
-def test_a_full_disk_is_shown_and_serving_goes_on(tiered: Fleet, small_disk: Path) -> None:
+def test_a_full_disk_is_shown_and_serving_continues(tiered: Fleet, small_disk: Path) -> None:
     filler = small_disk / "somebody-elses"
     free = shutil.disk_usage(small_disk).free
     filler.write_bytes(b"x" * (free - free % 4096))

@@ -26,8 +26,8 @@ class Facts:
     direct: str
     approvals_needed: int
     frozen: bool
-    states: dict[int, str]  # of its deliveries
-    shares: dict[int, float]  # of the requests that their candidates get, in shadow too
+    states: dict[int, str]  # states of its deliveries
+    shares: dict[int, float]  # shares of the requests that the candidates get, shadow included
 
     @classmethod
     def read(cls, policy: Policy) -> "Facts":

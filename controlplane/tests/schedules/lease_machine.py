@@ -80,7 +80,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.processes = Processes()
         self._known = self.processes.known()
         self._known.__enter__()
-        self.workers = [self._born() for _ in range(WORKERS)]  # that look after the lease
+        self.workers = [self._born() for _ in range(WORKERS)]  # workers that compete for the lease
         self.leaving: list[Worker] = []  # they give back, or have
         self.gave_back = set[str]()
         self.token, self.written = NONE, set[str]()
@@ -196,7 +196,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def at_most_one_leads(self) -> None:
-        """At most one worker leads by its own clock, including a stopped one that wakes up."""
+        """By their own clocks, at most one worker leads; a stopped worker that resumes counts as well."""
         leading = [each.process for each in (*self.workers, *self.leaving) if each.leadership.holds()]
         if len(leading) > 1:
             raise TwoLead(f"{' and '.join(leading)} lead at the same time")

@@ -1,4 +1,4 @@
-"""Actors in threads of which one runs at a time: from one seam to the next, when the schedule says so.
+"""Actors in threads. One runs at a time, from one seam to the next, as the schedule says.
 
 An actor is a piece of the real code: a publication, a step of the judge, a router's poll. At each seam (`at`,
 `at_async`) it stops and hands the baton back; `go_on` hands it over again, with an order: what becomes of the effect
@@ -33,9 +33,9 @@ FAR = ("a seam", "to a write", "to its end")  # how far an actor goes on: most r
 class Actor:
     def __init__(self, name: str, work: Callable[[], object], expected: Errors) -> None:
         self.name = name
-        self.seam, self.writes = "its begin", False  # where it stands, and whether it is about to change something
+        self.seam, self.writes = "its begin", False  # its current seam, and whether its next step writes
         self.ended = self.dead = False
-        self.error: Exception | None = None  # that it ended with
+        self.error: Exception | None = None  # error that ended it
         self._expected = expected
         self._work = work
         self._order = Order.GO
@@ -102,7 +102,7 @@ class Scheduler:
         self._threads = threads
         self._looked = looked
         self.actors: list[Actor] = []
-        self.acting: Actor  # who went on last
+        self.acting: Actor  # the actor that took the last step
 
     def begin(self, name: str, work: Callable[[], object], expected: Errors = ()) -> Actor:
         """`expected`: the errors with which it may end."""

@@ -159,7 +159,7 @@ class World:
         self.saved = {key: self.client.dump(key) for key in self.client.scan_iter()}
 
     def lose_redis(self) -> None:
-        """Restart Redis with what it saved last, if anything; what came since is lost."""
+        """Restart Redis from its last save, if any; later writes are lost."""
         self.client.flushdb()
         for key, value in self.saved.items():
             self.client.restore(key, 0, value)

@@ -29,7 +29,7 @@ def test_a_long_look_does_not_count_as_the_leaders_silence(stage: Stage) -> None
 
 
 @pytest.mark.slow
-def test_none_of_many_schedules_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
+def test_no_schedule_leaves_two_leaders_or_none(stage: Stage) -> None:
     try_schedules(lambda: LeaseMachine(stage), 50 * TIMES, 1)
 
 

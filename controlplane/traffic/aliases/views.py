@@ -132,7 +132,7 @@ def draft(request: HttpRequest) -> HttpResponse:
 
 
 def _overtaken(request: HttpRequest, error: Conflict) -> HttpResponse:
-    """Show what saving the typed document would change of what somebody else saved."""
+    """Show how the typed document differs from the one that another person saved."""
     over = changes(models.parse(error.theirs), models.parse(error.mine)) if "document" in request.POST else []
     return _draft_page(request, said=[f"{error}. Nothing was saved: look at what is there now."], over=over, status=412)
 

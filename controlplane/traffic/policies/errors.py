@@ -38,7 +38,7 @@ class NoSuchPolicy(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """A field that somebody else changed meanwhile, or that two people changed."""
+    """A field that another person, or both people, changed."""
 
     path: str
     base: Json  # value before either change

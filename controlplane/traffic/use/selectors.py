@@ -130,7 +130,7 @@ def _rows(query: UseQuery) -> Iterator[dict[str, Any]]:
 
 
 def _floor(at: datetime) -> datetime:
-    """Return the start of the hour, or of the day where hours have become days."""
+    """Return the start of the hour, or of the day for times whose hours were merged into days."""
     at = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return at.replace(hour=0) if at < datetime.now(UTC) - HOURS_KEPT - timedelta(days=1) else at
 

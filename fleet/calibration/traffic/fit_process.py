@@ -22,7 +22,7 @@ class FitInputs:
 
 
 class _Cancelled(Exception):
-    """The fit was cancelled: nobody waits for it any more."""
+    """The fit was cancelled, so its result is not needed."""
 
 
 async def fit_in_process(inputs: FitInputs, report: Callable[[str], None]) -> TrafficFit:

@@ -185,7 +185,7 @@ class _Played:
 
 
 def _played(blocks: Sequence[RequestBlock], constants: EngineConstants, limits: EngineLimits) -> Iterator[_Played]:
-    """Replay the blocks; those of one span share one replay."""
+    """Replay the blocks; blocks of one span share a replay."""
     for (first, _), group in groupby(blocks, key=lambda block: block.span):
         together = [*group]
         played = replay(together[0].requests, constants, limits)

@@ -22,8 +22,8 @@ class TierCache:
         return key in self._sizes
 
     def put(self, hashes: Sequence[int], size: float = 1.0) -> list[int]:
-        """Add blocks of a chain, of `size` each; return those that were not there. The chain's end is evicted first, as
-        it is useless without the blocks before it."""
+        """Add blocks of a chain, each of `size`; return the new ones. The end of a chain is evicted first, since it
+        is useless without its beginning."""
         sizes = self._sizes
         if size > self._high:
             return []

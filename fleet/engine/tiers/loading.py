@@ -36,8 +36,8 @@ def store_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
 
 
 def lost_to_writes_s(io_s: float, writes_s: float, share: float = NAIVE_SHARE) -> float:
-    """Return what a load of `io_s` loses to naive writes: at most their remaining time, and what is lost by keeping a
-    share of its speed."""
+    """Return the time that a load of `io_s` loses to naive writes: at most their remaining time, and at most the
+    slowdown at its share of the speed."""
     return max(0.0, min(writes_s, io_s * (1 / share - 1)))
 
 
@@ -47,8 +47,8 @@ def effective_bytes_per_s(device: TierDevice, layout: KvLayout, tokens: int) -> 
 
 
 def bubble_s(io_s: float, compute_s: float, layers: int) -> float:
-    """Return the time of a layer-wise pass in which the GPU waits: for the first layer, then for each one that takes
-    longer to load than the one before it to compute."""
+    """Return the time for which the GPU waits in a layer-wise pass: for the first layer, then for each layer that
+    loads more slowly than its predecessor computes."""
     return io_s / layers + (layers - 1) * max(0.0, io_s - compute_s) / layers
 
 

@@ -30,7 +30,8 @@ def test_a_sweep_foretells_loads_that_it_did_not_send(model: str) -> None:
 
 
 def test_blocks_of_a_full_load_meet_the_queues_that_they_met() -> None:
-    """Replayed after 60 requests at most, with up to 107 under way, they were up to 24 % too fast."""
+    """Without the queue before them (at most 60 earlier requests, with up to 107 in flight), blocks replay up to 24
+    % too fast."""
     found = record(RECORDED / "llama-3.1-8b.json.gz")
     limits = limits_of(found)
     swept = swept_of(found, limits)

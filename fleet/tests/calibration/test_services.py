@@ -197,7 +197,7 @@ def test_the_time_has_limits(seconds: float) -> None:
         services.ask_for("chat-0", "ada", seconds)
 
 
-def test_a_pool_has_the_newest_of_its_instances_with_its_settings_and_else_the_newest_of_all() -> None:
+def test_a_pool_uses_its_newest_calibration_with_equal_settings_else_the_newest() -> None:
     made = instance()
     rows = []
     for digest in (made.config_hash, "other"):

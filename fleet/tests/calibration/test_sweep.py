@@ -103,7 +103,7 @@ def test_measured_anyway_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
     assert run(monkeypatch, lambda: beside_another(anyway=True)).points
 
 
-def test_requests_that_others_sent_meanwhile_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_others_sent_in_the_meantime_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def made() -> Calibrated:
         transport = sim_engine()
         async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
@@ -196,7 +196,7 @@ async def test_an_engine_that_counts_only_at_the_end_is_counted_by_its_chunks() 
     assert (found.prompt_tokens, [tokens for _, tokens in found.marks]) == (7, [1, 2, 3])
 
 
-async def test_an_engine_that_is_away_says_so() -> None:
+async def test_an_engine_that_is_unreachable_says_so() -> None:
     says = "http://127.0.0.1:1 does not answer: All connection attempts failed"
     async with httpx.AsyncClient(base_url="http://127.0.0.1:1") as client:
         with pytest.raises(NotAnswered, match=re.escape(says)):

@@ -26,7 +26,7 @@ class NameServer:
     def __init__(self) -> None:
         self.records: dict[tuple[str, int], list[Value]] = {}
         self.ttl_s = 5
-        self.code = 0  # of every answer
+        self.code = 0  # response code of every answer
         self.over_tcp = False  # what UDP answers is cut off
         self.asked: list[tuple[str, int]] = []
         # TCP first: connections hold many of its ports, and hardly any of UDP's.

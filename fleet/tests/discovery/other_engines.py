@@ -76,7 +76,7 @@ class OtherEngine:
         self.base, self.scheme = base, "http" if secure is None else "https"
         self.pages = {base + path: page for path, page in pages.items()}
         self.asked: list[str] = []
-        self.redirect = ""  # of every page
+        self.redirect = ""  # target of every page's redirect; empty: none
         self.key = ""  # it asks for it on /v1
         self.closed = False
         handler = type("Handler", (_Handler,), {"engine": self})

@@ -80,7 +80,7 @@ def test_a_short_name_is_completed_as_the_host_completes_it(server: NameServer) 
 
 
 @pytest.mark.parametrize("code", [2, 5])
-def test_a_server_that_fails_is_away(server: NameServer, code: int) -> None:
+def test_a_server_that_fails_is_unreachable(server: NameServer, code: int) -> None:
     server.code = code
     with pytest.raises(SourceAway, match=f"error {code}"):
         source(server, "engines.invalid:8000").look()

@@ -64,7 +64,7 @@ class Others:
         return [(engine.key, engine.held) for engine in source.look()]
 
     def comes(self, before: list[tuple[str, str]]) -> None:
-        """Wait for the watch, which takes no step."""
+        """Wait until the watch has seen the change; the loop does not step meanwhile."""
         end = time.monotonic() + 60
         while self.seen() == before:
             assert time.monotonic() < end, "the watch tells nothing"
@@ -134,7 +134,7 @@ def test_half_of_a_divided_sglang_gets_no_requests_as_a_whole_engine(others: Oth
     others.until(lambda: others.routable() == [engine.url])
 
 
-def test_a_source_that_is_away_keeps_its_engines_and_says_since_when(others: Others) -> None:
+def test_a_source_that_is_unreachable_keeps_its_engines_and_says_since_when(others: Others) -> None:
     engine = others.start()
     others.listed(engine)
     apply(others)
@@ -287,7 +287,7 @@ def test_a_pod_is_in_routing_soon_after_it_is_ready_and_out_of_it_soon_after_its
     assert all(method == "GET" for method, _ in cluster.requests)  # nothing of others is changed
 
 
-def test_an_api_server_that_is_away_or_refuses_keeps_the_pods(
+def test_an_api_server_that_is_unreachable_or_refuses_keeps_the_pods(
     others: Others, clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror, "WATCH_S", 1.0)  # the end of a watch without news says that the server is back

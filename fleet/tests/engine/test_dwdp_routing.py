@@ -22,7 +22,7 @@ def test_a_token_uses_as_many_experts_whatever_the_skew(exponent: float) -> None
     assert list(chances) == sorted(chances, reverse=True)
 
 
-def test_uniform_routing_spreads_nothing_and_leaves_unused_what_chance_does() -> None:
+def test_uniform_routing_has_no_spread_and_leaves_experts_unused_only_by_chance() -> None:
     assert spread_of_ranks(256, 8, 0.0, 4) == pytest.approx(0, abs=1e-9)
     assert unused_share(256, 8, 0.0, 100) == pytest.approx((1 - 8 / 256) ** 100)
     assert without_fitted_spread(0.0).wait_ms == pytest.approx(0, abs=1e-6)

@@ -40,7 +40,7 @@ def test_a_prompt_longer_than_a_step_runs_alone() -> None:
     assert steps(made) == [3_000, 10]
 
 
-def test_decodes_go_on_beside_the_prompts_that_wait() -> None:
+def test_decodes_continue_beside_the_prompts_that_wait() -> None:
     made = engine()
     answers = [request(0, 900, output=3), request(1, 900, output=2)]
     for one in answers:

@@ -22,7 +22,7 @@ def test_the_catalogue_equals_the_tables() -> None:
     assert make_all([asked[key] for key in SHIPPED]) == [catalogue()[key] for key in SHIPPED]
 
 
-def test_what_the_tables_do_not_know_is_refused_with_a_reason() -> None:
+def test_a_layout_missing_from_the_tables_is_refused_with_a_reason() -> None:
     gpu, model, format_ = make_all(
         [
             Layout(model="Qwen/Qwen3-32B", name="Qwen3-32B", gpu="l4"),

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.profiling.sample_tables import KERNEL_MS, StepTables, head_norms_ms
 
-OTHERS_MS = 10.0  # of a step, what is not attention
+OTHERS_MS = 10.0  # part of a step besides attention
 
 
 @dataclass(frozen=True)

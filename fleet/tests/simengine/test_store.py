@@ -50,7 +50,7 @@ def test_a_prompt_that_is_not_in_the_store_is_computed(pair: tuple[Sim, Sim]) ->
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]
 
 
-def test_a_store_that_is_away_costs_its_hits_only() -> None:
+def test_a_store_that_is_unreachable_costs_its_hits_only() -> None:
     alone = start(kv="mooncake_store", kv_store="http://127.0.0.1:9")
     try:
         answer = alone.complete(PROMPT, 4)

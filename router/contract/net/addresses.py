@@ -98,8 +98,9 @@ def literal(host: str) -> Address | None:
 
 @lru_cache(maxsize=4_096)
 def network_of(host: str) -> str:
-    """Return what counts as one client: an address of IPv4, also one within IPv6, or a /64 of IPv6, as whoever has one
-    of its addresses has 2^64. A host without an address stays as it is: a Unix socket has none."""
+    """Return the network that counts as one client: an IPv4 address (also one mapped into IPv6), or the /64 of an
+    IPv6 address, since its owner has 2^64 addresses. A host without an address, such as a Unix socket, is returned
+    unchanged."""
     found = literal(host)
     if isinstance(found, IPv6Address):
         return str(found.ipv4_mapped or ip_network((found, 64), strict=False))

@@ -59,7 +59,7 @@ def trouble(reference: str) -> str:
 
 
 def refusal(status: int, path: str, reference: str) -> str:
-    """Return what an engine's 401 or 403 means, and what to do; empty for another status."""
+    """Explain an engine's 401 or 403, with advice; empty for other statuses."""
     if status not in KEY_REFUSED:
         return ""
     said = f"GET {path} answers {status}"
@@ -74,8 +74,9 @@ def is_refusal(reason: str) -> bool:
 
 
 def is_engines(status: int, reference: str, *, sent: bytes, known: bool) -> bool:
-    """Whether an engine's answer is about a key that its client cannot give: that of the pool, or one that nobody has
-    named for a client of ours. `sent`: the client's header lines, as passed on; `known`: it showed a key of Weir."""
+    """Tell whether an engine's answer concerns a key that the client cannot provide: the pool's key, or one that is
+    not configured while the client uses a key of Weir. `sent`: the client's header lines, as passed on; `known`: it
+    showed a key of Weir."""
     if status not in KEY_REFUSED:
         return False
     return bool(reference) or (status == 401 and known and _OWN.search(sent) is None)

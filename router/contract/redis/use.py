@@ -38,7 +38,7 @@ class SavingLines(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 class UseCounts(Struct, frozen=True, array_like=True):
-    """Counts of one hour, each of which only grows. New ones go to the end, with a default."""
+    """Counts of one hour; each only grows. Add new fields at the end, with a default."""
 
     requests: Count = 0  # every one that ended
     refused: Count = 0

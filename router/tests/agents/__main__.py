@@ -33,7 +33,7 @@ ENGINES = CODE / ".engines"
 MODEL, BLOCK, CONTEXT, SIM_CONTEXT = "tiny", 32, 65_536, 16_384
 TURNS, SESSIONS = 8, 2
 GOOD = 0.95  # share of the requests predicted within a block
-TURN_S = 600  # of one turn at most
+TURN_S = 600  # limit of one turn
 # Turns with much output that fill the context, and what an agent says that leaves it to a person to compact
 FILLED = {"Codex": (7, "ran out of room in the model's context window"), "Claude Code": (4, ""), "Qwen Code": (4, "")}
 Receipt = dict[str, Any]

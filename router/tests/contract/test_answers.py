@@ -259,7 +259,7 @@ def test_an_error_in_a_whole_answer_is_found(document, is_error):
 
 
 @pytest.mark.parametrize("data", [b"[]", b'{"results": []}', b'{"count": 3}'])
-def test_what_generates_no_text_may_answer_with_any_object_or_list(data):
+def test_an_endpoint_that_generates_no_text_may_answer_with_any_object_or_list(data):
     assert answers.wrong_with(answers.said(data), data, generates=False) is None
     for wrong in (b"", b"null", b'{"a": ', b"<html>", b'{"detail": {"msg": "no"}}', b'{"status": "dead"}'):
         assert answers.wrong_with(answers.said(wrong), wrong, generates=False) is not None

@@ -108,7 +108,7 @@ def told(path):
     return trouble(f"file:{path}").replace(str(path), "PATH")
 
 
-def test_where_no_folders_are_listed_no_two_paths_are_told_apart(tmp_path, key_file):
+def test_where_no_folders_are_listed_no_two_paths_are_distinguished(tmp_path, key_file):
     key_file.write_text("two\nlines")
     (tmp_path / "empty").touch()
     own = tmp_path / "data" / "token"
@@ -121,7 +121,7 @@ def test_where_no_folders_are_listed_no_two_paths_are_told_apart(tmp_path, key_f
     }
 
 
-def test_of_a_path_outside_the_listed_folders_nothing_else_is_told(tmp_path, key_file, monkeypatch):
+def test_a_path_outside_the_listed_folders_reveals_nothing_else(tmp_path, key_file, monkeypatch):
     monkeypatch.setenv("WEIR_ALLOWED_FOLDERS", str(tmp_path / "keys"))
     paths = (tmp_path, tmp_path / "none", key_file, "/dev/null", "/proc")
     assert {told(path) for path in paths} == {"its engine key is missing: WEIR_ALLOWED_FOLDERS does not allow PATH"}

@@ -40,5 +40,5 @@ def test_a_number_is_the_one_that_pydantic_reads_or_the_largest(value: object) -
 @pytest.mark.parametrize(
     ("value", "read"), [(None, 0), ([], math.inf), ({}, math.inf), (True, 1), (False, 0), (2.5, 2.5)]
 )
-def test_null_is_no_number_and_what_no_engine_reads_the_largest(value: object, read: float) -> None:
+def test_null_is_not_a_number_and_an_unreadable_value_counts_as_the_largest(value: object, read: float) -> None:
     assert number(value) == read

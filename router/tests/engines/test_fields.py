@@ -23,7 +23,7 @@ KEY = f"{MARK.decode()}a-scheduler"
 BEARER = {"authorization": f"Bearer {KEY}"}
 FIELD = "kv_transfer_params"
 CLIENTS = set((FOLDER / "client_fields.txt").read_text().split())
-CLIENT_HEADERS = {  # that ask for something in the answer, or name the client
+CLIENT_HEADERS = {  # headers that ask for something in the answer, or name the client
     *("x-anthropic-billing-header", "x-api-key", "x-request-id", "x-session-id", "x-exa-integration"),
     *("x-sglext-ids-framed", "x-sglext-return-input-ids", "x-sglext-return-output-ids"),
 }

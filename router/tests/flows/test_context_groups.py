@@ -5,7 +5,7 @@ import pytest
 from router.tests.flows.conftest import Build
 
 TOKENS = 7_373
-ALONE_S = 0.5735  # of such a prompt, by the law of the page and of the twin
+ALONE_S = 0.5735  # such a prompt alone, by the law of the page and the twin
 
 
 async def test_each_gpu_of_a_group_is_an_endpoint_that_computes_prompts_by_the_law_of_dwdp(pair: Build) -> None:

@@ -79,13 +79,13 @@ def call(arguments: str, index: int = 0, **named: Any) -> bytes:
     return chat(None, tool_calls=[{"index": index, "function": function, **named}])
 
 
-def test_a_tool_call_of_which_the_prefill_said_nothing_passes_whole() -> None:
+def test_a_tool_call_that_the_prefill_did_not_begin_passes_complete() -> None:
     begun = call("", id="t", type="function", name="look")
     rest_of_call = begun + call('{"q":') + call(' "x"}') + chat(None, "tool_calls") + DONE
     assert without(first_token(ROLE + chat(None, "length")), ROLE + rest_of_call) == rest_of_call
 
 
-def test_a_tool_call_that_the_prefill_began_goes_on_under_its_id() -> None:
+def test_a_tool_call_that_the_prefill_began_continues_under_its_id() -> None:
     beginning = ROLE + call("", id="mine", type="function", name="look")
     begun = call("", id="other", type="function", name="look") + call('{"q":') + call("", 1, id="b", name="look")
     assert without(beginning, ROLE + begun) == call('{"q":') + call("", 1, id="b", name="look")

@@ -120,7 +120,7 @@ async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair
     await world.nothing_is_left()
 
 
-async def test_a_decoder_that_left_or_began_anew_is_not_asked_for_its_blocks(pair: Build) -> None:
+async def test_a_decoder_that_left_or_restarted_is_not_asked_for_its_blocks(pair: Build) -> None:
     world = await lending_pair(pair, ("prefill", "decode", "decode"))
     said, first, _ = await turn(world, PROMPT)
     of_name: dict[str, Any] = {first["instance"].replace("-", "_"): {"epoch": 2}}
@@ -162,7 +162,7 @@ GOOD |= {"do_remote_decode": True, "remote_block_ids": [list(range(32))], "remot
         ({}, [7] * 500, False),
     ],
 )
-def test_what_a_decoder_says_wrongly_of_its_blocks_is_ignored(where: object, ids: object, kept: bool) -> None:
+def test_wrong_statements_of_a_decoder_about_its_blocks_are_ignored(where: object, ids: object, kept: bool) -> None:
     located = LocationFilter(ids=True)
     located.feed(json.dumps({"kv_transfer_params": where, "prompt_token_ids": ids}).encode())
     endpoint = SimpleNamespace(id="d", epoch=1, feed=None, block_size=16, lends=set())
@@ -178,7 +178,7 @@ FAST = Rates(prefill_tokens_per_s=1000.0, kv_bytes_per_token=PER_TOKEN, transfer
 SLOW = dataclasses.replace(FAST, transfer_setup_s=10.0)
 
 
-def test_moving_costs_what_could_be_computed_meanwhile() -> None:
+def test_moving_costs_what_could_be_computed_in_the_meantime() -> None:
     assert lending._worth(1000, 200, Rates()) == 1000
     assert lending._worth(1000, 200, FAST) == 1000 - round(800 * PER_TOKEN / 1e12 * 1000)
     assert lending._worth(1000, 200, SLOW) < 0
@@ -220,7 +220,7 @@ def test_what_is_lent_counts_as_held_where_only_prompts_are_computed(
     assert lending.priced(call, held, rates) == held
 
 
-async def test_what_is_sooner_computed_than_moved_is_computed(pair: Build) -> None:
+async def test_a_prefix_is_computed_if_that_is_faster_than_moving_it(pair: Build) -> None:
     world = await lending_pair(pair)
     said, _, _ = await turn(world, PROMPT)
     world.pool.rates = SLOW
@@ -317,11 +317,11 @@ async def silent(*given: Any) -> bytes:
 
 
 @pytest.mark.parametrize("of_connection", [False, True])
-async def test_a_prefill_that_hung_with_lent_blocks_is_offered_none_until_it_began_anew(
+async def test_a_prefill_that_hung_with_lent_blocks_is_offered_none_until_it_restarted(
     offering: Any, monkeypatch: pytest.MonkeyPatch, of_connection: bool
 ) -> None:
     w = await offering([hang], [reply()], failure__prefill_timeout_s=1.0)
-    if of_connection:  # whose limit ends at the same time
+    if of_connection:  # the connection's limit ends at the same time
         monkeypatch.setattr(prefill, "_answer", silent)
     assert (await asked(w))["offload"] == "fallback"
     first = next(iter(w.pool.endpoints.values()))

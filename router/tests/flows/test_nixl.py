@@ -39,7 +39,7 @@ async def test_the_receipt_has_instances_and_times(pair: Build) -> None:
     assert receipt["prefill_ms"] > 0
     assert 0 < receipt["transfer_ms"] < receipt["e2e_ms"] - receipt["prefill_ms"]
     assert receipt["transfer_bytes"] == receipt["prompt_tokens"] * PER_TOKEN
-    assert receipt["cached_tokens"] == 0  # of the prefill, where the decoder counts 1,999
+    assert receipt["cached_tokens"] == 0  # the prefill's count; the decoder's is 1,999
     assert world.counted() == {("demo", "nixl", "ok"): 1}
 
 
@@ -127,7 +127,7 @@ async def test_a_short_prompt_of_a_long_session_is_not_moved_again(pair: Build) 
     assert (await world.receipt(response))["cached_tokens"] >= 1984
 
 
-async def test_a_body_that_cannot_be_written_anew_is_not_offloaded(pair: Build) -> None:
+async def test_a_body_that_cannot_be_rewritten_is_not_offloaded(pair: Build) -> None:
     world = await pair("nixl")
     deep: list[object] = []
     for _ in range(300):

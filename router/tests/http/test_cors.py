@@ -51,7 +51,7 @@ async def test_a_page_of_another_origin_is_refused(world: Any, origin: str) -> N
     assert ALLOW not in answer.headers
 
 
-async def test_every_origin_is_told_so_without_its_name(world: Any) -> None:
+async def test_answers_to_any_origin_do_not_name_it(world: Any) -> None:
     w = await world(reply({}))
     w.router.cors = cors("*")
     assert (await w.ask(headers={"origin": "null"})).headers[ALLOW] == "*"
@@ -66,7 +66,7 @@ async def test_only_paths_that_are_served_are_allowed(world: Any, path: str, sta
     assert (await w.client.options(path)).status_code in (404, 405)
 
 
-async def test_what_is_no_list_of_headers_is_not_echoed(world: Any) -> None:
+async def test_a_value_that_is_not_a_list_of_headers_is_not_echoed(world: Any) -> None:
     w = await world(reply({}))
     w.router.cors = cors(PAGE)
     headers = {"origin": PAGE, **ASKED, "access-control-request-headers": "x: y"}

@@ -1,4 +1,4 @@
-"""A compressed body is read as what it stands for, within the same bound; an unknown encoding is told."""
+"""A compressed body is decompressed within the same bound; an unknown encoding is refused."""
 
 import gzip
 import json

@@ -75,7 +75,7 @@ async def test_a_client_of_http_1_0_that_has_finished_sending_gets_no_interim_re
     assert (await client.closed()).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_a_stream_goes_on_with_comments_while_the_engine_is_silent(world, connect):  # noqa: F811
+async def test_a_stream_continues_with_comments_while_the_engine_is_silent(world, connect):  # noqa: F811
     w = await world(first_then_wait)
     client = await connect(w)
     client.send(completion(body=STREAM))

@@ -113,7 +113,7 @@ async def test_a_body_of_too_many_values_is_refused(world, body):
     assert not w.engines[0].received
 
 
-async def test_text_full_of_brackets_is_no_structure(world):
+async def test_brackets_within_text_do_not_count_as_structure(world):
     w = await world(None)
     assert (await w.ask(prompt='[{"a":1},' * 200_000)).status_code == 200
 

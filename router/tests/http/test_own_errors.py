@@ -1,4 +1,4 @@
-"""What the router refuses by itself: the status, the shape, and a code that tells what to do."""
+"""The router's own refusals: status, shape, and a code that says what to do."""
 
 import pytest
 
@@ -66,7 +66,7 @@ NOT_AGAIN = b"x-should-retry: false\r\n"
         (503, b"retry-after-ms: 121000\r\n" + FAR, b"retry-after-ms: 121000\r\n" + FAR + NOT_AGAIN),
     ],
 )
-def test_an_engine_that_says_when_is_passed_on_and_a_time_far_away_is_not_slept_through(status, lines, sent):
+def test_an_engines_retry_after_is_passed_on_and_a_long_one_is_capped(status, lines, sent):
     assert saying_when(status, lines) == sent
 
 

@@ -104,7 +104,7 @@ async def test_a_body_that_trickles_is_cut_off_and_leaves_nothing(world, connect
     assert not w.engines[0].received
 
 
-async def test_a_body_that_comes_after_its_refusal_is_not_read_for_ever(world, connect, monkeypatch):
+async def test_a_body_that_comes_after_its_refusal_is_not_read_forever(world, connect, monkeypatch):
     monkeypatch.setattr("router.http.request_limits.BODY_S", 0.3)
     client = await connect(await world(None))
     client.send(HEAD + b"content-length: 99000000\r\n\r\n")
@@ -161,7 +161,7 @@ async def test_bytes_that_are_not_http_get_a_400(world, connect, garbage):
     assert await client.closed() == b""
 
 
-async def test_a_websocket_is_refused_and_the_connection_goes_on(world, connect):
+async def test_a_websocket_is_refused_and_the_connection_continues(world, connect):
     client = await connect(await world(None))
     asked = b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
     client.send(asked + b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")

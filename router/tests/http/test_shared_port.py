@@ -1,4 +1,5 @@
-"""Several routers on one port: the kernel shares connections out; one that is stopped loses none of its requests."""
+"""Several routers on one port: the kernel distributes the connections, and stopping a router loses none of its
+requests."""
 
 import asyncio
 import signal

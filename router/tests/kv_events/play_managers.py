@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parent / "played.json"
 REQUESTS = 36
 CHUNK = 96  # tokens that are computed in one step
 AT_ONCE = 3
-BLOCKS = 60  # of the cache
+BLOCKS = 60  # size of the cache
 
 
 def specs() -> Mapping[str, Callable[..., Any]]:

@@ -312,7 +312,7 @@ async def test_replies_of_another_form_are_counted(followed: Followed) -> None:
 
 
 @pytest.mark.slow
-async def test_numbers_that_jump_back_begin_anew_at_most_once_a_second(
+async def test_numbers_that_jump_back_start_over_at_most_once_a_second(
     publisher: Publisher, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connects = []

@@ -59,7 +59,7 @@ def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zm
     assert ("layers" in feed.trouble, feed.but_for) == (False, "")
 
 
-def test_of_chunks_of_unknown_length_no_more_is_predicted_than_the_engine_has(
+def test_chunks_of_unknown_length_predict_no_more_than_the_engine_has(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
     """No event tells the length of a chunk, and nothing before a chunk is needed at its end."""

@@ -168,7 +168,7 @@ def test_layers_whose_blocks_are_in_host_memory_only_are_not_followed_and_the_fe
     assert (feed._groups.trouble, found(feed)) == ("", (32, 0, 0))
 
 
-def test_chunks_of_blocks_that_vllm_offloads_and_loads_as_one_are_learnt_from_their_events(feed: Feed) -> None:
+def test_vllms_offloaded_chunks_of_blocks_are_learned_from_events(feed: Feed) -> None:
     """The connector has self_describing_kv_events and blocks_per_chunk in its extra config."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"]])
     assert feed.unit == 0

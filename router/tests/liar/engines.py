@@ -10,7 +10,7 @@ from router.tests.engine import Engine, Received, Writer, reply, write_chunk, wr
 from router.tests.liar import plans
 from router.tests.liar.plans import Plan
 
-SPINS = 4  # of the loop, in which what was written is read
+SPINS = 4  # turns of the loop until written bytes are read
 _NAMED = re.compile(rb"request (\d+) ")
 
 

@@ -30,9 +30,9 @@ POLICY = {
 KEYS: dict[str, dict[str, Any]] = {
     "alice": {"tokens_per_min": 900_000_000},
     "bob": {"budgets": [{"id": "", "unit": "tokens", "per": "day", "limit": LIMIT}]},
-    "mallory": {},  # whose requests may be poisoned
+    "mallory": {},  # its requests may be poisoned
 }
-STALLED_S = 32  # that an engine with requests may be silent: its limit, the confirmation, the looks
+STALLED_S = 32  # longest silence of an engine with requests: its limit, the confirmation, the looks
 WELL_S = 36  # until a trial has found that it is well
 DOUBTED = 3  # requests in a row that an engine may call wrong
 MOST_FORGIVEN = 3 * FAILURES  # failures on an engine, until it serves a request
@@ -61,7 +61,7 @@ class LiarMachine(RuleBasedStateMachine):
         keys = {name: dict(limits) for name, limits in KEYS.items()}
         self.budget = f"b{next(BUDGETS)}"
         self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests
-        self.alike = dict.fromkeys(self.names, 0)  # of these, since it served a request
+        self.alike = dict.fromkeys(self.names, 0)  # equal failures since the engine served a request
         self.rejected = dict.fromkeys(self.names, 0)  # requests in a row, without asking another engine
         self.is_poisoned = False  # by requests of which some failed on one engine only
         keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
@@ -236,7 +236,7 @@ class LiarMachine(RuleBasedStateMachine):
         self.alike |= {one.engine: 0 for one in serving}
 
     def tried(self, asked: Asked) -> str:
-        """Say what each engine did and what the router made of it."""
+        """Describe each engine's actions and the router's answer."""
         did = [f"{one.engine} ({one.plan}, {one.state}, sent {one.sent})" for one in asked.attempts]
         return f"{', '.join(did) or 'none'}; outcome: {asked.outcomes[0]['attempts'] if asked.outcomes else 'none'}"
 

@@ -18,7 +18,7 @@ OF_STATUS = {
     **dict.fromkeys((302, 408, 500, 502, 504), BEFORE),
     **dict.fromkeys((429, 503), "refused"),
 }
-ONES_WORD = (401, 403, 404, 405, 422, 501)  # of one engine alone, which another one has to confirm
+ONES_WORD = (401, 403, 404, 405, 422, 501)  # statuses that a second engine has to confirm
 DOUBTED = (400, 401, 403, 404, 405, 413, 422, 501)  # another engine may be asked
 OF_ERROR = {
     **dict.fromkeys(("error", "error_text", "error_named", "abort"), BEFORE),
@@ -31,13 +31,13 @@ WORD = "wört"  # in each event with text
 
 @dataclass
 class Asked:
-    """A request, what the engines did with it, and what came of it."""
+    """A request, the engines' actions on it, and its outcome."""
 
     number: int
     path: str
     document: dict[str, Any]
     key: str
-    lie: Plan  # of the engines that lie
+    lie: Plan  # plan of the engines that lie
     is_poison: bool  # every engine follows the plan
     attempts: list[Attempt] = field(default_factory=list)
     got: Got = field(default_factory=Got)

@@ -47,7 +47,7 @@ class Plan:
     streams: bool | None = None  # None: as it was asked
     slow: bool = False  # time passes between its events
     page: str = ""  # one of PAGES, in place of a whole answer
-    then: "Plan | None" = None  # of the next engine that lies to the same request; None: the same
+    then: "Plan | None" = None  # plan of the next engine that lies to the same request; None: the same plan
 
 
 GOOD = Plan()
@@ -166,7 +166,7 @@ def event(path: str, kind: str, told: Usage) -> bytes:
         return b"event: ping\ndata: " + _json({"type": "ping"}) if path == MESSAGES else b": ping"
     if kind == "garbage":
         return b'data: {"choices": [{"te\xc3'
-    if kind == "alive":  # of no API
+    if kind == "alive":  # an endpoint of no API
         return b'data: {"type": "keepalive", "model": "llama"}'
     if kind == "error_named":
         return b'event: error\ndata: "it failed"'

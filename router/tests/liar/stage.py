@@ -27,7 +27,7 @@ from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import GOOD, Plan
 
 ENGINES = ("good-0", "good-1", "liar-0", "liar-1")
-QUIET_SPINS = 10  # of the loop, in a row: more than a message takes from a socket to what follows from it
+QUIET_SPINS = 10  # idle turns of the loop in a row: more than a message takes from the socket to its consequences
 MOST_SPINS = 4000
 
 
@@ -53,7 +53,7 @@ class Stage:
         self.pool = ""
         self.keys: dict[str, str] = {}
         self.pages: dict[str, str] = {}  # by engine; of one without a name nothing is read
-        self.spent: Callable[[], int] | None = None  # of bob's budget
+        self.spent: Callable[[], int] | None = None  # spent of bob's budget
         self._spent = 0
 
     def time(self) -> float:

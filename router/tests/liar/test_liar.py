@@ -79,13 +79,13 @@ class Alike:
 
 
 @pytest.mark.parametrize("name", mutations.ALL)
-def test_what_takes_a_mend_out_is_called_like_it(name: str) -> None:
+def test_a_mutation_is_named_after_the_fix_that_it_removes(name: str) -> None:
     mutations.ALL[name](Alike())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("machine", "number", "programs"), [(LiarMachine, 1, 120), (OffloadMachine, 2, 60)])
-def test_none_of_many_lies_is_taken_for_the_truth_or_paid_for_by_others(
+def test_no_lie_is_believed_or_charged_to_others(
     stage: Stage, machine: type[LiarMachine], number: int, programs: int
 ) -> None:
     try_schedules(lambda: machine(stage), programs * TIMES, number, STEPS)

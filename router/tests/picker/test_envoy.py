@@ -96,7 +96,7 @@ def test_a_request_that_the_picker_refuses_gets_its_answer(plain: Gateway) -> No
 
 
 def test_the_gateway_tries_the_next_endpoint_and_the_receipt_records_it(plain: Gateway) -> None:
-    prompt = "word " * 5000  # of which its engine then holds the KV
+    prompt = "word " * 5000  # its KV stays on the engine
     at = plain.engines.index(int(ask(plain, prompt).headers[SERVED].rpartition(":")[2]))
     plain.stop_sim(at)
     response = ask(plain, prompt)

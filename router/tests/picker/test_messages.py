@@ -61,7 +61,7 @@ def test_a_first_message_tells_headers_modes_and_its_end() -> None:
     assert (said.kind, said.ends, said.modes) == ("request_headers", True, messages.Modes(2, 4))
 
 
-def test_a_large_body_goes_back_in_parts_of_which_the_last_ends_it() -> None:
+def test_a_large_body_is_sent_in_parts_and_the_last_part_ends_it() -> None:
     head, *parts = messages.picked_streamed(["10.0.0.1:8000"], [], [], b"x" * 130_000)
     assert 1 in fields(head)
     streamed = []

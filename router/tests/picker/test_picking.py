@@ -1,4 +1,4 @@
-"""What a gateway is told, and what is recorded of it; the gRPC server is tested under a real Envoy."""
+"""Answers to a gateway, and their records; the gRPC server is tested under a real Envoy."""
 
 import asyncio
 import re
@@ -199,7 +199,7 @@ async def test_an_answer_of_another_kind_than_was_asked_for_is_not_served(
     assert (pool.endpoints["demo-0"].breaker.state == "open") == (result != "served")
 
 
-async def test_a_response_is_continued_where_its_session_is_and_else_refused(three: World) -> None:
+async def test_a_response_is_continued_on_its_sessions_instance_or_refused(three: World) -> None:
     gateway = Gateway(three)
     paths = {":path": "/v1/responses"}
     document = {"model": "llama", "input": "more", "previous_response_id": "resp_1"}

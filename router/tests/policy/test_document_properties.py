@@ -22,7 +22,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 SECTIONS = sorted({path.partition(".")[0] for path in PARAMETERS})
-WEIGHTS = {  # of each route: those that cannot all be 0
+WEIGHTS = {  # weights of each route that cannot all be 0
     strategy.name: [
         parameter.path.partition(".")[2]
         for parameter in strategy.parameters
@@ -117,7 +117,7 @@ def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dic
 
 
 @given(JSON, st.sampled_from(sorted(PARAMETERS)))
-def test_a_document_refuses_at_its_path_what_its_parameter_refuses(value: Any, path: str) -> None:
+def test_a_value_that_a_parameter_refuses_is_reported_at_its_path(value: Any, path: str) -> None:
     section, _, key = path.partition(".")
     owner = PARAMETERS[path].strategies[:1] if section == "strategy" and key != "name" else ()
     changed = document.apply_overrides(document.default(*owner), {path: value})

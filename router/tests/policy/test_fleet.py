@@ -56,7 +56,7 @@ def test_instances_are_found_by_name_and_put_in_the_order_of_ids() -> None:
     assert [one.id for one in fleet[1:3]] == ["b", "c"]
 
 
-def test_columns_of_policies_of_the_past_are_not_kept_for_ever() -> None:
+def test_columns_of_policies_of_the_past_are_not_kept_forever() -> None:
     fleet = fleet_of_four()
     for weight in range(10 * COLUMNS_KEPT):
         assert fleet.column(busy, weight)[1] == 1 + weight

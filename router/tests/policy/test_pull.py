@@ -116,7 +116,7 @@ def test_extra_time_of_pulls_counts_and_the_time_of_each_prompt_does_not() -> No
 def test_only_one_pull_is_allowed_until_one_has_been_measured() -> None:
     another = made("c", prefill_tokens=400, pull_tokens=400)
     assert decided(made("a"), HOLDER, another).reasons[-1].startswith("no pull: the first one is under way")
-    assert decided(made("a"), HOLDER, made("c", pulls=1)).prefill == "b"  # that one is another router's
+    assert decided(made("a"), HOLDER, made("c", pulls=1)).prefill == "b"  # c's pull is another router's
     assert decided(made("a"), HOLDER, another, rates=Rates(10_000.0, 10_000.0, 1e9)).prefill == "b"
 
 

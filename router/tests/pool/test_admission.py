@@ -30,7 +30,7 @@ async def test_a_request_waits_until_an_instance_has_capacity(world):
     await asyncio.gather(*running)
 
 
-async def test_beyond_the_queue_a_request_is_refused_and_told_when_to_come_back(world):
+async def test_a_full_queue_refuses_a_request_and_says_when_to_retry(world):
     w = await world(
         hang, admission__max_inflight_per_instance=1, admission__max_queue_warm=1, admission__retry_after_s=7
     )
@@ -106,7 +106,7 @@ async def test_a_request_within_its_deadline_is_served(world):
     assert (await w.ask(headers={"x-weir-deadline-ms": "60000"})).status_code == 200
 
 
-async def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_and_told_when_to_come_back(world):
+async def test_a_request_whose_deadline_the_queue_cannot_meet_is_refused_at_once_with_retry_after(world):
     w = await world(hang, admission__max_inflight_per_instance=1)
     running, waiting = await saturated(w)
     queue = w.router.pools.get("demo").queue

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(LONGEST)
 TENANTS = ("a", "b")
 BANDS = (0, 0, 5, -10)
 STEPS = 40
-LONGEST_S = 60.0  # that a policy of these lets a request wait
+LONGEST_S = 60.0  # longest wait that any of these policies allows
 LOOK_S = 1.0  # a router looks at its queue again as often
 
 
@@ -63,7 +63,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now, self.slots, self.free = 0.0, 1, 1
         self.is_able = True
         self.places = count()
-        self.waiting, self.running = [], []  # of requests, each in one of them or over
+        self.waiting, self.running = [], []  # each request is in one of them, or over
 
     # What a router does
 

@@ -76,7 +76,7 @@ def waits_of(server, tenant):
     return [waited for (who, _), waited in server.waited_s.items() if who == tenant]
 
 
-def test_a_tenant_of_long_prompts_delays_another_s_short_ones_by_no_more_than_one_of_them():
+def test_long_prompts_of_one_tenant_delay_anothers_short_ones_by_at_most_one_prompt():
     """A: 1,000 prompts of 8,000 tokens at once; B: 20 of 100, 0.5 s apart."""
     alone, beside = Server(policy(**WIDE)), Server(policy(**WIDE))
     for number in range(1_000):
@@ -103,7 +103,7 @@ def test_a_higher_band_waits_only_for_the_running_request():
     assert p99(waits_of(server, "usual")) > 10 * longest
 
 
-def test_each_wait_lifts_a_request_by_one_band_so_that_later_ones_overtake_it_for_a_while_only():
+def test_each_wait_raises_a_request_by_one_band_so_later_requests_overtake_it_only_for_a_while():
     server = Server(policy(**WIDE, band_max_wait_s=2.0))
     server.ask(0.0, "running", 1_000, output=0)
     server.ask(0.01, "low", 1_000, output=0, band=-2)

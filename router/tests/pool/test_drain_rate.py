@@ -81,7 +81,7 @@ def test_before_any_request_has_ended_those_in_flight_are_taken_for_halfway():
     assert drain.turn_s(11.0) == pytest.approx(2.0 / 4)
 
 
-def test_the_wait_grows_with_the_silence_up_to_the_longest_that_is_told():
+def test_the_wait_grows_with_the_silence_up_to_the_longest_that_is_reported():
     queue = AdmissionQueue()
     played([("began", 0.0)] * 4 + [("ended", 0.5), ("began", 0.0)] * 40, queue)
     waiting(queue)
@@ -107,7 +107,7 @@ def test_twice_the_instances_halve_the_wait_at_once():
     assert drain.turn_s(now) == pytest.approx(before / 2, rel=0.1)
 
 
-def test_a_request_waits_for_what_its_share_lets_come_before_it():
+def test_a_request_waits_only_for_requests_that_its_share_puts_ahead():
     queue = AdmissionQueue()
     queue.shares = {"warm": 4.0, "medium": 2.0, "heavy": 1.0}
     played([("began", 0.0), ("ended", 1.0), ("began", 0.0)], queue)
@@ -227,7 +227,7 @@ def test_in_a_burst_nine_of_ten_are_told_a_wait_within_a_factor_of_two(slots, he
 
 @of_slots
 @pytest.mark.parametrize("held", ABOUT_3_S)
-def test_in_the_first_burst_of_a_router_nobody_is_told_five_times_the_wait_and_four_of_five_about_it(slots, held):
+def test_in_a_routers_first_burst_no_forecast_is_five_times_the_wait_and_four_of_five_are_close(slots, held):
     ratios = told(slots, held, before=0.0, lasts=6.0)
     assert len(ratios) > 4 * 5 * slots
     assert max(ratios) < 5.0

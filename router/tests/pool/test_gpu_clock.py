@@ -48,7 +48,7 @@ def test_other_routers_requests_take_their_share():
 
 def test_three_routers_that_learn_of_each_other_late_charge_the_busy_time_within_2_percent():
     draw, spent, busy_s, step_s = Random(1), GpuSpent(), 0.0, 0.01
-    clocks, there = [GpuClock() for _ in range(3)], [[], [], []]  # of 25 requests/s, 0.4 s each
+    clocks, there = [GpuClock() for _ in range(3)], [[], [], []]  # 25 requests/s, 0.4 s each
     for clock in clocks:
         clock.priced(1, None, 0.0)
     for step in range(6_000):

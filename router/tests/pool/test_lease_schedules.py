@@ -24,7 +24,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.begun = self.given_back = 0
         self.open: list[Lease] = []
-        self.probes: list[Lease] = []  # of those: begun while the breaker was not closed
+        self.probes: list[Lease] = []  # leases begun while the breaker was not closed
 
     @precondition(lambda self: len(self.open) < MOST and not self.endpoint.refusal(self.now, OPEN_S))
     @rule(tokens=st.integers(0, 100))

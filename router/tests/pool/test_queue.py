@@ -139,12 +139,12 @@ async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewe
     for name in ("a", "b"):
         assert await asks(name, name)
     assert [name for name, task in tasks.items() if not task.done()] == ["hog 0", "hog 1", "a", "b"]
-    assert not await asks("a 2", "a")  # of two requests and one each, nobody has two more
-    assert not await asks("low", "c", band=-1)  # of a lower band it displaces nobody
+    assert not await asks("a 2", "a")  # two requests and one each: no key has two more
+    assert not await asks("low", "c", band=-1)  # a lower band displaces no request
     assert (len(queue), queue.displaced) == (4, {0: 2})
     low = asyncio.ensure_future(wait(queue, queue.entry("heavy", "d", band=-1), 4))
     await settle()
-    assert queue.makes_room(queue.entry("warm", "c"))  # of any class, the lowest band goes first
+    assert queue.makes_room(queue.entry("warm", "c"))  # the lowest band goes first, whatever its class
     await settle()
     assert (low.done(), queue.displaced) == (True, {0: 2, -1: 1})
     await asyncio.gather(low, return_exceptions=True)

@@ -70,7 +70,7 @@ def test_a_split_begins_when_it_is_watched() -> None:
     assert state.trouble(1.0) == ""
 
 
-def test_it_goes_on_while_its_watch_is_renewed_and_ends_for_good_when_it_is_not() -> None:
+def test_it_continues_while_its_watch_is_renewed_and_ends_for_good_when_it_is_not() -> None:
     state = running()
     state.watched(7, 40.0, 10.0)
     state.watched(7, 35.0, 12.0)  # read before, answered later
@@ -101,7 +101,7 @@ def test_a_stop_of_the_delivery_or_of_any_trips_the_split(delivery: int, is_mean
 @pytest.mark.parametrize(
     ("delivery", "generation", "joins"), [(7, 3, False), (7, 2, False), (7, 4, True), (8, 1, True)]
 )
-def test_only_a_newer_generation_or_another_delivery_begins_anew(delivery: int, generation: int, joins: bool) -> None:
+def test_only_a_newer_generation_or_another_delivery_starts_over(delivery: int, generation: int, joins: bool) -> None:
     before = running()
     before.stopped(7, "tripped")
     after = SplitState(split(delivery=delivery, generation=generation), before.candidate)
@@ -110,7 +110,7 @@ def test_only_a_newer_generation_or_another_delivery_begins_anew(delivery: int, 
     assert after.state(1.0) == ("on" if joins else "tripped")
 
 
-def test_a_generation_that_is_published_again_goes_on() -> None:
+def test_a_generation_that_is_published_again_continues() -> None:
     before = running(warmup_s=5.0)
     after = SplitState(split(warmup_s=5.0), before.candidate)
     after.follow(before, 1.0)
@@ -189,7 +189,7 @@ def test_a_tripped_generation_stays_tripped_when_it_is_published_again_later() -
     assert (pool.split.state(0.0), pool.split.why) == ("tripped", "KeyError: 'x'")
 
 
-def test_only_the_first_raise_is_told() -> None:
+def test_only_the_first_raise_is_reported() -> None:
     pool, told = Pool("demo"), []
     pool.trip("no split", "req-0")
     pool.on_trip = lambda pool, why, request: told.append((pool.name, why, request))

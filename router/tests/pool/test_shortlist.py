@@ -174,7 +174,7 @@ def test_each_instance_is_drawn_equally_often() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["adaptive_v1", "priced"])
-def test_the_listed_ones_of_many_idle_instances_vary(strategy: str) -> None:
+def test_the_shortlist_of_many_idle_instances_varies(strategy: str) -> None:
     shortlist = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
     asked, draw = RoutingRequest(9, held={}), random.Random(1)
     seen = {position for _ in range(200) for position in shortlist.listed(asked, POLICIES[strategy], {}, draw.random())}
@@ -237,7 +237,7 @@ def test_both_roles_are_on_the_list_and_the_prefill_instance_of_each_pair(strate
     assert decision.prefill == endpoints[decision.instance].kv.pair
 
 
-def test_the_order_kept_over_changes_is_the_order_made_anew(fleet: Fleet) -> None:
+def test_the_order_kept_over_changes_is_the_order_made_again(fleet: Fleet) -> None:
     draw = random.Random(3)
     kept = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
     loads: dict[str, Load] = {}

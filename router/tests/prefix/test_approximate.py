@@ -28,7 +28,7 @@ def test_match_is_the_longest_prefix_on_each_instance() -> None:
     assert index.match(chain("system-one-more")) == {"a": 10, "b": 7}
 
 
-def test_the_same_prompt_is_looked_up_anew_after_every_change() -> None:
+def test_the_same_prompt_is_looked_up_again_after_every_change() -> None:
     index, prompt = index_with(a="system"), chain("system-one")
     assert index.match(prompt) == index.match(prompt) == {"a": 6}
     index.insert("b", 1, prompt)

@@ -35,7 +35,7 @@ def test_each_instance_is_found_with_its_longest_prefix(index: ExactIndex) -> No
     assert index.match([], SIZE) == {}
 
 
-def test_a_chain_goes_on_from_the_parent_that_the_engine_names(index: ExactIndex) -> None:
+def test_a_chain_continues_from_the_parent_that_the_engine_names(index: ExactIndex) -> None:
     index.store("a", [1, 2], None, PROMPT[:32], SIZE)
     index.store("a", [3, 4], 2, PROMPT[32:], SIZE)
     assert index.match(HASHES, SIZE) == {"a": (16, 0, 0)}

@@ -14,7 +14,7 @@ def learnt(*pairs: tuple[int, int]) -> int:
     return shortfall.tokens
 
 
-def test_what_several_answers_in_a_row_lack_is_expected_of_the_next() -> None:
+def test_an_eviction_seen_by_several_answers_in_a_row_is_expected_again() -> None:
     short = [(160, 144), (320, 304), (48, 32), (16, 0)]
     assert len(short) == SURE
     assert (learnt(*short[1:]), learnt(*short), learnt(*short, (0, 0), (64, 64))) == (0, 16, 16)

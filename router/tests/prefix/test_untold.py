@@ -104,7 +104,7 @@ def test_files_that_engines_share_are_read_by_each_that_writes_there(
         assert held(index, by="b") == by_other
 
 
-def test_an_answer_refutes_what_the_store_has_evicted_and_no_more(feed: Feed, index: ExactIndex) -> None:
+def test_an_answer_refutes_only_the_blocks_evicted_from_the_store(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"], VLLM["removed"])
     index.refute("a", hashes(), 1, asked_at=0.0)  # before they were stored
     assert held(index) == (0, 32, 0)
@@ -139,7 +139,7 @@ def test_a_store_that_tells_no_salt_has_the_salted_block_all_the_same(feed: Feed
     assert (held(index, "tenant-a"), held(index)) == ((0, 32, 0), (0, 0, 0))
 
 
-def test_the_memory_of_what_nobody_tells_is_counted(feed: Feed, index: ExactIndex) -> None:
+def test_the_memory_of_unreported_blocks_is_counted(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"])
     before = index.bytes
     tell(feed, VLLM["store"])

@@ -29,7 +29,7 @@ def test_the_oldest_are_dropped_when_too_many_wait() -> None:
     assert (made.take(60), len(made), made.results["dropped"]) == ([b"3", b"4"], 2, 4)
 
 
-def test_a_collector_that_is_away_is_asked_again_later_and_later() -> None:
+def test_a_collector_that_is_unreachable_is_asked_again_later_and_later() -> None:
     made, pauses = outbox(1), []
     for _ in range(7):
         now = made.not_before

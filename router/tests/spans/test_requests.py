@@ -234,7 +234,7 @@ async def test_without_spans_a_clients_header_passes_unchanged(world: Any) -> No
     assert w.engines[0].received[0].headers.items() >= odd.items()
 
 
-async def test_while_the_collector_is_away_the_newest_spans_wait_and_the_rest_are_counted(
+async def test_while_the_collector_is_unreachable_the_newest_spans_wait_and_the_rest_are_counted(
     world: Any, collector: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.05)

@@ -65,7 +65,7 @@ async def test_probes_whose_connection_is_a_subclass_find_the_engines(alone, eng
 
 
 async def test_a_wheel_brings_the_copy(alone, engines, client, tmp_path, monkeypatch):  # noqa: F811
-    """It is left once a source of the installation differs."""
+    """A compiled copy is ignored once a source of the installation differs."""
     packing = runpy.run_path(str(ROOT / "deploy" / "wheel.py"))
     project = packing["router_alone"](tomllib.loads((ROOT / "pyproject.toml").read_text()))
     packing["build"](tmp_path, ("router",), {"pyproject.toml": project}, compiled=True)

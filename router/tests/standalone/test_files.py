@@ -1,4 +1,5 @@
-"""What a router alone is told: every fault is one line that names where, what and what is allowed."""
+"""Files of a router without a control plane: every fault is one line with its place, its value and the allowed
+values."""
 
 import json
 import re
@@ -41,7 +42,7 @@ def test_an_engine_key_in_clear_is_refused_without_it():
     assert "sk-secret-1" not in str(caught.value)
 
 
-def test_engines_under_paths_of_one_host_are_told_apart():
+def test_engines_under_paths_of_one_host_are_distinguished():
     read = read_instances("https://a/llm/one/,http://a:1/two;id=b")
     assert read == [Listed("a-llm-one", "https://a/llm/one"), Listed("b", "http://a:1/two")]
 

@@ -57,7 +57,8 @@ def test_a_prompt_is_what_sglang_makes_of_the_request(name: str, tmp_path: Path)
 
 
 def compared(template: Template, by_engine: dict[str, str | None]) -> tuple[dict[str, str], set[str]]:
-    """Return what only the engine renders, with the reason, and what only it refuses; all else is rendered alike."""
+    """Return the prompts that only the engine renders, with the reason, and those that only the engine refuses; all
+    others must be rendered alike."""
     left, refused = {}, set()
     for shape, (api_path, document) in SHAPES.items():
         known = by_engine[shape]

@@ -30,7 +30,7 @@ async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypat
     await w.until(lambda: len(asyncio.all_tasks()) <= tasks_before + 1)
 
 
-async def test_a_busy_router_does_not_take_its_own_work_for_an_engine_that_is_away(world):
+async def test_a_busy_router_does_not_take_its_own_work_for_an_engine_that_is_unreachable(world):
     w = await world(None)
     upstream = ConnectionPool(w.engines[0].url)
     request = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"

@@ -29,7 +29,7 @@ def due(monkeypatch):
 
 @dataclass
 class Signed:
-    """An authority of engines, one that nobody trusts, and certificates of both."""
+    """A trusted authority, an untrusted one, and certificates of both."""
 
     own: Authority
     other: Authority

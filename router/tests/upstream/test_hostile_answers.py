@@ -205,7 +205,7 @@ async def test_a_redirect_reaches_no_client_and_is_not_followed(world, status):
 
 
 @pytest.mark.parametrize("name", ["two lengths", "headers without end", "a version that does not exist"])
-async def test_an_answer_that_is_no_http_is_listed_as_refused(world, name):
+async def test_an_answer_that_is_not_http_is_listed_as_refused(world, name):
     w = await world(HOSTILE[name], reply())
     await w.ask()
     endpoint = w.router.pools.get("demo").endpoints["demo-0"]

@@ -73,7 +73,7 @@ async def test_what_one_engine_alone_refuses_another_one_serves_and_it_counts_as
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 422, 501])
-async def test_what_two_engines_refuse_is_the_clients_error_and_counts_against_neither(world, status):
+async def test_a_request_refused_by_two_engines_is_the_clients_error_and_counts_against_neither(world, status):
     w = await world(*[reply({"error": "own words"}, status)] * 3, failure__breaker_failures=1)
     for _ in range(3):
         response = await w.ask()

@@ -76,7 +76,7 @@ def test_a_stream_without_its_last_event_is_not_whole():
     assert not tail.ended().is_whole
 
 
-def test_a_finish_reason_without_a_last_event_is_told():
+def test_a_finish_reason_without_a_last_event_is_reported():
     tail = StreamTail()
     tail.add(event({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + event({"choices": [], "usage": USAGE}))
     ended = tail.ended()

@@ -64,7 +64,7 @@ def test_a_chunk_with_choices_and_usage_stays():
     assert Strip().feed(event) == event
 
 
-def test_an_endless_event_is_not_kept_for_ever():
+def test_an_endless_event_is_not_kept_forever():
     strip = Strip()
     sent = sum(len(strip.feed(b"x" * 10_000)) for _ in range(100))
     assert sent > 900_000

@@ -148,7 +148,7 @@ async def test_an_instance_of_the_fleet_that_is_not_registered_takes_nothing(
     assert world.endpoints["n-0"].routable
 
 
-async def test_the_last_known_workers_stay_while_etcd_is_away(world: World, etcd: Etcd) -> None:
+async def test_the_last_known_workers_stay_while_etcd_is_unreachable(world: World, etcd: Etcd) -> None:
     etcd.register("decode", "127.0.0.1:2")
     await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
     etcd.stop()
@@ -165,7 +165,7 @@ async def test_the_last_known_workers_stay_while_etcd_is_away(world: World, etcd
 
 
 async def test_simulated_workers_register_serve_and_leave(world: World, etcd: Etcd, published: Published) -> None:
-    """One that is killed goes with its lease; one that is stopped takes its lease with it."""
+    """A killed worker disappears when its lease ends; a stopped one revokes its lease."""
     published.policy(strategy="round_robin_pd")
     sims = {role: Sim(role, kv="neuron", role=role, etcd=etcd.url) for role in ("prefill", "decode")}
     names = {role: f"{role}-{sim.address}" for role, sim in sims.items()}

@@ -41,7 +41,7 @@ def test_entries_that_name_no_etcd_are_left_alone() -> None:
     assert merged([plain], found()) == [plain]
 
 
-def test_keys_of_another_shape_are_somebody_else_s() -> None:
+def test_keys_of_another_shape_are_another_owner_s() -> None:
     keys = ("/workers/decode/h/80", "/workers/cook/h/80", "/workers/decode/h", "/workers/decode/h/x")
     pairs = [{"key": base64.b64encode(key.encode()).decode(), "create_revision": "5"} for key in keys]
     assert workers({"kvs": pairs}) == {"h:80": Worker("decode", "h:80", 5)}

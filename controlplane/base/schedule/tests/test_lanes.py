@@ -67,7 +67,7 @@ def test_each_step_is_taken_as_often_as_it_says(leader: Leadership, clock: Clock
     assert rare.runs == 1
 
 
-def test_a_worker_that_does_not_lead_takes_only_what_every_worker_takes(leader: Leadership, clock: Clock) -> None:
+def test_a_worker_that_does_not_lead_runs_only_steps_of_every_worker(leader: Leadership, clock: Clock) -> None:
     led, own = Counted(), Counted()
     steps = {"led": Step(led, 1.0, "x", "led"), "own": Step(own, 1.0, "x", "own", by_leader=False)}
     StepThread(steps, Leadership("control@b", clock=clock), clock).step()

@@ -106,7 +106,7 @@ def test_of_two_workers_that_see_the_same_silence_only_one_leads(first: Leadersh
     assert [each.holds() for each in waiting] == [True, False, False]
 
 
-def test_a_step_that_goes_on_after_a_takeover_writes_nothing(first: Leadership) -> None:
+def test_a_step_that_continues_after_a_takeover_writes_nothing(first: Leadership) -> None:
     with first.fenced():
         Node.objects.create(name="before")
         Lease.objects.filter(token=1).update(token=2, holder="control@b")

@@ -60,7 +60,7 @@ def test_doctor_says_that_no_control_worker_runs(db: None) -> None:
     assert "no control worker runs" in doctor.control_workers().text
 
 
-def test_doctor_leaves_it_to_others_to_say_that_redis_is_away(db: None, redis_away: None) -> None:
+def test_doctor_leaves_it_to_others_to_say_that_redis_is_unreachable(db: None, redis_away: None) -> None:
     assert doctor.control_workers().good
 
 

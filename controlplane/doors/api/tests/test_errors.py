@@ -157,7 +157,7 @@ def test_a_crash_gives_an_id_to_quote_and_nothing_else(ci, monkeypatch):
     assert "secret" not in answer.content.decode()
 
 
-def test_a_database_that_is_away_is_503(ci, monkeypatch):
+def test_a_database_that_is_unreachable_is_503(ci, monkeypatch):
     def fail(*_):
         raise OperationalError("database is locked")
 

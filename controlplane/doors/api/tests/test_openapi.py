@@ -73,7 +73,7 @@ def test_operations_state_the_token_scheme():
     assert api.auth is not None
 
 
-def test_what_an_operation_answers_has_a_media_type():
+def test_every_answer_of_an_operation_has_a_media_type():
     for name, operation in OPERATIONS:
         for status, answer in operation["responses"].items():
             assert answer.get("content") or status in ("204", "304"), (name, status)

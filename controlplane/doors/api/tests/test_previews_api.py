@@ -101,7 +101,7 @@ def test_without_a_draft_it_is_a_conflict_as_publishing_is(policy, ci):
     assert "no open draft" in answer.json()["detail"]
 
 
-def test_a_draft_that_was_saved_meanwhile_is_not_previewed(draft, ci):
+def test_a_draft_that_was_saved_in_the_meantime_is_not_previewed(draft, ci):
     seen = ci.get("/policies/default/draft").headers["ETag"]
     edit(draft.policy, heavy_new_tokens=7000)
     answer = ci.post(PREVIEW, {}, If_Match=seen)

@@ -79,7 +79,7 @@ def test_every_operation_that_changes_something_takes_the_version_that_was_seen(
     assert {operation_of(write)["operationId"] for kind in KINDS for write in kind.writes} == takes
 
 
-def test_every_operation_that_takes_a_version_says_what_a_stale_one_is_answered() -> None:
+def test_every_operation_that_takes_a_version_documents_the_answer_to_a_stale_one() -> None:
     for kind in KINDS:
         for write in kind.writes:
             assert "412" in operation_of(write)["responses"], write
@@ -97,7 +97,7 @@ def test_a_write_with_an_old_version_is_refused_and_names_the_present_one(ada_ap
 
 
 def test_a_write_with_an_empty_version_is_refused(ada_api: ApiCaller) -> None:
-    """As sent by a program whose variable is unset."""
+    """An empty If-Match, as a program with an unset variable sends it."""
     kind = next(kind for kind in KINDS if kind.name == "key")
     assert sent(ada_api, kind.writes[0], kind.make(), "").status_code == 412
 
@@ -193,7 +193,7 @@ def test_two_writes_at_once_of_different_fields_both_stay_without_a_version(worl
         assert {name: stored[name] for name in expected} == expected, (first, second)
 
 
-def test_an_abort_without_a_version_ends_a_delivery_that_somebody_starts_at_the_same_moment(world: World) -> None:
+def test_an_abort_without_a_version_ends_a_delivery_that_someone_starts_at_the_same_moment(world: World) -> None:
     for _ in range(5):
         api = world.fresh()
         of = delivery()

@@ -192,7 +192,7 @@ def test_a_delivery_is_paused_resumed_advanced_and_aborted(run, file, plan):
 
 
 @pytest.mark.parametrize(("flags", "state"), [([], State.STEP), (["--abort-on-exit"], State.ABORTED)])
-def test_a_paused_delivery_goes_on_or_is_aborted(run, file, plan, passing, flags, state):
+def test_a_paused_delivery_continues_or_is_aborted(run, file, plan, passing, flags, state):
     def stop():
         raise KeyboardInterrupt
 
@@ -204,7 +204,7 @@ def test_a_paused_delivery_goes_on_or_is_aborted(run, file, plan, passing, flags
     assert says in error
 
 
-def test_a_control_plane_that_is_away_for_a_while_ends_no_wait(run, file, plan, passing, network):
+def test_a_control_plane_that_is_unreachable_for_a_while_ends_no_wait(run, file, plan, passing, network):
     _, faults = network
     passing.append(lambda: faults.append(urllib.error.URLError("connection refused")))
     passing.extend([lambda: None, ARMED, moves(Trigger.FAIL, Origin.JUDGE)])

@@ -137,7 +137,7 @@ def test_a_policy_in_git_is_delivered_once(job, policy_file, tmp_path):
         assert (status, again.splitlines()[-1]) == (0, shown.splitlines()[-1]), again
 
 
-def test_a_delivery_that_a_person_ends_or_is_waited_for_fails_the_job(job, policy_file):
+def test_a_delivery_that_a_person_ends_or_that_needs_one_fails_the_job(job, policy_file):
     policy_file(12_347, CANARY, approvals={"needed": 1})
     status, verdict, shown = job("github", f"{DELIVER} --timeout 0")
     assert (status, verdict) == (2, "inconclusive"), shown
@@ -155,7 +155,7 @@ def test_a_delivery_that_a_person_ends_or_is_waited_for_fails_the_job(job, polic
         ("gitlab", 12_349, lambda pid: os.killpg(pid, signal.SIGTERM)),  # its runner ends every process
     ],
 )
-def test_a_job_that_is_cancelled_says_that_the_delivery_goes_on(plane, policy_file, template, tokens, stop, tmp_path):
+def test_a_job_that_is_cancelled_says_that_the_delivery_continues(plane, policy_file, template, tokens, stop, tmp_path):
     policy_file(tokens, CANARY, approvals={"needed": 1})
     url, token = plane
     environment = {

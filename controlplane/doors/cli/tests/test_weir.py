@@ -92,7 +92,7 @@ def test_an_interrupted_command_cancels_its_job(run, demo, tmp_path, data_dir, s
     assert Experiment.objects.get().status == "cancelled"
 
 
-def test_out_of_time_it_goes_on(run, demo, tmp_path, data_dir, sent):
+def test_out_of_time_it_continues(run, demo, tmp_path, data_dir, sent):
     status, told, error = run("experiment", "run", experiment(tmp_path, []), "--wait", "--timeout", "0")
     assert (status, "not ended after 0 s; it goes on" in error) == (3, True)
     assert told.splitlines()[1] == "queued, next to run"

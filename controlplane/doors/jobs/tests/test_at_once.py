@@ -82,7 +82,7 @@ def test_whoever_asked_for_one_job_does_not_wait_for_all_of_another(sent: list[i
 
 
 @pytest.mark.django_db
-def test_jobs_of_a_node_that_is_away_hold_up_none_of_another_node(sent: list[int], data_dir: Path) -> None:
+def test_jobs_of_a_node_that_is_unreachable_hold_up_none_of_another_node(sent: list[int], data_dir: Path) -> None:
     away = [calibration(instance=f"chat-{i}", node="gpu-away").pk for i in range(Calibration.AT_ONCE + 1)]
     there = calibration(instance="code-0", node="gpu-2").pk
     jobs.send_next(Calibration)

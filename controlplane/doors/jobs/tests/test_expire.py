@@ -77,7 +77,7 @@ def test_a_job_whose_worker_died_is_failed(make: Any, message: Any) -> None:
 
 
 @KINDS
-def test_a_job_with_a_heartbeat_goes_on(make: Any, message: Any) -> None:
+def test_a_job_with_a_heartbeat_continues(make: Any, message: Any) -> None:
     job = make(status=RUNNING, heartbeat_at=ago(jobs.LOST_S - 2))
     expire.step()
     job.refresh_from_db()

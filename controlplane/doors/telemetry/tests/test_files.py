@@ -15,7 +15,7 @@ from controlplane.tests import prometheus, real_up
 
 CODE = Path(__file__).resolve().parents[4]
 PROMETHEUS = CODE / "deploy" / "prometheus"
-ALONE = {"weir_router_reloads_total"}  # of a router without a control plane
+ALONE = {"weir_router_reloads_total"}  # only a router without a control plane has it
 METRIC = re.compile(r"\bweir_[a-z_]+")
 
 

@@ -139,7 +139,7 @@ def test_a_token_uploads_a_trace(ci: ApiCaller) -> None:
     assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/fleet"))[0] == 413
 
 
-def test_a_callers_bodies_under_way_are_bounded_together_and_those_of_others_are_not(
+def test_a_callers_bodies_in_flight_share_a_bound_that_leaves_other_callers_free(
     ci: ApiCaller, vera_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = ANONYMOUS + 1

@@ -97,7 +97,7 @@ def of_classes(warm, heavy):
     return played(1.0, ttft=ttft, e2e=tuple(one + 1 for one in ttft), classes=("warm", "warm", "heavy", "heavy"))
 
 
-def test_an_arm_names_what_a_class_gains_and_what_another_pays_and_nothing_that_chance_explains():
+def test_an_arm_lists_gains_and_losses_by_class_unless_chance_explains_them():
     base = [of_classes((2.0, 2.0), (8.0, 8.0)), of_classes((2.2, 2.2), (8.8, 8.8)), of_classes((2.1, 2.1), (8.4, 8.4))]
     warm_gains = [
         of_classes((1.0, 1.0), (8.8, 8.8)),
@@ -151,7 +151,7 @@ def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypa
     assert [*costs.cells({}, found)][3:] == ["more than 8", "–", "–"]
 
 
-def test_a_tier_costs_what_the_smallest_fleet_has_of_it_and_its_drives_wear_with_what_is_written():
+def test_a_tier_costs_its_share_of_the_smallest_fleet_and_writes_wear_its_drives():
     small = played(1.0, drive_bytes=7e12, virtual_s=43_200.0, output_per_s=100.0)
     found = [costs.Shrunk(played(1.0), 2, small)]
     *_, dollars, _, writes, years = costs.tier_cells(costs.TUTTI, found)

@@ -21,7 +21,9 @@ def faults(answer):
     return {error["path"]: error["message"] for error in answer.json()["errors"]}
 
 
-def test_an_arm_with_another_fleet_is_simulated_with_it_and_told_apart_from_the_policy(ci, demo_pool, sent, data_dir):
+def test_an_arm_with_another_fleet_is_simulated_with_it_and_distinguished_from_the_policy(
+    ci, demo_pool, sent, data_dir
+):
     arms = ["lpwl", {"name": "big", "strategy": "lpwl", "fleet": {"replicas": 4, "engine": {"kv_blocks": 900}}}]
     number = ci.post("/experiments", body(**IN_TWIN, arms=arms)).json()["id"]
     running.run_experiment(number)
@@ -74,7 +76,7 @@ def test_words_behind_a_policy_change_the_policy_and_the_fleet(ci, demo_pool, se
         ("lpwl fleet.kv_blocks=3 nonsense=1", "arms.1.fleet.engine.kv_blocks", "16"),
     ],
 )
-def test_a_fleet_that_the_kind_rejects_is_told_by_path(ci, demo_pool, sent, arm, path, message):
+def test_a_fleet_that_the_kind_rejects_is_reported_by_path(ci, demo_pool, sent, arm, path, message):
     found = faults(ci.post("/experiments", body(**IN_TWIN, arms=["round_robin", arm])))
     assert message in found[path]
     assert sent == []
@@ -112,7 +114,7 @@ def test_an_arm_may_change_the_store_that_the_instances_share(ci, demo_pool, sen
         (STORE | {"store": {"gb_per_s": 3}}, {}, "only the twin can change its options"),
     ],
 )
-def test_a_change_of_the_store_that_cannot_be_is_told_by_path(ci, demo_pool, sent, fleet, mode, message):
+def test_a_change_of_the_store_that_cannot_be_is_reported_by_path(ci, demo_pool, sent, fleet, mode, message):
     Pool.objects.create(name="cellar", model="m", kind="sim-store")
     found = faults(ci.post("/experiments", body(**mode, arms=[{"strategy": "lpwl", "fleet": fleet}])))
     assert message in next(text for path, text in found.items() if path.startswith("arms.0.fleet.store"))

@@ -31,7 +31,7 @@ RAW = {
         ("colour", "colour", "colour"),
     ],
 )
-def test_a_fault_is_told_by_the_label_of_its_field(path, field, label):
+def test_a_fault_is_reported_by_the_label_of_its_field(path, field, label):
     (found,) = labelled({path: "no"}, RAW, CHOICES)
     assert (found.field, found.label) == (field, label)
 

@@ -148,7 +148,7 @@ def between_two_runs(experiment: Experiment, **values) -> None:
     Run.objects.filter(pk=experiment.runs.first().pk).update(status="done", ended_at=long_ago)
 
 
-def test_an_experiment_whose_worker_died_between_two_runs_goes_on_with_the_next(asked, stand_in):
+def test_an_experiment_whose_worker_died_between_two_runs_continues_with_the_next(asked, stand_in):
     experiment = asked()
     between_two_runs(experiment)
     expire()

@@ -139,7 +139,7 @@ def test_a_repetition_by_another_product_warns(performed, monkeypatch):
     assert warning.endswith("now newer")
 
 
-def test_numbers_stay_when_a_newer_version_makes_the_results_anew(performed, data_dir, monkeypatch):
+def test_numbers_stay_when_a_newer_version_makes_the_results_again(performed, data_dir, monkeypatch):
     experiment = performed()
     first = json.loads(json.dumps(results_of(experiment)))
     path = data_dir / "experiments" / f"results-{experiment.pk}.json"

@@ -37,7 +37,7 @@ def test_results_hold_figures_differences_and_distributions_of_each_arm(ci, ende
     assert answer["partial"] is False
 
 
-def test_results_are_made_anew_when_a_run_has_more_records(ended):
+def test_results_are_made_again_when_a_run_has_more_records(ended):
     experiment = ended()
     before = results_of(experiment)
     run = Run.objects.get(experiment=experiment, arm="round_robin")

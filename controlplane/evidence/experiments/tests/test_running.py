@@ -102,7 +102,7 @@ def test_cancelling_stops_a_replay_within_seconds_and_keeps_what_finished(asked,
     thread.join()
     run = experiment.runs.get()
     experiment.refresh_from_db()
-    assert took < 60  # of 600
+    assert took < 60  # the whole replay takes 600
     assert (run.status, experiment.status) == ("cancelled", "cancelled")
     assert run.cause == experiment.cause == "cancelled by otto"
     assert run.done >= 2

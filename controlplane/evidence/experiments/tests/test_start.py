@@ -76,7 +76,7 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"seeds": list(range(20)), "arms": ["round_robin", "lpwl", "adaptive_v1", "cache_aware"]}, "seeds", "60"),
     ],
 )
-def test_a_wrong_field_is_told_with_its_path_and_what_is_allowed(
+def test_a_wrong_field_is_reported_with_its_path_and_what_is_allowed(
     ci, demo_pool, sent, default_policy, changes, path, allowed
 ):
     found = faults(ci.post("/experiments", body(**changes)))

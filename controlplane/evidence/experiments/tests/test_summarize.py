@@ -12,7 +12,7 @@ from controlplane.evidence.experiments.results.validity import replay_warnings
 from controlplane.evidence.experiments.tests.conftest import record
 
 
-def test_counts_and_quantiles_are_of_the_class_and_of_what_was_answered():
+def test_counts_and_quantiles_cover_the_answered_requests_of_the_class():
     found = [record(i, ttft_ms=float(i)) for i in range(1, 5)]
     found += [record(5, outcome="refused", ttft_ms=None), record(6, outcome="error", ttft_ms=None)]
     found += [record(n, outcome="client_error", ttft_ms=None) for n in (8, 9)]

@@ -91,7 +91,7 @@ def test_the_same_experiment_gives_the_same_figures(asked, no_engines):
     assert found[0] == found[1]
 
 
-def test_seeds_that_a_trace_leaves_nothing_to_are_told(asked, no_engines, ci):
+def test_seeds_that_a_trace_leaves_nothing_to_are_reported(asked, no_engines, ci):
     experiment = asked(seeds=[1, 2])
     running.run_experiment(experiment.pk)
     (warning,) = ci.get(f"/experiments/{experiment.pk}/results").json()["warnings"]
@@ -223,7 +223,7 @@ def test_the_list_and_the_page_say_that_it_is_simulated(ended, vera_client):
     assert "Client late" not in page
 
 
-def test_real_engines_run_in_the_twin_once_one_was_measured_and_its_age_is_told(
+def test_real_engines_run_in_the_twin_once_one_was_measured_and_its_age_is_reported(
     asked, no_engines, monkeypatch, ci, live_redis
 ):
     monkeypatch.setattr(calibration, "measure", measure_well)

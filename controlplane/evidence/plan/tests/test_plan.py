@@ -137,7 +137,7 @@ def test_a_robust_fleet_is_listed_beside_an_equally_cheap_fleet_that_needs_fast_
     assert search.frontier([barely, holds, worse, holds]) == (barely, holds)
 
 
-def test_the_cheapest_of_each_shape_goes_on_first():
+def test_the_cheapest_of_each_shape_continues_first():
     scored = [(1.0, candidate(3, 5)), (0.95, candidate(2, 5)), (0.5, candidate(1, 5)), (1.0, candidate(4, 5, "lpwl"))]
     kept = best(scored, 0.9, 2)
     assert [(one.pool.policy, one.pool.replicas) for one in kept] == [("priced", 2), ("lpwl", 4)]

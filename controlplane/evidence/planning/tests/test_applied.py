@@ -1,4 +1,4 @@
-"""What a row of a plan predicted beside what came: over REST and on the plan's page, with made-up receipts."""
+"""The predictions of a plan's row beside the measurements, over REST and on the plan's page, from made-up receipts."""
 
 import random
 import time

@@ -84,7 +84,7 @@ def test_a_wrong_value_is_reported_at_its_field_and_nothing_is_started(draft, st
     assert started == []
 
 
-def test_a_draft_saved_by_another_meanwhile_is_settled_before_a_preview(draft, started, otto_client):
+def test_a_draft_saved_by_another_in_the_meantime_is_settled_before_a_preview(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8000"}
     edit(draft.policy, ADA, heavy_new_tokens=7000)
     answer = otto_client.post(START, typed)

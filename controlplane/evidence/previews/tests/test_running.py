@@ -187,14 +187,14 @@ def test_a_preview_of_engines_no_longer_modelled_fails_and_says_what_to_do(previ
     assert found["trust"] == [{"code": "not_modelled", "text": found["cause"]}]
 
 
-def test_a_pool_that_was_removed_meanwhile_ends_it(preview, pool):
+def test_a_pool_that_was_removed_in_the_meantime_ends_it(preview, pool):
     pool.removed = True
     pool.save()
     found = run(preview)
     assert (found["status"], found["cause"]) == (FAILED, "pool demo is no longer there")
 
 
-def test_traffic_that_is_gone_meanwhile_ends_it(policy, draft, record, live_redis):
+def test_traffic_that_is_gone_in_the_meantime_ends_it(policy, draft, record, live_redis):
     record(200)
     made = services.start(policy, OTTO)
     live_redis.flushall()
@@ -207,7 +207,7 @@ def later(seconds):
     return timezone.now() + timedelta(seconds=seconds)
 
 
-def test_a_preview_whose_worker_died_does_not_run_for_ever(preview):
+def test_a_preview_whose_worker_died_does_not_run_forever(preview):
     jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S - 1))
     preview.refresh_from_db()

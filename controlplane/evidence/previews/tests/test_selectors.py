@@ -33,7 +33,7 @@ def codes(preview, at):
     return [one["code"] for one in selectors.as_dict(preview, datetime.fromtimestamp(at, UTC))["trust"]]
 
 
-def test_the_newest_of_what_the_draft_holds_now_comes_before_newer_ones_of_what_it_held(policy, draft):
+def test_the_newest_preview_of_the_current_draft_precedes_newer_ones_of_earlier_drafts(policy, draft):
     of_this = done(policy)
     edit(policy, heavy_new_tokens=8000)
     of_that = done(policy)

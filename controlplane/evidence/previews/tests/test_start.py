@@ -1,4 +1,4 @@
-"""Starting a preview: of which draft, on which pool and traffic, and when it is one that there is already."""
+"""Starting a preview: its draft, its pool and traffic, and when an earlier preview is returned instead."""
 
 import pytest
 import redis
@@ -119,7 +119,7 @@ def test_a_recording_without_an_answered_request_is_refused(policy, draft, recor
         start(policy, trace="recorded:demo")
 
 
-def test_a_recording_cannot_be_named_while_redis_is_away(policy, draft, redis_away):
+def test_a_recording_cannot_be_named_while_redis_is_unreachable(policy, draft, redis_away):
     with pytest.raises(InvalidInput, match="Redis, which does not answer"):
         start(policy, trace="recorded:demo")
     assert start(policy).trace_name == "agentic-demo"
@@ -143,7 +143,7 @@ def test_without_a_draft_there_is_nothing_to_preview(policy, pool):
     assert conflict.value.kind == "gone"
 
 
-def test_a_draft_that_was_saved_meanwhile_is_not_what_was_looked_at(policy, draft):
+def test_a_draft_that_was_saved_in_the_meantime_is_not_what_was_looked_at(policy, draft):
     with pytest.raises(Conflict) as conflict:
         services.start(policy, OTTO, if_match="d0.1")
     assert conflict.value.current == draft.etag
@@ -220,7 +220,7 @@ def test_a_preview_that_has_not_ended_is_kept_however_old(policy, draft, monkeyp
     assert Preview.objects.filter(pk=waiting.pk).exists()
 
 
-def test_a_broker_that_is_away_leaves_it_queued(policy, draft, monkeypatch):
+def test_a_broker_that_is_unreachable_leaves_it_queued(policy, draft, monkeypatch):
     def refuse(*_, **__):
         raise redis.ConnectionError("refused")
 

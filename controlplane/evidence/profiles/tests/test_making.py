@@ -66,7 +66,7 @@ def test_models_that_the_tables_do_not_know_are_refused_with_their_reason(
     assert not AuditEntry.objects.filter(action="profile.make").exists()
 
 
-def test_a_missing_library_a_dead_child_and_a_second_one_at_once_are_told(
+def test_a_missing_library_a_dead_child_and_a_second_one_at_once_are_reported(
     ci: ApiCaller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_PROFILES_PYTHON", str(tmp_path / "nowhere"))

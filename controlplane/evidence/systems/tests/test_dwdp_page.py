@@ -77,7 +77,7 @@ def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
 
 
 @pytest.mark.parametrize("name", DWDP.presets)
-def test_an_earlier_first_token_is_told_wherever_the_answer_has_it(name: str) -> None:
+def test_an_earlier_first_token_is_shown_in_every_answer_that_has_one(name: str) -> None:
     answer = preset(name)
     tables = {
         table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in answer.tables

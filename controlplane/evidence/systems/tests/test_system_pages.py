@@ -133,7 +133,7 @@ def test_the_documentation_names_it(system: System) -> None:
 STATES = ("real", "simulated", "formula", "fitted", "not modelled")
 
 
-def test_every_claim_is_in_the_table_with_what_shows_it_or_the_reason_why_nothing_does() -> None:
+def test_every_claim_is_in_the_table_with_its_evidence_or_the_reason_for_none() -> None:
     rows = sheets.read("claims")[1:]
     assert len({(publication, claim) for publication, claim, *_ in rows}) == len(rows) > 200
     for _, claim, state, where, shown, agrees, why in rows:

@@ -31,7 +31,7 @@ def test_a_raw_upload_is_stored_by_its_hash_and_can_be_named(ci, data_dir):
     assert AuditEntry.objects.get(action="trace.upload").subject == "trace mine.jsonl"
 
 
-def test_the_answer_and_the_page_name_what_of_a_file_is_not_read(ci, otto_client, data_dir):
+def test_the_answer_and_the_page_list_the_parts_of_a_file_that_were_not_read(ci, otto_client, data_dir):
     lines = "\n".join(mooncake_line(timestamp=1000 * i, session_id=f"s{i % 2}", tools=[]) for i in range(3)).encode()
     summary = upload(ci, lines).json()["summary"]
     assert (summary["sessions"], summary["ignored"], summary["left_out"]) == (2, ["tools"], 0)

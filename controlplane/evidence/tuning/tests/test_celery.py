@@ -69,7 +69,7 @@ def plane() -> Iterator[Plane]:
         yield Plane(web)
 
 
-def test_a_tuning_whose_worker_is_killed_fails_keeps_its_trials_and_goes_on(plane: Plane) -> None:
+def test_a_tuning_whose_worker_is_killed_fails_keeps_its_trials_and_continues(plane: Plane) -> None:
     worker = plane.start_worker()
     path = f"{TUNINGS}/{plane.curl(TUNINGS, '-d', json.dumps(LONG))['id']}"
     plane.until(lambda: plane.curl(path)["done"] >= 2 or plane.curl(path)["cause"] != "")

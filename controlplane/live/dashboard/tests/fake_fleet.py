@@ -28,7 +28,7 @@ class FakeFleet:
         self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
         self.kv: dict[str, float] = {}  # instance -> KV use to show
         self.busy = 0  # running requests of each instance, beside a few
-        self.silent: set[str] = set()  # who writes nothing: instances, "routers"
+        self.silent: set[str] = set()  # senders that write nothing: instances, "routers"
         self.version = 3
         self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
         self.observed = False

@@ -74,5 +74,5 @@ def test_pages_without_a_frame_ask_what_is_missing(
     assert client.get("/live/banners", headers={"HX-Request": "true"}).status_code == 204
 
 
-def test_without_redis_pages_hear_that_it_is_away(vera_client: Client, redis_away: None) -> None:
+def test_without_redis_pages_hear_that_it_is_unreachable(vera_client: Client, redis_away: None) -> None:
     assert vera_client.get("/live/banners").json() == {"trouble": "redis", "banners": []}

@@ -100,7 +100,7 @@ def test_a_sentence_says_what_changes(written, draft, words):
     assert class_shares.sentence(written, documents.parse(LIVE), documents.parse(draft)) == words
 
 
-def test_the_editor_shows_them_and_says_when_there_are_none_or_redis_is_away(
+def test_the_editor_shows_them_and_says_when_there_are_none_or_redis_is_unreachable(
     otto_client, live_redis, written, monkeypatch
 ):
     policy = services.ensure_default_policy()

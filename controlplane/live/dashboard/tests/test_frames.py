@@ -1,4 +1,4 @@
-"""A frame is built from what Redis holds; what is unknown is None."""
+"""A frame is built from values in Redis; unknown values are None."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ EACH = 30
 
 
 def counted(result: Result) -> Window:
-    """As many served requests as ones with the result, as a router counts them."""
+    """Return a router's counts with as many served requests as requests with the result."""
     label = VERDICTS[result].label
     counts = Counter(n=2 * EACH, ok=EACH) + Counter({"ok" if label == "picked" else label: EACH})
     return msgspec.convert(counts, Window)

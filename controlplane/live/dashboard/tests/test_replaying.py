@@ -137,7 +137,7 @@ def test_a_file_that_is_no_policy_is_refused(kept: FakeFleet, tmp_path: Path, te
         call_command("explain", "req-1", "--file", str(file))
 
 
-def test_the_command_says_when_redis_is_away(db: None, redis_away: None) -> None:
+def test_the_command_says_when_redis_is_unreachable(db: None, redis_away: None) -> None:
     with pytest.raises(CommandError, match="Redis does not answer"):
         call_command("explain", "req-1")
 

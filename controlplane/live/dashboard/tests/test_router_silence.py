@@ -32,7 +32,7 @@ def frames(reports: list[float | None]) -> list[Frame]:
         ([0, 1, None, None, None, None, None, None], []),  # it was stopped, and said so
     ],
 )
-def test_a_silence_is_told_where_it_began_and_where_it_ended(
+def test_a_silence_is_reported_where_it_began_and_where_it_ended(
     reports: list[float | None], told: list[tuple[float, str]]
 ) -> None:
     seen: list[Frame] = frames(reports)

@@ -52,7 +52,7 @@ def test_without_load_or_with_another_version_there_is_no_amount(given: dict[str
 @pytest.mark.parametrize(
     "changes",
     [
-        {"low": None, "high": None},  # of an older writer
+        {"low": None, "high": None},  # as an older writer stored it
         {"low": -0.2, "high": 2.2},
         {"low": 0.0, "high": 2.0},
         {"dollars": 1.7e-7},  # $0.03 a day

@@ -147,7 +147,7 @@ def test_a_second_press_leads_to_the_same_delivery(otto_client, draft):
     assert otto_client.post(URL, sent).url == first.url
 
 
-def test_a_draft_saved_meanwhile_is_not_delivered(otto_client, draft):
+def test_a_draft_saved_in_the_meantime_is_not_delivered(otto_client, draft):
     sent = fields(otto_client)
     edit(draft.policy, ADA, heavy_new_tokens=8_000)
     response = otto_client.post(URL, sent)

@@ -25,7 +25,7 @@ def test_a_switchback_says_whose_block_it_is():
 
 @pytest.mark.parametrize("state", [State.HOLDING, State.WAITING, State.PAUSED])
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
-def test_live_decides_everything_while_it_stands_still(state, step):
+def test_live_decides_everything_while_it_is_stalled(state, step):
     said = sentences.now(facts(state, step=step))
     assert said == "v43 decides every request of pool chat while this stands still."
 

@@ -302,7 +302,7 @@ def test_a_pool_that_weir_starts_is_not_observed(operator: Client, ready: None) 
     assert "Only observe it" not in operator.get("/fleet/pools/own/").content.decode()
 
 
-def test_a_source_that_is_away_is_on_the_page_and_in_the_metrics(
+def test_a_source_that_is_unreachable_is_on_the_page_and_in_the_metrics(
     operator: Client, engines: list[OtherEngine], tmp_path: Any
 ) -> None:
     path = tmp_path / "engines.json"

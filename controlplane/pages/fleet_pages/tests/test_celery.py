@@ -116,7 +116,7 @@ def running() -> Iterator[Running]:
 
 
 @pytest.mark.slow
-def test_a_worker_brings_the_fleet_up_replaces_what_dies_and_adopts_what_it_finds(running: Running) -> None:
+def test_a_worker_starts_the_fleet_replaces_dead_processes_and_adopts_running_ones(running: Running) -> None:
     running.manage("fleet_apply", "-", text=FLEET % 3)
     running.start_worker()
     print("ready after", running.until(running.ready(3)))

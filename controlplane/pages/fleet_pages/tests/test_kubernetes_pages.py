@@ -35,7 +35,7 @@ def test_a_node_shows_its_cluster(node: Node, viewer: Client) -> None:
     assert "schedulable" in page
 
 
-def test_a_node_whose_cluster_is_away_says_so(node: Node, viewer: Client) -> None:
+def test_a_node_whose_cluster_is_unreachable_says_so(node: Node, viewer: Client) -> None:
     Node.objects.update(inventory=node.inventory | {"trouble": "the API server is not reached"})
     page = viewer.get("/fleet/nodes/k8s/").content.decode()
     assert "It cannot start or end instances." in page

@@ -63,7 +63,7 @@ def test_a_pool_goes_back_to_what_worked_in_one_call(operator: Client, pool: Poo
     assert "back to the configuration" in operator.get("/api/v1/pools/p/events").json()[0]["text"]
 
 
-def test_a_halted_change_is_reported_and_goes_on_when_asked(operator: Client, pool: Pool) -> None:
+def test_a_halted_change_is_reported_and_continues_when_asked(operator: Client, pool: Pool) -> None:
     Pool.objects.update(halted="p-0 failed")
     shown = operator.get("/api/v1/pools/p").json()
     assert (shown["halted"], shown["changing"]) == ("p-0 failed", True)
@@ -149,7 +149,7 @@ def test_the_page_of_a_pool_scales_it(operator: Client, pool: Pool) -> None:
     assert operator.post("/fleet/pools/nobody/scale", {"replicas": "4"}).status_code == 404
 
 
-def test_the_page_of_a_halted_pool_says_so_and_lets_it_go_on(operator: Client, pool: Pool) -> None:
+def test_the_page_of_a_halted_pool_says_so_and_lets_it_continue(operator: Client, pool: Pool) -> None:
     Pool.objects.update(halted="p-0 failed with the new configuration")
     said = text_of(operator.get("/fleet/pools/p/"))
     assert "The change of this pool is halted. p-0 failed with the new configuration" in said

@@ -18,7 +18,7 @@ from fleet.models import Instance, Pool, State
 SIZE = 300
 
 
-def test_of_many_instances_the_pages_list_those_in_trouble_and_find_the_others(
+def test_pages_of_a_large_pool_list_troubled_instances_and_find_the_others(
     viewer: Client, live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.live.dashboard.frame.status.SAMPLE_STALE_S", 600.0)

@@ -170,7 +170,7 @@ def test_without_a_reason_nothing_is_applied_and_the_text_is_kept(operator: Clie
     assert Pool.objects.get().replicas == 2
 
 
-def test_a_plan_that_somebody_else_has_overtaken_is_shown_anew(operator: Client, fleet: World) -> None:
+def test_a_plan_that_someone_else_has_overtaken_is_shown_again(operator: Client, fleet: World) -> None:
     body = yaml.safe_dump(document(1))
     _, digest = plan(operator, body)
     services.apply_fleet(document(4), "bob")

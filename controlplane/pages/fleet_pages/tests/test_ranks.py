@@ -54,7 +54,7 @@ def test_each_rank_has_a_row(instance: Instance, vera_client: Client) -> None:
         (True, True, True, True), (False, False, True, False),
     ]  # fmt: skip
     assert 'number">9 <' in rows[1]
-    assert "500 of" not in page  # of both ranks: 1,000 of 2,000 blocks
+    assert "500 of" not in page  # both ranks together use 1,000 of 2,000 blocks
     assert "1,000 of 2,000 blocks of 16 tokens" in page
     assert "router-1, rank 1" in page
 

@@ -102,7 +102,7 @@ def test_a_pools_page_says_which_profile_the_twin_has_of_it_and_why(
     assert says in vera_client.get("/fleet/pools/p/").content.decode()
 
 
-def test_engines_that_nothing_is_known_of_say_what_to_do(db: None) -> None:
+def test_unknown_engines_are_shown_with_advice(db: None) -> None:
     found = twin_source(Pool.objects.create(name="q", model="m", kind="vllm"))
     assert found is not None
     assert (found.about, "not calibrated: measure one with" in found.why) == ("", True)

@@ -22,7 +22,7 @@ from controlplane.traffic.policies.tests.conftest import policy, pool  # noqa: F
 from fleet.models import Pool
 
 pytestmark = pytest.mark.django_db
-MODEL = "m"  # of the pool
+MODEL = "m"  # the pool's model
 ASKED = {
     "model": "pool:demo",
     "prompt": "What is a weir?",
@@ -188,7 +188,7 @@ def test_a_key_gets_pools_that_were_made_after_it(otto: Any, pool: Any) -> None:
     assert ApiKey.objects.get().pools == ["demo", "spare"]
 
 
-def test_a_pool_that_an_administrator_takes_away_during_a_question_stays_away(
+def test_a_pool_that_an_administrator_removes_during_a_question_stays_removed(
     otto: Any,
     otto_client: Client,
     router: AnsweringRouter,
@@ -253,7 +253,7 @@ def test_a_wrong_question_is_refused_before_it_is_asked(
     assert (router.asked, ApiKey.objects.count()) == ([], 0)
 
 
-def test_answers_have_places_of_which_one_person_gets_a_part(
+def test_one_person_gets_only_some_of_the_places_for_answers(
     otto: Any, otto_client: Client, ada_client: Client, router: AnsweringRouter
 ) -> None:
     places, own = asking.places, own_key.secret_of(otto)
@@ -285,7 +285,7 @@ def test_without_routers_nothing_is_asked(otto_client: Client, pool: Any, redis_
     assert ask(otto_client) == (503, [{"failed": asking.UNREACHABLE}])
 
 
-def test_without_scripts_the_page_has_the_answer_and_goes_on(otto_client: Client, router: AnsweringRouter) -> None:
+def test_without_scripts_the_page_has_the_answer_and_continues(otto_client: Client, router: AnsweringRouter) -> None:
     page = otto_client.post("/playground/", ASKED).content.decode()
     assert "What is a weir?" in page
     assert "A dam." in page

@@ -25,13 +25,13 @@ SENTENCE = "two secret words"
 WORD = "sesame"
 # Names without blanks, by which a share tells things apart
 NAMES = {
-    "FrameInputs.fleets (key)",  # of pools
+    "FrameInputs.fleets (key)",  # names of pools
     "PublishedInstance.id",
     "FleetValue.policy",
     "PolicyValue.policy",
     "DeliveryLine.policy",
-    "RouterStatus.aliases (key)",  # of models
-    "FrameInputs.steps (key)",  # of the control worker's steps
+    "RouterStatus.aliases (key)",  # names of models
+    "FrameInputs.steps (key)",  # names of the control worker's steps
 }
 TYPED = {
     *("FleetEvent.text", "FleetEvent.actor", "FleetEvent.subject", "FleetValue.halted", "PublishedInstance.reason"),

@@ -68,7 +68,7 @@ def test_an_instance_of_a_silent_node_is_shown_as_last_known() -> None:
     assert rows["reason"] == ["last known 20 s ago: no sample of its node has arrived since"]
 
 
-def test_a_delivery_is_told_by_its_versions_step_and_figure() -> None:
+def test_a_delivery_is_reported_by_its_versions_step_and_figure() -> None:
     [line] = shared(deliveries=[delivery(NOW)])["deliveries"]
     assert line["text"] == "v3 → v4 canary 25 % aborted · heavy 1.04× (0.97–1.12×)"
 

@@ -210,7 +210,7 @@ def test_each_model_is_filled_or_known_to_be_no_part_of_live_state() -> None:
     assert ours - {model.__name__ for model in FILLED} == UNREAD
 
 
-def test_nobody_without_an_account_reads_a_word_that_somebody_typed(told: redis.Redis, client: Client) -> None:
+def test_nobody_without_an_account_reads_a_word_that_someone_typed(told: redis.Redis, client: Client) -> None:
     tokens = {shown: Share.issue(name=SECRET, pool=shown, created_by=SECRET)[1] for shown in ("", "demo")}
     published(told)
     assert [model.__name__ for model in FILLED if not model._default_manager.exists()] == []
@@ -230,5 +230,5 @@ def test_an_alert_bears_no_word_but_the_name_of_a_channel(told: redis.Redis, cli
     families = text_string_to_metric_families(answer.content.decode())
     samples = [sample for family in families for sample in family.samples]
     labels = {label for sample in samples for label, value in sample.labels.items() if SECRET in value}
-    assert labels == {"channel", "key", "name"}  # of channels and API keys, for who has a role
+    assert labels == {"channel", "key", "name"}  # channels and API keys, for people with a role
     assert {*re.findall(r"\$labels\.(\w+)", ALERTS.read_text())} & labels == {"channel"}

@@ -68,7 +68,7 @@ def test_success_forgets_earlier_failures_of_the_name(live_redis, nora, client):
     for _ in range(throttle.ATTEMPTS - 1):
         sign_in(client, "wrong")
     assert sign_in(client).status_code == 302
-    (place,) = live_redis.keys("weir:signin:*")  # of the address: its failures stay
+    (place,) = live_redis.keys("weir:signin:*")  # the address's failures stay
     assert int(live_redis.get(place)) == throttle.ATTEMPTS - 1
     assert 0 < live_redis.ttl(place) <= throttle.WINDOW_S
 
@@ -165,7 +165,7 @@ def test_typed_names_are_not_kept_in_redis(live_redis, nora, client):
     assert b"my-password-by-mistake" not in b"".join(live_redis.keys("*"))
 
 
-def test_people_can_sign_in_when_redis_is_away(redis_away, nora, client):
+def test_people_can_sign_in_when_redis_is_unreachable(redis_away, nora, client):
     assert sign_in(client, "wrong").status_code == 422
     assert sign_in(client).status_code == 302
 

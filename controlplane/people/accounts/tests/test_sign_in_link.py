@@ -48,6 +48,6 @@ def test_the_database_does_not_hold_the_link(link):
     assert link.rpartition("/")[2] not in str(SignInLink.objects.values())
 
 
-def test_a_name_that_nobody_has_is_told(otto):
+def test_a_name_that_nobody_has_is_reported(otto):
     with pytest.raises(CommandError, match="'oto' is no active user; allowed: otto"):
         call_command("sign_in_link", "oto")

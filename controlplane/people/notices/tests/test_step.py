@@ -61,7 +61,7 @@ def test_both_secrets_sign_while_they_rotate(channel, receiver) -> None:
     assert " " not in later["webhook-signature"]
 
 
-def test_a_fleet_event_that_cannot_be_told_keeps_no_other_notice(notice, receiver, monkeypatch) -> None:
+def test_a_fleet_event_that_cannot_be_sent_holds_back_no_other_notice(notice, receiver, monkeypatch) -> None:
     def fails(now):
         raise ValueError("strange")
 
@@ -83,7 +83,7 @@ def test_a_failure_is_retried_later_with_the_same_id(notice, receiver) -> None:
 
 
 @pytest.mark.slow
-def test_retries_go_on_for_a_day_and_then_end(notice, receiver) -> None:
+def test_retries_continue_for_a_day_and_then_end(notice, receiver) -> None:
     receiver.status = 500
     now, times = timezone.now(), []
     while state(notice).status == Status.WAITING:
@@ -116,7 +116,7 @@ def test_a_receiver_that_hangs_costs_the_limit_and_delays_no_other(notice, recei
     assert (state(notice).status, notice.outcome) == (Status.WAITING, "no answer within 0.3 s")
 
 
-def test_a_receiver_that_is_away_is_named_without_its_url(notice, settings) -> None:
+def test_a_receiver_that_is_unreachable_is_named_without_its_url(notice, settings) -> None:
     type(notice.channel).objects.update(url="http://127.0.0.1:1/hook?token=s3cret")
     send()
     assert state(notice).status == Status.WAITING

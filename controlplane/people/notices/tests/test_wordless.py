@@ -61,7 +61,7 @@ def test_other_channels_get_the_words(make_channel: Callable[..., Channel]) -> N
         ("policy default v44 by anna", ""),
     ],
 )
-def test_a_subject_is_told_where_it_is_a_name_of_a_thing(subject: str, told: str) -> None:
+def test_a_subject_is_reported_where_it_is_a_name_of_a_thing(subject: str, told: str) -> None:
     assert wordless.subject_of(subject) == told
 
 

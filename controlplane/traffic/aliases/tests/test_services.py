@@ -131,7 +131,7 @@ def test_versions_do_not_change(pools):
 # Two people
 
 
-def test_of_two_people_who_save_a_draft_the_second_is_told(pools):
+def test_of_two_people_who_save_a_draft_the_second_gets_a_conflict(pools):
     seen = services.open_draft(OTTO).etag
     services.save_draft(document(chat=SPLIT), OTTO, if_match=seen)
     with pytest.raises(Conflict) as caught:

@@ -170,7 +170,7 @@ def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, 
     assert not list((store.folder()).glob("batch_*/"))
 
 
-def test_a_batch_goes_on_where_a_lost_worker_was(alice: Caller, router: StandIn) -> None:
+def test_a_batch_continues_where_a_lost_worker_was(alice: Caller, router: StandIn) -> None:
     name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(8)))
     row = Batch.objects.get(name=name)
     results = store.BatchResults(name)

@@ -236,7 +236,7 @@ def test_a_stuck_batch_gives_its_place_to_a_key_without_one(scene: Scene, monkey
     assert asked | {key for key, _ in scene.routers.asked} == {caller.row.pk for caller in [*stuck, late]}
 
 
-def test_many_queued_batches_of_one_key_hide_none_of_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queued_batches_of_one_key_hide_no_batch_of_another(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, bob = Caller("alice"), Caller("bob")
     for _ in range(6):
         alice.batch(*lines(500))
@@ -339,7 +339,7 @@ def test_the_fault_of_one_batch_ends_that_one_only(scene: Scene, monkeypatch: py
     assert (shown(alice, bad)["status"], shown(bob, good)["request_counts"]["completed"]) == ("failed", 50)
 
 
-def test_while_the_database_is_away_lines_go_on_and_nothing_is_lost(
+def test_while_the_database_is_unreachable_lines_continue_and_nothing_is_lost(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = Caller("alice")

@@ -311,8 +311,7 @@ FIELDS = tuple(RULE_FIELDS)
 
 
 def set_rules(policy: Policy, actor: Actor, reason: str, *, if_match: str | None = None, **rules: object) -> Policy:
-    """Set the given rules; rules that are None stay as they are. InvalidInput has every problem; raises
-    ChangedMeanwhile."""
+    """Set the given rules; None leaves a rule unchanged. Raise InvalidInput with every problem, or ChangedMeanwhile."""
     reason = drafts.check_reason(reason)
     given = {name: value for name, value in rules.items() if value is not None}
     taken = {name: accept(RULE_FIELDS[name], value, name) for name, value in given.items()}

@@ -75,7 +75,7 @@ def _judged_alone(delivery: Delivery) -> Iterator[None]:
 
 
 def judge(delivery: Delivery, now: float) -> Delivery:
-    """Apply what is due by the clock and what routers have stopped, look, and renew the watch."""
+    """Apply transitions that are due by the clock or that routers reported, judge, and renew the watch."""
     begun = _begin(delivery, now)
     return _finish(begun, now, *prometheus.ask(begun.queries)) if isinstance(begun, _Begun) else begun
 

@@ -134,7 +134,7 @@ def test_a_delivery_that_needs_approval_needs_a_person_and_can_be_waited_for_aga
     assert run("default", wait=True) == PERSON
 
 
-def test_a_wait_has_an_end_and_the_delivery_goes_on(files, monkeypatch) -> None:
+def test_a_wait_has_an_end_and_the_delivery_continues(files, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(deliver.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(deliver.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
@@ -142,7 +142,7 @@ def test_a_wait_has_an_end_and_the_delivery_goes_on(files, monkeypatch) -> None:
     assert Delivery.objects.get().is_open
 
 
-def test_a_database_that_is_away_for_a_while_ends_nothing(files, passing, monkeypatch, capsys) -> None:
+def test_a_database_that_is_unreachable_for_a_while_ends_nothing(files, passing, monkeypatch, capsys) -> None:
     real, fails = selectors.delivery, [OperationalError("gone")]
 
     def once(pk):
@@ -151,7 +151,7 @@ def test_a_database_that_is_away_for_a_while_ends_nothing(files, passing, monkey
         return real(pk)
 
     monkeypatch.setattr(deliver.selectors, "delivery", once)
-    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # of this test's transaction
+    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # they hold this test's transaction
     passing.extend([lambda: None, *STARTED, moves(Trigger.ABORT, Origin.PERSON)])
     assert run("default", wait=True, **files()) == PERSON
     assert "the database does not answer: gone" in capsys.readouterr().err
@@ -213,7 +213,7 @@ def test_stop_through_djangos_own_entrance_says_the_same(capsys) -> None:
     assert "Redis does not answer" in capsys.readouterr().err
 
 
-def test_every_state_has_a_status_or_goes_on() -> None:
+def test_every_state_has_a_status_or_continues() -> None:
     for state in State:
         for what in Trigger:
             found = states.status(state, what)

@@ -123,7 +123,7 @@ def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(
     assert selectors.failed_before(policy, done.candidate.document) == done
 
 
-def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_anew(canary):
+def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_again(canary):
     held = looked(canary, Trigger.HOLD, later(100), holds=ERROR)
     assert (held.state, held.share, held.generation, held.why_held) == ("holding", 0.0, 5, ERROR)
     assert clock_s(held, later(500)) == 100.0
@@ -135,7 +135,7 @@ def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_anew(can
     assert AuditEntry.objects.filter(action="delivery.good").count() == 1
 
 
-def test_a_hold_that_goes_on_for_the_same_reason_is_no_news(canary):
+def test_a_hold_that_continues_for_the_same_reason_is_no_news(canary):
     held = looked(canary, Trigger.HOLD, holds=ERROR)
     for second in (5, 10):
         held = looked(held, Trigger.HOLD, later(second), holds=(Hold("tallies", f"tallies are {20 + second} s old"),))
@@ -163,7 +163,7 @@ def numbers(delivery: Delivery) -> list[int]:
     return [block.number for block in memory.load(delivery.memory).pools["demo"].blocks]
 
 
-def test_a_switchback_that_is_paused_keeps_its_complete_pairs_and_goes_on_after_them(switchback, acknowledged):
+def test_a_switchback_that_is_paused_keeps_its_complete_pairs_and_continues_after_them(switchback, acknowledged):
     paused = services.pause(switchback, OTTO)
     assert (paused.share, paused.block) == (0.0, 3)
     done = services.tick(services.resume(paused, OTTO, WHY), later(400))
@@ -171,7 +171,7 @@ def test_a_switchback_that_is_paused_keeps_its_complete_pairs_and_goes_on_after_
     assert numbers(done) == [0, 1]
 
 
-def test_a_switchback_is_extended_by_pairs_that_begin_with_those_it_has(switchback):
+def test_an_extended_switchback_begins_with_its_existing_pairs(switchback):
     before = switchback.blocks
     done = services.extend(switchback, OTTO, WHY, 2)
     assert (done.blocks[:8], len(done.blocks), done.state) == (before, 12, "step")
@@ -181,7 +181,7 @@ def test_a_switchback_is_extended_by_pairs_that_begin_with_those_it_has(switchba
     assert (entry.actor_name, entry.reason, entry.after["pairs"]) == ("otto", WHY, 2)
 
 
-def test_a_paused_switchback_that_is_extended_goes_on_with_what_it_counted(switchback, acknowledged):
+def test_a_paused_switchback_that_is_extended_continues_with_what_it_counted(switchback, acknowledged):
     for _ in range(5):
         switchback = looked(switchback, Trigger.BLOCK)
     paused = looked(switchback, Trigger.PAUSE, why="cannot tell after 4 pairs")
@@ -476,7 +476,7 @@ def test_an_error_that_lasts_into_a_freeze_counts_from_its_end_on(canary):
     assert services.tick(held, later(4206)).state == "paused"
 
 
-def test_a_shadow_goes_on_in_a_freeze_and_does_not_pass(redis_away, policy, pool):
+def test_a_shadow_continues_in_a_freeze_and_does_not_pass(redis_away, policy, pool):
     made = at(proposed(policy, SHADOW, CANARY, FULL), State.STEP, step=0, shadow=1.0, clock_at=NOW)
     freeze(later(-60), later(7200))
     assert services.tick(made, NOW).state == "step"

@@ -326,7 +326,7 @@ def test_a_withdrawn_candidate_becomes_a_draft_again(waits, policy):
     assert (draft.document["classes"]["heavy_new_tokens"], draft.based_on, draft.savers) == (9000, 1, ["otto"])
 
 
-def test_a_draft_that_was_opened_meanwhile_stays(waits, policy):
+def test_a_draft_that_was_opened_in_the_meantime_stays(waits, policy):
     edit(policy, OLGA, heavy_new_tokens=7000)
     services.withdraw(waits, OTTO)
     assert policies.open_draft(policy).document["classes"]["heavy_new_tokens"] == 7000
@@ -434,7 +434,7 @@ def test_a_pause_gives_every_request_to_live(delivery):
     assert (done.state, done.share, done.generation) == ("paused", 0.0, 5)
 
 
-def test_resume_arms_again_and_the_step_begins_anew(delivery):
+def test_resume_arms_again_and_the_step_starts_over(delivery):
     at(delivery, State.PAUSED, step=1, share=0.05, generation=4, step_clock_s=300.0, holds_in_step=2)
     done = services.resume(delivery, OTTO, WHY)
     assert (done.state, done.step, done.share, done.generation) == ("arming", 1, 0.0, 5)
@@ -552,7 +552,7 @@ def test_who_moved_it_a_moment_earlier_is_not_in_the_way_of_safety(delivery, to_
     assert to_safety(theirs, OLGA).state == state
 
 
-def test_nothing_is_kept_of_a_transition_whose_audit_entry_fails(delivery, monkeypatch):
+def test_a_transition_is_undone_if_its_audit_entry_fails(delivery, monkeypatch):
     monkeypatch.setattr(moving.audit, "record", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         services.start(delivery, OTTO)

@@ -106,7 +106,7 @@ def test_a_live_document_is_not_delivered_whatever_its_base(policy) -> None:
         deliver(policy)
 
 
-def test_somebody_elses_draft_stays(policy) -> None:
+def test_someone_elses_draft_stays(policy) -> None:
     edit(policy, OTTO, heavy_new_tokens=8000)
     with pytest.raises(Conflict, match="otto has a draft of default open"):
         deliver(policy)

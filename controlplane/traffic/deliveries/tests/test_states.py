@@ -106,7 +106,7 @@ def test_arming_splits_nothing() -> None:
 
 
 @pytest.mark.parametrize(("step", "share", "shadow"), [(0, 0.0, 1.0), (1, 0.05, 0.0), (2, 0.25, 0.0), (3, 0.0, 0.0)])
-def test_a_step_begins_with_its_own_share_and_everything_counted_anew(step: int, share: float, shadow: float) -> None:
+def test_a_step_begins_with_its_own_share_and_everything_counted_again(step: int, share: float, shadow: float) -> None:
     before = Position(State.ARMING, step, 7, clock_s=99.0, holds_in_step=2, good_looks=1, blocks=BLOCKS, block=1)
     assert next_position(before, Trigger.ARMED, PLAN) == Position(State.STEP, step, 8, share, shadow, blocks=BLOCKS)
 
@@ -121,7 +121,7 @@ STOPS = [
 
 @pytest.mark.parametrize("running", [AT, ASKS, replace(SWITCHES, block=1, share=1.0), replace(AT, step=0, shadow=1.0)])
 @pytest.mark.parametrize(("state", "what", "holds"), STOPS)
-def test_a_delivery_that_stands_still_leaves_every_request_to_live(running, state, what, holds) -> None:
+def test_a_delivery_that_is_stalled_leaves_every_request_to_live(running, state, what, holds) -> None:
     before = running if state is State.STEP else replace(running, state=state, share=0.0, shadow=0.0)
     after = next_position(before, what, PLAN, holds=holds)
     assert after.state in states.STILL
@@ -179,7 +179,7 @@ def test_three_good_looks_in_a_row_end_a_hold() -> None:
     assert (at.state, at.holds, at.share, at.generation) == (State.STEP, (), 0.05, 9)
 
 
-def test_the_end_of_a_hold_begins_the_step_anew() -> None:
+def test_the_end_of_a_hold_begins_the_step_again() -> None:
     at = next_position(AT, Trigger.HOLD, PLAN, holds=HOLD)
     assert at.clock_s == 30.0
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_the_end_of_a_hold_begins_the_step_anew() -> None:
 
 @pytest.mark.parametrize(("block", "kept"), [(0, 0), (1, 0), (2, 2), (5, 4), (8, 8)])
 @pytest.mark.parametrize("state", [State.HOLDING, State.ARMING])
-def test_a_switchback_goes_on_after_the_last_complete_pair(state: State, block: int, kept: int) -> None:
+def test_a_switchback_continues_after_the_last_complete_pair(state: State, block: int, kept: int) -> None:
     at = replace(SWITCHES, state=state, block=block, good_looks=2, clock_s=1e6)
     after = next_position(at, Trigger.GOOD if state is State.HOLDING else Trigger.ARMED, PLAN)
     share = float(BLOCKS[kept]) if kept < len(BLOCKS) else 0.0
@@ -204,12 +204,12 @@ def test_a_switchback_that_runs_is_extended_in_place() -> None:
     assert after == replace(SWITCHES, blocks=LONGER)
 
 
-def test_a_switchback_whose_blocks_are_over_goes_on_with_the_next_one() -> None:
+def test_a_switchback_whose_blocks_are_over_continues_with_the_next_one() -> None:
     after = next_position(replace(SWITCHES, block=8), Trigger.EXTEND, PLAN, blocks=LONGER)
     assert (after.state, after.block, after.share, after.generation) == (State.STEP, 8, 1.0, 8)
 
 
-def test_a_paused_switchback_that_is_extended_arms_and_goes_on_after_its_pairs() -> None:
+def test_a_paused_switchback_that_is_extended_arms_and_continues_after_its_pairs() -> None:
     paused = replace(SWITCHES, state=State.PAUSED, block=8)
     arming = next_position(paused, Trigger.EXTEND, PLAN, blocks=LONGER)
     assert (arming.state, arming.share) == (State.ARMING, 0.0)

@@ -79,7 +79,7 @@ def _utc(local: datetime, zone: str) -> datetime:
 
 
 def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[FreezeRule, Occurrence] | None:
-    """Return the freeze in force: an aborting one takes precedence, then the one that ends last."""
+    """Return the freeze in force. Aborting freezes take precedence; of several, the one that ends last."""
     found = [
         (rule, each)
         for rule in rules

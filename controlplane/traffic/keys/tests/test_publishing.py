@@ -68,7 +68,7 @@ def test_an_empty_redis_is_filled_and_a_correct_redis_is_left_alone(live_redis):
     assert publishing.republish() is False
 
 
-def test_a_key_that_is_revoked_meanwhile_does_not_come_back(live_redis):
+def test_a_key_that_is_revoked_in_the_meantime_does_not_come_back(live_redis):
     row, secret = make()
 
     def revoke():
@@ -88,7 +88,7 @@ def test_keys_that_a_router_refuses_as_older_are_written_again(live_redis):
     assert read(ApiKeysValue, live_redis.get(redis_keys.API_KEYS)).order == 2**42 + 1
 
 
-def test_a_key_is_kept_when_redis_is_away(redis_away, django_capture_on_commit_callbacks):
+def test_a_key_is_kept_when_redis_is_unreachable(redis_away, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
         make()
     assert ApiKey.objects.get().name == "search"

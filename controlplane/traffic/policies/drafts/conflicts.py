@@ -18,7 +18,7 @@ from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 
 
 def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject | None) -> HttpResponse:
-    """Answer 412 with the fields that somebody else changed meanwhile, and the form that settles them."""
+    """Answer 412 with the fields that another person has changed, and the form to settle them."""
     draft = selectors.open_draft(policy)
     fields = disputes(base or error.base, error.theirs, error.mine)
     context = {

@@ -108,7 +108,7 @@ def test_discarding_keeps_the_document_in_the_audit_log(policy):
     assert (entry.action, entry.before["classes"]["heavy_new_tokens"]) == ("policy.discard_draft", 9000)
 
 
-def test_discarding_what_somebody_has_changed_meanwhile_is_a_conflict(policy):
+def test_discarding_what_someone_has_changed_in_the_meantime_is_a_conflict(policy):
     old = services.open_draft(policy, OTTO).etag
     services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, ADA)
     with pytest.raises(Conflict):

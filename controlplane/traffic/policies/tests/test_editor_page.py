@@ -56,7 +56,7 @@ def test_an_untouched_form_saves_the_same_document(form, policy, otto_client):
     assert Draft.objects.get().document == documents.default()
 
 
-def test_saving_stays_and_reviewing_goes_on(form, otto_client):
+def test_saving_stays_and_reviewing_continues(form, otto_client):
     form["classes.heavy_new_tokens"] = "9,000"
     assert otto_client.post(DRAFT, {**form, "action": "save"}).headers["Location"] == DRAFT
     form = form_of(otto_client.get(DRAFT))

@@ -97,7 +97,7 @@ def test_pressing_roll_back_twice_rolls_back_once(redis_away, policy, otto_clien
     assert policy.versions.count() == 3
 
 
-def test_a_rollback_over_somebody_elses_publication_is_shown_again(redis_away, policy, otto_client):
+def test_a_rollback_over_someone_elses_publication_is_shown_again(redis_away, policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     published(policy, heavy_new_tokens=8000)
     answer = otto_client.post("/policies/default/rollback", {"to": "1", "etag": "v2", "reason": WHY})

@@ -24,7 +24,7 @@ def test_a_rollback_keeps_the_versions_in_between(policy):
     assert [v.number for v in selectors.history(policy)] == [3, 2, 1]
 
 
-def test_a_rollback_is_refused_if_another_version_went_live_meanwhile(policy):
+def test_a_rollback_is_refused_if_another_version_went_live_in_the_meantime(policy):
     seen = published(policy, heavy_new_tokens=9000).version.etag
     published(policy, ADA, heavy_new_tokens=7000)
     with pytest.raises(Conflict, match="v3 was published by ada") as conflict:

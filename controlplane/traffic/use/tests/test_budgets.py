@@ -75,7 +75,7 @@ def test_a_budget_that_is_deleted_and_made_again_begins_with_what_redis_has_of_i
     assert Use.objects.get().requests == 5
 
 
-def test_a_budget_is_made_while_redis_is_away_and_begins_with_the_ledger(key, monkeypatch, caplog):
+def test_a_budget_is_made_while_redis_is_unreachable_and_begins_with_the_ledger(key, monkeypatch, caplog):
     def away(now):
         raise redis.ConnectionError("away")
 
@@ -117,7 +117,7 @@ def test_earlier_use_of_the_key_in_the_period_counts(key):
     assert found == {"tokens": ("100 tokens", 50.0), "dollars": ("$1.25", 0.625)}
 
 
-def test_spending_outlives_redis_and_is_told_to_an_empty_one_before_it_grants_again(budget):
+def test_spending_survives_redis_and_is_restored_before_an_empty_one_grants_again(budget):
     tell(budget, **{"s:r1.a": 300, "s:r2.b": 200, "h:r1.a": 50})
     step()
     connect().flushall()
@@ -180,7 +180,7 @@ def test_nearing_and_reaching_the_limit_are_each_reported_once_in_a_period(budge
     assert ("refuse" in last.text) == refuse
 
 
-def test_a_database_that_is_away_loses_nothing(budget, monkeypatch):
+def test_a_database_that_is_unreachable_loses_nothing(budget, monkeypatch):
     tell(budget, **{"s:r1.a": 300})
     with monkeypatch.context() as patch:
         patch.setattr(BudgetSpending.objects, "update_or_create", lambda **_: (_ for _ in ()).throw(OperationalError))

@@ -49,7 +49,7 @@ def test_reports_of_all_routers_are_summed_and_each_counts_once():
     assert kept("r2.b") == {HOUR: 1, HOUR + 1: 1}
 
 
-def test_counts_of_a_router_that_tells_no_client_errors_are_read_and_later_ones_are_added():
+def test_counts_of_a_router_without_client_errors_are_read_and_later_ones_added():
     older = encode(value(requests=3)).replace(b"[3,0,0,0,10,0,0,0,0,0,0,0,0]", b"[3,0,0,0,10,0,0,0,0,0,0,0]")
     assert b"[3,0,0,0,10,0,0,0,0,0,0,0]" in older
     connect().hset(redis_keys.use_key("r1.a"), mapping={str(HOUR): older})

@@ -44,7 +44,7 @@ def get(api, **query):
     return answer.json()["lines"]
 
 
-def test_lines_sum_to_what_was_held_whatever_they_are_told_apart_by(ci, spent):
+def test_lines_sum_to_what_was_held_whatever_they_are_distinguished_by(ci, spent):
     for by in ("key,pool,model", "key", "pool", "model", ""):
         for per in ("", "hour", "day", "month"):
             found = get(ci, by=by, per=per)
@@ -73,7 +73,7 @@ def test_client_errors_are_a_count_of_their_own(ci, otto_client):
     assert '<td class="number" data-label="Client errors">6</td>' in page
 
 
-def test_keys_are_told_apart_by_id_and_named_as_last(ci, spent):
+def test_keys_are_distinguished_by_id_and_named_as_last(ci, spent):
     found = get(ci, by="key")
     assert [(line["key"], line["name"], line["dollars"], line["idle"]) for line in found] == [
         ("2", "key 2", 200.0, False),

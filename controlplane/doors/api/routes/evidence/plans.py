@@ -116,7 +116,7 @@ class PlanFigureOut(Schema):
 
 
 class PlanActualOut(Schema):
-    """What a row predicted and what came since a pool is as in it."""
+    """The predictions of a row, and the measurements since a pool was changed to match it."""
 
     row: int = Field(description="From 1; 0: no pool is as in a row")
     pool: str
@@ -172,7 +172,7 @@ def draft_of_plan(
 
 @router.get("/{number}/actual", response=PlanActualOut, by_alias=True, auth=needs("experiments:read"))
 def actual_of_plan(request: HttpRequest, number: Number) -> Any:
-    """What a row predicted and what came, once a pool is as in it"""
+    """The predictions of a row beside the measurements, once a pool matches it"""
     found = applied.what_came_of(services.numbered(number))
     came = found.came or NOTHING
     about = {name: getattr(found, name) for name in ("row", "pool", "reason", "caution", "since")}

@@ -33,7 +33,7 @@ def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures
 
 
 def _differing(results: Results) -> list[str]:
-    """Say what the arms change in the policy, and what in the fleet."""
+    """Describe the arms' changes to the policy and to the fleet."""
     lines = []
     differing = results["differing"]
     for title, settings in (("Policies", differing["policy"]), ("Fleets", differing["fleet"])):

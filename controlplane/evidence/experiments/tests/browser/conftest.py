@@ -1,4 +1,4 @@
-"""A web process with one experiment that has ended, and one that is queued."""
+"""A web process with an ended experiment and a queued one."""
 
 from typing import Any
 

@@ -110,7 +110,7 @@ def test_a_wrong_value_is_marked_at_its_field_and_nothing_is_started(open_page, 
         page.click(PREVIEW)
     expect(page.locator(HEAVY)).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#draft-state")).to_contain_text("Not saved yet")
-    page.wait_for_timeout(500)  # in which the panel could be asked for anew
+    page.wait_for_timeout(500)  # time enough for a second request of the panel
     expect(page.locator(STATE)).to_contain_text("No preview was started")
 
 
@@ -155,7 +155,7 @@ def test_enter_in_a_field_saves_the_draft_and_starts_no_preview(open_page, polic
     expect(page.locator(STATE)).to_contain_text("Not previewed yet")
 
 
-def test_a_server_that_is_away_is_reported_and_the_draft_is_kept(open_page, policy):
+def test_a_server_that_is_unreachable_is_reported_and_the_draft_is_kept(open_page, policy):
     page = editor(open_page, policy)
     page.route("**/draft/preview", lambda route: route.fulfill(status=503))
     page.click(PREVIEW)

@@ -51,7 +51,7 @@ def test_the_class_is_by_lives_thresholds_in_both_arms() -> None:
 
 
 def test_a_waiting_request_keeps_its_arm() -> None:
-    """One at a time on one engine: the others wait, and are decided again by the arm that they began in."""
+    """One engine that runs one request at a time: the others wait, and their arm decides them again."""
     small = policy("round_robin", admission__max_inflight_per_instance=1)
     played = play(
         [asks(n, n * 0.01, session=f"s{n}") for n in range(6)],

@@ -37,12 +37,12 @@ def test_each_holds_what_was_stored_there_and_not_removed(stored: list[int], lef
         assert [level for level, mask in levels if mask & 1 << place] == [blocks] * (blocks > 0)
 
 
-def test_a_prompt_of_which_nothing_is_known_is_held_by_nobody() -> None:
+def test_no_instance_holds_an_unknown_prompt() -> None:
     assert followed([3]).held(range(5)) == []
     assert followed([3]).held(()) == []
 
 
-def test_a_hole_in_what_one_holds_is_told() -> None:
+def test_a_hole_in_the_blocks_of_an_instance_is_reported() -> None:
     holders = followed([2, 4])
     holders.add([CHAIN[4]], 1)
     assert holders.held(CHAIN) is None

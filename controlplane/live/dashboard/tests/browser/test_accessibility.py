@@ -22,7 +22,7 @@ def test_everybody_can_read_a_page(running: RunningFleet, open_page: Any, path: 
     running.fleet.write_receipt("req-1", time.time())
     page = open_page(user="" if path == "/login" else "vera").drawn(path)
     assert in_both_themes(page, minor=False) == []
-    assert path.startswith("/wall") or too_wide(page) == []  # which has a phone in tests of its own
+    assert path.startswith("/wall") or too_wide(page) == []  # tests of the wall have a phone of their own
     wide = "wraps => wraps.filter((wrap) => wrap.scrollWidth > wrap.clientWidth).length"
     assert path != "/requests/" or page.locator(".table-wrap").evaluate_all(wide) == 0
 

@@ -84,7 +84,7 @@ def test_all_pages_tell_one_silent_sender_from_another(running: RunningFleet, op
         expect(page.locator("#counts")).to_have_text(offline, timeout=60_000)  # a new Redis gives it 20 s more
         expect(page.locator("#age-text")).to_have_text(UPDATED)  # by the web process
     banner(pages, "nothing is started, stopped or replaced")
-    state(pages, "trouble", ", and 1 more")  # which of the two is first depends on when each was noticed
+    state(pages, "trouble", ", and 1 more")  # their order depends on when each was noticed
     running.fleet.silent, running.controlled = {"routers"}, True
     banner(pages, "The router is down")
     expect(pages[LIVE[0]].locator("[data-strip=warm] [data-part=verdict]")).to_have_text("unknown")

@@ -135,7 +135,7 @@ def test_a_phone_shows_the_wall_without_overlaps(running: RunningFleet, open_pag
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_rollback_is_two_presses_away_and_hidden_until_somebody_is_there(
+def test_a_rollback_is_two_presses_away_and_hidden_until_someone_is_there(
     running: RunningFleet, open_page: Any
 ) -> None:
     page = open_page("otto", width=1920, height=1080).goto("/wall?kiosk=1")

@@ -45,7 +45,7 @@ def test_a_printable_text_is_kept_as_it_is(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, "1", math.nan, math.inf, -math.inf, 10**400, 1e300, [1]])
-def test_what_is_no_finite_number_is_no_time(value: Any) -> None:
+def test_a_time_must_be_a_finite_number(value: Any) -> None:
     assert time_of({"exp": value}, "exp") is None
 
 

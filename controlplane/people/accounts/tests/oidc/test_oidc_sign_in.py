@@ -362,7 +362,7 @@ def test_signing_out_ends_the_session_here_and_moves_on_to_the_provider(provider
     assert f"{provider.issuer}/end?id_token_hint=" in answer.content.decode()
 
 
-def test_signing_out_works_while_the_provider_is_away(provider, browser):
+def test_signing_out_works_while_the_provider_is_unreachable(provider, browser):
     browser.sign_in(provider)
     views.provider_of.cache_clear()
     provider.away = True

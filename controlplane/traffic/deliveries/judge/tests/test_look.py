@@ -75,7 +75,7 @@ def test_an_error_holds_and_never_aborts() -> None:
     assert found.holds == (Hold("ttft", "demo: error"),)
 
 
-def test_an_error_goes_on_holding() -> None:
+def test_an_error_continues_holding() -> None:
     assert what(at(state=State.HOLDING), WRONG) is Trigger.HOLD
 
 

@@ -15,7 +15,7 @@ from router.contract.redis.delivery import Moments
 
 TENTH, HALF = ({"mode": "canary", "share": share, "for_s": 600} for share in (0.1, 0.5))
 BACK = {"mode": "switchback", "block_s": 300, "pairs": 4}
-RARE = (0.55, 0.40, 0.05)  # of warm, medium and heavy requests
+RARE = (0.55, 0.40, 0.05)  # shares of warm, medium and heavy requests
 
 
 def seen(of: Evidence, *steps: dict[str, Any], step: int = 0, **more: Any) -> dict[str, GuardFinding]:

@@ -34,7 +34,7 @@ def test_few_requests_are_no_data() -> None:
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0, "fine"), (12, "fine"), (60, "fail")])
-def test_refusing_what_live_serves_pauses(more: int, verdict: str) -> None:
+def test_a_candidate_that_refuses_what_live_serves_pauses_the_delivery(more: int, verdict: str) -> None:
     refused = found(refused_more=more)["refused"]
     assert (refused.verdict, refused.effect) == (verdict, "pause")
 

@@ -164,7 +164,7 @@ def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
     assert "heavy TTFT" in done.why
 
 
-def test_a_delivery_that_stands_still_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
+def test_a_delivery_that_is_stalled_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
     """Live has every request, so nothing that is seen now is the candidate's doing."""
     looks = canary.looks.count()
     paused = services.pause(canary, OTTO)
@@ -195,7 +195,7 @@ def test_a_judge_that_was_away_pauses_at_once_and_says_from_when_to_when(canary:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_judge_that_was_late_goes_on(canary: Delivery, fleet: Fleet) -> None:
+def test_a_judge_that_was_late_continues(canary: Delivery, fleet: Fleet) -> None:
     for seconds in (5, 34):
         fleet.write(canary, cells(400))
         canary = judge(canary, later(canary, seconds))
@@ -391,7 +391,7 @@ def test_a_switchback_waits_for_late_answers_of_its_blocks(policy: Policy, pool:
     assert judge(waiting, later(delivery, 545)).state == State.BAKING
 
 
-def test_a_switchback_that_cannot_tell_pauses_and_goes_on_with_more_pairs(
+def test_a_switchback_that_cannot_tell_pauses_and_continues_with_more_pairs(
     policy: Policy, pool: Pool, fleet: Fleet
 ) -> None:
     delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
@@ -482,7 +482,7 @@ def test_a_delivery_that_cannot_be_judged_does_not_stop_the_others(
     step.step()
     canary.refresh_from_db()
     assert canary.state == State.STEP
-    assert canary.looks.count() == 1  # of its arming
+    assert canary.looks.count() == 1  # the look of its arming
 
 
 def test_old_looks_are_pruned_and_quiet_ones_thinned(canary: Delivery) -> None:

@@ -138,7 +138,7 @@ def test_a_block_keeps_its_counts_when_a_router_has_forgotten_them() -> None:
     assert counted(block, []) == block
 
 
-def test_a_block_that_begins_again_counts_anew() -> None:
+def test_a_block_that_begins_again_counts_again() -> None:
     first, second = blocks(count=2)
     assert begun([first, second], 1, True, 9) == [first, Block(1, True, {}, 9)]
 
