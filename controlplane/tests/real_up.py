@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from controlplane.doors.up import supervisor
+from controlplane.doors.up import record
 from controlplane.tests.migrated import migrated
 from fleet.node import process
 from router.tests.ports import engine_ports, free_port, free_ports
@@ -128,7 +128,7 @@ class RealUp:
 
     def children(self):
         """Name → pid of what it has started itself."""
-        return supervisor.leftovers(self.folder / "run" / "processes.json")
+        return record.leftovers(self.folder / "run" / "processes.json")
 
     def child(self, name):
         """The pid of what it has started under that name, recorded or not; None while that does not run."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from controlplane.base.process.patience import Patience
-from controlplane.doors.up import CannotStart, ready, supervisor
+from controlplane.doors.up import CannotStart, ready, record
 from controlplane.doors.up.child import Child
 from controlplane.doors.up.plan import Process, Ready
 from fleet.node import process as launch
@@ -157,21 +157,21 @@ async def test_processes_left_by_a_killed_up_are_found_and_ended(make, tmp_path)
     child = make("import time; time.sleep(60)")
     await child.start()
     path = tmp_path / "processes.json"
-    supervisor.write_record(path, {"thing": child.pid})
-    assert supervisor.leftovers(path) == {"thing": child.pid}
-    supervisor.end_groups(supervisor.leftovers(path))
+    record.write_record(path, {"thing": child.pid})
+    assert record.leftovers(path) == {"thing": child.pid}
+    record.end_groups(record.leftovers(path))
     assert await child.ended() == -signal.SIGKILL
-    assert supervisor.leftovers(path) == {}
+    assert record.leftovers(path) == {}
 
 
 def test_a_pid_that_now_belongs_to_another_process_is_left_alone(tmp_path):
     path = tmp_path / "processes.json"
     started = launch.inspect(os.getpid()).started
     path.write_text(f'{{"web": {{"pid": {os.getpid()}, "started": {started - 1}}}}}')
-    assert supervisor.leftovers(path) == {}
+    assert record.leftovers(path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"web": 3}', '{"web": {"pid": "x", "started": 1}}'])
 def test_an_unreadable_record_leaves_nothing_to_end(tmp_path, text):
     (tmp_path / "processes.json").write_text(text)
-    assert supervisor.leftovers(tmp_path / "processes.json") == {}
+    assert record.leftovers(tmp_path / "processes.json") == {}

@@ -12,7 +12,7 @@ import pytest
 
 from fleet import services
 from fleet.discovery.answer import judged
-from fleet.discovery.sources import parse
+from fleet.discovery.engine_file import parse
 from fleet.kinds import KINDS
 from fleet.kinds.external import ExternalSpec
 from fleet.kinds.listed import ListedEngine

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,44 +13,11 @@ from controlplane.doors.up.child import Child
 from controlplane.doors.up.console import complain, say
 from controlplane.doors.up.plan import STOP_ORDER, Process, Stage, failures_after, restart_delay_s
 from controlplane.doors.up.ready import wait
-from fleet.node import process
+from controlplane.doors.up.record import end_groups, leftovers, write_record
 from fleet.node.logs import trim
 
 TRIM_EVERY_S = 60.0
 ENGINES_S = 3.0  # limit for stopping the engines
-
-
-# Records the processes of an `up` on disk by pid and start time: a later `up` ends those that a killed one left
-# behind
-GONE_S = 3.0
-
-
-def write_record(path: Path, pids: Mapping[str, int]) -> None:
-    states = {name: (pid, process.inspect(pid)) for name, pid in pids.items()}
-    entries = {name: {"pid": pid, "started": state.started} for name, (pid, state) in states.items() if state}
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(entries, indent=1) + "\n")
-    scratch.replace(path)
-
-
-def leftovers(path: Path) -> dict[str, int]:
-    """Return name → pid of the recorded processes that still run. The start time detects a reused pid."""
-    try:
-        entries = json.loads(path.read_text())
-        recorded = {name: (int(entry["pid"]), float(entry["started"])) for name, entry in entries.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}
-    return {name: pid for name, (pid, started) in recorded.items() if process.is_alive(pid, started)}
-
-
-def end_groups(pids: Mapping[str, int]) -> None:
-    """Kill each process group and wait until it is gone."""
-    for pid in pids.values():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-    until = time.monotonic() + GONE_S
-    while any(process.inspect(pid) for pid in pids.values()) and time.monotonic() < until:
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)

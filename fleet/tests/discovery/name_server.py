@@ -5,7 +5,7 @@ import struct
 import threading
 from ipaddress import ip_address
 
-from fleet.discovery.dns import AAAA, SRV, A
+from fleet.discovery.dns_message import AAAA, SRV, A
 
 Value = str | tuple[str, int]  # an address, or (target, port)
 

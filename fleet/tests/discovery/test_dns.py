@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fleet.discovery import dns
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.dns import AAAA, SRV, A, BadMessage, DnsSource, Resolver, parse, question
+from fleet.discovery.dns import DnsSource, Resolver
+from fleet.discovery.dns_message import AAAA, SRV, A, BadMessage, parse, question
 from fleet.tests.discovery.name_server import NameServer, name_of
 
 

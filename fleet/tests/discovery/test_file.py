@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.sources import LARGEST, UNTOLD, EngineFile
+from fleet.discovery.engine_file import LARGEST, UNTOLD, EngineFile
 
 YAML = """
 - targets: ["10.0.0.7:8000", "http://10.0.0.8:8000/"]

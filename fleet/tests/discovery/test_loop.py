@@ -14,7 +14,8 @@ from fleet import selectors, services
 from fleet.control.node_agent import in_seconds
 from fleet.control.reconciler import reconcile_step
 from fleet.discovery.answer import SourceAway
-from fleet.discovery.sources import UNTOLD, Sources
+from fleet.discovery.engine_file import UNTOLD
+from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
 from fleet.kubernetes import mirror
 from fleet.models import Instance, InstanceEvent, InstanceSource, State

@@ -8,7 +8,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
-from controlplane.pages.palette.views import search
+from controlplane.pages.palette.search import search
 from controlplane.traffic.policies.services import ensure_default_policy
 from fleet.models import Instance, Node, Pool
 
