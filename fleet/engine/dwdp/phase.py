@@ -178,7 +178,8 @@ class Phase:
         other cores, and all GPUs of the group gather together, so that each waits for the slowest."""
         computing_ms = self.dwdp_computing.total / (1 - cores) + self.slowed_ms + self.merging_ms
         whole = replace(self, sliced=False).copy_ms
-        return max(computing_ms, whole) + self._waiting_ms(self.layout.ranks, self.dwdp_computing.total)
+        uneven_ms = self.dwdp_computing.total + self.dwdp_computing.attention
+        return max(computing_ms, whole) + self._waiting_ms(self.layout.ranks, uneven_ms)
 
     def chunked(self, tokens: int) -> "Phase":
         """Return iterations of one chunk, which all GPUs of a group fill alike."""
@@ -213,19 +214,25 @@ class Phase:
         """Return a DEP group's GPU time for its own prompts: all but the routed experts."""
         return self.dep_computing.total - self.dep_computing.routed(self.moe)
 
+    @property
+    def uneven_ms(self) -> float:
+        """Return the time that prompts of other lengths change in proportion: attention, their square, twice."""
+        return self.local_ms + self.dep_computing.attention
+
     @cached_property
     def wait_ms(self) -> float:
         """Return how long a layer waits for the slowest GPU of the group."""
-        return self._waiting_ms(self.dep_ranks, self.local_ms, self.hot_ms(self.dep_computing.routed(self.moe)))
+        hot_ms = self.hot_ms(self.dep_computing.routed(self.moe))
+        return self._waiting_ms(self.dep_ranks, self.uneven_ms, hot_ms)
 
     def hot_ms(self, routed_ms: float) -> float:
         """Return the spread between the GPUs of a DEP group that hold popular experts and those that do not."""
         return routed_ms * spread_of_ranks(self.moe.experts, self.moe.top_k, self.hot_experts, self.dep_ranks)
 
-    def _waiting_ms(self, ranks: int, local_ms: float, hot_ms: float = 0.0) -> float:
+    def _waiting_ms(self, ranks: int, uneven_ms: float, hot_ms: float = 0.0) -> float:
         cv = self.prompts.cv / math.sqrt(max(1.0, self.max_tokens / self.prompts.mean))
         skew = self.reached.skew_ms_per_token * self.tokens / self.moe.moe_layers
-        return waiting_ms(ranks, local_ms, cv, math.hypot(skew, hot_ms))
+        return waiting_ms(ranks, uneven_ms, cv, math.hypot(skew, hot_ms))
 
     @property
     def dep_ms(self) -> float:

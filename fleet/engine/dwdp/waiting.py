@@ -15,6 +15,7 @@ def expected_max(ranks: int) -> float:
     return sum(x * ranks * normal.cdf(x) ** (ranks - 1) * normal.pdf(x) * width for x in points)
 
 
-def waiting_ms(ranks: int, local_ms: float, cv: float, skew_ms: float) -> float:
-    """Return the mean wait. `local_ms`: a GPU's computing for its own prompts; `cv`: its coefficient of variation."""
-    return expected_max(ranks) * math.hypot(skew_ms, cv * local_ms)
+def waiting_ms(ranks: int, uneven_ms: float, cv: float, skew_ms: float) -> float:
+    """Return the mean wait. `uneven_ms`: time that prompts of other lengths change; `cv`: the coefficient of variation
+    of a GPU's prompts together."""
+    return expected_max(ranks) * math.hypot(skew_ms, cv * uneven_ms)

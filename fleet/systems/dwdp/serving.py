@@ -71,7 +71,7 @@ def _dep_ms(phase: Phase, prompts: float) -> float:
     cv = phase.prompts.cv / max(1.0, prompts / ranks) ** 0.5
     skew = phase.reached.skew_ms_per_token * prompts * mean / ranks / phase.moe.moe_layers
     hot = phase.hot_ms(even.routed(phase.moe))
-    return layer + waiting_ms(busy, fullest.local_ms, cv, math.hypot(skew, hot))
+    return layer + waiting_ms(busy, fullest.uneven_ms, cv, math.hypot(skew, hot))
 
 
 def _dealt(prompts: float, ranks: int) -> list[float]:
