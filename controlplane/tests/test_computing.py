@@ -140,7 +140,7 @@ def test_the_oldest_answers_are_forgotten(calls: list[Any], monkeypatch: pytest.
     assert calls == [(1,), (2,), (3,), (2,)]
 
 
-def test_a_worker_that_asks_for_nobody_computes_where_it_is(calls: list[Any]) -> None:
+def test_a_worker_without_a_user_computes_in_its_own_process(calls: list[Any]) -> None:
     assert computed(sorted, [2, 1]) == [1, 2]
     assert calls == []
 
@@ -169,7 +169,7 @@ def test_a_computation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPat
         computed(time.sleep, 60)
 
 
-def test_what_is_computed_beside_needs_no_django() -> None:
+def test_computations_beside_the_web_process_need_no_django() -> None:
     names = {system.compute.__module__ for system in SYSTEMS.values() if system.beside}
     names |= {system.figures.__module__ for system in SYSTEMS.values() if system.slug != "offload"}
     names |= {

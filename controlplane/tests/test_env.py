@@ -112,7 +112,7 @@ def test_a_database_url_with_a_bad_port_is_refused_without_its_password(monkeypa
 
 
 @pytest.mark.parametrize(("given", "found"), [("", None), (" , ", None), ("a, b*", ("a", "b*"))])
-def test_a_list_that_is_not_set_is_no_list(monkeypatch, given, found):
+def test_a_list_that_is_not_set_is_not_a_list(monkeypatch, given, found):
     monkeypatch.setenv("WEIR_LIST", given)
     assert env.allowed("WEIR_LIST") == found
 

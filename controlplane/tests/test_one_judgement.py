@@ -89,7 +89,7 @@ async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again
     assert sum(len(one.received) for one in w.engines) == 2
 
 
-async def test_what_a_gateway_reports_ends_as_a_router_would_have_judged_it(world: Any) -> None:  # noqa: F811
+async def test_outcomes_reported_by_a_gateway_are_judged_as_a_routers_own(world: Any) -> None:  # noqa: F811
     w: World = await world(None, None, failure__breaker_failures=1000)
     found, gateway = noted(w.router.recorder), Gateway(w)
     for status in (200, *STATUSES):

@@ -45,7 +45,7 @@ def test_a_process_with_weirs_settings_makes_private_files(tmp_path):
     assert mode(tmp_path / "new" / "secret_key") == 0o600
 
 
-def test_an_existing_folder_is_closed_at_the_start_and_that_is_said_once(opened, capsys):
+def test_an_existing_folder_is_closed_at_the_start_and_that_is_reported_once(opened, capsys):
     preflight.prepare_folder(opened)
     assert "closed to other users" in capsys.readouterr().out
     assert [mode(opened / name) for name in (".", "weir.sqlite3", "logs", "logs/instances/demo-0.log")] == [

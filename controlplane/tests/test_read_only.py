@@ -109,5 +109,5 @@ def test_every_page_hears_it_from_the_control_worker_until_it_can_write_again(
         (None, ""),
     ],
 )
-def test_what_an_error_says_of_the_database(error: Exception | None, said: str) -> None:
+def test_a_database_error_is_classified_by_its_message(error: Exception | None, said: str) -> None:
     assert trouble_of(error) == said

@@ -126,7 +126,7 @@ async def test_a_child_that_only_writes_its_log_is_waited_for(monkeypatch, tmp_p
     assert slow.looks == 200
 
 
-async def test_an_idle_event_loop_is_no_progress(monkeypatch, tmp_path):
+async def test_an_idle_event_loop_is_not_progress(monkeypatch, tmp_path):
     slow = Slow(monkeypatch, tmp_path / "none.log", works=0.0005)
     with pytest.raises(CannotStart, match="web does not answer: no progress for 60 s"):
         await ready.wait(slow, "")

@@ -85,7 +85,7 @@ def test_an_instance_that_is_no_longer_wanted_leaves_once():
     assert plan_homes([], hosts(1, chat_0={"a": "leaving"})) == []
 
 
-def test_of_too_many_homes_the_loaded_one_stays():
+def test_the_loaded_home_stays_when_there_are_too_many():
     there = hosts(2, chat_0={"a": "loading"}, chat_1={"a": "loaded"})
     assert plan_homes(wanted("a"), there) == [HomeChange("chat-0", "a", "")]
 

@@ -98,7 +98,7 @@ def test_an_argument_is_a_flag_of_the_list_or_the_value_behind_one() -> None:
     ]  # fmt: skip
 
 
-def test_of_an_engine_that_weir_does_not_start_only_the_paths_that_it_reads_are_looked_at() -> None:
+def test_only_paths_that_weir_reads_are_checked_for_an_external_engine() -> None:
     assert refused(CLOSED, "external", urls=["http://10.0.0.7:8000"], tokenizer="hub/name") == []
     assert refused(CLOSED, "external", urls=["http://10.0.0.7:8000"], tokenizer="/x") == ["tokenizer"]
 

@@ -67,7 +67,7 @@ def test_without_measurements_there_is_no_advice(seen: list[LoadPoint]) -> None:
     assert advice(seen) == Advice(4, "not enough load data yet")
 
 
-def test_where_nothing_is_ready_nothing_is_measured() -> None:
+def test_without_a_ready_instance_nothing_is_measured() -> None:
     assert advice(points(ready=0)).replicas == 4
 
 

@@ -21,7 +21,7 @@ from fleet.spec import document
         ("x: " + "9" * 5000, "80 characters"),
     ],
 )
-def test_text_that_is_no_document_is_refused_with_the_place(text: str, words: str) -> None:
+def test_text_that_is_not_a_document_is_refused_with_the_place(text: str, words: str) -> None:
     with pytest.raises(document.UnreadableDocument, match=re.escape(words)):
         document.load(text)
 

@@ -108,7 +108,7 @@ def test_options_that_would_weaken_tls_are_refused(options: dict[str, Any], wher
     assert "PRIVATE" not in f"{problem} {problem.text} {problem.value}"
 
 
-def test_what_a_source_lists_is_asked_over_tls_only() -> None:
+def test_engines_listed_by_a_source_are_asked_over_tls_only() -> None:
     secure = {"authorities": "system"}
     pods = judged(ExternalSpec(dns="engines:8000", tls=secure), "p", [ListedEngine("k", "http://10.0.0.7:8000")])
     assert [engine.url for engine in pods.engines] == ["https://10.0.0.7:8000"]

@@ -54,7 +54,7 @@ def test_a_process_that_runs_as_the_user_has_its_groups_and_no_capability(user: 
 
 
 @as_root
-def test_a_worker_with_ambient_capabilities_instead_of_root_can_do_it_too() -> None:
+def test_a_worker_with_ambient_capabilities_can_do_it_without_root() -> None:
     """Nothing of them is left to the engine."""
     names = [f"+{name.lower()}" for name in engine_user.NEEDED]
     as_worker = ["setpriv", "--reuid", "1", "--regid", "1", "--clear-groups", f"--inh-caps=-all,{','.join(names)}"]

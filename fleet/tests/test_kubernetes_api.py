@@ -111,7 +111,7 @@ def test_a_server_that_does_not_answer_in_time_is_not_reached(
         held.set()
 
 
-def test_an_answer_that_is_no_object_is_refused(server: KubernetesApi, cluster: Cluster) -> None:
+def test_an_answer_that_is_not_an_object_is_refused(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "/version", 200, "")
     cluster.refusals[0].raw = "<html>"
     with pytest.raises(KubernetesError, match="/version did not answer with the expected JSON object"):

@@ -123,7 +123,7 @@ def scheduled(cluster: Cluster, name: str) -> None:
     cluster.container(name, "Running", running={})
 
 
-def test_an_earlier_pod_on_a_machine_that_is_lost_is_no_hindrance(here: Pods, cluster: Cluster) -> None:
+def test_an_earlier_pod_on_a_machine_that_is_lost_is_not_a_hindrance(here: Pods, cluster: Cluster) -> None:
     started(1)
     scheduled(cluster, "p-0-e1")
     pod = cluster.pods()["p-0-e1"]

@@ -59,7 +59,7 @@ def remove() -> None:
 # Two writers
 
 
-def test_of_two_crossing_publications_the_later_view_stays(pool: Pool, live_redis: redis.Redis) -> None:
+def test_the_later_of_two_crossing_publications_stays(pool: Pool, live_redis: redis.Redis) -> None:
     with between_reading_and_writing(lambda: publish("two")):
         publish("older")
     assert held(live_redis)[0] == "two"
@@ -379,7 +379,7 @@ def test_a_write_of_anybody_else_is_found(code: str) -> None:
     assert list(writes(code))
 
 
-def test_reading_is_no_write() -> None:
+def test_reading_is_not_a_write() -> None:
     assert not list(writes("raw = client.get(redis_keys.policy_key(p))\npipe.set(redis_keys.stop_key(p), raw)"))
 
 

@@ -54,7 +54,7 @@ def test_the_reason_for_finding_no_place_is_shown(placement: Placement, node: No
     assert homes(placement, [node]) == [f"{words}; it starts once a node can take it"]
 
 
-def test_a_long_list_of_refusals_is_cut_and_no_node_at_all_is_said() -> None:
+def test_a_long_list_of_refusals_is_cut_and_no_node_at_all_is_reported() -> None:
     (words,) = homes(Placement(gpus=9), [NodeView(f"n{i}") for i in range(9)])
     assert "and 5 more" in words
     assert homes(Placement(), []) == ["there is no node yet; it starts once one reports"]

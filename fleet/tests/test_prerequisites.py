@@ -57,7 +57,7 @@ def test_memory_of_a_gpu_is_said_where_it_can_be_seen(tmp_path: Path) -> None:
     assert (gone.good, gone.text) == (False, "not found; present: 0")
 
 
-def test_an_invisible_gpu_is_no_fault(tmp_path: Path) -> None:
+def test_an_invisible_gpu_is_not_a_fault(tmp_path: Path) -> None:
     python = script(tmp_path, """echo '{"modules": {}, "gpus": {"error": "no library"}}'""")
     (found,) = look(Requirement("gpu", "0", python))
     assert (found.good, found.text) == (True, "not checked: no library")

@@ -148,7 +148,7 @@ def test_scaling_down_takes_unready_instances_first_and_then_the_idlest() -> Non
     assert kinds(a_pool(replicas=2), fleet) == [("retire", "p-4"), ("retire", "p-1"), ("retire", "p-3")]
 
 
-def test_of_equals_the_newest_goes_first() -> None:
+def test_the_newest_of_equals_goes_first() -> None:
     assert kinds(a_pool(replicas=2), pool_of(3)) == [("retire", "p-2")]
 
 
@@ -164,7 +164,7 @@ def test_the_reason_for_the_number_of_instances_is_shown() -> None:
 
 
 @given(st.integers(1, 8), st.integers(0, 8))
-def test_where_numbers_matter_they_stay_from_nought_on_and_changes_are_made_in_place(before: int, after: int) -> None:
+def test_numbered_instances_are_counted_from_0_and_changed_in_place(before: int, after: int) -> None:
     pool = changing(after, Update("surge", 2, 0), ordinals=frozenset(range(after)))
     model = Model(pool, pool_of(before, config_hash="old"))
     for _ in range(14 * max(before, after) + 20):

@@ -123,7 +123,7 @@ def test_two_pools_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], "Fleet", 3])
-def test_anything_but_a_mapping_is_no_document(document: object) -> None:
+def test_anything_but_a_mapping_is_not_a_document(document: object) -> None:
     assert "must be a mapping" in problems(document)[""]
 
 

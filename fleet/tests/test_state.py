@@ -49,7 +49,7 @@ def test_loading_ends_when_health_and_model_answer() -> None:
     assert move("loading", health="refused") is None
 
 
-def test_an_engine_that_asks_for_a_key_gets_no_requests_and_says_so() -> None:
+def test_an_engine_that_asks_for_a_key_gets_no_requests_and_its_page_says_why() -> None:
     why = "GET /v1/models answers 401: …"
     assert move("loading", serves_model=False, closed_why=why) == Move("loading", why)
     assert move("ready", closed_why=why) == Move("unreachable", why)
@@ -127,7 +127,7 @@ def test_arriving_tokens_distinguish_a_busy_host_from_a_dead_engine() -> None:
 
 
 @pytest.mark.parametrize("health", ["error", "refused"])
-def test_an_error_is_no_sign_of_work(health: str) -> None:
+def test_an_error_is_not_a_sign_of_work(health: str) -> None:
     out = move(health=health, silent_s=60)
     assert out is not None
     assert out.to == "unreachable"

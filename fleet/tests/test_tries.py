@@ -27,7 +27,7 @@ def test_each_row_has_its_turn_and_the_failed_ones_are_named() -> None:
     assert seen == [0, 2, 4]
 
 
-def test_of_many_failures_a_few_are_named() -> None:
+def test_only_a_few_of_many_failures_are_named() -> None:
     with pytest.raises(RowsFailed, match=r"^row 0: .* row 1: .* row 2: ValueError: odd; and 7 more$"):
         try_each(range(10), set(range(10)), [])
 

@@ -51,7 +51,7 @@ async def named(engine, request, writer):
     await writer.drain()
 
 
-def test_of_10000_sessions_a_tenth_is_in_the_second_pool_and_a_growing_weight_moves_none_back():
+def test_a_tenth_of_10000_sessions_uses_the_second_pool_and_a_growing_weight_moves_none_back():
     def in_second(weight):
         split = [Target("h200", 100 - weight), Target("h100", weight)]
         keys = {name: hashed("chat-large", f"session {name}") for name in range(10_000)}
@@ -132,7 +132,7 @@ async def test_before_the_first_byte_the_next_target_serves(world, behaviour, co
         assert line in (await w.client.get("/metrics")).text
 
 
-async def test_a_condition_that_is_not_named_is_no_reason_to_fall_back(world):
+async def test_a_condition_that_is_not_named_is_not_a_reason_to_fall_back(world):
     w = await world(reply({"no": 1}, 500), failure__retries=0)
     async with engine(named) as other:
         await second(w, other)

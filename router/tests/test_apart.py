@@ -58,7 +58,7 @@ async def test_a_cache_salt_is_apart_by_key(world):
     assert len(set(salts)) == 3
 
 
-async def test_a_salt_of_a_header_goes_before_one_of_the_body_and_is_apart_by_key_too(world):
+async def test_a_salt_in_a_header_overrides_the_bodys_and_is_separate_by_key(world):
     w = await keyed(world, key_entry(ALICE), required=())
     for headers in (bearer(ALICE), {}):
         for path in ("/v1/completions", CHAT, "/v1/messages", "/v1/responses", "/v1/embeddings"):

@@ -44,7 +44,7 @@ async def test_a_chunk_takes_few_calls_of_python_functions():
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep memory")
-def test_what_long_prompts_leave_is_used_again():
+def test_memory_of_long_prompts_is_reused():
     faults = subprocess.run([sys.executable, "-c", BUFFERS], cwd=ROOT, check=True, capture_output=True, timeout=60)
     assert int(faults.stdout) < 600  # page faults; the text has 6,000 pages
 

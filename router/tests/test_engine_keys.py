@@ -171,7 +171,7 @@ async def test_the_key_is_in_no_value_and_no_answer(world, published):
     assert [name for name, value in values.items() if KEY in value] == []
 
 
-async def test_what_routers_ask_engines_by_themselves_shows_the_key():
+async def test_a_routers_own_requests_to_engines_carry_the_key():
     async with engine(guarded()) as made:
         upstream = ConnectionPool(made.url)
         assert await counts_group(upstream, "llama", 3, VARIABLE) is True

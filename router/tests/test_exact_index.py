@@ -173,7 +173,7 @@ async def test_without_events_the_approximate_index_is_believed_and_said(
 @pytest.mark.parametrize(
     ("named", "why"), [("", "no tokenizer is named"), ("/nowhere", "the tokenizer /nowhere cannot be used")]
 )
-async def test_a_tokenizer_that_cannot_be_had_is_no_error_to_clients(
+async def test_a_tokenizer_that_cannot_be_had_is_not_an_error_to_clients(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, named: str, why: str
 ) -> None:
     sim = start_sim()
@@ -499,7 +499,7 @@ async def test_a_further_turn_asks_for_its_new_part_and_a_picker_asks_as_a_route
         ),
     ],
 )
-def test_an_answer_without_the_tokens_of_a_prompt_is_none(answer: bytes) -> None:
+def test_an_answer_without_the_tokens_of_a_prompt_is_ignored(answer: bytes) -> None:
     assert rendering._rendered(answer) is None
 
 

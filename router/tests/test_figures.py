@@ -141,7 +141,7 @@ def test_a_name_on_the_first_and_on_the_last_line_is_found() -> None:
 @pytest.mark.parametrize(
     "line", [b"vllm:num_requests_running", b"vllm:num_requests_running{", b"vllm:num_requests_running x"]
 )
-def test_a_broken_line_is_no_figure(line: bytes) -> None:
+def test_a_broken_line_is_not_parsed_as_a_metric(line: bytes) -> None:
     assert parse_metrics(b"\n" + line + b"\n", VLLM_SCRAPE).running is None
 
 
@@ -149,7 +149,7 @@ def test_a_kind_without_a_figure_leaves_it_unknown() -> None:
     assert parse_metrics(PAGE, dataclasses.replace(VLLM_SCRAPE, running="")).running is None
 
 
-def test_a_cache_configuration_that_is_no_number_is_unknown() -> None:
+def test_a_cache_configuration_that_is_not_a_number_is_unknown() -> None:
     page = b'\nvllm:cache_config_info{block_size="None",num_gpu_blocks="12"} 1.0\n'
     found = parse_metrics(page, VLLM_SCRAPE)
     assert (found.block_size, found.kv_blocks) == (None, 12)

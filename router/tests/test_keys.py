@@ -76,7 +76,7 @@ async def test_a_refusal_on_messages_has_the_shape_that_anthropic_clients_read(w
     assert (response.status_code, response.json()["error"]["type"]) == (401, "authentication_error")
 
 
-async def test_where_none_is_required_other_credentials_are_passed_to_the_engine(world):
+async def test_other_credentials_are_passed_to_the_engine_if_no_key_is_required(world):
     w = await keyed(world, key_entry(ALICE), required=())
     assert (await w.ask(headers=bearer("sk-engine"))).status_code == 200
     assert w.engines[0].received[0].headers["authorization"] == "Bearer sk-engine"

@@ -37,7 +37,7 @@ def test_a_value_of_a_lesser_order_is_refused_but_one_without_is_taken(order, ta
     assert (values.older, values.refused) == ((0, {}) if taken else (1, {"k": 10}))
 
 
-def test_an_older_value_that_says_the_same_is_no_older_state():
+def test_an_older_value_that_says_the_same_is_not_an_older_state():
     values = ValuesInForce()
     values.take("k", a_fleet(10))
     assert values.take("k", a_fleet(9, at=0.5))

@@ -96,7 +96,7 @@ async def test_a_stream_that_ends_without_its_last_event_is_incomplete_and_says_
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_stream_without_any_content_is_no_answer(world, path):
+async def test_a_stream_without_any_content_is_not_an_answer(world, path):
     ends = {CHAT: [b"data: [DONE]\n\n"], MESSAGES: [event({"type": "message_stop"})]}.get(path, [])
     w = await world(stream([*started(path), *ends]), failure__retries=0)
     response = await w.ask(path, stream=True, **BODIES[path])
@@ -263,7 +263,7 @@ async def test_a_request_that_may_have_ended_an_engine_is_not_to_be_repeated_tho
     assert (receipt["result"], receipt["attempts"][1]["result"]) == ("failed_before_content", "refused")
 
 
-async def test_a_stream_that_was_given_up_before_its_usage_is_no_service(world):
+async def test_a_stream_that_was_given_up_before_its_usage_is_not_counted_as_served(world):
     gave_up = event({"choices": [{"delta": {}, "finish_reason": "abort"}]})
     usage = event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})
     w = await world(stream([*started(CHAT), content(CHAT), gave_up, usage, b"data: [DONE]\n\n"]))
@@ -284,7 +284,7 @@ async def test_a_stream_with_a_known_length_that_lacks_its_last_event_is_an_erro
     assert b"ended without its last event" in response.content
 
 
-async def test_the_attempt_of_a_client_that_left_in_the_middle_is_no_service(world):
+async def test_the_attempt_of_a_client_that_left_in_the_middle_is_not_counted_as_served(world):
     w = await world(first_then_wait)
     body = {"model": "llama", "stream": True, **BODIES[CHAT]}
     async with w.client.stream("POST", CHAT, json=body) as response:

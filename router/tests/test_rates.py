@@ -113,7 +113,7 @@ def test_setup_and_rate_of_transfers_are_separated_by_their_sizes() -> None:
     assert seen.rates.transfer_bytes_per_s == pytest.approx(1e8)
 
 
-def test_of_one_size_all_of_the_time_counts_as_moving() -> None:
+def test_transfers_of_one_size_count_all_their_time_as_moving() -> None:
     line = LinearFit()
     for _ in range(5):
         line.add(1_000_000, 0.5)

@@ -83,7 +83,7 @@ def test_a_stream_that_names_no_model_is_read_no_further():
     assert b"long" in rename.feed(b'data: {"model":"long"}\n\n')
 
 
-def test_what_is_neither_events_nor_json_passes_at_once():
+def test_a_body_that_is_neither_events_nor_json_passes_at_once():
     assert Rename("short", "chat").feed(b"RIFF....WAVE") == b"RIFF....WAVE"
 
 

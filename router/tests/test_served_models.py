@@ -62,7 +62,7 @@ async def test_a_model_is_as_long_as_the_shortest_of_those_that_serve_it(world: 
     assert await listed(w) == {"llama": 32_768}
 
 
-async def test_a_length_that_nobody_tells_is_none(world: Any) -> None:
+async def test_an_unreported_length_is_none(world: Any) -> None:
     w = await world(None)
     await lists(w, None)
     assert await listed(w) == {"llama": None}

@@ -246,7 +246,7 @@ async def test_more_sessions_than_one_batch_are_all_written(world):
     assert affinity.changed == {}
 
 
-async def test_a_pool_that_is_added_while_sessions_are_written_is_no_error(world, monkeypatch):
+async def test_a_pool_that_is_added_while_sessions_are_written_is_not_an_error(world, monkeypatch):
     monkeypatch.setattr(redis_source, "FLUSH_S", 3600.0)
     w = await world(None)
     reporter, pools = w.router.source.reporter, w.router.pools

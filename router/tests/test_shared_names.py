@@ -31,7 +31,7 @@ def test_a_name_with_more_beginnings_than_a_session_has_is_shared_whatever_instr
     assert not names.is_shared("other", conversation(0), 16, 0.0)
 
 
-def test_a_person_who_begins_many_conversations_over_a_day_shares_the_name_with_nobody():
+def test_a_persons_many_conversations_of_a_day_share_no_name_with_others():
     names = SharedNames()
     assert not any(names.is_shared("u", conversation(i), 16, i * 60.0) for i in range(1440))
 
@@ -80,7 +80,7 @@ def test_names_are_forgotten_by_their_latest_use():
     assert len(names) == KEPT
 
 
-async def test_an_application_that_names_itself_is_as_many_sessions_as_it_has_conversations(world):
+async def test_each_conversation_of_an_application_that_names_itself_is_a_session(world):
     w = await world(None, None, None, strategy="session_sticky")
     receipts = []
     for number in range(MOST_OF_MANY + 12):

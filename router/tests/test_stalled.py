@@ -214,7 +214,7 @@ async def test_an_engine_that_only_refuses_is_left_out(world: Build, status: int
         ("/v1/messages", b'event: message_start\ndata: {"type":"message_start","message":{"content":[]}}\n\n'),
     ],
 )
-async def test_what_an_api_server_says_before_the_prefill_is_no_token(world: Build, path: str, early: bytes) -> None:
+async def test_a_first_chunk_before_the_prefill_is_not_a_token(world: Build, path: str, early: bytes) -> None:
     async def greet(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         write_chunk(writer, early)

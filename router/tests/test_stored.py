@@ -250,7 +250,7 @@ async def test_an_engine_that_names_anothers_response_gets_none_of_its_continuat
     assert four.published.client.get(key) == there
 
 
-async def test_what_is_in_redis_is_shared_out_among_keys_and_expires(live_redis, redis_url, monkeypatch):
+async def test_space_in_redis_is_shared_among_keys_and_entries_expire(live_redis, redis_url, monkeypatch):
     monkeypatch.setattr(redis_keys, "RESPONSES_KEPT", 4)
     clock = itertools.count(1_700_000_000)
     monkeypatch.setattr(response_directory, "time", SimpleNamespace(time=lambda: next(clock)))
@@ -367,7 +367,7 @@ async def test_a_stored_response_has_the_name_of_the_model_that_its_client_used(
     assert (await four.client.get(f"{PATH}/{plain}")).json()["model"] == "llama"
 
 
-async def test_what_computes_in_the_background_continues_unless_it_must_be_charged(four):
+async def test_a_background_response_continues_unless_it_must_be_charged(four):
     w = await keyed(four)
     assert (await w.ask(PATH, input="x", background=True, headers=bearer(ALICE))).status_code == 200
     w.published.keys(key_entry(ALICE, tokens_per_min=1_000_000), key_entry(BOB))

@@ -179,7 +179,7 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
         (200, "text/event-stream", b'data: {"usage":[1]}\n\n', NotStreamed, "usage.prompt_tokens is None"),
     ],
 )
-async def test_an_answer_that_is_no_stream_of_tokens_says_so(
+async def test_an_answer_that_is_not_a_stream_of_tokens_says_so(
     status: int, kind: str, body: bytes, error: type[Exception], says: str
 ) -> None:
     async with httpx.AsyncClient(base_url=URL, transport=answering(status, kind, body)) as client:

@@ -109,7 +109,7 @@ def test_blocks_follow_one_another_and_know_what_ran_beside_them() -> None:
     assert blocks.joined([first]) == [first]
 
 
-def test_of_many_blocks_the_newest_and_those_of_other_loads_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_blocks_and_blocks_of_other_loads_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "SIZE", 20)
     calm, busy, newest = traffic(QWEN, 2, 150), traffic(QWEN, 30, 20), traffic(QWEN, 2, 100)
     at_s, requests = 0.0, []

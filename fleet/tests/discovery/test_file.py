@@ -41,7 +41,7 @@ def allowed(tmp_path: Path, settings: object) -> None:
     settings.ALLOWED_FOLDERS = (str(tmp_path),)  # type: ignore[attr-defined]
 
 
-def test_where_no_folder_is_allowed_by_name_all_that_is_no_list_is_answered_alike(tmp_path: Path) -> None:
+def test_without_allowed_folders_every_unreadable_list_gets_the_same_answer(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("root:x:0:0:root")
     (tmp_path / "torn").write_text("{a: [")
     (tmp_path / "list").write_text("[{targets: [1]}]")

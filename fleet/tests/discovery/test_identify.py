@@ -144,7 +144,7 @@ def test_the_document_may_say_what_it_is_and_whether_events_are_wanted(start: St
 
 
 @pytest.mark.parametrize("page", ["", "[]", "{", '{"data": [1]}', '{"data": [{"owned_by": {}}]}', "null"])
-def test_an_answer_without_models_is_no_engine_with_a_model(start: Start, page: str) -> None:
+def test_an_answer_without_models_is_not_an_engine_with_a_model(start: Start, page: str) -> None:
     found = told(start({"/v1/models": page}).url)
     assert found is None or found.models == ()
 

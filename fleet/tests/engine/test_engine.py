@@ -127,7 +127,7 @@ def test_when_blocks_run_out_the_last_one_admitted_starts_over() -> None:
     assert tight.stats().kv_usage == 0
 
 
-def test_a_preempted_request_is_no_second_cache_query() -> None:
+def test_a_preempted_request_is_not_a_second_cache_query() -> None:
     tight = engine(blocks=20)
     for name in ("first", "second"):
         tight.add_request(request(name, 150, 60), 0.0)

@@ -43,7 +43,7 @@ def test_without_a_chain_the_tables_are_taken_as_they_are() -> None:
     assert times(StepTables(engine, engine)) == (16.0, 16.0, 22.0)
 
 
-def test_what_the_chain_costs_is_taken_off_each_module() -> None:
+def test_the_cost_of_the_chain_is_subtracted_from_each_module() -> None:
     engine = Engine(6.0)
     assert times(StepTables(engine, engine, CHAIN)) == (13.0, 13.0, 16.0)
 
@@ -69,6 +69,6 @@ def test_norms_over_all_heads_cost_four_kernels_and_a_reduction_of_their_size(to
     assert head_norms_ms(Engine(0.0), {**MINIMAX, "model_type": "qwen3_moe"}, tokens) == 0
 
 
-def test_what_the_tables_leave_out_is_added_to_each_step() -> None:
+def test_costs_missing_from_the_tables_are_added_to_each_step() -> None:
     engine = Engine(6.0)
     assert times(StepTables(engine, engine, norms_ms=float)) == (16.0 + 512, 16.0 + 8, 22.0 + 520)

@@ -146,7 +146,7 @@ def test_a_pull_that_names_no_key_is_refused(pair: tuple[Sim, Sim]) -> None:
     assert (answer.status_code, answer.json()) == (400, {"error": "Object missing required field `key`"})
 
 
-def test_a_source_that_is_no_engine_is_a_failed_transfer() -> None:
+def test_a_source_that_is_not_an_engine_is_a_failed_transfer() -> None:
     async def asked() -> None:
         page = httpx.MockTransport(lambda request: httpx.Response(200, text="<html>"))
         async with httpx.AsyncClient(transport=page) as client:

@@ -220,7 +220,7 @@ def test_an_engine_that_is_full_may_say_so_by_a_word(error, status):
     assert answers.sign(written({"type": "error", "error": error}))[1].status == status
 
 
-def test_what_is_no_json_counts_as_content():
+def test_an_event_that_is_not_json_counts_as_content():
     for data in (b"text", b"[1]", b'{"choices": 3}'):
         assert answers.sign(data)[0] == "content"
 

@@ -108,7 +108,7 @@ def told(path):
     return trouble(f"file:{path}").replace(str(path), "PATH")
 
 
-def test_where_no_folders_are_listed_no_two_paths_are_distinguished(tmp_path, key_file):
+def test_without_listed_folders_no_two_paths_are_distinguished(tmp_path, key_file):
     key_file.write_text("two\nlines")
     (tmp_path / "empty").touch()
     own = tmp_path / "data" / "token"

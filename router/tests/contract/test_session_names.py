@@ -34,7 +34,7 @@ def test_each_name_of_the_table_names_a_session(row):
     assert named(body=body) == ("s", row.words)
 
 
-def test_of_several_names_the_more_trusted_one_is_taken_wherever_it_stands():
+def test_the_most_trusted_of_several_names_is_taken_wherever_it_stands():
     headers = {row.path.encode(): row.words.encode() for row in NAMES if row.place == "header"}
     headers |= {b"x-codex-window-id": b"w"}
     body = {
@@ -60,7 +60,7 @@ def test_of_several_names_the_more_trusted_one_is_taken_wherever_it_stands():
     assert taken == [row.words for row in NAMES if row.words != "body:conversation"]
 
 
-def test_codex_is_known_by_its_thread_and_its_request_id_is_no_requests():
+def test_codex_is_known_by_its_thread_and_its_request_id_is_not_a_requests():
     assert named(CODEX) == ("t", "header:thread-id")
     only = {name: CODEX[name] for name in (b"x-client-request-id", b"x-codex-window-id")}
     assert named(only) == ("s", "header:x-client-request-id")
@@ -96,7 +96,7 @@ def test_any_other_text_is_a_person(user_id):
         {"conversation": {"id": 3}},
     ],
 )
-def test_what_is_no_text_names_nothing(body):
+def test_a_value_that_is_not_text_names_nothing(body):
     assert named(body=body) is None
 
 

@@ -22,7 +22,7 @@ def test_numbers_are_read_the_way_people_type_them(text: str, value: float) -> N
 
 
 @pytest.mark.parametrize("text", ["", "x", "NaN", "inf", "-Infinity", "1e999", "1,23", "1 2", "٣x", "0x10"])
-def test_text_that_is_no_finite_number_stays_text_for_the_check_to_refuse(text: str) -> None:
+def test_text_that_is_not_a_finite_number_stays_text_for_the_check_to_refuse(text: str) -> None:
     assert typed_number(text) == text
 
 

@@ -53,7 +53,9 @@ TOLD = Usage(prompt_tokens=4000, cached_tokens=3999, output_tokens=10, cached_ti
     [(Usage(4000, 0, 1), 0), (Usage(4000, 512, 1), 512), (Usage(4000, None, 1), None), (None, None)],
 )
 @pytest.mark.parametrize("kv", sorted(CONNECTORS))
-def test_what_the_decoder_fetched_is_not_cached(kv: str, prefill: Usage | None, cached: int | None) -> None:
+def test_tokens_fetched_by_the_decoder_do_not_count_as_cached(
+    kv: str, prefill: Usage | None, cached: int | None
+) -> None:
     used, endpoint = ended(Offload(kv, "demo-0", "ok", prefill_usage=prefill), TOLD)
     assert used == replace(TOLD, cached_tokens=cached, cached_tiers=None)
     assert endpoint.reports_cached

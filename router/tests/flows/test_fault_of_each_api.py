@@ -130,7 +130,7 @@ def noted(recorder: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kv", [NONE, *CONNECTORS])
-async def test_a_failure_is_the_fault_of_whoever_made_it_in_every_api(world: Any, kv: str) -> None:
+async def test_every_api_attributes_a_failure_to_its_cause(world: Any, kv: str) -> None:
     await walk(world, kv)
 
 

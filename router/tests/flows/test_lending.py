@@ -193,7 +193,7 @@ def test_moving_costs_what_could_be_computed_in_the_meantime() -> None:
         (SLOW, {"p0": 96}, {"p0": 96}),
     ],
 )
-def test_what_is_lent_counts_as_held_where_only_prompts_are_computed(
+def test_lent_blocks_count_as_held_on_prefill_instances(
     rates: Rates, held: dict[str, int], counts: dict[str, int]
 ) -> None:
     roles = {"p0": "prefill", "p1": "prefill", "p2": "prefill", "d": "decode", "other": "decode"}
@@ -236,7 +236,7 @@ def test_the_shared_prefix_is_found(length: int, same: int) -> None:
     assert lent(9).shared(prompt) == min(9, same, length) * 16
 
 
-def test_what_is_kept_is_bounded_and_the_oldest_goes_first() -> None:
+def test_the_number_of_kept_entries_is_bounded_and_the_oldest_goes_first() -> None:
     lendings, large = Lendings(), b"x" * (MOST_BYTES // 4)
     for name in ("a", "b", "c", "a", "d"):
         lendings.keep(name, lent(1, where=large))

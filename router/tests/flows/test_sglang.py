@@ -146,7 +146,7 @@ async def test_a_prefill_without_a_bootstrap_server_is_named(servers: Any) -> No
     assert "prefill-0: its fleet entry has no kv.bootstrap" in (await made.world.ask()).json()["error"]["message"]
 
 
-async def test_a_server_that_does_both_is_asked_for_no_prompt_since_it_would_compute_the_answer(servers: Any) -> None:
+async def test_a_server_of_both_roles_is_not_asked_for_a_prefill_which_would_compute_the_answer(servers: Any) -> None:
     made = await servers([answer()], [answer()], "sglang")
     made.world.entries = [one | {"role": "both"} for one in made.world.entries]
     made.world.publish()

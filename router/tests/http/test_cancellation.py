@@ -42,7 +42,7 @@ async def test_the_request_of_a_client_that_left_is_recorded_and_no_longer_load(
     assert receipt["output_tokens"] is None
 
 
-async def test_a_client_that_leaves_is_no_failure_of_the_engine(world):
+async def test_a_client_that_leaves_is_not_a_failure_of_the_engine(world):
     w = await world(hang, failure__breaker_failures=1)
     await abandon(w)
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)

@@ -74,7 +74,7 @@ async def test_a_value_that_is_not_a_list_of_headers_is_not_echoed(world: Any) -
 
 
 @pytest.mark.parametrize("given", ["a.example", "https://a.example/", "https://A.example", "*,https://a.b", "ftp://a"])
-def test_what_is_no_origin_is_refused(given: str) -> None:
+def test_an_invalid_origin_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"^--cors-origins '.*': allowed is http"):
         cors(given)
 

@@ -47,5 +47,5 @@ async def test_an_unsupported_encoding_is_refused_by_name(world):
     assert "gzip" in response.json()["error"]["message"]
 
 
-async def test_identity_is_no_encoding(world):
+async def test_identity_is_not_an_encoding(world):
     assert (await send(await world(None), PLAIN, "identity")).status_code == 200

@@ -156,7 +156,7 @@ async def test_an_array_in_place_of_a_text_is_refused_however_deep_it_is(world, 
         assert (response.status_code, code_of(response)) == (400, code)
 
 
-async def test_a_number_beyond_any_double_is_no_json(world):
+async def test_a_number_beyond_any_double_is_not_json(world):
     w = await world(None)
     response = await w.client.post(CHAT, content=b'{"max_tokens":%b}' % (b"1" * 400))
     assert (response.status_code, code_of(response)) == (400, "invalid_json")
@@ -199,7 +199,7 @@ async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch, 
         ({"query": "x", "documents": ["x"] * (prompt.MANY + 1)}, True),
     ],
 )
-def test_what_is_rendered_piece_by_piece_counts(document, many):
+def test_markup_that_is_rendered_in_pieces_counts(document, many):
     assert prompt.has_many(document) is many
 
 

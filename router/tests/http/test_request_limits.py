@@ -144,7 +144,7 @@ async def test_a_head_within_the_limit_is_served(world, connect):
     assert (await client.answer())[0] == 200
 
 
-async def test_a_large_body_in_one_read_is_no_large_head(world, connect):
+async def test_a_large_body_in_one_read_is_not_a_large_head(world, connect):
     client = await connect(await world(None))
     client.send(post(body=json.dumps({"model": "llama", "prompt": "x" * 200_000}).encode()))
     assert (await client.answer())[0] == 200

@@ -27,7 +27,7 @@ async def test_trailers_are_neither_obeyed_nor_forwarded(world, connect):  # noq
         assert not {"authorization", "x-weir-pool", "x-odd"} & set(request.headers)
 
 
-async def test_a_key_in_a_trailer_is_no_key(world, connect):  # noqa: F811
+async def test_a_key_in_a_trailer_is_not_a_key(world, connect):  # noqa: F811
     w = await world(None)
     w.published.keys(key_entry("sk-weir-secret-alice"), required=("demo",))
     await w.until(lambda: w.router.pools.auth.ring.by_hash)

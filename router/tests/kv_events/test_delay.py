@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from router.kv_events.sequence import FORGOTTEN_S, ShortestDelay
 
 
-def test_the_difference_of_the_clocks_is_no_delay() -> None:
+def test_the_difference_of_the_clocks_is_not_a_delay() -> None:
     shortest = ShortestDelay()
     assert shortest.beyond(-3600.0, 0) == 0
     assert shortest.beyond(-3599.5, 1) == 0.5

@@ -54,7 +54,7 @@ def found(feed: Feed, adapter: str = "", salt: str = "") -> tuple[int, int, int]
 
 
 @pytest.mark.parametrize("engine", ALL)
-def test_what_an_engine_stores_is_found_until_it_is_removed(engine: str, feed: Feed) -> None:
+def test_a_stored_block_is_found_until_it_is_removed(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["plain"]])
     assert (found(feed), feed.block_size) == ((32, 0, 0), 16)
     told(feed, [PUBLISHED[engine]["removed"]])

@@ -89,7 +89,7 @@ def test_a_batch_is_not_applied_twice() -> None:
 
 
 @given(st.lists(st.integers(0, 11), max_size=30), st.integers(0, 11), st.booleans())
-def test_in_any_order_nothing_is_applied_twice_and_gaps_are_said(
+def test_in_any_order_nothing_is_applied_twice_and_gaps_are_reported(
     numbers: list[int], kept_from: int, replays: bool
 ) -> None:
     engine = Engine(replays=replays)

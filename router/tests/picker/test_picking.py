@@ -246,7 +246,7 @@ async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_
     assert (window.ok, window.n, window.e2e) == (1, 1, {})
 
 
-async def test_of_a_response_that_passes_elsewhere_no_token_is_waited_for(three: World) -> None:
+async def test_no_token_is_awaited_of_a_response_that_goes_elsewhere(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask()
     await asking.answer()

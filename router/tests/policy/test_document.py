@@ -88,7 +88,7 @@ def test_an_unknown_route_is_one_fault_and_its_parameters_are_none() -> None:
     assert "lpwl" in found["strategy.name"]
 
 
-def test_a_section_that_is_no_object_is_named() -> None:
+def test_a_section_that_is_not_an_object_is_named() -> None:
     assert faults({"classes": 5, "strategy": "lpwl"}) == {
         "classes": "must be an object",
         "strategy": "must be an object",

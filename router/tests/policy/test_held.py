@@ -50,7 +50,7 @@ def test_nothing_is_held_of_a_prompt_without_levels() -> None:
 
 
 @pytest.mark.parametrize("name", ["i-2", "somebody else"])
-def test_an_instance_that_holds_nothing_is_no_key(name: str) -> None:
+def test_an_instance_that_holds_nothing_has_no_key(name: str) -> None:
     held = HeldByLevel([(512, BITS["i-1"])], NAMES, BITS)
     assert name not in held
     with pytest.raises(KeyError, match=name):
@@ -78,7 +78,7 @@ def test_a_decision_sees_the_same_instances_and_tokens(most_holders: int) -> Non
         assert [*cached_tokens(asked[0], fleet)] == [*cached_tokens(asked[1], fleet)]
 
 
-def test_what_was_looked_up_stays_when_another_instance_takes_the_slot() -> None:
+def test_a_look_up_stays_valid_when_another_instance_takes_the_slot() -> None:
     index, draw, before = PrefixIndex(), random.Random(1), []
     for _ in range(400):
         name = draw.choice(NAMES[: 2 * FEW])

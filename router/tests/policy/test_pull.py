@@ -129,7 +129,7 @@ def test_a_receipt_decides_again_as_the_router_did() -> None:
     assert decided(*again, rates=Rates(10_000.0, 10_000.0, 2e8)) == decision
 
 
-def test_of_equal_peers_the_one_with_less_to_do_sends() -> None:
+def test_the_less_loaded_of_equal_peers_sends() -> None:
     assert (
         decided(made("a"), made("b", cached_tokens=9_000, prefill_tokens=500), made("c", cached_tokens=9_000)).prefill
         == "c"

@@ -44,7 +44,7 @@ def test_an_old_document_is_parsed_as_its_upgrade(old: dict[str, Any]) -> None:
         assert dumped[section] == values or dumped[section].items() >= values.items()
 
 
-def test_the_upgrade_is_no_difference(old: dict[str, Any]) -> None:
+def test_the_upgrade_makes_no_difference(old: dict[str, Any]) -> None:
     assert diff(old["document"], old["upgraded"]) == ()
     assert diff(old["upgraded"], old["document"]) == ()
 

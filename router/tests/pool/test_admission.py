@@ -120,7 +120,7 @@ async def test_a_request_whose_deadline_the_queue_cannot_meet_is_refused_at_once
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-5", "1.5", "9" * 26, "0" * 20 + "9" * 400])
-async def test_a_deadline_that_is_no_number_of_ms_is_refused(world, given):
+async def test_a_deadline_that_is_not_a_number_of_ms_is_refused(world, given):
     w = await world(None)
     refused = await w.ask(headers={"x-weir-deadline-ms": given})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_deadline")

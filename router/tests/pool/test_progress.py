@@ -57,7 +57,7 @@ def test_an_engine_that_answered_at_once_before_has_the_least_time(proven: Progr
     assert pass_s(proven, 100) == LEAST_S + THEN_S
 
 
-def test_a_silence_that_a_token_ended_is_as_long_as_the_next_may_be_times_the_factor(proven: Progress) -> None:
+def test_the_longest_silence_ended_by_a_token_times_the_factor_limits_the_next_one(proven: Progress) -> None:
     assert pass_s(proven, 9) is None
     token(proven)
     assert pass_s(proven, 100) == 9 * FACTOR + THEN_S
@@ -87,7 +87,7 @@ def test_one_hang_teaches_no_more_than_twice_its_limit(proven: Progress) -> None
     assert pass_s(proven, 600) == 2 * LEAST_S * FACTOR + THEN_S
 
 
-def test_what_it_needed_long_ago_is_forgotten(proven: Progress) -> None:
+def test_old_maxima_are_forgotten(proven: Progress) -> None:
     pass_s(proven, 9)
     token(proven)
     pass_s(proven, 2 * KEPT_S, holds=False)
@@ -119,7 +119,7 @@ def test_an_engine_that_refuses_every_request_at_once_stalls_too(proven: Progres
     assert stalled == [13]
 
 
-def test_a_single_refusal_is_no_silence(proven: Progress) -> None:
+def test_a_single_refusal_is_not_silence(proven: Progress) -> None:
     for _ in range(30):
         proven.ended_without()
         pass_s(proven, 1, holds=False)
@@ -230,7 +230,7 @@ def test_an_engine_that_refuses_the_probe_is_stalled_at_once(proven: Progress) -
     assert pass_s(proven, 1) == 1
 
 
-def test_where_probes_are_refused_one_request_at_a_time_tries_it(proven: Progress) -> None:
+def test_if_probes_are_refused_single_requests_try_the_instance(proven: Progress) -> None:
     pass_s(proven, 20)
     assert proven.begin(probe=True)
     proven.end()

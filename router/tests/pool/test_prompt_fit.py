@@ -35,7 +35,7 @@ def test_the_law_of_many_different_prompts_is_found() -> None:
     assert [seconds_of(row, found) for row in rows] == pytest.approx([seconds_of(row, LAW) for row in rows], rel=0.03)
 
 
-def test_of_equal_prompts_only_a_rate_is_known() -> None:
+def test_equal_prompts_reveal_only_a_rate() -> None:
     found = fitted(LAW, [terms(2_000, 0)] * 5)
     assert found == pytest.approx((seconds_of(terms(2_000, 0), LAW) / 2_000, 0.0, 0.0, 0.0))
 

@@ -106,7 +106,7 @@ def test_the_salt_is_the_clients(given: object, hashed: str) -> None:
 
 
 @pytest.mark.parametrize(("api_path", "apart"), [("/v1/chat/completions", True), ("/v1/messages", False)])
-def test_a_salt_that_an_engine_ignores_is_no_part_of_its_blocks(api_path: str, apart: bool) -> None:
+def test_a_salt_that_an_engine_ignores_is_not_a_part_of_its_blocks(api_path: str, apart: bool) -> None:
     """SGLang ignores the salt of /v1/messages."""
     state = KvEventState()
     state.index, state.reader, state.sizes = ExactIndex(SEED), (reader := SimTokenizer()), (SIZE,)

@@ -213,7 +213,7 @@ def test_nothing_is_expected_of_a_cleared_instance(index: ExactIndex, engine: En
     assert foreseen(index, prompt("x", 6)) == 0
 
 
-def test_of_a_large_cache_some_blocks_stand_for_all(index: ExactIndex) -> None:
+def test_a_sample_of_blocks_represents_a_large_cache(index: ExactIndex) -> None:
     engine = Engine(index, 40_000)
     for letter in "abcd":
         engine.holds(prompt(letter, 10_000))
@@ -258,7 +258,7 @@ def test_the_forecast_of_many_instances_is_that_of_each() -> None:
     assert index._heads == {}
 
 
-def test_of_many_holders_those_with_requests_in_flight_are_forecast(index: ExactIndex, engine: Engine) -> None:
+def test_only_holders_with_requests_in_flight_are_forecast(index: ExactIndex, engine: Engine) -> None:
     asked = hashes(prompt("x", 6))
     for name in ("a", *(f"other-{number}" for number in range(9))):
         index.limit(name, 10)

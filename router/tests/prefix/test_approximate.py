@@ -180,7 +180,7 @@ def test_a_correction_subtracts_missing_tokens_once() -> None:
     assert index.chunks("a") == 80
 
 
-def test_the_same_prompt_twice_at_once_is_no_eviction() -> None:
+def test_the_same_prompt_twice_at_once_is_not_an_eviction() -> None:
     """The second finds nothing either when it starts before the first is computed."""
     index = PrefixIndex()
     prompt = chain("x" * 100)

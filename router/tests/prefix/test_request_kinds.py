@@ -115,7 +115,7 @@ def test_however_many_wrong_kinds_one_client_sends_an_ordinary_chat_and_a_kind_i
 
 
 @pytest.mark.parametrize("times", [0, 1, 63])
-def test_a_kind_that_was_judged_often_outlives_all_that_come_once_while_nobody_uses_it(times):
+def test_a_frequently_judged_kind_outlives_kinds_that_occur_once(times):
     accuracy, tools = AccuracyByKind(), f"{CHAT} tools"
     add(accuracy, tools, 928, 928, times=500)
     for number in range(10 * MOST_KINDS):

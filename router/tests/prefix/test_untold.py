@@ -63,7 +63,7 @@ def test_a_block_of_a_store_outlives_the_device_for_a_while(feed: Feed, index: E
     assert (held(index), index.blocks("a"), len(index)) == ((0, 0, 0), (0, 0, 0), 0)
 
 
-def test_what_an_engine_offloads_itself_stays_until_it_says_so(feed: Feed, index: ExactIndex) -> None:
+def test_blocks_that_an_engine_offloads_stay_until_it_removes_them(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"].replace(b"\xa3cpu", b"\xa3CPU"), VLLM["removed"])
     index.expire(time.monotonic() + AGED)
     index.refute("a", hashes(), 0)
@@ -115,7 +115,7 @@ def test_an_answer_refutes_only_the_blocks_evicted_from_the_store(feed: Feed, in
     assert (held(index), index.held) == ((0, 0, 0), 0)
 
 
-def test_what_is_on_the_device_too_stays_there(feed: Feed, index: ExactIndex) -> None:
+def test_blocks_that_are_also_on_the_device_stay_there(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"])
     index.refute("a", hashes(), 0)
     assert (held(index), index.blocks("a")) == ((32, 0, 0), (2, 0, 0))
@@ -146,9 +146,7 @@ def test_the_memory_of_unreported_blocks_is_counted(feed: Feed, index: ExactInde
     assert index.bytes >= before + 2 * untold.BLOCK_BYTES
 
 
-def test_what_one_engine_puts_into_a_shared_store_all_its_engines_can_read(
-    pair: tuple[Feed, Feed], index: ExactIndex
-) -> None:
+def test_every_engine_of_a_shared_store_can_read_anothers_blocks(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
     tell(pair[0], VLLM["plain"], VLLM["store"])
     assert {feed.but_for for feed in pair} == {UNTOLD_STORE}
     assert (held(index), held(index, by="b"), sorted(index.match(hashes(), 16))) == ((32, 0, 0), (0, 32, 0), ["a", "b"])
@@ -157,7 +155,7 @@ def test_what_one_engine_puts_into_a_shared_store_all_its_engines_can_read(
     assert index.look_up(hashes(), 16, time.monotonic()) == index.match(hashes(), 16)
 
 
-def test_what_an_engine_holds_itself_comes_before_the_store(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+def test_an_engines_own_blocks_come_before_the_stores(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
     tell(pair[0], VLLM["plain"], VLLM["store"])
     half = pair[1]._index
     half.store("b", [77], None, packed(TOKENS[:16]), 16)

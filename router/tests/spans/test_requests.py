@@ -132,9 +132,7 @@ async def test_each_attempt_is_a_span_and_the_parent_of_its_engine(world: Any, c
     assert all(before[1] <= after[0] for before, after in pairwise(times))
 
 
-async def test_an_attempt_that_failed_inside_an_answer_of_200_is_an_error_and_the_request_is_none(
-    world: Any, collector: Engine
-) -> None:
+async def test_a_failed_attempt_within_a_200_is_an_error_but_the_request_is_not(world: Any, collector: Engine) -> None:
     dead = reply({"error": {"message": "EngineCore is dead", "code": 500}})
     w = await world(dead, None, spans=settings(collector), failure__retries=3)
     w.router.pools.get("demo").endpoints["demo-1"].requests += 1  # so that the other one is asked first
@@ -147,7 +145,7 @@ async def test_an_attempt_that_failed_inside_an_answer_of_200_is_an_error_and_th
     assert [span["status"] for span in sent if span["kind"] == 2] == [{}]
 
 
-async def test_a_clients_mistake_is_no_error_of_the_server_span(world: Any, collector: Engine) -> None:
+async def test_a_clients_mistake_is_not_an_error_of_the_server_span(world: Any, collector: Engine) -> None:
     w = await world(reply({"error": "too long"}, 400), spans=settings(collector, ratio=1.0))
     assert (await w.ask()).status_code == 400
     spans = await exported(w, collector, 3)
@@ -220,7 +218,7 @@ async def test_failed_requests_are_added_where_that_is_wanted(world: Any, collec
     assert "parentSpanId" not in server
 
 
-async def test_a_refused_request_is_no_error_of_the_server(world: Any, collector: Engine) -> None:
+async def test_a_refused_request_is_not_an_error_of_the_server(world: Any, collector: Engine) -> None:
     w = await world(None, spans=settings(collector, ratio=1.0))
     assert (await w.ask(model="other")).status_code == 404
     span = (await exported(w, collector, 1))["POST /v1/completions"]

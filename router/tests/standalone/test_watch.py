@@ -55,7 +55,7 @@ def test_the_reason_why_an_instance_is_out_is_shown():
     assert watched(REFUSED).reason == "connection refused"
 
 
-def test_of_many_models_the_reason_names_a_few():
+def test_the_reason_names_only_a_few_of_many_models():
     names = tuple(f"m{number}" for number in range(1000))
     assert watched(WatchedAnswer(models=names)).reason == "it serves m0, m1, m2, m3, m4 and 995 more, not llama"
 

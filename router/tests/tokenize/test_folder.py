@@ -76,7 +76,7 @@ def test_token_ids_are_taken_as_they_are(tokenizer: FolderTokenizer) -> None:
         assert tokens == struct.pack("<3I", 1, 2, 3)
 
 
-def test_a_special_token_that_takes_spaces_is_no_place_to_cut(tmp_path: Path) -> None:
+def test_a_special_token_that_takes_spaces_is_not_a_place_to_cut(tmp_path: Path) -> None:
     made = trained()
     made.add_special_tokens([AddedToken("<|eats|>", rstrip=True, special=True)])
     tokenizer = FolderTokenizer(save(tmp_path, made))

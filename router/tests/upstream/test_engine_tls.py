@@ -179,7 +179,7 @@ async def test_certificates_that_cannot_be_read_count_against_no_engine(signed):
         assert made.accepted == 0
 
 
-def test_what_is_wrong_with_named_certificates_is_said(signed, monkeypatch):
+def test_problems_of_named_certificates_are_reported(signed, monkeypatch):
     assert trouble(signed.shown(signed.client)) == ""
     stranger = signed.other.issue("x")
     mixed = EngineTls("", f"file:{signed.client.certificate}", f"file:{stranger.key}")

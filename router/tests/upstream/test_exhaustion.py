@@ -82,7 +82,7 @@ async def test_idle_connections_are_given_up_for_new_ones(world, no_connections,
     assert (await w.ask()).status_code == 200
 
 
-async def test_a_probe_that_could_not_be_sent_is_no_refusal(no_connections):
+async def test_a_probe_that_could_not_be_sent_is_not_a_refusal(no_connections):
     no_connections()
     with pytest.raises(NotAsked, match="Too many open files"):
         await Prober().get("http://127.0.0.1:9/health", 1.0)

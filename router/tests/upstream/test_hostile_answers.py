@@ -139,7 +139,7 @@ async def test_unusable_usage_counts_as_none(world, end):
 
 
 @pytest.mark.parametrize("end", NO_JSON.values(), ids=NO_JSON)
-async def test_an_answer_that_is_no_json_is_a_failure_of_its_engine(world, end):
+async def test_an_answer_that_is_not_json_is_a_failure_of_its_engine(world, end):
     w = await world(json_of(b'{"object": "x", ' + end + b"}"))
     response = await w.ask()
     assert response.status_code == 502

@@ -136,7 +136,7 @@ async def test_a_whole_answer_that_stalls_everywhere_is_a_timeout(world):
     assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
 
 
-async def test_a_client_that_does_not_read_is_no_silence_of_the_engine(world):
+async def test_a_client_that_does_not_read_is_not_a_silence_of_the_engine(world):
     size = 64 * HIGH_WATER
     parts = [b"data: " + b"x" * 65_536 + b"\n\n"] * (size // 65_536) + events()[-1:]
     w = await world(stream(parts), failure__stream_idle_timeout_s=1)

@@ -64,7 +64,7 @@ def test_doctor_leaves_it_to_others_to_say_that_redis_is_unreachable(db: None, r
     assert doctor.control_workers().good
 
 
-def test_a_leader_that_is_gone_is_no_leader(leader: Leadership, live_redis: redis.Redis) -> None:
+def test_a_leader_that_is_gone_is_not_a_leader(leader: Leadership, live_redis: redis.Redis) -> None:
     live_redis.zrem("weir:control-workers", "control@a")
     found = doctor.control_workers()
     assert (found.good, found.text) == (False, "nobody leads, control@b stands by")

@@ -237,7 +237,7 @@ def test_looks_are_listed_newest_first(running, ci):
         ("DELETE", "/freezes/77"),
     ],
 )
-def test_what_does_not_exist_is_404(ada_api, db, method, path):
+def test_an_unknown_address_is_404(ada_api, db, method, path):
     assert ada_api.call(method, path).status_code == 404
 
 

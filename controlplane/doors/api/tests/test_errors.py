@@ -93,7 +93,7 @@ def test_a_body_that_the_operation_does_not_read_changes_nothing(policy, ci, bod
 
 
 @pytest.mark.parametrize("body", ["", " ", "{}", "null"])
-def test_an_empty_body_is_no_body(policy, ci, body):
+def test_an_empty_body_is_not_a_body(policy, ci, body):
     assert raw_post(ci, "/policies/default/draft", body).status_code == 201
 
 

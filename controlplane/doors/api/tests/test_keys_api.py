@@ -95,7 +95,7 @@ def test_a_key_whose_end_has_come_can_still_be_changed(ada_api):
     assert ada_api.patch(f"/keys/{row['id']}", {"expires_at": None}).json()["status"] == "usable"
 
 
-def test_where_keys_are_required_is_read_and_written(ada_api):
+def test_the_pools_that_require_keys_are_read_and_written(ada_api):
     assert ada_api.get("/keys/required").json()["pools"] == []
     assert ada_api.call("PUT", "/keys/required", {"pools": ["chat"]}).json()["pools"] == ["chat"]
     assert ada_api.call("PUT", "/keys/required", {"pools": ["*"]}).json()["pools"] == ["*"]

@@ -164,7 +164,7 @@ def test_versions_and_their_differences(policy, ci):
 
 
 @pytest.mark.parametrize("path", ["/policies/nowhere", f"{POLICY}/versions/9", f"{POLICY}/diff?from=1&to=9"])
-def test_what_does_not_exist_is_404(policy, ci, path):
+def test_an_unknown_address_is_404(policy, ci, path):
     assert ci.get(path).status_code == 404
 
 

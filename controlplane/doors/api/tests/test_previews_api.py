@@ -128,7 +128,7 @@ def test_a_request_that_cannot_be_served_is_told_why(draft, ci, body, path):
     assert path in {fault["path"] for fault in answer.json()["errors"]}
 
 
-def test_what_is_not_there_is_not_found(policy, ci):
+def test_a_missing_object_is_not_found(policy, ci):
     assert ci.post("/policies/nope/draft/preview", {}).status_code == 404
     assert ci.get("/policies/nope/previews").status_code == 404
     assert ci.get(f"{PREVIEWS}/77").status_code == 404

@@ -93,7 +93,7 @@ def test_a_document_can_be_proposed_as_a_delivery(run, default_file, demo):
         (None, "No such file"),
     ],
 )
-def test_a_file_that_is_none_is_refused(run, tmp_path, text, why):
+def test_an_invalid_file_is_refused(run, tmp_path, text, why):
     path = tmp_path / "file.json"
     if text is not None:
         path.write_text(text)

@@ -56,7 +56,7 @@ async def test_an_error_status_tells_its_message(what, outcome, error):
     assert (ending.outcome, ending.error) == (outcome, error)
 
 
-async def test_a_stream_that_breaks_off_is_no_answer():
+async def test_a_stream_that_breaks_off_is_not_an_answer():
     async with fake_engine(behaviour=lambda number, sent: "cut") as engine:
         client = ReplayClient(engine.url)
         with pytest.raises(NoAnswer, match="ended before the answer"):

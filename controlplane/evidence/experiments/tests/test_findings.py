@@ -117,7 +117,7 @@ def test_an_arm_lists_gains_and_losses_by_class_unless_chance_explains_them():
     assert row.startswith("| B | 1.07 / 1.07 / 10 / 2.07 | 8.40 / 8.40 / 10 / 9.40 | warm: TTFT p50 × 0.51")
 
 
-def test_of_a_wall_the_middle_of_the_run_is_shown_beside_its_mean_and_its_peak():
+def test_a_wall_shows_the_median_mean_and_peak_of_a_run():
     cell = Cell(DEMO, 4.0, 60.0, "")
     one = play(cell, {"strategy": "round_robin_pd", "fleet": {"replicas": 4, "engine": SMALL}}, 1)
     assert 0 < one.fullest_kv < one.middle_kv < one.peak_kv <= 1

@@ -66,7 +66,7 @@ def test_a_node_without_a_gpu_or_without_nvml_says_so(watch):
     assert described(RunFacts(gpu_use=GpuUseFacts({}, {}))) == "not reported"
 
 
-def test_an_old_heartbeat_is_no_point_and_neither_is_an_unknown_use(watch):
+def test_an_old_heartbeat_is_not_a_point_and_neither_is_an_unknown_use(watch):
     gpu = {"number": 0, "name": "H200", "memory_bytes": 8, "memory_used_bytes": 2}
     Node.objects.create(name="gpu-1", last_seen=timezone.now() - timedelta(minutes=5),
                         inventory={"gpus": [{**gpu, "use": 0.4}]})  # fmt: skip

@@ -87,7 +87,7 @@ def test_a_performed_run_is_done_even_if_its_worker_is_lost_before_closing_it(as
 
 
 @pytest.mark.parametrize("pacing", ["timestamps", "closed_loop"])
-def test_a_run_has_said_that_it_was_performed_before_its_pool_is_removed(asked, stand_in, monkeypatch, pacing):
+def test_a_run_is_marked_as_performed_before_its_pool_is_removed(asked, stand_in, monkeypatch, pacing):
     experiment = asked(pacing=pacing, arms=["round_robin"])
     said = []
     monkeypatch.setattr(
@@ -129,7 +129,7 @@ def test_a_run_with_other_records_than_it_wrote_fails_as_lost(asked, change):
     assert "worker lost: no heartbeat for 61 s, while replaying" in run.cause
 
 
-def test_a_run_that_has_ended_is_not_said_to_have_been_performed(asked):
+def test_an_ended_run_is_not_marked_as_performed(asked):
     run = lose(asked(), jobs.LOST_S + 1)
     write_records(run, [record(0)])
     run.refresh_from_db()

@@ -172,7 +172,7 @@ def test_a_pool_of_real_engines_computes_as_one_of_them_was_measured(calibrated:
     assert (model.kv_events, model.role, model.connector) == (True, "both", "")
 
 
-def test_an_old_calibration_and_other_settings_are_said(calibrated: Pool) -> None:
+def test_an_old_calibration_and_other_settings_are_reported(calibrated: Pool) -> None:
     age(Calibration.objects.get(), days=9)
     Pool.objects.update(engine={"max_num_seqs": 2})
     assert twin_of(Pool.objects.get()).cautions == (

@@ -166,7 +166,7 @@ def test_the_time_left_follows_from_the_pace_so_far(asked):
     assert progress_of(Experiment.objects.get(), now).eta_s == pytest.approx(10 * 240 / 160)
 
 
-def test_a_killed_worker_loses_the_run_that_it_was_at_and_none_that_had_ended(asked, no_engines):
+def test_a_killed_worker_loses_its_current_run_and_no_ended_one(asked, no_engines):
     experiment = asked()
     running.run_experiment(experiment.pk)
     first, second = experiment.runs.all()

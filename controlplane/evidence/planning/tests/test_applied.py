@@ -104,7 +104,7 @@ def verdicts(answer: dict[str, Any]) -> dict[str, str]:
     return {one["metric"]: one["verdict"] for one in answer["figures"]}
 
 
-def test_what_came_stands_beside_what_was_predicted(
+def test_measurements_are_shown_beside_predictions(
     ci: ApiCaller, vera_client: Any, plan: FleetPlan, pool: Pool, receive: Any
 ) -> None:
     receive()

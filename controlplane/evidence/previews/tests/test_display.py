@@ -163,7 +163,7 @@ def test_a_preview_of_a_draft_that_is_gone_says_so():
         ("running", 1200, 3740, "Preview running.", "1,200 of 3,740 simulated requests"),
     ],
 )
-def test_progress_is_said_in_the_line_and_not_on_each_tick(status, done, total, said, line):
+def test_progress_is_reported_in_the_line_and_not_on_each_tick(status, done, total, said, line):
     found = display.shown(preview(status, done=done, total=total), status_now())
     assert (found.active, found.said, found.line) == (True, said, line)
 

@@ -315,7 +315,7 @@ def test_the_review_does_not_hide_what_speaks_against_it(draft, otto_client):
     assert "1 caveat" in page(otto_client, f"{DRAFT}/review")
 
 
-def test_a_published_version_keeps_what_was_foreseen_of_it(redis_away, draft, vera_client):
+def test_a_published_version_keeps_its_preview(redis_away, draft, vera_client):
     done = preview_of(draft)
     policy_services.publish(draft.policy, OTTO, WHY)
     link = f'href="/policies/default/previews/{done.pk}/"'

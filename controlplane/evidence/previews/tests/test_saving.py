@@ -111,7 +111,7 @@ def test_a_preview_without_a_load_or_a_price_promises_no_dollars(
     assert all(line.dollars is None and line.gpu_s > 0 for line in reported(live_redis).lines)
 
 
-def test_a_preview_of_other_documents_is_no_basis(live_redis: redis.Redis, draft: Draft, policy: Policy) -> None:
+def test_a_preview_of_other_documents_is_not_a_basis(live_redis: redis.Redis, draft: Draft, policy: Policy) -> None:
     preview_of(draft, result=RESULT, live_sha256="of another version")
     policy_services.publish(policy, OTTO, WHY)
     assert policies.live_version(policy).number == 2

@@ -68,7 +68,7 @@ def test_the_newest_recorded_requests_of_the_pool_are_played(policy, draft, reco
     assert made.trace["last_at"] - made.trace["first_at"] == 203
 
 
-def test_of_a_named_trace_the_first_requests_are_played(policy, draft):
+def test_the_first_requests_of_a_named_trace_are_played(policy, draft):
     made = start(policy, trace="agentic-demo", max_requests=30)
     assert made.trace["played"] == 30 < made.trace["requests"]
 

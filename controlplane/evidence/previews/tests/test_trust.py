@@ -65,7 +65,7 @@ def test_a_twin_that_is_off_is_reported(relative, told):
     assert "n = 1,240" in found["text"]
 
 
-def test_a_deviation_that_the_constants_let_expect_is_no_reason():
+def test_a_deviation_that_the_constants_let_expect_is_not_a_reason():
     assert trust.of_deviation({"relative": 0.19, "n": 30}, 0.2) == []
     (found,) = trust.of_deviation({"relative": 0.21, "n": 30}, 0.2)
     assert "more than 20 %" in found["text"]

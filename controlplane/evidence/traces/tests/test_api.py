@@ -60,7 +60,7 @@ def test_a_form_upload_takes_its_name_from_the_file(ci, data_dir):
     assert (answer.status_code, answer.json()["name"]) == (201, "form.jsonl")
 
 
-def test_the_same_content_again_is_no_conflict_and_other_content_is(ci, data_dir):
+def test_the_same_content_again_is_not_a_conflict_and_other_content_is(ci, data_dir):
     upload(ci, LINES)
     assert upload(ci, LINES).status_code == 200
     assert upload(ci, LINES + b"\n" + mooncake_line().encode()).status_code == 409

@@ -46,7 +46,7 @@ def request(index: int, tokens: int, *blocks: range) -> TraceRequest:
     return TraceRequest(index, float(index), "", tokens, 10, blocks, 512, 0.0)
 
 
-def test_a_hit_ends_at_the_first_block_that_nobody_has_brought():
+def test_a_hit_ends_at_the_first_missing_block():
     requests = [request(0, 1536, range(3)), request(1, 2048, range(2), range(9, 10), range(2, 3))]
     assert ideal_hits(requests) == [0, 1024]
 

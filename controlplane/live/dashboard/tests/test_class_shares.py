@@ -60,7 +60,7 @@ def test_decisions_tell_load_and_kv_usage_and_requests_tell_queues_waits_and_pau
     assert spread_of(live_redis, "admission.max_wait_medium_s") == []
 
 
-def test_of_a_large_pool_it_is_said_which_instances_decisions_compared(live_redis):
+def test_receipts_of_a_large_pool_say_which_instances_were_compared(live_redis):
     fleet = FakeFleet(live_redis)
     fleet.write_receipt("r0", NOW - 1, pool="demo")
     recorded = spreads.read(live_redis, ["demo"])

@@ -78,7 +78,7 @@ def test_the_figures_of_the_only_pool_are_those_of_all_pools() -> None:
     assert [columns["classes"][pool]["warm"]["n"] for pool in ("*", "demo", "chat")] == [[9, 7], [9, 4], [None, 3]]
 
 
-def test_a_stale_sample_is_no_data() -> None:
+def test_a_stale_sample_is_not_data() -> None:
     columns = {"id": ["a", "b", "c"], "kv": [0.5, 0.5, None], "age_s": [3.0, 3.1, None]}
     columns |= {"running": [1, 2, None], "waiting": [0, 2, None], "hit_rate": [None, 0.5, None]}
     kept = history.row({"at": NOW, "instances": columns, "classes": {}})

@@ -42,9 +42,7 @@ BEFORE = frame_at(NOW, None)
         ("sample", ["control", "routers"]),
     ],
 )
-def test_after_a_time_without_frames_those_who_have_not_reported_again_are_not_judged(
-    fresh: str, owed: list[str]
-) -> None:
+def test_after_a_gap_without_frames_silent_senders_are_not_judged(fresh: str, owed: list[str]) -> None:
     frame = frame_at(BACK, BEFORE, fresh=fresh)
     assert (frame["health"]["gap"], frame["health"]["owed"]) == ([NOW, BACK], owed)
     assert frame["attention"] == []

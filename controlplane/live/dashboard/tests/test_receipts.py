@@ -335,7 +335,7 @@ def test_without_a_first_token_the_engine_s_time_is_one_phase(written: FakeFleet
     assert phases[1].meaning == "on demo-7#2"
 
 
-def test_of_an_offload_the_prefill_and_the_transfer_are_phases_of_their_own(written: FakeFleet) -> None:
+def test_prefill_and_transfer_of_an_offload_are_separate_phases(written: FakeFleet) -> None:
     offloaded = written.receipt("req-1", NOW, prefill_instance="demo-7", prefill_ms=300.0, transfer_ms=99.0)
     names = [(phase.name, round(phase.ms)) for phase in explain.phases(receipt_of(offloaded))]
     assert names == [("queue", 3), ("prefill", 300), ("transfer", 102), ("decode", 2545)]

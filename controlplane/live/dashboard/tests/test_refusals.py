@@ -10,5 +10,5 @@ def test_a_reason_without_words_of_its_own_is_its_code():
     assert words([{"some_new_code": 1}]) == "1 some new code"
 
 
-def test_without_refusals_nothing_is_said():
+def test_without_refusals_nothing_is_reported():
     assert words([{}, {"saturated": 0}]) == ""

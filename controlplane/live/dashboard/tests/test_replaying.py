@@ -130,7 +130,7 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(kept: FakeFleet, argume
     ("text", "why"),
     [("{", "is not JSON"), ('{"strategy": {"name": "x"}}', "strategy.name"), ("[]", "must be a JSON object")],
 )
-def test_a_file_that_is_no_policy_is_refused(kept: FakeFleet, tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_not_a_policy_is_refused(kept: FakeFleet, tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "policy.json"
     file.write_text(text)
     with pytest.raises(CommandError, match=why):

@@ -59,7 +59,7 @@ def test_without_load_or_with_another_version_there_is_no_amount(given: dict[str
         {"dollars": None, "gpu_s": 1e-3},
     ],
 )
-def test_what_may_be_nothing_or_is_too_little_is_not_told(changes: dict[str, Any]) -> None:
+def test_an_uncertain_or_tiny_saving_is_not_shown(changes: dict[str, Any]) -> None:
     assert savings.of_pools(frame(), [line(**changes)]) == {}
 
 

@@ -111,7 +111,7 @@ def empty_row(at: float) -> Any:
     ("seconds", "kept_s", "read", "every"),
     [(590, 700, 590, 1), (900, 950, 450, 2), (3_600, 3_650, 600, 6), (3_600, 600, 100, 6)],
 )
-def test_of_a_long_range_no_more_is_read_than_its_charts_show(
+def test_a_long_range_reads_no_more_rows_than_its_charts_show(
     live_redis: redis.Redis, seconds: int, kept_s: int, read: int, every: int, ends: str
 ) -> None:
     with live_redis.pipeline() as pipe:

@@ -73,7 +73,7 @@ def test_pause_resume_and_advance(otto_client, running):
     assert running.state == State.ARMING
 
 
-def test_a_missing_reason_is_said_at_its_field_and_the_typed_one_kept(otto_client, running):
+def test_a_missing_reason_is_reported_at_its_field_and_the_typed_one_kept(otto_client, running):
     response = press(otto_client, running, "advance", reason="short")
     shown = response.content.decode()
     assert response.status_code == 422

@@ -61,12 +61,12 @@ def test_one_press_starts_a_delivery_that_needs_no_approval(otto_client, draft):
         ({"start.at": "2036-08-03T03:00", "start.zone": "UTC", "start.latest": "1 h"}, "ready"),
     ],
 )
-def test_what_waits_for_people_or_a_time_is_only_proposed(otto_client, draft, more, state):
+def test_a_delivery_that_waits_for_people_or_a_time_is_only_proposed(otto_client, draft, more, state):
     otto_client.post(URL, {**fields(otto_client), **more})
     assert Delivery.objects.get().state == state
 
 
-def test_where_the_policy_asks_for_approvals_the_button_only_delivers(otto_client, draft, policy):
+def test_a_policy_with_approvals_offers_only_delivery(otto_client, draft, policy):
     services.set_rules(policy, ADA, WHY, direct="allowed", approvals_needed=1)
     shown = otto_client.get(URL).content.decode()
     assert "Deliver v2</button>" in shown
@@ -112,7 +112,7 @@ def test_problems_stand_at_their_fields_and_nothing_is_proposed(otto_client, dra
     assert not Delivery.objects.exists()
 
 
-def test_a_reason_that_is_too_short_is_said_at_its_field(otto_client, draft):
+def test_a_reason_that_is_too_short_is_reported_at_its_field(otto_client, draft):
     response = otto_client.post(URL, {**fields(otto_client), "reason": "short"})
     assert response.status_code == 422
     assert 'id="reason-error"' in response.content.decode()
@@ -133,7 +133,7 @@ def test_the_plan_can_be_given_as_json(otto_client, draft):
         ('{"steps": [{"mode": "canary", "share": 2, "for_s": 60}]}', "steps[0].share: 2 is above 0.5"),
     ],
 )
-def test_json_that_is_no_plan_is_refused_and_kept(otto_client, draft, text, said):
+def test_json_that_is_not_a_plan_is_refused_and_kept(otto_client, draft, text, said):
     response = otto_client.post(URL, {**fields(otto_client), "use_json": "on", "json": text})
     assert response.status_code == 422
     assert said in response.content.decode()

@@ -80,7 +80,7 @@ def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):
     assert not shown(now + timedelta(minutes=11))
 
 
-def test_an_abort_by_a_person_names_them_and_is_no_alarm(running):
+def test_an_abort_by_a_person_names_them_and_is_not_an_alarm(running):
     move(running, TransitionRequest(Trigger.ABORT, Origin.PERSON, OTTO, "a typo in the limit"))
     (item,) = attention.delivery_waits(0.0, frame(report(timezone.now())))
     assert (item.severity, item.reason) == (1, f"aborted by {OTTO.name}: a typo in the limit")

@@ -31,7 +31,7 @@ def test_live_decides_everything_while_it_is_stalled(state, step):
 
 
 @pytest.mark.parametrize("state", [State.STEP, State.HOLDING])
-def test_what_nobody_judges_any_more_decides_nothing_whatever_the_plan_says(state):
+def test_a_delivery_without_a_judge_decides_nothing_whatever_the_plan_says(state):
     left = facts(state, step=2, share=0.25, clock_s=60, unwatched_s=45.0)
     assert sentences.now(left) == (
         "v43 decides every request of pool chat: routers gave up this step, as nobody judged it for 45 s."
@@ -102,7 +102,7 @@ def test_a_step_says_what_follows_when_and_on_which_condition():
     assert said == sentences.Next("Canary 25 %", 250, "if heavy TTFT is enough to go on", "it pauses", NOW + 3600 - 350)
 
 
-def test_a_step_that_asks_says_so():
+def test_a_step_that_needs_approval_says_so():
     said = sentences.following(facts(State.STEP, step=2, share=0.25, clock_s=0, undecided=("a", "b")))
     assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are enough to go on")
 

@@ -40,7 +40,7 @@ def test_each_good_document_of_a_trial_differs_from_the_previous_one(policy):
     assert again.candidate.upgraded["classes"]["heavy_new_tokens"] == 20_000
 
 
-def test_where_the_policy_asks_for_approval_it_waits_for_it(policy):
+def test_a_delivery_waits_for_the_approval_that_its_policy_requires(policy):
     services.set_rules(policy, ADA, WHY, direct="allowed", approvals_needed=1)
     policy.refresh_from_db()
     assert trial.start(policy, "good", OTTO).state == State.PROPOSED

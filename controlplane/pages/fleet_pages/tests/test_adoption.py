@@ -105,7 +105,7 @@ def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: l
     assert "in the mode serve already" in operator.post("/fleet/pools/seen/mode/serve", follow=True).content.decode()
 
 
-def test_a_mixed_fleet_is_adopted_pool_by_pool_and_what_each_lacks_is_said_first(
+def test_a_mixed_fleet_is_adopted_pool_by_pool_with_missing_flags_shown_first(
     operator: Client, ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path, "own")
@@ -151,7 +151,7 @@ def test_a_mixed_fleet_is_adopted_pool_by_pool_and_what_each_lacks_is_said_first
     }
 
 
-def test_a_prefill_server_of_sglang_is_no_engine_of_its_own_and_it_is_said_before_it_is_adopted(
+def test_a_prefill_server_of_sglang_cannot_serve_alone_and_adoption_says_so_first(
     operator: Client, ready: None
 ) -> None:
     info = {**json.loads(sglang_info()), "disaggregation_mode": "prefill"}

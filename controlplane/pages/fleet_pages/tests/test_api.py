@@ -148,5 +148,5 @@ def test_a_viewer_reads_and_does_not_change(viewer: Client, fleet: World) -> Non
 
 
 @pytest.mark.parametrize("path", ["instances/q-9", "instances/q-9/logs", "instances/q-9/events", "pools/q"])
-def test_what_does_not_exist_is_not_found(viewer: Client, empty: None, path: str) -> None:
+def test_an_unknown_resource_is_not_found(viewer: Client, empty: None, path: str) -> None:
     assert viewer.get(f"/api/v1/{path}").status_code == 404

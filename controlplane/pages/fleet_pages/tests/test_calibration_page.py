@@ -99,7 +99,7 @@ def test_a_viewer_cannot_load_an_engine(viewer: Client, sent: list[Any]) -> None
     assert sent == []
 
 
-def test_what_does_not_exist_is_not_found(operator: Client) -> None:
+def test_an_unknown_resource_is_not_found(operator: Client) -> None:
     assert operator.post("/fleet/instances/nobody-0/calibrate").status_code == 404
 
 

@@ -83,7 +83,9 @@ def test_a_pool_shows_the_pod_of_its_next_start(node: Node, viewer: Client, live
     assert "name: chat-0-e4" in page
 
 
-def test_a_pod_without_an_image_is_said_before_it_is_started(node: Node, operator: Client, live_redis: object) -> None:
+def test_a_pod_without_an_image_is_reported_before_it_is_started(
+    node: Node, operator: Client, live_redis: object
+) -> None:
     reported(node)
     services.apply_fleet(document(name="store", kind="mooncake-master", engine={}), "ada")
     page = operator.get("/fleet/pools/store/").content.decode()
@@ -108,7 +110,7 @@ def test_a_dry_run_on_the_command_line_names_the_image(
     assert "chat starts: a Pod of vllm:mine on k8s: python3 -m vllm." in capsys.readouterr().out
 
 
-def test_where_hosts_can_take_it_as_well_the_command_line_of_a_host_is_shown(
+def test_the_command_line_of_a_host_is_shown_if_hosts_can_run_it(
     node: Node, viewer: Client, live_redis: object
 ) -> None:
     reported(node)

@@ -132,7 +132,7 @@ def test_a_viewer_sees_disabled_controls_with_the_reason_and_cannot_act(viewer: 
 
 
 @pytest.mark.parametrize("path", ["/fleet/pools/q/", "/fleet/instances/q-1/"])
-def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
+def test_an_unknown_resource_is_not_found(viewer: Client, path: str) -> None:
     assert viewer.get(path).status_code == 404
 
 

@@ -4,7 +4,7 @@ from controlplane.pages.fleet_pages.section_rows import section_rows
 from fleet.models import Pool
 
 
-def test_each_section_is_said_with_the_words_and_units_of_its_options() -> None:
+def test_each_section_is_reported_with_the_words_and_units_of_its_options() -> None:
     pool = Pool(
         replicas=4,
         update={"strategy": "surge", "max_unavailable": 1, "on_failure": "rollback"},

@@ -63,7 +63,7 @@ def test_a_pool_is_priced_by_its_document(pool: Pool, vera_client: Client, monke
     assert "86,400,000 tokens are loaded" in vera_client.get("/fleet/pools/p/").content.decode()
 
 
-def test_a_pool_of_ranks_saves_and_costs_what_one_of_as_many_instances_does(db: None) -> None:
+def test_a_pool_of_ranks_saves_and_costs_as_much_as_a_pool_of_as_many_instances(db: None) -> None:
     alone, ranked = (
         Pool(pk=0, name="p", model="m", kind="sim", replicas=replicas, engine={"dram_gb": 100.0} | engine)
         for replicas, engine in ((8, {}), (2, {"data_parallel_size": 4}))

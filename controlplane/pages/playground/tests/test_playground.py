@@ -218,7 +218,7 @@ def test_a_pool_that_an_administrator_removes_during_a_question_stays_removed(
         ([(200, event(error={"message": "out of memory"}))], "out of memory"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_said_in_a_sentence(
+def test_a_refusal_is_reported_in_a_sentence(
     otto_client: Client, router: AnsweringRouter, answers: list[tuple[int, bytes]], failed: str
 ) -> None:
     router.answers = answers

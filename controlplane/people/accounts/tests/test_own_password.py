@@ -80,7 +80,7 @@ def test_guesses_at_the_present_password_are_slowed(nora):
     assert "Too many attempts" in answer.content.decode()
 
 
-def test_a_new_password_that_is_refused_is_no_guess(nora):
+def test_a_new_password_that_is_refused_is_not_a_guess(nora):
     client = signed_in(nora)
     for _ in range(throttle.ATTEMPTS + 1):
         assert change(client, new="short").status_code == 422

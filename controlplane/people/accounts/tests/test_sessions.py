@@ -64,6 +64,6 @@ def test_a_new_password_ends_the_session(vera, vera_client):
     assert vera_client.get("/policies/").status_code == 302
 
 
-def test_deleting_a_session_that_is_gone_or_was_never_made_is_no_error():
+def test_deleting_a_session_that_is_gone_or_was_never_made_is_not_an_error():
     SessionStore().delete()
     SessionStore("no-such-session").delete()

@@ -124,12 +124,12 @@ def test_a_subject_leads_to_its_page(action, subject, href):
     assert place(action, subject) == href
 
 
-def test_what_a_delivery_did_is_said_in_words():
+def test_the_actions_of_a_delivery_are_described_in_words():
     assert words("delivery.fail") == "delivery: stopped by a guard"
     assert words("policy.open_draft") == "policy: open draft"
 
 
-def test_what_is_new_is_listed_with_its_values(vera_client):
+def test_new_settings_are_listed_with_their_values(vera_client):
     record(OTTO, "budget.create", "pool demo", "", None, {"unit": "dollars", "limit": 25.0})
     assert '<span class="diff-new">25.0</span>' in vera_client.get("/audit/").content.decode()
 

@@ -131,7 +131,7 @@ def test_a_document_that_someone_has_overtaken_says_by_whom_and_what_saving_it_w
         ("/models/draft/name", {"name": "b", "target_pool_0": "small", "target_weight_0": "1"}, 'value="b"'),
     ],
 )
-def test_what_was_typed_into_a_draft_that_someone_ended_is_kept_in_a_new_one(pools, otto_client, path, typed, kept):
+def test_text_typed_into_an_ended_draft_is_kept_in_a_new_one(pools, otto_client, path, typed, kept):
     services.open_draft(OTTO)
     seen = selectors.open_draft().etag
     services.save_draft(document(a={"pool": "big"}), Actor("user", "bob"))

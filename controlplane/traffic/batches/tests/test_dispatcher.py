@@ -121,7 +121,7 @@ def shown(caller: Caller, name: str) -> Any:
 
 @pytest.mark.attacks
 @pytest.mark.timeout(120)
-def test_of_twenty_keys_one_stuck_and_one_huge_the_others_end_as_if_alone(scene: Scene) -> None:
+def test_eighteen_keys_end_as_if_alone_beside_a_stuck_and_a_huge_one(scene: Scene) -> None:
     others = [Caller(f"key-{i}") for i in range(18)]
     first = [caller.batch(*lines(20)) for caller in others]
     alone = scene.end_of(*first)
@@ -285,7 +285,7 @@ def test_a_second_worker_neither_sends_nor_takes_what_the_first_one_has(
     assert len(scene.routers.asked) == len(set(scene.routers.asked)) == 101
 
 
-def test_what_a_worker_did_not_send_is_another_s_when_it_ends(scene: Scene) -> None:
+def test_notices_that_a_worker_did_not_send_go_to_another_one(scene: Scene) -> None:
     alice = Caller("alice")
     name = alice.batch(*lines(100))
     scene.play(3.0)
@@ -398,7 +398,7 @@ def test_a_cancelled_batch_frees_its_place_and_its_lines(scene: Scene) -> None:
     assert scene.dispatcher.step() is False
 
 
-def test_what_an_api_key_does_with_files_and_batches_is_audited(scene: Scene) -> None:
+def test_an_api_keys_actions_on_files_and_batches_are_audited(scene: Scene) -> None:
     alice = Caller("alice")
     name = alice.batch(*lines(1))
     alice.post(f"/v1/batches/{name}/cancel")

@@ -102,7 +102,7 @@ def test_a_sample_counts_once_however_often_it_is_read() -> None:
     assert paced((sample(0),), (sample(0),), busy, busy, busy) == [8, 8, 4, 4, 4]
 
 
-def test_a_moment_of_waiting_is_no_queue_unless_other_traffic_may_be_what_waits() -> None:
+def test_a_moment_of_waiting_is_not_a_queue_unless_other_traffic_may_be_waiting() -> None:
     moments = [(sample(at, waiting=at % 2 * 3, running=4),) for at in range(4)]
     assert paced(*moments) == [8, 16, 32, 64]
     assert paced(*moments, lines=4) == [8, 4, 6, 3]

@@ -135,7 +135,7 @@ def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_again(ca
     assert AuditEntry.objects.filter(action="delivery.good").count() == 1
 
 
-def test_a_hold_that_continues_for_the_same_reason_is_no_news(canary):
+def test_a_hold_that_continues_for_the_same_reason_is_not_news(canary):
     held = looked(canary, Trigger.HOLD, holds=ERROR)
     for second in (5, 10):
         held = looked(held, Trigger.HOLD, later(second), holds=(Hold("tallies", f"tallies are {20 + second} s old"),))
@@ -380,7 +380,7 @@ def test_a_hold_that_lasts_too_long_pauses(canary):
     assert (done.state, done.why, done.share) == ("paused", "held for 600 s: tallies are 20 s old", 0.0)
 
 
-def test_a_judge_that_was_away_pauses_and_says_so(canary):
+def test_a_judge_pauses_after_an_absence_and_says_so(canary):
     done = judging.away(canary, later(0), later(63))
     assert (done.state, done.share) == ("paused", 0.0)
     assert done.why == (

@@ -389,7 +389,7 @@ def test_a_start_looks_again_at_what_is_live(delivery, policy):
     assert conflict.value.kind == "live"
 
 
-def test_a_start_asks_a_plan_for_the_least_that_the_policy_wants_by_now(redis_away, policy, pool):
+def test_a_start_checks_the_plan_against_the_policys_current_rules(redis_away, policy, pool):
     made = proposed(policy, CANARY, FULL)
     at(made, State.READY)
     services.set_rules(policy, ADA, WHY, direct="never", approvals_needed=0, least_share=0.5)

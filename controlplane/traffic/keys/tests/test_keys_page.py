@@ -37,7 +37,7 @@ def test_a_key_has_what_was_asked_for(ada_client):
     assert row.created_by == "ada"
 
 
-def test_a_limit_that_was_left_out_is_said_in_words(ada_client):
+def test_a_limit_that_was_left_out_is_reported_in_words(ada_client):
     make(ada_client)
     page = ada_client.get("/keys/").content.decode()
     assert 'data-label="Requests/min">60<' in page
@@ -97,7 +97,7 @@ def test_two_good_keys_of_one_name_are_refused_until_the_first_is_revoked(ada_cl
     assert ApiKey.objects.count() == 2
 
 
-def test_where_keys_are_required_is_said_and_changed(ada_client, otto_client):
+def test_the_pools_that_require_keys_are_shown_and_changed(ada_client, otto_client):
     assert b"Nowhere." in otto_client.get("/keys/").content
     ada_client.post("/keys/required", {"required": ["code"]})
     assert b"In code." in otto_client.get("/keys/").content

@@ -82,7 +82,7 @@ def test_without_an_earlier_version_there_is_nothing_to_roll_back_to(redis_away,
     assert "to v1" not in page
 
 
-def test_the_live_version_is_no_target_of_a_rollback(redis_away, policy, otto_client):
+def test_the_live_version_is_not_a_target_of_a_rollback(redis_away, policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     page = otto_client.get("/policies/default/rollback?to=2").content.decode()
     assert "v2 is live already" in page
@@ -133,7 +133,7 @@ def test_any_two_versions_can_be_compared(redis_away, policy, vera_client):
     "path", ["nowhere/", "default/versions/7/", "default/versions/99999999999999999999/", "default/compare?to=x",
              "default/rollback?to=77", "default/compare?from=9999999999"],
 )  # fmt: skip
-def test_what_does_not_exist_is_not_found(redis_away, policy, otto_client, path):
+def test_an_unknown_resource_is_not_found(redis_away, policy, otto_client, path):
     answer = otto_client.get(f"/policies/{path}")
     assert answer.status_code == 404
     assert b"no " in answer.content

@@ -17,7 +17,7 @@ def test_figure_13_is_documented_as_it_is_played() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_documented_of_a_tier_is_what_is_played() -> None:
+def test_the_documented_values_of_a_tier_are_those_of_the_twin() -> None:
     """One tier is enough, as all of them take minutes."""
     played = {*tiers.loogle(["ssd-tutti"]), *tiers.figure_8(["ssd-tutti"])}
     assert len(played) == 3

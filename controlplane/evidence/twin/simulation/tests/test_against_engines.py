@@ -134,7 +134,7 @@ def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_came_through_real_processes_is_as_a_plan_predicted(tmp_path: Path) -> None:
+def test_measurements_through_real_processes_match_a_plans_predictions(tmp_path: Path) -> None:
     """The plan knows the trace and the engines, neither the draws nor where sessions began."""
     requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
     load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())

@@ -168,7 +168,7 @@ def test_equal_arguments_give_equal_outcomes() -> None:
     assert once == again
 
 
-def test_a_pull_that_fails_on_its_way_from_a_tier_loads_nobody_any_more() -> None:
+def test_a_failed_pull_from_a_tier_no_longer_counts_as_load() -> None:
     model = tiers("ssd-gds", staging_bytes=0.45 * LAYOUT.bytes(3_000))
     link = TransferModel(bytes_per_token=131_072, idle_bytes_per_s=40e9, busy_bytes_per_s=12.4e9)
     pair = fleet(2, kv_blocks=SMALL, tiers=model, kv_events=True, transfers=link, connector="nixl")

@@ -562,7 +562,7 @@ def test_the_name_of_a_failed_instance_is_drawn_whole(running: RunningFleet, ope
     assert {f"demo-{i}" for i in range(6)} <= set(page.evaluate("[...globalThis.names]"))
 
 
-def test_of_300_long_names_the_ends_are_shown_and_what_failed_is_first(running: RunningFleet, open_page: Any) -> None:
+def test_a_list_of_300_long_names_is_shortened_with_failures_first(running: RunningFleet, open_page: Any) -> None:
     fleet = running.fleet
     fleet.pool, fleet.size = "production-llama-3-1-70b-instruct", 300
     fleet.states = {f"{fleet.pool}-217": ("failed", "ended with exit status 1")}

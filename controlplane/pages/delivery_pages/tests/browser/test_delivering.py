@@ -30,7 +30,7 @@ def delivered(page: Page) -> Page:
     return page
 
 
-def test_a_wrong_value_is_said_at_its_field_and_what_was_typed_is_kept(open_page, way):
+def test_a_wrong_value_is_reported_at_its_field_and_what_was_typed_is_kept(open_page, way):
     page = form(open_page, way)
     page.fill("#p-canary1-share", "70")
     page.fill("#p-canary2-for", "soon")

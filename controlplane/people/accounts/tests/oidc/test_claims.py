@@ -34,7 +34,7 @@ def test_an_address_grants_a_role_once_it_is_verified_where_it_stands(
 
 
 @pytest.mark.parametrize("value", [None, 1, True, "", "\x00", "a\n", "\ud800", "\u202e", "x" * 256, ["a"], {"a": 1}])
-def test_a_text_that_cannot_be_stored_and_shown_is_none(value: Any) -> None:
+def test_a_text_that_cannot_be_stored_is_treated_as_missing(value: Any) -> None:
     assert text_of({"sub": value}, "sub") == ""
     assert text_of({}, "sub") == ""
 

@@ -27,7 +27,7 @@ def test_without_an_issuer_there_is_no_provider():
     assert config.read() is None
 
 
-def test_what_is_given_is_read(given):
+def test_the_given_values_are_read(given):
     given()
     found = config.read()
     assert found.role_claim == ("realm_access", "roles")

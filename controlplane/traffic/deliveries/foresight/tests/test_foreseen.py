@@ -73,7 +73,7 @@ def test_few_long_sessions_are_too_few_cells() -> None:
     )
 
 
-def test_a_class_below_one_percent_is_said_once() -> None:
+def test_a_class_below_one_percent_is_reported_once() -> None:
     found = [text for text in said(plan(TWENTIETH, HALF), traffic(500, {"warm": 0.996, "medium": 0.004})) if text]
     assert found == [
         "step 1 · medium: 0.4 % of the requests, and below 1 % it is not judged",
@@ -113,7 +113,7 @@ def test_a_switchback_says_what_it_can_show_and_with_how_many_pairs() -> None:
     assert known[0].endswith("(pairs that differ by 3 %, as in the latest switchback)")
 
 
-def test_of_several_pools_each_line_names_its_own() -> None:
+def test_each_line_names_its_pool() -> None:
     lines = foreseen(plan(HALF, pools=("a", "b")), {"a": traffic(1), "b": None}, {})
     assert {each.pool for each in lines} == {"a"}
     assert lines[0].text.startswith("step 1 · a · ")

@@ -16,7 +16,7 @@ def test_many_more_errors_are_evidence() -> None:
     assert e_value(Counted(1_000, 30), Counted(9_000, 45), 1.5) > 1_000
 
 
-def test_an_arm_without_sessions_is_no_evidence() -> None:
+def test_an_arm_without_sessions_is_not_evidence() -> None:
     assert e_value(Counted(0, 0), Counted(9_000, 45), 1.5) == 1.0
     assert e_value(Counted(100, 5), Counted(0, 0), 1.5) == 1.0
     assert Counted(0, 0).rate == 0.0

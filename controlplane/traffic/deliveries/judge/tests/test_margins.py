@@ -34,7 +34,7 @@ def test_an_interval_stands_somewhere_between_control_and_the_limit(lower, upper
         (None, None, "1.25× not excluded"),
     ],
 )
-def test_the_margin_that_decided_is_said_with_the_limit_that_is_not_excluded(lower, upper, expected):
+def test_the_margin_that_decided_is_reported_with_the_limit_that_is_not_excluded(lower, upper, expected):
     assert margin("ttft", lower, upper, 0.25, 1.0) == expected
 
 

@@ -183,7 +183,7 @@ def test_routers_keep_the_split_ready_during_a_hold_and_give_it_up_in_a_pause(ca
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_judge_that_was_away_pauses_at_once_and_says_from_when_to_when(canary: Delivery, fleet: Fleet) -> None:
+def test_a_judge_pauses_at_once_after_an_absence_and_says_how_long_it_was(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(400))
     canary = judge(canary, later(canary, 5))
     away = later(canary, 66)

@@ -70,7 +70,7 @@ def test_a_live_router_that_does_not_write_is_a_problem() -> None:
     assert wrote.problems == ()
 
 
-def test_a_router_that_never_wrote_has_as_long_from_the_first_look_on() -> None:
+def test_a_router_that_never_wrote_gets_the_full_time_from_the_first_look() -> None:
     assert gathered(routers=["r9"], now=100.0, since=95.0)[0].problems == ()
     assert gathered(routers=["r9"], now=111.0, since=95.0)[0].problems != ()
 
@@ -87,6 +87,6 @@ def test_shadows_add_up() -> None:
     assert evidence.shadow.to == {"a": 8, "b": 4}
 
 
-def test_no_tally_is_no_evidence() -> None:
+def test_no_tally_is_not_evidence() -> None:
     evidence, lives = gathered()
     assert (evidence.total("candidate").n, evidence.shadow.n, lives) == (0, 0, {})
