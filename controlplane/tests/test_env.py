@@ -118,7 +118,7 @@ def test_a_list_that_is_not_set_is_not_a_list(monkeypatch, given, found):
 
 
 @pytest.mark.parametrize(("given", "found"), [("", 7), ("0", 0), ("31536000", 31_536_000)])
-def test_seconds_are_whole(monkeypatch, given, found):
+def test_seconds_are_whole_numbers(monkeypatch, given, found):
     monkeypatch.setenv("WEIR_TIME", given)
     assert env.seconds("WEIR_TIME", 7) == found
 

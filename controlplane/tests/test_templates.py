@@ -18,7 +18,7 @@ INLINE = {
 }
 
 
-def test_nothing_inline_and_nothing_from_elsewhere():
+def test_pages_have_no_inline_scripts_and_load_nothing_from_other_hosts():
     found = [
         f"{template}: {what}"
         for template in TEMPLATES

@@ -117,7 +117,7 @@ def test_saturation_is_the_highest_measure_and_unknown_without_any() -> None:
     st.lists(st.tuples(st.integers(0, 9), st.floats(0, 500), st.floats(0, 1)), max_size=70),
     st.floats(0, 200),
 )
-def test_the_advice_is_always_within_its_limits_and_one_step_away(
+def test_the_advice_is_always_within_its_limits_and_one_step_from_the_present(
     replicas: int, looks: list[tuple[int, float, float]], age: float
 ) -> None:
     seen = [

@@ -251,7 +251,7 @@ def test_decoders_lend_blocks_to_prefills_which_compute_evicted_ones() -> None:
         assert "kv" in problem.message
 
 
-def test_a_list_of_kv_joins_a_transfer_a_tier_and_a_store_in_the_order_that_vllm_asks_them() -> None:
+def test_a_kv_list_joins_transfer_tier_and_store_in_vllms_order() -> None:
     given = {"kv": ["mooncake-store", "offload-ssd", "nixl"], "prefill_instances": 1, "master": "m", "disk": "/kv"}
     (prefill, env, sends), (decode, _, _) = (made("vllm", given, launch(n, m="10.0.0.1:50051")) for n in (0, 1))
     joined = transfer_of(prefill)

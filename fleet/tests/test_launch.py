@@ -216,7 +216,7 @@ def test_secrets_are_not_handed_to_engines(monkeypatch: pytest.MonkeyPatch) -> N
     assert (given["NCCL_DEBUG"], given["WEIR_INSTANCE"], given["X"], given["PYTHONPATH"]) == ("INFO", "a", "1", "/srv")
 
 
-def test_the_tail_of_a_log_is_whole_lines(log: Path) -> None:
+def test_the_tail_of_a_log_is_complete_lines(log: Path) -> None:
     log.write_text("".join(f"line {n}\n" for n in range(20_000)))
     assert logs.tail(log, 2) == ["line 19998", "line 19999"]
     everything = logs.tail(log, 100_000)

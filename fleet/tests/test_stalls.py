@@ -92,7 +92,7 @@ def test_without_routers_nothing_stays_out(serving: World) -> None:
     assert serving.one().state == State.READY
 
 
-def test_a_router_that_gets_tokens_speaks_against_it() -> None:
+def test_a_router_that_gets_tokens_refutes_a_stall() -> None:
     assert reported([status(), status("r-2", stalled=False)]) == {}
     assert reported([status(), status("r-2", stalled=False, holds=False)]) == {("p-0", 1): WHY}
     assert reported([status(), status("r-2")]) == {("p-0", 1): WHY}

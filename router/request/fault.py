@@ -41,8 +41,8 @@ def words(endpoint: Endpoint, status: int) -> str:
 
 
 def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
-    """Tell whether another engine is asked, as this one called the request wrong; the failure counts until the
-    other one agrees."""
+    """Tell whether another engine has to confirm this engine's verdict that the request is invalid; until then the
+    failure counts against this engine."""
     if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()

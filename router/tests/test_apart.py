@@ -281,7 +281,7 @@ async def test_an_id_names_no_host_and_port_to_an_engine(world):
     assert ":" not in w.engines[0].received[0].headers["x-request-id"]
 
 
-async def test_a_client_that_sends_an_id_of_the_router_again_takes_no_receipt_away(world):
+async def test_a_client_that_repeats_a_routers_id_replaces_no_receipt(world):
     w = await world(None)
     client = w.published.client
     name = (await w.ask()).headers["x-request-id"]

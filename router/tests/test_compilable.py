@@ -63,7 +63,7 @@ def test_names_of_exceptions_have_one_type_in_a_function():
     assert wrong == []
 
 
-def test_a_field_that_a_function_empties_is_not_read_again_in_it():
+def test_a_function_does_not_read_a_field_after_clearing_it():
     """Compiled, it is still None there, whatever a call in between has put in: the read raised TypeError."""
     wrong = []
     for name, tree in TREES.items():

@@ -182,7 +182,7 @@ async def test_each_generation_counts_from_zero_and_leaves_out_earlier_requests(
     }
 
 
-async def test_a_long_answer_counts_in_the_generation_that_decided_it(world):
+async def test_a_long_answer_counts_for_the_generation_that_routed_it(world):
     """The first byte arrives while its generation runs, the end long after the next one began."""
     w = await world(stream(events(40), pause_s=0.05))
     await split(w, 0.5)

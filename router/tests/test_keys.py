@@ -270,7 +270,7 @@ async def test_each_key_waits_in_a_line_of_its_own(world):
         {"keys": [None], "required": []},
     ],
 )
-def test_keys_of_a_wrong_shape_are_refused_whole(value):
+def test_a_document_of_keys_with_a_wrong_shape_is_refused_entirely(value):
     with pytest.raises(Unreadable):
         read(ApiKeysValue, stored(value))
 

@@ -141,7 +141,7 @@ async def test_the_first_content_ends_the_prefill(world):
 
 
 @pytest.mark.parametrize("value", [1, 1.0, "true", "1", "on", "Yes"])
-async def test_a_stream_is_one_however_the_client_spells_it(world, value):
+async def test_a_stream_is_recognised_however_the_client_spells_it(world, value):
     w = await world(stream())
     response = await w.ask(CHAT, stream=value, **BODIES[CHAT])
     assert w.engines[0].received[0].document["stream_options"] == {"include_usage": True}
@@ -232,7 +232,7 @@ async def test_a_pool_that_never_streams_says_so_and_continues_with_whole_answer
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank", "/tokenize", "/v1/images/generations"])
-async def test_an_api_without_streams_of_its_own_may_be_asked_for_one(world, path):
+async def test_an_api_without_streams_may_be_asked_for_a_stream(world, path):
     w = await world(reply({"object": "list", "data": [], "count": 1}))
     assert (await w.ask(path, stream=True)).status_code == 200
 

@@ -90,7 +90,7 @@ def test_a_request_without_a_model_is_not_for_an_observed_pool():
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_engines_know_no_name_of_a_pool_and_the_client_is_answered_by_it(world, streamed):
+async def test_engines_never_see_a_pools_name_and_the_answer_carries_it(world, streamed):
     w = await world(named)
     answer = await w.ask(model="demo", stream=streamed)
     assert w.engines[0].received[-1].document["model"] == "llama"

@@ -97,7 +97,7 @@ def test_a_further_turn_of_claude_code_has_other_marks_and_another_billing_line(
     assert further(engine, before, after, MESSAGES) == engine.render(orjson.dumps(after), MESSAGES)
 
 
-def test_a_further_turn_of_responses_has_the_tokens_of_the_whole(tmp_path: Path) -> None:
+def test_a_further_turn_of_responses_has_the_tokens_of_the_whole_conversation(tmp_path: Path) -> None:
     engine, asked = Engine(tmp_path, TEMPLATES["plain"]), {"type": "message", "role": "user", "content": TEXT}
     before: Document = {"instructions": TEXT, "input": [asked], "reasoning": {"effort": "low"}}
     after: Document = {**before, "input": [asked, {"role": "assistant", "content": "so"}, asked]}

@@ -73,7 +73,7 @@ def test_each_api_tells_a_beginning(path, body):
     assert SharedNames().is_shared("s", read(json.dumps(body).encode(), path), 0, 0.0)
 
 
-def test_names_are_forgotten_by_their_latest_use():
+def test_the_least_recently_used_names_are_forgotten():
     names = SharedNames()
     for number in range(KEPT + 50):
         names.is_shared(f"n{number}", conversation(0), 16, 0.0)

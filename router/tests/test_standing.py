@@ -71,7 +71,7 @@ def test_an_instance_that_drains_is_refused(fleet_view: FleetView, endpoints: di
     assert seen(fleet_view)["a"] == "draining"
 
 
-def test_a_breaker_that_opens_lets_go_with_time_alone(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+def test_an_open_breaker_closes_after_a_time(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     seen(fleet_view)
     endpoints["b"].breaker.failed(100.0, 1)
     endpoints["b"].touch()

@@ -71,7 +71,7 @@ def test_without_the_instance_that_prefills_the_decoder_computes_the_prompt_itse
 
 
 def test_a_prompt_that_one_vllm_holds_is_pulled_from_there_by_the_other(fleet: Fleet) -> None:
-    offloaded(fleet)  # tells how fast prompts are computed
+    offloaded(fleet)  # measures how fast prompts are computed
     fleet.policy(**{"strategy.name": "round_robin", "flow.heavy": "colocated", "flow.pull_gb_per_s": 100})
     numbers = count()
     found: list[tuple[str, str, list[int], dict[str, str], float]] = []

@@ -85,7 +85,7 @@ class LineQueue:
             del self.flows[flow.model]
 
     def waiting(self) -> Flow | None:
-        """Return the flow that tests its reason next, if every line waits for a reason of its own."""
+        """Return the flow whose reason to wait is tested next, if every line has to wait."""
         if any(flow.reason is None for flow in self.flows.values()):
             return None
         return min(self.flows.values(), key=lambda flow: flow.paused_until, default=None)

@@ -82,7 +82,7 @@ def test_an_error_of_our_own_is_a_failure_as_well(monkeypatch: pytest.MonkeyPatc
     assert row.cause == "ZeroDivisionError: oh"
 
 
-def test_an_instance_that_is_gone_by_then_fails_it() -> None:
+def test_a_calibration_fails_if_its_instance_is_gone() -> None:
     instance()
     row = services.ask_for("chat-0", "ada")
     Instance.objects.all().delete()

@@ -96,7 +96,7 @@ def test_only_continued_fits_find_what_each_constant_contributes(monkeypatch: py
     assert 0 < len(taken_apart) < len(replays) - scaled
 
 
-def test_blocks_follow_one_another_and_know_what_ran_beside_them() -> None:
+def test_blocks_are_consecutive_and_record_concurrent_requests() -> None:
     requests = traffic(QWEN, 8, 360)
     first, second, third = found = blocks.blocks_of(requests)
     assert [*first.counted, *second.counted, *third.counted] == requests[60:]

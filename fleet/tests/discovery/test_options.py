@@ -76,7 +76,7 @@ def test_a_source_excludes_other_settings_of_the_number_of_instances() -> None:
     assert set(problems("serve", "external", scaled, dns="a:1")) == {"autoscale", "schedule"}
 
 
-def test_only_engines_that_something_else_starts_are_observed() -> None:
+def test_only_external_engines_are_observed() -> None:
     assert "mode" in problems("observe", "sim")
     assert "mode" in problems("watch", "external", dns="a:1")
     seen = parse_fleet(document("observe", dns="a:1"))

@@ -233,7 +233,7 @@ def test_every_request_ends_with_its_tokens_and_no_block_leaks(
 
 @settings(max_examples=80, deadline=None)
 @given(asks, st.sets(st.integers(0, 11)), st.integers(17, 40))
-def test_aborts_at_any_time_leave_the_pool_whole(
+def test_aborts_at_any_time_leak_no_blocks(
     plan: list[tuple[int, int, str, float]], leaving: set[int], blocks: int
 ) -> None:
     crowded = engine(blocks, seqs=3, batched=64)

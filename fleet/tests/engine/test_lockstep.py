@@ -43,7 +43,7 @@ def test_a_request_for_an_idle_rank_waits_for_the_step_of_the_others() -> None:
     assert short.scheduled_s == long.finished_s
 
 
-def test_a_group_of_which_one_rank_works_is_as_fast_as_that_rank_alone() -> None:
+def test_a_group_with_one_busy_rank_is_as_fast_as_that_rank_alone() -> None:
     alone, one = engine(), request("a", 2000, 40)
     alone.add_request(one, 0.0)
     alone.advance(100.0)

@@ -119,7 +119,7 @@ def test_halves_meet_at_the_prefills_bootstrap_server(world: World, apply: Apply
 
 
 @pytest.mark.slow
-def test_it_is_calibrated_as_any_engine(world: World, apply: Apply) -> None:
+def test_sglang_is_calibrated_like_any_engine(world: World, apply: Apply) -> None:
     apply(environment={"STANDIN_TIME_SCALE": "4"})
     world.until_ready(1)
     row = calibrations.ask_for("p-0", "ada", 30)

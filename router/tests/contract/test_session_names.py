@@ -119,7 +119,7 @@ def test_a_name_that_cannot_be_is_refused_with_what_is_allowed(text):
         parse(text)
 
 
-def test_more_names_than_a_request_is_worth_are_refused():
+def test_too_many_session_names_are_refused():
     with pytest.raises(ValueError, match="65 names: allowed are 1 to 64"):
         parse(",".join(f"header:x-{number}" for number in range(65)))
 

@@ -240,7 +240,7 @@ def test_vllm_knows_every_parameter_of_an_offload_and_nixl_every_backend() -> No
 
 
 @contracts
-def test_vllm_says_of_a_decoders_blocks_what_another_engine_needs_to_take_them() -> None:
+def test_vllms_answer_names_a_decoders_blocks_for_another_engine_to_take() -> None:
     folder = "vllm/distributed/kv_transfer/kv_connector/v1/nixl/"
     pull, base = (sources("vllm", folder)[f"{folder}{name}_scheduler.py"] for name in ("pull", "base"))
     assert '"bidirectional_kv_xfer"' in base

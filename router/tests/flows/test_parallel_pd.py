@@ -62,7 +62,7 @@ async def test_a_chat_is_one_stream_with_one_role_and_one_end(pair: Build) -> No
     await world.nothing_is_left()
 
 
-async def test_an_answer_of_one_token_is_whole(pair: Build) -> None:
+async def test_an_answer_of_one_token_is_complete(pair: Build) -> None:
     world = await pair("neuron", ROLES)
     lines = await stream(world, "/v1/completions", prompt=PROMPT, max_tokens=1)
     assert len(said(lines, chat=False)) == 4

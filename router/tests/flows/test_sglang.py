@@ -120,7 +120,7 @@ async def test_another_prefill_takes_over_in_another_room(servers: Any) -> None:
     assert made.generation[0].cancelled.is_set()
 
 
-async def test_halves_of_which_one_hangs_both_end_and_the_answer_names_them(servers: Any) -> None:
+async def test_a_hanging_half_ends_both_and_the_answer_names_both(servers: Any) -> None:
     made = await servers([never], [never], "sglang", failure__prefill_timeout_s=0.2, failure__retries=0)
     response = await made.world.ask()
     why = "prefill-0 did not compute the prompt within 0.2 s, or decode-0 did not take its KV"

@@ -49,7 +49,7 @@ async def test_a_client_that_leaves_is_not_a_failure_of_the_engine(world):
     assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "closed"
 
 
-async def test_a_client_that_leaves_the_queue_gives_its_place_away(world):
+async def test_a_client_that_leaves_the_queue_frees_its_place(world):
     w = await world(hang, admission__max_inflight_per_instance=1)
     running = asyncio.ensure_future(w.ask())
     await w.until(lambda: w.engines[0].received)

@@ -47,7 +47,7 @@ async def test_one_that_finished_before_it_was_looked_at_gets_all_answers(served
     assert await client.closed() == b""
 
 
-async def test_a_request_that_is_not_whole_is_dropped_and_those_before_it_are_answered(served):  # noqa: F811
+async def test_a_request_that_is_incomplete_is_dropped_and_those_before_it_are_answered(served):  # noqa: F811
     client = await served.connect()
     client.send(get("/wait") + get("/half", b"content-length: 9\r\n", b"POST"))
     client.writer.write_eof()

@@ -94,7 +94,7 @@ def test_a_store_that_engines_share_outlives_the_cache_of_the_one_that_clears_it
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_sink_layers_are_whole_and_windows_are_not_whatever_blocks_they_leave_out(engine: str, feed: Feed) -> None:
+def test_sink_layers_are_complete_and_windows_are_not_whatever_blocks_they_leave_out(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine][case] for case in ("sink", "window", "window, masked")])
     assert (found(feed), feed._index.blocks("a")) == ((32, 0, 0), (2, 0, 0))
 
@@ -111,7 +111,7 @@ WINDOW = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec
         ([1, 2], {"kv_cache_spec_kind": "new"}, "its events do not say how long"),
     ],
 )
-def test_layers_whose_needs_no_event_tells_are_not_followed_and_the_feed_says_so(
+def test_layers_without_their_needs_in_events_are_not_followed_and_the_feed_says_so(
     names: list[int], more: dict[str, object], trouble: str, feed: Feed
 ) -> None:
     feed._why = ""

@@ -344,7 +344,7 @@ async def test_an_alias_is_sent_under_the_name_that_the_engine_knows(three: Worl
     await work
 
 
-async def test_a_rank_is_named_in_a_header_and_goes_alone(three: World) -> None:
+async def test_a_rank_is_named_in_a_header_without_fallbacks(three: World) -> None:
     three.published.fleet(entry("demo-0", three.engines[0].url, dp={"ranks": 2}))
     await three.until(lambda: len(three.router.pools.get("demo").endpoints) == 2)  # type: ignore[union-attr]
     told = await Gateway(three).picked()
@@ -359,7 +359,7 @@ async def test_an_instance_with_a_name_instead_of_an_address_is_not_picked(three
     assert (await Gateway(three).picked()).endpoints == ports(three)[0]
 
 
-async def test_a_buffered_body_is_asked_for_and_one_that_is_not_whole_refused(three: World) -> None:
+async def test_a_buffered_body_is_asked_for_and_one_that_is_incomplete_refused(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask(modes=modes(request=2))
     assert (await asking.answer()).endpoints == ""

@@ -71,7 +71,7 @@ def test_a_strategy_says_whether_its_choice_moves_with_kv_usage(name: str) -> No
 
 
 @pytest.mark.parametrize(("name", "weight"), [("llm_d", "kv_weight"), ("weighted", "weight_kv_free")])
-def test_a_strategy_without_a_weight_of_kv_does_not_read_it(name: str, weight: str) -> None:
+def test_a_strategy_without_a_kv_weight_does_not_read_kv_usage(name: str, weight: str) -> None:
     policy = parsed(name, **{weight: 0})
     assert (moves(policy, other_usage), STRATEGIES[name].reads_kv(policy)) == (False, False)
 

@@ -120,7 +120,7 @@ def test_crossed_thresholds_are_not_reported_if_one_is_invalid_itself() -> None:
     ]
 
 
-def test_weights_that_are_both_zero_are_refused_at_both() -> None:
+def test_two_zero_weights_are_refused_at_both_paths() -> None:
     found = faults({"strategy": {"name": "cache_aware", "hit_weight": 0, "load_weight": 0}})
     assert set(found) == {"strategy.hit_weight", "strategy.load_weight"}
     assert document.parse({"strategy": {"name": "cache_aware", "hit_weight": 0}})["strategy.hit_weight"] == 0

@@ -30,7 +30,7 @@ def drawn(draw: random.Random, most_holders: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("most_holders", [5, 60, 300])
-def test_each_instance_holds_as_much_as_in_a_dict(most_holders: int) -> None:
+def test_held_tokens_equal_those_of_a_plain_dict(most_holders: int) -> None:
     draw = random.Random(most_holders)
     for _ in range(20):
         held = drawn(draw, most_holders)
@@ -57,7 +57,7 @@ def test_an_instance_that_holds_nothing_has_no_key(name: str) -> None:
         held[name]
 
 
-def test_levels_that_round_to_the_same_tokens_are_one() -> None:
+def test_levels_that_round_to_equal_tokens_are_merged() -> None:
     levels = HeldByLevel([(512, BITS["i-1"]), (512, BITS["i-2"]), (600, BITS["i-3"])], NAMES, BITS)
     assert levels.levels == [(512, BITS["i-1"] | BITS["i-2"]), (600, BITS["i-3"])]
 

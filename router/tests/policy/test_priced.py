@@ -61,7 +61,7 @@ def test_more_of_the_prompt_in_its_cache_never_makes_an_instance_dearer(
 
 
 @given(REQUESTS, INSTANCES)
-def test_without_a_weight_of_stalls_idle_fleets_go_by_the_wait_and_the_limit_alone(
+def test_without_a_stall_weight_idle_fleets_are_ranked_by_wait_and_limit_alone(
     request: RoutingRequest, instances: list[InstanceState]
 ) -> None:
     idle = [replace(one, prefill_tokens=0) for one in instances]

@@ -119,7 +119,7 @@ def test_a_heavy_request_is_computed_on_the_least_loaded_other_of_its_connector(
     assert decision.reasons[-1] == "prefill on c: least work, 46,000 tokens, to nixl"
 
 
-def test_those_that_compute_prompts_for_others_do_so() -> None:
+def test_prefill_instances_compute_prompts_for_decoders() -> None:
     instances = [
         InstanceState("a", connector="nixl"),
         InstanceState("b", connector="nixl", running=30),

@@ -69,7 +69,7 @@ def columns(decision: Decision) -> dict[str, Any]:
     return decision.candidates.columns()
 
 
-def test_a_small_pool_is_compared_whole() -> None:
+def test_every_instance_of_a_small_pool_is_compared() -> None:
     decision = Fleet(COMPARED).decide(REQUEST, POLICIES["priced"])
     assert len(decision.candidates) == COMPARED
     assert "left_out" not in columns(decision)

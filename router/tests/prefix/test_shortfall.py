@@ -20,7 +20,7 @@ def test_an_eviction_seen_by_several_answers_in_a_row_is_expected_again() -> Non
     assert (learnt(*short[1:]), learnt(*short), learnt(*short, (0, 0), (64, 64))) == (0, 16, 16)
 
 
-def test_answers_that_lack_nothing_end_it() -> None:
+def test_complete_hits_end_a_shortfall() -> None:
     assert learnt(*[(160, 144)] * SURE, *[(160, 160)] * SURE) == 0
 
 

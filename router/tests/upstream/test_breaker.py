@@ -50,7 +50,7 @@ def test_after_its_time_it_lets_one_request_through():
     assert breaker.refusal(110, 10) == "breaker half open: one request is trying it"
 
 
-def test_answers_that_begin_and_break_open_it():
+def test_broken_answers_open_the_breaker():
     breaker = Breaker()
     for _ in range(3):
         breaker.answered()
@@ -66,7 +66,7 @@ def test_an_answer_without_the_model_closes_it_until_the_next_failure():
     assert breaker.state == "open"
 
 
-def test_an_old_answer_that_ends_does_not_close_it():
+def test_an_old_answer_does_not_close_an_open_breaker():
     breaker = opened()
     breaker.served()
     assert breaker.state == "open"
@@ -94,7 +94,7 @@ def test_a_probe_that_says_nothing_makes_room_for_another():
     assert breaker.refusal(110, 10) == ""
 
 
-def test_a_request_of_before_that_ends_leaves_the_probe_alone():
+def test_the_end_of_an_earlier_request_does_not_affect_the_probe():
     breaker = Breaker()
     earlier = breaker.begin()
     for _ in range(3):
@@ -212,7 +212,7 @@ async def test_a_failing_instance_gets_no_requests_until_its_time_is_over(world)
     assert endpoint.breaker.state == "closed"
 
 
-async def test_streams_that_break_after_their_first_content_open_it(world):
+async def test_streams_that_break_after_their_first_content_open_the_breaker(world):
     w = await world(break_off(events()[:1]), None, failure__breaker_failures=3)
     broken = 0
     while broken < 3:
@@ -220,7 +220,7 @@ async def test_streams_that_break_after_their_first_content_open_it(world):
     assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
 
 
-async def test_one_clients_failures_never_open_the_last_one(world):
+async def test_one_clients_failures_never_open_the_last_breaker(world):
     w = await world(break_off(events()[:1]), failure__breaker_failures=3)
     for _ in range(6):
         assert b"upstream_failed" in (await w.ask(stream=True)).content
@@ -250,7 +250,7 @@ async def test_back_pressure_does_not_open_it(world):
     assert len(w.engines[0].received) == 3
 
 
-async def test_errors_of_the_client_do_not_open_it(world):
+async def test_client_errors_do_not_open_the_breaker(world):
     w = await world(reply({"error": "bad"}, 400), failure__breaker_failures=1)
     for _ in range(3):
         assert (await w.ask()).status_code == 400

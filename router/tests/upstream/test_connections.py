@@ -122,7 +122,7 @@ async def test_an_answer_may_end_in_each_way_that_http_knows(world, raw):
     assert (await w.ask()).status_code == 200
 
 
-async def test_an_answer_without_a_body_is_whole_with_its_head_and_keeps_its_connection(world):
+async def test_an_answer_without_a_body_is_complete_with_its_head_and_keeps_its_connection(world):
     async def behave(engine, request, writer):
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()

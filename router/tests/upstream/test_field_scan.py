@@ -60,5 +60,5 @@ def test_a_value_that_is_too_long_is_left_out():
     assert scanned(raw, [10_000] * (len(raw) // 10_000)) == {"type": "t"}
 
 
-def test_an_object_that_is_cut_off_gives_what_came_whole():
+def test_a_truncated_object_yields_its_complete_fields():
     assert scanned(b'{"usage": {"prompt_tokens": 5}, "error": {"mess') == {"usage": {"prompt_tokens": 5}}

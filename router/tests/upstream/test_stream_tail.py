@@ -69,7 +69,7 @@ def test_an_error_among_the_last_events_is_the_engines(parts):
     assert "EngineCore is" in error.message or "abort" in error.message
 
 
-def test_a_stream_without_its_last_event_is_not_whole():
+def test_a_stream_without_its_last_event_is_incomplete():
     tail = StreamTail()
     for part in words(3):
         tail.add(part)

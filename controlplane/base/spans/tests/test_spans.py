@@ -63,7 +63,7 @@ def message(headers: dict[str, Any], name: str) -> Any:
 
 
 @pytest.mark.django_db
-def test_calls_are_spans_and_tasks_stand_below_what_started_them(
+def test_calls_are_spans_and_tasks_are_children_of_their_callers(
     collector: tuple[Collector, Exporter], vera_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, made = collector

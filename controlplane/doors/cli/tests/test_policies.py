@@ -47,7 +47,7 @@ def test_a_stale_document_is_refused_with_what_differs(run, default_file):
     assert "classes.warm_new_tokens" in error
 
 
-def test_another_ones_draft_is_left_alone(run, default_file):
+def test_another_persons_draft_is_left_alone(run, default_file):
     path = default_file(classes__heavy_new_tokens=12_000)
     policy = selectors.policy("default")
     services.open_draft(policy, Actor("user", "otto"))

@@ -26,7 +26,7 @@ def test_there_are_such_lines():
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_command_takes_it(line):
+def test_the_command_accepts_the_templates(line):
     assert parser().parse_args(joined(shlex.split(line))).run
 
 

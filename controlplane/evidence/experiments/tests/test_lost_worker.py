@@ -97,7 +97,7 @@ def test_a_run_is_marked_as_performed_before_its_pool_is_removed(asked, stand_in
     assert said == [True]
 
 
-def test_in_a_closed_loop_fewer_records_than_requests_are_whole(asked, sent):
+def test_in_a_closed_loop_fewer_records_than_requests_are_complete(asked, sent):
     run = performed(asked(pacing="closed_loop"), [record(i) for i in range(3)])
     Run.objects.filter(pk=run.pk).update(total=9)
     expire()

@@ -51,7 +51,7 @@ def test_every_preset_is_answered_within_seconds(system: System) -> None:
 
 
 @EVERY
-def test_pictures_and_tables_are_whole(system: System) -> None:
+def test_pictures_and_tables_are_complete(system: System) -> None:
     answer = ask(system, {})
     for chart in answer.charts:
         assert 0 < len(chart.series) <= 6

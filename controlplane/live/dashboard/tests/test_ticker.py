@@ -27,7 +27,7 @@ def test_an_unfinished_rollout_is_shown_by_its_start() -> None:
     assert told(event(100.0, "update", BEGUN, 2)) == [(100.0, BEGUN)]
 
 
-def test_an_end_without_its_beginning_stands_for_itself() -> None:
+def test_an_end_event_without_its_start_event_is_shown_alone() -> None:
     others = event(100.0, "update", BEGUN, 2, subject="chat"), event(90.0, "update", "demo: version 1", 1)
     end = event(145.0, "complete", "demo: rollout of v2 complete", 2)
     assert told(end, *others)[0] == (145.0, "demo: rollout of v2 complete")

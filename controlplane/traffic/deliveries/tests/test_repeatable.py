@@ -39,7 +39,7 @@ def delivered(delivery):
     return move(delivery, TransitionRequest(Trigger.DELIVER, Origin.SYSTEM, OTTO, WHY))
 
 
-def test_the_first_call_proposes_and_the_next_ones_find_it(policy) -> None:
+def test_the_first_call_proposes_and_later_calls_find_the_delivery(policy) -> None:
     made = deliver(policy)
     assert (made.is_new, made.delivery.state, made.delivery.reason) == (True, State.READY, WHY)
     for wanted in (PLAN, None):

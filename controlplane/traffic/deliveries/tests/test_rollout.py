@@ -34,7 +34,7 @@ def in_redis(live_redis: Any, pool: str = "demo") -> PolicyValue:
     return value
 
 
-def test_a_policy_without_a_delivery_is_served_whole() -> None:
+def test_a_policy_without_a_delivery_serves_every_request() -> None:
     assert rollout(None, "demo") == FullRollout()
 
 

@@ -132,7 +132,7 @@ def test_a_key_of_another_type_is_replaced(policy, pool, live_redis, key):
     assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
-def test_a_pool_that_changes_its_policy_gets_the_other_one(policy, pool, live_redis):
+def test_a_pool_that_changes_its_policy_gets_the_new_policy(policy, pool, live_redis):
     services.republish_missing()
     services.create_policy("night", services.default_document("lpwl"), OTTO, "for the batch window")
     Pool.objects.filter(name="demo").update(policy="night")

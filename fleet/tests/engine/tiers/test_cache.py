@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fleet.engine.tiers.cache import TierCache
 
 
-def test_a_chain_is_held_as_far_as_it_is_whole() -> None:
+def test_a_chain_counts_as_held_up_to_its_first_gap() -> None:
     cache = TierCache(1000)
     assert cache.put([1, 2, 3], 100) == [1, 2, 3]
     assert cache.put([2, 4], 100) == [4]

@@ -110,7 +110,7 @@ def test_the_shortest_prefix_worth_loading(device: TierDevice, by_law: float, by
         assert not is_worth_loading(law, device, LLAMA, 1, found - 1)
 
 
-def test_a_medium_slower_than_computing_is_never_worth_it() -> None:
+def test_a_medium_slower_than_computing_is_never_used() -> None:
     assert shortest_worth_loading(PLAIN, replace(SSD, object_s=1.0), LLAMA) is None
 
 

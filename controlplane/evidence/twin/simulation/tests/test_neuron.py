@@ -16,7 +16,7 @@ from fleet.engine.scheduler import Limits
 PROMPT, ANSWER, BATCH = 1000, 335, 8
 LAW = Law(0.01, 0.24 / PROMPT, 0.0, 0.0, 0.0, 0.0)
 PREFILL_S = 0.25
-STEP_S = LAW.step_s(BATCH, 0.0, 0, BATCH)  # an answer takes 335 of them: 8 at a time are 2 a second
+STEP_S = LAW.step_s(BATCH, 0.0, 0, BATCH)  # an answer takes 335 steps; a batch of 8 finishes 2 answers a second
 MOVES = TransferModel(bytes_per_token=1e5, setup_s=0.005, idle_bytes_per_s=1e10, busy_bytes_per_s=1e10, together=True)
 OFFLOAD = policy("round_robin", flow__heavy="offload", classes__heavy_new_tokens=500, classes__warm_new_tokens=100)
 

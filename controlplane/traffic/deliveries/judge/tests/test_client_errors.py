@@ -105,6 +105,6 @@ def test_client_errors_do_not_hide_failures(state: State) -> None:
     assert proposal.what is Trigger.FAIL
 
 
-def test_refusals_are_counted_beside_them() -> None:
+def test_refusals_are_counted_separately_from_client_errors() -> None:
     failed, _ = look({"candidate": [200] * 60 + [429] * 20 + [400] * 900, "control": [200] * 60 + [429] * 20})
     assert [finding.metric for finding in failed] == ["pool.refused_share"]

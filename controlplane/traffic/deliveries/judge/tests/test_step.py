@@ -449,7 +449,7 @@ def test_errors_after_promotion_roll_it_back(canary: Delivery, fleet: Fleet) -> 
     assert "20 of 100 requests failed" in done.why
 
 
-def test_errors_of_the_version_before_roll_nothing_back(canary: Delivery, fleet: Fleet) -> None:
+def test_errors_of_the_previous_version_roll_nothing_back(canary: Delivery, fleet: Fleet) -> None:
     baking = services.advance(canary, OTTO, WHY)
     fleet.windows = {"demo": {"warm": Window(n=100, ok=80, error=20)}}
     for seconds in (0, 20, 60):

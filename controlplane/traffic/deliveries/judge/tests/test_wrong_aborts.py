@@ -33,7 +33,7 @@ def test_arms_without_a_difference_are_not_ended(turns: float) -> None:
 
 
 @pytest.mark.parametrize(("turns", "hours"), [(1.4, 1), (20.0, HOURS_UNTIL_SEEN)])
-def test_a_doubled_ttft_of_heavy_requests_is_seen_in_60_of_them(turns: float, hours: int) -> None:
+def test_a_doubled_ttft_of_heavy_requests_is_detected_within_60_requests(turns: float, hours: int) -> None:
     traffic = Traffic(turns, ttft_factor=2.0, hours=hours)
     limits = streams.limits(traffic)
     assert all(until_seen(traffic, limits, seed) <= 60 for seed in range(1, 11))
