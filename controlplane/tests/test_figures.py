@@ -176,7 +176,7 @@ def test_a_number_is_named_by_its_cell_or_by_its_column() -> None:
     assert {name: numbers for name, numbers in found.items() if numbers} == {}
 
 
-def test_a_new_figure_is_found_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_new_figure_is_found_wherever_it_is(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
         '<table><thead><tr><th scope="col" class="number">Lost</th></tr></thead>'

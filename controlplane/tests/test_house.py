@@ -25,7 +25,7 @@ def every_module() -> Iterator[Path]:
     return (path for package in ("router", "fleet", "controlplane") for path in (CODE / package).rglob("*.py"))
 
 
-def test_a_trailing_comment_stands_without_the_name_beside_it() -> None:
+def test_a_trailing_comment_reads_alone() -> None:
     wrong = [
         f"{path.relative_to(CODE)}:{number}: {line.strip()}"
         for path in [*every_module(), *(CODE / "bench").rglob("*.py")]

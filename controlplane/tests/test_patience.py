@@ -18,7 +18,7 @@ def test_a_mark_that_changes_rarely_is_enough():
     assert looks(Patience(0, idle_s=10), [now // 9 for now in range(100)]) == [15, 30, 45, 60, 75, 90]
 
 
-def test_a_mark_that_stands_ends_the_wait():
+def test_a_mark_that_does_not_change_ends_the_wait():
     patience = Patience(0, idle_s=10)
     looks(patience, range(5))
     assert not patience.look(4, 13.9)

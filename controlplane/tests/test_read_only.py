@@ -78,7 +78,7 @@ def test_nobody_can_sign_in_and_the_page_says_so(reading: Client) -> None:
     assert b"nobody can sign in or out" in answer.content
 
 
-def test_every_page_hears_it_from_the_control_worker_until_it_can_write_again(
+def test_every_page_shows_the_control_workers_banner_until_it_can_write_again(
     transactional_db: None, live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.base.schedule.lanes.close_old_connections", lambda: None)  # the test's own

@@ -123,7 +123,7 @@ def test_an_overdue_stop_is_given_up() -> None:
     assert status.is_over(pod("Running", deleted_s=-LOST_S), NOW) is True
 
 
-def test_its_address_is_filled_in_where_it_stands() -> None:
+def test_the_pods_address_replaces_its_placeholder() -> None:
     seen = pod(podIP="10.1.2.3", wire='{"events": "http://pod-ip.invalid:8000"}')
     assert status.located(seen) == ("http://10.1.2.3:8000", KvWire(events="http://10.1.2.3:8000"))
     assert status.located(pod()) is None

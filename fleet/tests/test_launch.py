@@ -107,7 +107,7 @@ def test_a_process_that_ends_on_request_is_distinguished_from_a_killed_one(start
         ("exit 3", "the process ended with exit status 3"),
     ],
 )
-def test_an_ended_process_tells_its_signal_or_exit_status(start: Start, script: str, told: str) -> None:
+def test_an_ended_process_reports_its_signal_or_exit_status(start: Start, script: str, told: str) -> None:
     pid, started = start(["sh", "-c", script])
     process._gone_within(pid, started, 5.0)
     assert process.how_ended(pid) == told

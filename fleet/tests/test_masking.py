@@ -20,7 +20,7 @@ def document(**engine: Any) -> dict[str, Any]:
     return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
 
 
-def test_every_variable_and_each_secret_argument_is_hidden_wherever_it_stands() -> None:
+def test_every_variable_and_each_secret_argument_is_hidden_wherever_it_is() -> None:
     assert shown({"spec": {"pools": [{"name": "p", "engine": ENGINE}]}}) == {
         "spec": {"pools": [{"name": "p", "engine": HIDDEN_ENGINE}]}
     }

@@ -150,7 +150,7 @@ def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
     assert orders(world)[-2:] == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
 
 
-def test_sglang_is_not_told_twice_what_it_may_have_done_without_an_answer(
+def test_sglang_gets_no_second_order_that_it_may_have_carried_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))

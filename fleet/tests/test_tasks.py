@@ -47,7 +47,7 @@ def test_an_order_goes_to_the_queue_of_its_node_and_expires(sent: list[Any], ord
     assert sent == [(task, ("p-0", 7), "node.gpu-2", 20.0)]
 
 
-def test_a_scrape_tells_that_the_node_is_there(db: None, live_redis: redis.Redis) -> None:
+def test_a_scrape_reports_that_the_node_is_there(db: None, live_redis: redis.Redis) -> None:
     tasks.scraper.cache_clear()
     try:
         tasks.scrape("gpu-2")

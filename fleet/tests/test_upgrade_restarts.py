@@ -36,7 +36,7 @@ def test_no_kind_is_without_a_hash() -> None:
     assert {kind for kind, _, _ in HASHES} == KINDS.keys()
 
 
-def test_an_option_that_came_later_counts_once_it_is_used() -> None:
+def test_a_later_option_counts_once_it_is_used() -> None:
     def of(**engine: Any) -> str:
         return config_hash(PoolSpec("chat", "llama", "vllm", engine={"model": "/models/llama", **engine}))
 

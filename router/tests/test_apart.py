@@ -109,7 +109,7 @@ def test_a_salt_of_a_key_is_short_and_plain_whatever_the_client_wrote(name, give
 @pytest.mark.parametrize(
     ("extra", "given"), [("x", None), ("x", "y"), ("", "y"), (None, None), (["x", ""], "y"), ("x", ["y", ""])]
 )
-def test_an_extra_key_keeps_caches_apart_as_part_of_the_salt_that_events_tell(extra, given):
+def test_an_extra_key_separates_caches_as_part_of_the_salt_in_events(extra, given):
     document = {"cache_salt": given, "extra_key": extra}
     salt.set_apart(document, "")
     made, count = document["cache_salt"], max((len(one) for one in (extra, given) if isinstance(one, list)), default=0)

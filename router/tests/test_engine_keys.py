@@ -211,7 +211,7 @@ async def test_an_engine_that_refuses_the_key_of_its_pool_is_at_fault_and_not_th
     )
 
 
-async def test_a_key_that_every_engine_refuses_is_told_as_a_failure_of_the_pool(world):
+async def test_a_key_that_every_engine_refuses_is_reported_as_a_failure_of_the_pool(world):
     made = await world(guarded("another"), guarded("another"))
     await settled(made, VARIABLE, VARIABLE)
     answer = await made.ask()

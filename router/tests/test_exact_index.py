@@ -503,7 +503,7 @@ def test_an_answer_without_the_tokens_of_a_prompt_is_ignored(answer: bytes) -> N
     assert rendering._rendered(answer) is None
 
 
-def test_an_answer_tells_where_images_and_sounds_are_among_the_tokens() -> None:
+def test_an_answer_reports_where_images_and_sounds_are_among_the_tokens() -> None:
     found = features((5, 3))
     found["mm_hashes"]["audio"], found["mm_placeholders"]["audio"] = ["a"], [{"offset": 1, "length": 4}]
     rendered = rendering._rendered(orjson.dumps({"token_ids": list(range(9)), "features": found}))

@@ -162,7 +162,7 @@ async def test_a_stream_of_eight_answers_that_its_client_leaves_is_charged_for_e
     ("interval", "sent", "tokens"),
     [(None, None, 10), (8, 8, 80), ("1000", 32, 320), (10**6, 32, 320), (0, 1, 10), ("0_1000", 32, 320)],
 )
-async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(world, interval, sent, tokens):
+async def test_an_abandoned_stream_is_charged_for_the_part_that_was_sent(world, interval, sent, tokens):
     """By events, which have as many tokens as vLLM is asked to put into each."""
 
     async def ten_events(engine, request, writer):
@@ -195,7 +195,7 @@ async def test_a_stream_that_its_client_leaves_is_charged_as_far_as_it_came(worl
 
 @pytest.mark.parametrize("path", plans.STREAMED)
 @pytest.mark.parametrize("counts", [False, True])
-async def test_a_stream_that_is_left_costs_its_events_whatever_usage_came_before_its_end(world, path, counts):
+async def test_an_abandoned_stream_costs_its_events_whatever_usage_it_reported(world, path, counts):
     kinds = ["begin", *["text"] * 10, *["usage"] * counts]  # the first message has a usage as well
 
     async def never_ends(engine, request, writer):
@@ -375,7 +375,7 @@ async def test_a_bucket_that_cannot_be_read_counts_as_a_full_one(bucket_store, l
     assert (grant.wait_s, grant.granted, round(grant.left[0])) == (0.0, (1.0,), 59)
 
 
-async def test_a_redis_that_came_back_empty_lends_on(bucket_store, live_redis):
+async def test_a_redis_that_returned_empty_lends_on(bucket_store, live_redis):
     await bucket_store.borrow("k", [TokenRequest("requests", 10, 1, 1)])
     live_redis.script_flush()
     live_redis.delete(redis_keys.limit_key("k"))

@@ -175,7 +175,7 @@ async def test_a_starting_router_reports_no_pool_before_it_has_its_instances(wor
     assert all(said.degraded == () for said in named)
 
 
-async def test_a_redis_that_came_back_empty_is_not_a_fleet_that_is_gone(world):
+async def test_a_redis_that_returned_empty_is_not_a_fleet_that_is_gone(world):
     w = await world(None)
     w.published.client.flushall()
     await w.router.source.live.poll()
@@ -229,7 +229,7 @@ async def test_a_router_says_that_it_lives_and_takes_its_name_back_when_it_ends(
     assert live_redis.get(redis_keys.router_key("router-9")) is None
 
 
-async def test_health_tells_version_age_and_instances(world):
+async def test_health_reports_version_age_and_instances(world):
     w = await world(None)
     health = (await w.client.get("/healthz")).json()
     assert (health["status"], health["degraded"], health["redis"]) == ("ok", [], True)

@@ -66,7 +66,7 @@ async def test_an_error_of_the_engine_before_the_content_is_served_elsewhere(wor
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_an_error_of_the_engine_after_the_content_is_told_and_counted(world, path):
+async def test_an_engines_error_after_the_content_is_passed_on_and_counted(world, path):
     w = await world(stream([*started(path), content(path), failure(path, DEAD)]))
     response = await w.ask(path, stream=True, **BODIES[path])
     assert b"EngineCore is dead" in response.content

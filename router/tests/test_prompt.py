@@ -108,7 +108,7 @@ def test_text_with_lone_surrogates_does_not_fail():
         read(b'{"prompt": "\\ud800"}', "/v1/completions")
 
 
-def test_the_wish_for_usage_is_spliced_in_and_the_rest_kept():
+def test_the_request_for_usage_is_spliced_in_and_the_rest_kept():
     body = b' {"a": 1.0, "stream": true, "b":"\\u00e9"}'
     made = with_usage(body, json.loads(body))
     assert json.loads(made) == {**json.loads(body), "stream_options": {"include_usage": True}}

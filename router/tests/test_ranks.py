@@ -185,7 +185,7 @@ def of_ranks(at: float, *totals: float | None) -> InstanceSample:
 
 
 @pytest.mark.parametrize(("tells", "out"), [(True, [True, False]), (False, [False, False])])
-def test_a_rank_stalls_alone_where_its_node_tells_its_tokens(tells: bool, out: list[bool]) -> None:
+def test_a_rank_stalls_alone_where_its_node_reports_its_tokens(tells: bool, out: list[bool]) -> None:
     pool = ranked()
     for endpoint in pool.endpoints.values():
         endpoint.progress.came()
@@ -263,7 +263,7 @@ async def test_ranks_that_step_together_count_the_decodes_of_their_group() -> No
     assert decodes(together) == [8, 8]
 
 
-async def test_routers_tell_each_other_the_load_of_each_rank(world: Callable[..., Any]) -> None:
+async def test_routers_send_each_other_the_load_of_each_rank(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, counting(2), ranks=2)
     client = made.published.client
 
@@ -275,7 +275,7 @@ async def test_routers_tell_each_other_the_load_of_each_rank(world: Callable[...
     await made.until(lambda: others() == [(0, 0, 0), (3, 300, 1)])
 
 
-async def test_routers_tell_each_other_on_which_rank_a_prompt_is(world: Callable[..., Any]) -> None:
+async def test_routers_tell_each_other_the_rank_of_a_prompt(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, counting(2), ranks=2)
     hashes = b"\1" * 8 + b"\2" * 8
     sent = SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, "a-session", hashes, "1"),))

@@ -65,7 +65,7 @@ def test_the_prefill_rate_is_the_median_of_lone_long_prompts() -> None:
     ],
     ids=["others ran beside it", "too short", "most of it was cached", "a hit is foreseen that is not reported"],
 )
-def test_prompts_that_tell_nothing_are_passed_over(call: Call) -> None:
+def test_prompts_that_report_nothing_are_passed_over(call: Call) -> None:
     seen = RateEstimates()
     seen.ended(call)
     assert seen.rates.prefill_tokens_per_s == 0

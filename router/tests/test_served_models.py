@@ -81,7 +81,7 @@ async def test_a_name_is_as_long_as_the_shortest_of_its_targets(world: Any) -> N
         assert (await listed(w))["chat"] == 4_096
 
 
-async def test_a_name_whose_model_nobody_serves_is_told_and_not_listed(world: Any) -> None:
+async def test_a_name_whose_model_nobody_serves_is_reported_and_not_listed(world: Any) -> None:
     w = await world(None)
     await known(w, {"ghost": {"pool": "demo", "model": "gone"}, "bot": {"pool": "demo", "adapter": {"name": "b"}}})
     await lists(w, None)

@@ -69,7 +69,7 @@ def test_a_prompt_whose_beginning_says_nothing_is_not_counted(path, body):
         ("/v1/messages", {"messages": [{"role": "user", "content": None}]}),
     ],
 )
-def test_each_api_tells_a_beginning(path, body):
+def test_each_api_reports_a_beginning(path, body):
     assert SharedNames().is_shared("s", read(json.dumps(body).encode(), path), 0, 0.0)
 
 
@@ -106,7 +106,7 @@ async def test_a_named_session_stays_although_it_cuts_its_history(world):
     assert MOST > 20
 
 
-async def test_a_prompt_that_tells_its_session_alone_leaves_no_word_of_names_in_its_receipt(world):
+async def test_a_prompt_that_identifies_its_session_leaves_no_names_in_its_receipt(world):
     w = await world(None)
     assert "session_by" not in await w.receipt(await w.ask(prompt="p" * 600))
 

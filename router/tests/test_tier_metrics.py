@@ -28,7 +28,7 @@ def read(page: str, names: Scrape) -> EngineMetrics:
     return parse_metrics((PAGES / page).read_bytes(), names)
 
 
-def test_the_master_of_mooncake_tells_space_and_hits_of_memory_and_disk() -> None:
+def test_the_master_of_mooncake_reports_space_and_hits_of_memory_and_disk() -> None:
     found = read("mooncake_master.txt", MOONCAKE_SCRAPE)
     host, disk = found.kv_tiers["host"], found.kv_tiers["disk"]
     assert (host.used_bytes, host.capacity_bytes) == (57 * MIB, 64 * MIB)
@@ -49,7 +49,7 @@ def test_a_mooncake_client_reports_its_disk_reads_and_writes() -> None:
     assert (found.kv_usage, found.tiers) == (None, {})
 
 
-def test_vllm_tells_each_tier_of_its_offloading() -> None:
+def test_vllm_reports_each_tier_of_its_offloading() -> None:
     found = read("vllm_offloading.txt", VLLM_SCRAPE)
     assert found.kv_tiers == {
         "host": TierSample(
@@ -74,7 +74,7 @@ def test_vllm_tells_each_tier_of_its_offloading() -> None:
     }
 
 
-def test_lmcache_tells_the_space_of_each_tier_and_the_hits_of_all() -> None:
+def test_lmcache_reports_the_space_of_each_tier_and_the_hits_of_all() -> None:
     found = read("vllm_lmcache.txt", VLLM_SCRAPE)
     assert found.kv_tiers == {
         "host": TierSample(used_bytes=2e9),

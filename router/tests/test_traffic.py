@@ -200,7 +200,7 @@ async def test_a_salt_that_another_router_set_in_the_meantime_is_taken_and_nothi
     assert 'weir_router_traffic_entries_total{result="dropped"} 1.0' in text
 
 
-async def test_a_redis_that_came_back_empty_gets_the_salt_again(world):
+async def test_a_redis_that_returned_empty_gets_the_salt_again(world):
     w = await world(None)
     await w.ask()
     await recorded(w)

@@ -48,6 +48,6 @@ def test_the_window_is_that_of_the_options_where_the_engine_names_none() -> None
     assert limits_of(ExternalSpec(), silent).window == 8192
 
 
-def test_an_engine_that_does_not_tell_its_cache_is_refused() -> None:
+def test_an_engine_that_does_not_report_its_cache_is_refused() -> None:
     with pytest.raises(NoCache, match="do not report its number of KV blocks"):
         limits_of(ExternalSpec(), replace(SAID, kv_blocks=None))

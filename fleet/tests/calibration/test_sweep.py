@@ -273,7 +273,7 @@ SGLANG_SAYS = b'{"max_running_requests":48,"chunked_prefill_size":4096,"disable_
         (b"<html>", (None, None, None)),
     ],
 )
-async def test_the_scheduling_of_an_engine_is_read_where_it_tells(answer: bytes, told: tuple[object, ...]) -> None:
+async def test_the_scheduling_of_an_engine_is_read_if_it_reports_it(answer: bytes, told: tuple[object, ...]) -> None:
     found = await facts(pages(b"{}", answer))
     assert (found.max_num_seqs, found.max_num_batched_tokens, found.async_scheduling) == told
 

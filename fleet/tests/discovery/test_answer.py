@@ -22,7 +22,7 @@ def spec(**options: object) -> ExternalSpec:
 @pytest.mark.parametrize(
     ("value", "role"), [("prefill", "prefill"), ("decode", "decode"), ("prefill-decode", "both"), ("router", None)]
 )
-def test_llm_ds_label_tells_the_role(value: str, role: InstanceRole | None) -> None:
+def test_llm_ds_label_names_the_role(value: str, role: InstanceRole | None) -> None:
     found = ListedEngine("k", "http://10.0.0.1:8000", labels={"llm-d.ai/role": value})
     assert judged(spec(), "p", [found]).engines[0].role == role
 

@@ -74,5 +74,5 @@ def test_a_profile_names_its_source_its_errors_and_its_doubts() -> None:
         ({"text_config": {"n_routed_experts": 256, "kv_lora_rank": 512}}, "latent"),
     ],
 )
-def test_a_models_configuration_tells_its_family(config: dict[str, Any], family: str) -> None:
+def test_a_models_configuration_reports_its_family(config: dict[str, Any], family: str) -> None:
     assert family_of(config) == family

@@ -73,7 +73,7 @@ def test_misses_are_called_misses() -> None:
     assert {group: cases for group, cases in missed.items() if cases} == MISSED
 
 
-def test_a_verdict_that_differs_from_the_notes_stands_beside_theirs() -> None:
+def test_a_verdict_that_differs_from_the_notes_is_shown_beside_theirs() -> None:
     assert [row.note for row in BY_GROUP[VERDICT]] == [
         "[N] says viable; here the copy is hidden",
         "[N] says infeasible; here the copy is hidden",

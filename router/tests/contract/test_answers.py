@@ -158,7 +158,7 @@ def test_an_event_named_error_is_one_whatever_it_says(end, said, message):
         b"data:\nid: 1\ndata: %b\n\n",
     ],
 )
-def test_the_fields_of_an_event_may_stand_in_any_order(event):
+def test_the_fields_of_an_event_may_be_in_any_order(event):
     chunk = event % written({"choices": [], "usage": {"prompt_tokens": 9}})
     assert answers.ending(chunk + event % b"[DONE]").usage == {"prompt_tokens": 9}
     assert answers.ending(chunk + event % b"[DONE]").is_whole
@@ -270,7 +270,7 @@ REPORTED = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details":
 TOLD = {**REPORTED, "prompt_tokens_details": {"cached_tokens": 7, "cached_tokens_details": TIERS}}
 
 
-def test_tiers_of_a_hit_that_sglang_tells_beside_the_usage_belong_to_it():
+def test_tiers_of_a_hit_that_sglang_reports_beside_the_usage_belong_to_it():
     beside = {"cached_tokens_details": TIERS}
     ends = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     events = (ends, {"choices": [], "sglext": beside}, {"choices": [], "usage": REPORTED})

@@ -34,7 +34,7 @@ def test_each_name_of_the_table_names_a_session(row):
     assert named(body=body) == ("s", row.words)
 
 
-def test_the_most_trusted_of_several_names_is_taken_wherever_it_stands():
+def test_the_most_trusted_of_several_names_is_taken_wherever_it_is():
     headers = {row.path.encode(): row.words.encode() for row in NAMES if row.place == "header"}
     headers |= {b"x-codex-window-id": b"w"}
     body = {

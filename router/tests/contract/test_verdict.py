@@ -67,5 +67,5 @@ def test_an_answer_of_the_routers_own_has_its_result(status, code, result):
         (429, None, "refused"),
     ],
 )
-def test_a_client_of_the_router_tells_its_own_answers_from_those_of_engines(status, code, result):
+def test_the_routers_own_answers_are_distinguished_from_those_of_engines(status, code, result):
     assert of_routers_answer(status, code) == result

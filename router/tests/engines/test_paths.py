@@ -89,7 +89,7 @@ def test_paths_that_are_routed_are_those_whose_prompts_can_be_read() -> None:
     assert set(RENDERERS) == api_paths.ROUTED
 
 
-def test_a_path_stands_in_the_table_once() -> None:
+def test_a_path_is_in_the_table_once() -> None:
     paths = [row.path for row in API_PATHS]
     assert len(set(paths)) == len(paths)
 

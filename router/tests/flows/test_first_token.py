@@ -106,7 +106,7 @@ def test_data_that_arrives_with_the_first_words_is_kept() -> None:
     assert orjson.loads(event[6:])["choices"] == [{**choice, "delta": {"content": ""}}]
 
 
-def test_the_beginning_tells_of_its_token_nothing_that_the_rest_tells_again() -> None:
+def test_the_beginning_repeats_nothing_of_its_token_in_the_rest() -> None:
     choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [{}]}, "token_ids": [7], "stop_reason": 1}
     made = {"choices": [choice], "usage": {"prompt_tokens": 3}, "prompt_token_ids": [1, 2]}
     begun = orjson.loads(first_token(b"data: " + orjson.dumps(made) + b"\n\n")[6:])

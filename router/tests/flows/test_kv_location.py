@@ -82,7 +82,7 @@ def test_tokens_beyond_what_is_kept_reach_no_client_that_did_not_ask_and_teach_n
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_decoder_that_lends_its_blocks_tells_no_client_where_they_are(
+async def test_a_decoder_that_lends_its_blocks_reveals_their_place_to_no_client(
     world: Any, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
     noted, note = [], relay._Relay._note

@@ -128,7 +128,7 @@ ERROR_IN_200 = stream([b"event: error\ndata: %b\n\n" % json.dumps(TOO_LONG).enco
         (reply(MISTAKE, 503), "refused", ""),
     ],
 )
-async def test_codex_hears_by_an_event_of_what_it_would_repeat_or_must_compact(world, engine, result, code):
+async def test_codex_learns_by_an_event_of_what_it_would_repeat_or_must_compact(world, engine, result, code):
     w = await world(engine, engine)
     body = {"model": "llama", "input": "hello"}
     plain = [await w.client.post("/v1/responses", json=body | {"stream": True})]
@@ -157,7 +157,7 @@ async def test_codex_hears_by_an_event_of_what_it_would_repeat_or_must_compact(w
         (reply(MISTAKE, 503), 503, ""),
     ],
 )
-async def test_qwen_code_hears_by_an_event_of_what_it_would_repeat(world, engine, status, code):
+async def test_qwen_code_learns_by_an_event_of_what_it_would_repeat(world, engine, status, code):
     w = await world(engine, engine)
     qwen = {"user-agent": "QwenCode/0.24.4 (linux; x64)"}
     body = {"stream": True, "messages": [{"role": "user", "content": "x"}]}
@@ -171,7 +171,7 @@ async def test_qwen_code_hears_by_an_event_of_what_it_would_repeat(world, engine
         assert (await w.receipt(answer))["outcome"] == "client_error"
 
 
-async def test_codex_hears_by_an_event_that_nobody_serves_the_model_that_it_names(world):
+async def test_codex_learns_by_an_event_that_nobody_serves_the_model_that_it_names(world):
     w = await world(None)
     body = {"model": "gpt-5", "input": "hello", "stream": True}
     response = await w.client.post("/v1/responses", json=body, headers=CODEX)

@@ -157,7 +157,7 @@ async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(
         assert followed.held("before " * 40) == 0
 
 
-async def test_a_feed_is_not_trusted_before_its_subscription_stands(sim: Sim) -> None:
+async def test_a_feed_is_not_trusted_before_it_has_subscribed(sim: Sim) -> None:
     source = await discover(sim.url)
     await sim.ask(PROMPT)
     unheard = type(source)("tcp://127.0.0.1:9", source.replay, source.topic)

@@ -79,7 +79,7 @@ def test_prompts_with_salts_and_without_are_predicted_as_sglang_has_them(
 
 
 @pytest.mark.parametrize(("model", "same"), [("full, window", 25), ("full, state", 21)])
-def test_sglangs_events_tell_of_full_attention_only(
+def test_sglangs_events_report_full_attention_only(
     model: str, same: int, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     feed, pairs = followed(OF_SGLANG[model], context)

@@ -138,7 +138,7 @@ def test_a_part_that_comes_first_does_not_set_the_size_for_long(engine: str, fee
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_a_store_tells_no_removals_while_offloading_does(engine: str) -> None:
+def test_a_store_reports_no_removals_while_offloading_does(engine: str) -> None:
     assert not stored(PUBLISHED[engine]["store"]).reports_removal
     assert stored(PUBLISHED[engine]["store"].replace(b"\xa3cpu", b"\xa3CPU")).reports_removal
 

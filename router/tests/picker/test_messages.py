@@ -55,7 +55,7 @@ def test_the_subset_is_read_as_a_text_and_as_a_list() -> None:
     assert messages.read(headers({}) + metadata("envoy.lb", "other", "x")).subset is None
 
 
-def test_a_first_message_tells_headers_modes_and_its_end() -> None:
+def test_a_first_message_reports_headers_modes_and_its_end() -> None:
     said = messages.read(headers({":Path": "/v1", "x": "1"}, ends=True) + modes(request=2, response=4))
     assert said.headers == [(b":path", b"/v1"), (b"x", b"1")]
     assert (said.kind, said.ends, said.modes) == ("request_headers", True, messages.Modes(2, 4))

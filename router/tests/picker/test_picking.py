@@ -215,7 +215,7 @@ async def test_a_response_is_continued_on_its_sessions_instance_or_refused(three
     assert (await gateway.picked(document, **paths)).endpoints == ports(three)[0]
 
 
-async def test_a_key_in_the_header_of_azure_is_known_and_goes_no_further_and_a_salt_is_told_in_the_body(
+async def test_a_key_in_azures_header_is_accepted_and_not_forwarded_and_a_salt_goes_into_the_body(
     three: World,
 ) -> None:
     secret = "sk-weir-alice"
@@ -260,7 +260,7 @@ async def test_no_token_is_awaited_of_a_response_that_goes_elsewhere(three: Worl
     assert [one.unheld for one in pool.endpoints.values()] == [0, 0, 0]
 
 
-async def test_an_engine_whose_counters_stand_still_with_requests_is_not_picked(three: World) -> None:
+async def test_an_engine_whose_counters_do_not_change_with_requests_is_not_picked(three: World) -> None:
     gateway = Gateway(three)
     pool = three.router.pools.get("demo")
     assert pool is not None

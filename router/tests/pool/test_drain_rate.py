@@ -219,7 +219,7 @@ def told(slots, held, **burst):
 @of_slots
 @pytest.mark.parametrize("held", [*ABOUT_3_S, LOGNORMAL])
 @pytest.mark.parametrize("before", [1 / 3, 1 / 30])
-def test_in_a_burst_nine_of_ten_are_told_a_wait_within_a_factor_of_two(slots, held, before):
+def test_in_a_burst_nine_of_ten_forecasts_are_within_a_factor_of_two(slots, held, before):
     ratios = told(slots, held, before=before)
     assert len(ratios) > 4 * 5 * slots
     assert sum(0.5 <= ratio <= 2.0 for ratio in ratios) >= 0.9 * len(ratios)

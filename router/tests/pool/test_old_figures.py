@@ -53,13 +53,13 @@ def test_a_clock_of_a_node_that_is_slow_makes_no_figure_old(endpoint: Endpoint) 
     assert load(endpoint) == (0.4, 2)
 
 
-def test_a_sample_that_was_left_from_long_ago_tells_nothing() -> None:
+def test_a_sample_that_was_left_from_long_ago_reports_nothing() -> None:
     fresh = Endpoint(instance("a", "http://127.0.0.1:1"))
     fresh.take_sample(sampled(NOW - SAMPLE_OFFLINE_S - 1), NOW)
     assert load(fresh) == (KV_UNKNOWN, 0)
 
 
-def test_a_new_process_has_no_load_until_it_tells_of_one(endpoint: Endpoint) -> None:
+def test_a_new_process_has_no_load_until_it_reports_one(endpoint: Endpoint) -> None:
     endpoint.take_sample(sampled(NOW + 1, epoch=2), NOW + 1)
     assert load(endpoint) == (0.0, 0)
 
@@ -82,7 +82,7 @@ def served(endpoint: Endpoint) -> None:
     lease.end()
 
 
-def test_figures_that_stand_still_while_it_serves_are_not_known(endpoint: Endpoint) -> None:
+def test_figures_that_do_not_change_while_requests_end_are_unknown(endpoint: Endpoint) -> None:
     for second in range(1, 12):
         served(endpoint)
         endpoint.take_sample(counted(NOW + second, 7.0), NOW + second)
@@ -91,7 +91,7 @@ def test_figures_that_stand_still_while_it_serves_are_not_known(endpoint: Endpoi
     assert load(endpoint) == (0.0, 0)
 
 
-def test_an_idle_instance_whose_figures_stand_still_has_no_load(endpoint: Endpoint) -> None:
+def test_an_idle_instance_whose_figures_do_not_change_has_no_load(endpoint: Endpoint) -> None:
     for second in range(1, 60):
         endpoint.take_sample(counted(NOW + second, 7.0), NOW + second)
     assert load(endpoint) == (0.0, 0)
@@ -105,7 +105,7 @@ def test_a_figure_that_is_left_out_all_at_once_is_not_zero(endpoint: Endpoint, f
     assert load(endpoint) == (0.4, 2)
 
 
-def test_a_figure_that_an_engine_never_tells_counts_as_zero() -> None:
+def test_a_figure_that_an_engine_never_reports_counts_as_zero() -> None:
     plain = Endpoint(instance("a", "http://127.0.0.1:1"))
     for second in range(3):
         plain.take_sample(InstanceSample(id="a", epoch=1, at=NOW + second, waiting=2), NOW + second)

@@ -142,7 +142,7 @@ def test_counters_that_move_are_progress(proven: Progress, moved: tuple[float, .
             assert pass_s(proven, 8) is None
 
 
-def test_counters_that_stand_still_with_requests_are_a_stall_although_others_sent_them(proven: Progress) -> None:
+def test_counters_that_do_not_change_with_requests_are_a_stall_although_others_sent_them(proven: Progress) -> None:
     stalled = []
     for second in range(30):
         proven.read(4, 7.0, 5.0, 0.0)
@@ -151,7 +151,7 @@ def test_counters_that_stand_still_with_requests_are_a_stall_although_others_sen
     assert stalled == [13]
 
 
-def test_a_page_without_counters_or_that_stopped_tells_nothing(proven: Progress) -> None:
+def test_a_page_without_counters_or_that_stopped_reports_nothing(proven: Progress) -> None:
     proven.read(0, None, None, None)
     assert pass_s(proven, 100, holds=False) is None
     proven.read(4, 7.0)
@@ -159,7 +159,7 @@ def test_a_page_without_counters_or_that_stopped_tells_nothing(proven: Progress)
     assert pass_s(proven, 100, holds=False) is None
 
 
-def test_figures_that_do_not_change_while_it_serves_stand(proven: Progress) -> None:
+def test_constant_figures_stay_valid_while_the_engine_serves_the_same_load(proven: Progress) -> None:
     proven.read(3, 7.0, 5.0)
     for _ in range(UNMOVED_READINGS):
         for _ in range(SERVED):
@@ -193,7 +193,7 @@ def test_a_page_without_counts_of_requests_is_not_taken_for_unmoved(proven: Prog
     assert not proven.is_unmoved
 
 
-def test_an_idle_engine_and_one_that_streams_for_long_have_figures_that_stand_rightly(proven: Progress) -> None:
+def test_constant_figures_of_an_idle_or_long_streaming_engine_are_trusted(proven: Progress) -> None:
     for _ in range(60):
         proven.read(1, 7.0, 5.0)
         token(proven)

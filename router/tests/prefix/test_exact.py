@@ -95,7 +95,7 @@ def test_a_block_stays_until_the_engine_says_that_its_last_copy_is_gone(
     assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 0, 0)
 
 
-def test_an_answer_refutes_a_copy_whose_end_was_not_told_but_neither_others_nor_the_last_block(
+def test_an_answer_refutes_a_copy_whose_removal_was_not_reported_but_neither_others_nor_the_last_block(
     index: ExactIndex,
 ) -> None:
     for _ in range(2):

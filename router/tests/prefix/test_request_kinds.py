@@ -143,7 +143,7 @@ def test_hits_of_one_kind_that_fall_short_shorten_no_others():
     assert [accuracy.short_of(kind) for kind in (f"{CHAT} tools", CHAT, "/v1/messages")] == [16, 0, 0]
 
 
-def test_many_wrong_kinds_are_told_in_one_line():
+def test_many_wrong_kinds_are_reported_in_one_line():
     accuracy = AccuracyByKind()
     add(accuracy, CHAT, 928, 928)
     for number in range(5):

@@ -134,7 +134,7 @@ def test_the_oldest_of_too_many_go_first(feed: Feed, index: ExactIndex, monkeypa
     assert index.blocks("a") == (0, 1, 0)
 
 
-def test_a_store_that_tells_no_salt_has_the_salted_block_all_the_same(feed: Feed, index: ExactIndex) -> None:
+def test_a_store_that_reports_no_salt_has_the_salted_block_all_the_same(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["salted"], VLLM["store"], VLLM["removed"])
     assert (held(index, "tenant-a"), held(index)) == ((0, 32, 0), (0, 0, 0))
 

@@ -250,7 +250,7 @@ async def test_while_the_collector_is_unreachable_the_newest_spans_wait_and_the_
     assert results == {"dropped": 3 * asked - away.most, "sent": away.most, "rejected": 0}
 
 
-def test_names_of_conventions_in_development_stand_in_one_table() -> None:
+def test_names_of_conventions_in_development_are_in_one_table() -> None:
     code = Path(names.__file__).resolve().parents[2]
     found = [
         path.relative_to(code).as_posix()

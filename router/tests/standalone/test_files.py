@@ -190,7 +190,7 @@ def test_flags_that_do_not_go_together_are_one_line_and_status_two(monkeypatch, 
     assert printed.count("\n") == 1
 
 
-def test_a_redis_of_the_environment_does_not_stand_against_instances(monkeypatch):
+def test_redis_url_of_the_environment_does_not_conflict_with_instances(monkeypatch):
     monkeypatch.setenv("REDIS_URL", "redis://x")
     assert arguments(["--instances", "http://a:1"]).redis is None
     assert arguments([]).redis == "redis://x"

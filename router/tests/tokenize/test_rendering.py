@@ -40,14 +40,14 @@ def folder_of(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_prompt_is_what_vllm_makes_of_the_request(name: str, tmp_path: Path) -> None:
+def test_a_prompt_is_rendered_as_vllm_renders_it(name: str, tmp_path: Path) -> None:
     left, refused = compared(Template(folder_of(name, tmp_path)), BY_VLLM[name])
     assert left.keys() == LEFT_TO_VLLM
     assert refused <= REFUSED
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_prompt_is_what_sglang_makes_of_the_request(name: str, tmp_path: Path) -> None:
+def test_a_prompt_is_rendered_as_sglang_renders_it(name: str, tmp_path: Path) -> None:
     """Some requests with thinking cannot be rendered without SGLang's reasoning parser."""
     left, refused = compared(SglangTemplate(folder_of(name, tmp_path)), BY_SGLANG[name])
     parsed = {shape: why for shape, why in left.items() if "only the engine knows how its reasoning parser" in why}

@@ -88,7 +88,7 @@ async def test_a_slow_client_holds_the_engine_back(world):
     assert sent == 200
 
 
-async def test_an_engine_that_speaks_unasked_loses_the_connection(world):
+async def test_an_engine_that_sends_an_unrequested_answer_loses_the_connection(world):
     async def twice(engine, request, writer):
         await stream(events())(engine, request, writer)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno")

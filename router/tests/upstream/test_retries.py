@@ -126,7 +126,7 @@ async def test_a_stream_that_breaks_after_its_first_byte_ends_with_an_error_even
     assert sum(len(engine.received) for engine in w.engines) == 1
 
 
-async def test_the_error_event_stands_alone_when_the_stream_broke_inside_an_event(world):
+async def test_the_error_event_is_separate_when_the_stream_broke_inside_an_event(world):
     w = await world(break_off([events()[0] + b'data: {"choi']))
     response = await w.ask(stream=True, stream_options={"include_usage": True})
     assert b'data: {"choi\n\ndata: {"error"' in response.content

@@ -91,7 +91,7 @@ def test_messages_report_their_usage_in_two_parts():
     assert (ended.first_usage, ended.usage, ended.is_whole) == ({"input_tokens": 9}, {"output_tokens": 5}, True)
 
 
-def test_a_large_whole_answer_tells_its_usage_and_its_error():
+def test_a_large_whole_answer_reports_its_usage_and_its_error():
     for document in ({"data": [0.5] * 300_000, "usage": USAGE}, {"usage": USAGE, "data": ["x"] * 300_000}):
         raw, tail = json.dumps(document).encode(), WholeTail()
         for start in range(0, len(raw), 65_536):

@@ -44,7 +44,7 @@ def test_each_apis_usage_is_understood(raw, usage):
     assert parse(raw) == usage
 
 
-def test_anthropic_streams_tell_it_in_two_places():
+def test_anthropic_streams_report_usage_in_two_places():
     first, last = Usage(9, 4, 1), Usage(None, None, 50)
     assert combined(first, last) == Usage(9, 4, 50)
 
@@ -71,7 +71,7 @@ def test_an_endless_event_is_not_kept_forever():
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-async def test_a_stream_without_the_wish_for_usage_is_asked_for_it_and_stripped(world, path):
+async def test_a_stream_without_the_request_for_usage_is_asked_for_it_and_stripped(world, path):
     w = await world(None)
     response = await w.ask(path, stream=True)
     assert w.engines[0].received[0].document["stream_options"] == {"include_usage": True}
@@ -88,7 +88,7 @@ async def test_other_stream_options_are_kept(world):
     assert CHUNK not in response.content
 
 
-async def test_a_stream_with_the_wish_for_usage_is_left_alone(world):
+async def test_a_stream_with_the_request_for_usage_is_left_alone(world):
     w = await world(None)
     raw = json.dumps({"model": "llama", "prompt": "x", "stream": True, "stream_options": {"include_usage": True}})
     response = await w.client.post("/v1/completions", content=raw)

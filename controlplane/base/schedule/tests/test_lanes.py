@@ -103,7 +103,7 @@ def test_a_store_that_is_full_is_one_line_for_each_step_and_minute(
     assert lines[1].endswith("; and 17 more")
 
 
-def test_a_mistake_of_ours_has_its_traceback_and_another_reason_is_told_at_once(
+def test_our_own_error_is_logged_with_its_traceback_and_another_reason_at_once(
     leader: Leadership, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = Counted(KeyError("a"))

@@ -70,7 +70,7 @@ def test_a_leader_that_is_gone_is_not_a_leader(leader: Leadership, live_redis: r
     assert (found.good, found.text) == (False, "nobody leads, control@b stands by")
 
 
-def test_metrics_tell_who_leads_and_when_each_step_last_ran(leader: Leadership, ada: User) -> None:
+def test_metrics_report_who_leads_and_when_each_step_last_ran(leader: Leadership, ada: User) -> None:
     reports.write("fleet.reconcile", report(40))
     answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(ada).token}"})
     lines = answer.content.decode().splitlines()

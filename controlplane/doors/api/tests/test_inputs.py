@@ -11,7 +11,7 @@ def taken(path: str, method: str) -> dict[str, Input]:
     return {each.name: each for each in inputs_of(operation, DOCUMENT["components"]["schemas"])}
 
 
-def test_a_parameter_says_where_it_stands_and_its_range() -> None:
+def test_a_parameter_names_its_path_and_its_range() -> None:
     limit = taken("/receipts", "get")["limit"]
     assert (limit.place, limit.required, limit.allowed) == ("query", False, "whole number, 1 to 500; default 50")
 

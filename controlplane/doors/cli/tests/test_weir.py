@@ -186,7 +186,7 @@ def tuned(demo, monkeypatch):
 TUNE = ("tune", "default", "--trace", "agentic-demo", "--trials", 1, "--workers", 1)
 
 
-def test_tuning_tells_the_winners_and_opens_a_draft_when_asked(run, tuned):
+def test_tuning_reports_the_winners_and_opens_a_draft_when_asked(run, tuned):
     words = (*TUNE, "--bound", "classes.heavy_new_tokens=8000:60000:500", "--bound", "load.request_tokens=:9000:log")
     words = (*words, "--held-out", "0.4", "--time", "600")
     status, told, error = run(*words, "--draft", "balanced")

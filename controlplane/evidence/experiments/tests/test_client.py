@@ -48,7 +48,7 @@ async def test_requests_at_the_same_time_use_a_connection_each():
         ("reject", "client_error", "400 rejectd on purpose"),
     ],
 )
-async def test_an_error_status_tells_its_message(what, outcome, error):
+async def test_an_error_status_reports_its_message(what, outcome, error):
     async with fake_engine(behaviour=lambda number, sent: what) as engine:
         client = ReplayClient(engine.url)
         ending = completions.ending_of(await client.request("POST", completions.PATH, body()))

@@ -160,7 +160,7 @@ def test_a_tier_costs_its_share_of_the_smallest_fleet_and_writes_wear_its_drives
 
 
 @pytest.mark.parametrize("name", findings.ON_PAGES)
-def test_a_short_table_stands_on_its_page(name):
+def test_a_short_table_is_shown_on_its_page(name):
     text = (findings.PAGES / f"{name}.md").read_text()
     table = text.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
     assert table.count("\n|") >= 7

@@ -93,7 +93,7 @@ def test_the_plot_has_the_zero_line_each_interval_its_mark_and_the_margins():
     assert svg.get("aria-label") == 'Against "old" <b>'
 
 
-def test_on_a_phone_each_label_stands_above_its_interval():
+def test_on_a_phone_each_label_is_shown_above_its_interval():
     lines = forest.lines_of(results(row(-20.0, -30.0, -10.0, "better")), "all", "old")
     wide, phone = ElementTree.fromstring(f"<p>{forest.page_svg(lines, 'A title ' * 9)}</p>")
     assert [one.get("class") for one in (wide, phone)] == ["forest", "forest forest--phone"]

@@ -42,7 +42,7 @@ def test_beside_its_field_a_fault_does_not_repeat_the_label():
 
 
 @pytest.mark.django_db
-def test_a_wrong_arm_that_was_typed_as_an_object_is_told_at_its_line_and_kept(otto_client, demo_pool):
+def test_a_wrong_arm_that_was_typed_as_an_object_is_reported_at_its_line_and_kept(otto_client, demo_pool):
     typed = '{"strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10}}'
     form = {"name": "A", "trace": "agentic-demo", "pool": "demo", "seeds": "1", "arm": ["lpwl"], "more_arms": typed}
     answer = otto_client.post("/experiments/new", form)

@@ -156,7 +156,7 @@ def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(ot
     assert '<svg xmlns="http://www.w3.org/2000/svg" class="forest"' in page
 
 
-def test_warnings_stand_beside_the_comparison_that_they_are_about(otto_client, ended):
+def test_warnings_are_shown_beside_their_comparison(otto_client, ended):
     experiment = ended()
     experiment.runs.filter(arm="round_robin").update(warnings=["the machine's CPU was 100 % busy during the run"])
     page = otto_client.get(f"/experiments/{experiment.pk}/").content.decode()
@@ -199,7 +199,7 @@ def test_the_form_starts_the_same_experiment_as_the_api(otto_client, demo_pool, 
     assert len(sent) == 1
 
 
-def test_a_wrong_form_keeps_what_was_typed_and_tells_each_field(otto_client, demo_pool, sent):
+def test_a_wrong_form_keeps_what_was_typed_and_reports_each_field(otto_client, demo_pool, sent):
     form = {"name": "My question", "trace": "agentic-demo", "pool": "demo", "time_scale": "fast", "seeds": "1"}
     answer = otto_client.post("/experiments/new", {**form, "arm": ["round_robin"], "more_arms": "nothing@3"})
     page = answer.content.decode()
@@ -235,7 +235,7 @@ def test_a_viewer_sees_the_form_disabled_and_cannot_send_it(vera_client, otto, d
     assert not sent
 
 
-def test_copy_as_curl_holds_the_body_that_the_form_stands_for(otto_client, demo_pool):
+def test_copy_as_curl_has_the_body_of_the_form(otto_client, demo_pool):
     import shlex
 
     form = {"name": "it's A", "trace": "agentic-demo", "pool": "demo", "time_scale": "10", "seeds": "1 2"}

@@ -92,7 +92,7 @@ def default_policy(live_redis):
     return ensure_default_policy()
 
 
-def test_every_fault_is_told_at_once(ci, demo_pool, sent):
+def test_every_fault_is_reported_at_once(ci, demo_pool, sent):
     found = faults(ci.post("/experiments", body(trace="nowhere", pool="prod", arms=["fastest"])))
     assert set(found) == {"trace", "pool", "arms.0"}
 

@@ -24,7 +24,7 @@ def test_counts_and_quantiles_cover_the_answered_requests_of_the_class():
     assert summarize.class_results(summarize.of_class(found, "medium"))["ttft_p50_ms"] is None
 
 
-def test_the_hit_ratio_weighs_by_tokens_and_leaves_out_what_is_not_told():
+def test_the_hit_ratio_weighs_by_tokens_and_ignores_unreported_ones():
     found = [record(0, prompt_tokens=1000, cached_tokens=0), record(1, prompt_tokens=3000, cached_tokens=3000)]
     found.append(record(2, prompt_tokens=9000, cached_tokens=None))
     assert summarize.class_results(found)["hit_ratio"] == 0.75
@@ -56,7 +56,7 @@ def facts(**changes):
         ({"sim_lag_p99_s": None, "machine_busy": None}, 0.5, []),
     ],
 )
-def test_a_machine_that_is_too_slow_is_told_in_words(changed, late_ms, expected):
+def test_a_machine_that_is_too_slow_is_reported_in_words(changed, late_ms, expected):
     own = summarize.run_results([record(i, late_wall_ms=late_ms) for i in range(30)], ["exp-0"])
     told = replay_warnings(own, facts(**changed), time_scale=10)
     assert len(told) == len(expected)

@@ -19,7 +19,7 @@ def test_the_form_takes_the_same_and_keeps_what_was_chosen(otto_client, demo_poo
     assert Experiment.objects.get().mode == "twin"
 
 
-def test_a_number_that_was_not_sent_is_shown_as_what_it_stands_for(otto_client, demo_pool):
+def test_a_number_that_was_not_sent_is_shown_as_its_default(otto_client, demo_pool):
     form = {"name": "", "trace": "agentic-demo", "pool": "demo", "mode": "twin", "seeds": "1", "arm": ["lpwl"]}
     page = otto_client.post("/experiments/new", form).content.decode()
     assert 'name="time_scale" value="1"' in page

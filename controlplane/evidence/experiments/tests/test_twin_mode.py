@@ -200,7 +200,7 @@ def test_results_and_exports_say_that_they_are_simulated(ended, ci):
     assert (suite.get("tests"), suite.get("errors")) == ("2", "0")
 
 
-def test_cautions_stand_in_every_account_of_it(asked, no_engines, monkeypatch, ci):
+def test_cautions_are_in_every_report(asked, no_engines, monkeypatch, ci):
     real = pool_model.twin_of
     careful = lambda *given: replace(real(*given), cautions=("roles are not modelled",))  # noqa: E731
     monkeypatch.setattr(fleets, "twin_of", careful)

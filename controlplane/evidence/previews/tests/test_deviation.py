@@ -55,7 +55,7 @@ def test_without_a_measurement_of_the_pool_there_is_none(changes):
     assert compared([played(i, **changes) for i in range(80)], simulated(80), "demo", LIVE).deviation is None
 
 
-def test_few_measurements_tell_nothing():
+def test_few_measurements_show_nothing():
     assert compared([played(i) for i in range(39)], simulated(39), "demo", LIVE).deviation is not None
     assert compared([played(i) for i in range(38)], simulated(38), "demo", LIVE).deviation is None
 
@@ -66,6 +66,6 @@ def test_requests_refused_in_the_twin_are_not_compared():
     assert found.deviation["n"] == 29
 
 
-def test_a_trace_that_was_not_recorded_tells_nothing():
+def test_a_trace_that_was_not_recorded_reports_nothing():
     requests = [TraceRequest(i, 0.0, "", 1000, 10, (), 512, 0.0) for i in range(60)]
     assert compared(requests, simulated(60), "demo", LIVE).deviation is None

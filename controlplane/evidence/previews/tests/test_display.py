@@ -20,7 +20,7 @@ def test_the_sentence_says_what_share_goes_elsewhere_and_what_is_refused():
     assert display.sentence(result()) == f"{CHANGED}; {NO_DIFFERENCE}; refused requests 0 → 3."
 
 
-def test_the_sentence_speaks_of_the_latencies_declared_first_better_or_worse():
+def test_the_sentence_covers_the_declared_latencies_whether_better_or_worse():
     found = classes(all=[metric("ttft_p90_ms", 820.0, 640.0), metric("e2e_p50_ms", 900.0, 1400.0)])
     said = display.sentence(result(classes=found, refused={"live": 3, "draft": 3}))
     assert said == f"{CHANGED}; TTFT p90 820 → 640 ms, better; E2E p50 900 ms → 1.4 s, worse."

@@ -310,7 +310,7 @@ def test_the_review_without_any_preview_says_not_previewed(draft, otto_client):
     assert "Not previewed." in page(otto_client, f"{DRAFT}/review")
 
 
-def test_the_review_does_not_hide_what_speaks_against_it(draft, otto_client):
+def test_the_review_does_not_hide_cautions(draft, otto_client):
     preview_of(draft, trust=[FEW])
     assert "1 caveat" in page(otto_client, f"{DRAFT}/review")
 

@@ -129,7 +129,7 @@ def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch)
     assert (found["status"], found["cause"], found["result"]) == (CANCELLED, "cancelled by otto", None)
 
 
-def test_the_first_answer_stands_until_the_whole_is_there(preview, monkeypatch):
+def test_the_first_answer_is_shown_until_the_whole_one_is_there(preview, monkeypatch):
     first, seen = FirstAnswer({"classes": {"all": {"n": 500}}}), []
 
     def act(_, take):

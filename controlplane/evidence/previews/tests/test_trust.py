@@ -11,7 +11,7 @@ def codes(cautions):
     return [one["code"] for one in cautions]
 
 
-def test_nothing_speaks_against_enough_recent_requests_of_the_pool():
+def test_enough_recent_requests_of_the_pool_need_no_caution():
     assert trust.of_age("recorded:demo", trust.OLD_S) == []
     assert trust.of_requests(ENOUGH) == []
     assert trust.of_origin("recorded:demo", "demo", "m", pools=["demo"], models=["m"]) == []

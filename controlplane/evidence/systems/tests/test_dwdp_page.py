@@ -64,7 +64,7 @@ def test_the_defaults_are_the_papers_set_up() -> None:
     assert own.dep_ms == pytest.approx(paper.dep_ms, rel=2e-3)
 
 
-def test_fewer_context_gpus_and_the_first_token_stand_together() -> None:
+def test_fewer_context_gpus_and_the_first_token_are_shown_together() -> None:
     answer = ask(DWDP, {})
     plan = next(table for table in answer.tables if table.title.startswith("Context GPUs"))
     dep, dwdp = (dict(zip(plan.columns, row, strict=True)) for row in plan.rows)
@@ -99,7 +99,7 @@ def test_slices_expose_less_than_whole_pulls() -> None:
     assert table.rows[0][2] > table.rows[1][2] > table.rows[1][1]  # type: ignore[operator]
 
 
-def test_slices_and_an_all_gather_stand_beside_whole_pulls() -> None:
+def test_slices_and_an_all_gather_are_shown_beside_whole_pulls() -> None:
     answer = ask(DWDP, {"chunked": True, "chunk_tokens": 4_096, "slice_us": 20.0, "slice_mib": 3.0})
     slices = next(table for table in answer.tables if table.title == "Slices in flight")
     assert [row[0] for row in slices.rows][3:6] == ["2 MiB", "3 MiB", "4 MiB"]

@@ -122,7 +122,7 @@ def test_multiprocessors_for_io_slow_computing_down_at_most_by_their_share() -> 
     assert job_s[1] == pytest.approx(job_s[0] / 0.97)
 
 
-def test_reduces_on_the_link_of_the_drives_are_told_for_several_gpus_only() -> None:
+def test_reduces_on_the_drives_link_are_mentioned_only_for_several_gpus() -> None:
     title = "Reads and reduces on one link"
     assert title not in [table.title for table in ask(TUTTI, QUICK).tables]
     (table,) = (one for one in ask(TUTTI, {**QUICK, "model": "Qwen3-32B", "tp": "2"}).tables if one.title == title)
@@ -131,7 +131,7 @@ def test_reduces_on_the_link_of_the_drives_are_told_for_several_gpus_only() -> N
     assert hidden["512 after 8,192"] == "no"
 
 
-def test_by_default_the_overlap_by_layers_gains_and_the_tiers_stand_in_the_published_order() -> None:
+def test_by_default_overlap_by_layers_gains_and_the_tiers_rank_as_published() -> None:
     answer = ask(TUTTI, {})
     rows = sorted(answer.tables[0].rows, key=lambda row: cast(float, row[1]), reverse=True)
     assert [row[0] for row in rows] == [TITLES[name] for name in ("hbm", "ssd", "ssd-gds", "dram", "ssd-tutti")]

@@ -41,7 +41,7 @@ def test_the_answer_and_the_page_list_the_parts_of_a_file_that_were_not_read(ci,
     assert page.count("Ignored columns: tools") == 3  # the message and both rows
 
 
-def test_a_summary_of_before_tells_nothing_of_columns(ci, data_dir):
+def test_an_older_summary_has_no_columns(ci, data_dir):
     upload(ci, LINES)
     row = Trace.objects.get()
     row.summary = {key: value for key, value in row.summary.items() if key not in ("ignored", "left_out")}

@@ -43,7 +43,7 @@ def test_ids_that_are_hashes_or_texts_are_numbered_so_that_prefixes_agree():
 
 
 @pytest.mark.parametrize(("start", "step"), [(1.7e9, 2), (1.7e12, 2e3), (1.7e15, 2e6), (1.7e18, 2e9)])
-def test_times_since_1970_tell_their_unit_by_their_size(start, step):
+def test_the_unit_of_times_since_1970_follows_from_their_size(start, step):
     lines = [mooncake_line(timestamp=int(start + n * step)) for n in range(60)]
     assert times(read(*lines))[:3] == [0, 2, 4]
 
@@ -162,7 +162,7 @@ def span(span_id, parent, at_ns, **attributes):
     return {"spanId": span_id, "parentSpanId": parent, "startTimeUnixNano": str(at_ns), "attributes": found}
 
 
-def test_spans_with_usage_are_requests_once_though_gateway_and_engine_tell_of_them():
+def test_spans_with_usage_are_requests_once_though_gateway_and_engine_report_them():
     usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
     engine = {"gen_ai.usage.prompt_tokens": 700, "gen_ai.usage.completion_tokens": 30}
     start = 1_762_164_000_000_000_000
@@ -180,7 +180,7 @@ def test_spans_with_usage_are_requests_once_though_gateway_and_engine_tell_of_th
         assert [(request.session, request.input_tokens) for request in trace.requests] == [("c", 700), ("", 700)]
 
 
-def test_sglang_tells_arrivals_by_the_end_and_the_latency_in_both_forms():
+def test_sglang_reports_arrivals_by_the_end_and_the_latency_in_both_forms():
     meta = {"id": "r", "prompt_tokens": 300, "completion_tokens": 20, "cached_tokens": 0, "e2e_latency": 1.5}
     lines = [
         "[2025-11-03 10:00:00] server is fired up",
@@ -196,7 +196,7 @@ def test_sglang_tells_arrivals_by_the_end_and_the_latency_in_both_forms():
         read(lines[0], broken)
 
 
-def test_vllm_at_debug_tells_prefixes_by_its_tokens_and_at_info_says_what_is_missing():
+def test_vllm_at_debug_reports_prefixes_by_its_tokens_and_at_info_says_what_is_missing():
     shared = list(range(32))
     lines = ["INFO 11-03 10:00:00 [api_server.py:1] Starting"]
     for second, name in enumerate("abc"):

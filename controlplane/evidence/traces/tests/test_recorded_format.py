@@ -46,18 +46,18 @@ def test_requests_come_by_the_clock_of_their_arrival():
     assert [(r.index, r.at_s, r.output_tokens) for r in trace.requests] == [(0, 0.0, 1), (1, 2.5, 2)]
 
 
-def test_an_entry_tells_what_the_router_measured_and_by_which_version():
+def test_an_entry_reports_what_the_router_measured_and_by_which_version():
     told = {"policy": "default", "version": 3, "ttft_ms": 120.5, "tpot_ms": 8.25}
     (request,) = read(recorded_line(**told)).requests
     assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "default", 3, 120.5, 8.25)
 
 
-def test_an_entry_of_an_earlier_router_tells_of_no_version_and_no_times():
+def test_an_entry_of_an_earlier_router_reports_no_version_and_no_times():
     (request,) = read(recorded_line()).requests
     assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "", 0, None, None)
 
 
-def test_an_entry_tells_the_band_and_the_tenant_that_a_queue_goes_by_or_neither():
+def test_an_entry_has_the_band_and_the_tenant_of_its_queue_or_neither():
     later, earlier = read(recorded_line(band=-5, tenant="ff00ff00ff00ff00", at=2.0), recorded_line(at=3.0)).requests
     assert [(one.band, one.tenant) for one in (later, earlier)] == [(-5, "ff00ff00ff00ff00"), (0, "")]
 

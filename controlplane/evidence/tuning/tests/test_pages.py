@@ -136,7 +136,7 @@ def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_cli
 
 
 @pytest.mark.parametrize(("verdict", "said"), [("better", False), ("worse", True), ("not distinguishable", True)])
-def test_a_page_without_a_better_winner_says_that_nothing_speaks_for_a_change(done, otto_client, verdict, said):
+def test_a_page_without_a_better_winner_says_that_no_change_is_supported(done, otto_client, verdict, said):
     for winner in done.result["winners"]:
         for row in winner["effect"]:
             row["verdict"] = verdict

@@ -42,7 +42,7 @@ def spread_of(client, path):
     return spreads.spread(spreads.read(client, ["demo"]), path, LIVE["load"]["request_tokens"])
 
 
-def test_decisions_tell_load_and_kv_usage_and_requests_tell_queues_waits_and_pauses(live_redis):
+def test_decisions_report_load_and_kv_usage_and_requests_report_queues_waits_and_pauses(live_redis):
     fleet = FakeFleet(live_redis)
     made = [(0, 0.0, "warm"), (1, 5_000.0, "heavy"), (3, 2_500.0, "heavy"), (5.8, 500.0, "heavy"), (9, 0.0, "heavy")]
     for i, (at, queue_ms, kind) in enumerate(made):

@@ -197,7 +197,7 @@ def test_tokens_per_second_come_from_two_samples_of_one_epoch() -> None:
     assert after(sample(generation_tokens_total=None), sample(NOW + 2)) is None
 
 
-def test_tokens_per_second_stand_while_no_newer_sample_has_come() -> None:
+def test_tokens_per_second_stay_until_a_newer_sample() -> None:
     fleets = {"demo": fleet(instance("demo-0"))}
     frame = build_frame(NOW, Inputs(fleets=fleets, samples={"demo-0": sample()}))
     newer = Inputs(fleets=fleets, samples={"demo-0": sample(NOW + 1, generation_tokens_total=150.0)})
@@ -247,7 +247,7 @@ def test_routers_are_down_when_neither_their_reports_nor_their_sockets_say_other
     assert (health["routers_state"], health["routers_age_s"]) == (state, min(ages, default=None))
 
 
-def test_names_that_clients_use_stand_beside_the_pool_that_serves_them() -> None:
+def test_names_that_clients_use_are_shown_beside_the_pool_that_serves_them() -> None:
     counts = {f"name-{number}": 60 * number for number in range(1, 8)}
     routers = {
         "r-1": router() | {"aliases": {"demo": counts}},

@@ -63,7 +63,7 @@ def test_sparks_are_a_value_a_second_over_the_last_minute() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "width"), [(60, 1), (300, 1), (900, 3), (3600, 12)])
-def test_a_point_stands_for_whole_seconds(seconds: int, width: int) -> None:
+def test_a_point_covers_whole_seconds(seconds: int, width: int) -> None:
     assert history.bin_seconds(seconds) == width
 
 

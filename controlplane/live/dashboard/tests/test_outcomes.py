@@ -25,7 +25,7 @@ def counted(result: Result) -> Window:
 
 
 @pytest.mark.parametrize("result", VERDICTS)
-def test_a_result_is_counted_shown_and_told_as_its_row_says(result: Result) -> None:
+def test_a_result_is_counted_shown_and_reported_as_its_row_says(result: Result) -> None:
     is_error, live = ROWS[result][3], ROWS[result][7]
     window = counted(result)
     shown = router(warm=msgspec.to_builtins(window, str_keys=True))

@@ -341,7 +341,7 @@ def test_prefill_and_transfer_of_an_offload_are_separate_phases(written: FakeFle
     assert names == [("queue", 3), ("prefill", 300), ("transfer", 102), ("decode", 2545)]
 
 
-def test_a_request_stands_beside_the_typical_one_of_its_class_on_one_scale(written: FakeFleet) -> None:
+def test_a_request_is_shown_beside_the_typical_one_of_its_class_on_one_scale(written: FakeFleet) -> None:
     own = receipt_of(written.receipt("req-1", NOW))
     others = [receipt_of(written.receipt(f"req-{i}", NOW, e2e_ms=5900.0, ttft_ms=405.0)) for i in range(explain.FEW)]
     found = explain.waterfall(own, others)

@@ -197,7 +197,7 @@ def test_the_api_gives_both_decisions(ci: ApiCaller, kept: FakeFleet) -> None:
     assert other["recomputed"]["candidates"][2]["refused"] == "draining"
 
 
-def test_the_api_tells_of_drift(ci: ApiCaller, kept: FakeFleet) -> None:
+def test_the_api_reports_drift(ci: ApiCaller, kept: FakeFleet) -> None:
     kept.write_receipt("req-2", NOW, **{"class": "heavy"})
     told = ci.get("/receipts/req-2/explain").json()
     assert (told["drift"], told["changed"]) == (True, ["class"])

@@ -242,7 +242,7 @@ async def test_without_redis_the_trouble_is_named(redis_away: None) -> None:
 
 
 @pytest.mark.slow
-async def test_a_socket_that_hears_nothing_for_7_s_stays_open(
+async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
     vera_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """redis-py 8 cuts blocking reads after 5 s unless told otherwise."""

@@ -40,7 +40,7 @@ def fields(client):
     }
 
 
-def test_the_plan_is_filled_in_and_proposed_as_it_stands(otto_client, draft):
+def test_the_plan_is_filled_in_and_can_be_proposed_unchanged(otto_client, draft):
     response = otto_client.post(URL, fields(otto_client))
     made = Delivery.objects.get()
     assert response.url == f"/deliveries/{made.pk}/"
@@ -102,7 +102,7 @@ def test_a_viewer_is_refused_and_a_missing_draft_sends_back(vera_client, otto_cl
     assert otto_client.get(URL).url == "/policies/default/"
 
 
-def test_problems_stand_at_their_fields_and_nothing_is_proposed(otto_client, draft):
+def test_problems_are_shown_at_their_fields_and_nothing_is_proposed(otto_client, draft):
     response = otto_client.post(URL, {**fields(otto_client), "canary1.share": "70", "reason": "short"})
     shown = response.content.decode()
     assert response.status_code == 422

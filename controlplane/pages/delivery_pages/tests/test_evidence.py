@@ -81,7 +81,7 @@ def test_a_guard_that_can_only_fail_has_one_limit():
     assert (row.estimate, row.limits) == ("+4 points", "fails above +10 points")
 
 
-def test_an_ended_delivery_is_told_in_the_past():
+def test_an_ended_delivery_is_described_in_the_past_tense():
     fine, open_ = finding(verdict="fine"), finding("tpot", "warm")
     assert evidence.verdict([fine, open_], past=True) == (
         "Nothing failed; heavy TTFT was enough to go on; warm TPOT was not decided."
@@ -130,7 +130,7 @@ def test_a_finding_left_to_a_later_step_says_why_and_is_not_awaited():
     assert said == "Nothing fails; warm TTFT is enough to go on; heavy TTFT is left to a later step."
 
 
-def test_marks_and_interval_stand_in_order_on_the_axis():
+def test_marks_and_interval_are_in_order_on_the_axis():
     axis = ratio_axis(1.04, 0.97, 1.12, 0.10, 0.25)
     assert axis.worse is not None
     assert axis.fine is not None

@@ -33,7 +33,7 @@ def test_without_freezes_the_page_says_so(vera_client):
     ("field", "value", "said"),
     [("rrule", "FREQ=HOURLY", "FREQ must be"), ("zone", "Mars", "name of a time zone"), ("reason", "", "say why")],
 )
-def test_a_problem_stands_at_its_field_and_what_was_typed_is_kept(ada_client, field, value, said):
+def test_a_problem_is_shown_at_its_field_and_what_was_typed_is_kept(ada_client, field, value, said):
     response = ada_client.post("/freezes/", {**WEEKENDS, field: value})
     assert response.status_code == 422
     problem = next(each for each in response.context["fields"] if each.name == field)

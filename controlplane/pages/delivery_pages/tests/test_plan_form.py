@@ -67,7 +67,7 @@ def problems(changes, choices=None):
         ({"start.at": "2036-08-03T03:00", "start.zone": "Mars"}, "start.zone", "name of a time zone"),
     ],
 )
-def test_a_problem_stands_at_its_field(changes, field, text):
+def test_a_problem_is_shown_at_its_field(changes, field, text):
     errors, others = problems(changes)
     assert text in errors[field]
     assert others == []

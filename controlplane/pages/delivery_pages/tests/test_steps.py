@@ -10,7 +10,7 @@ def places(**more):
     return [row.place for row in steps.rows(facts(**more))]
 
 
-def test_a_running_step_stands_between_done_and_next():
+def test_a_running_step_is_shown_between_done_and_next():
     assert places(state=State.STEP, step=2) == ["done", "done", "now", "next", "later"]
 
 

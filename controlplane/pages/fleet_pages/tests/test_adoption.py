@@ -204,7 +204,7 @@ def test_the_page_of_an_adopted_instance_promises_nothing_about_its_process(
     assert "<dt>Pid</dt>" not in page
 
 
-def test_faults_stand_on_the_form_and_nothing_is_lost(operator: Client, ready: None) -> None:
+def test_faults_are_shown_on_the_form_and_nothing_is_lost(operator: Client, ready: None) -> None:
     for more, words in (
         ({"urls": "http://169.254.169.254"}, "must be http://host:port"),
         ({"urls": ""}, "must be http://host:port"),

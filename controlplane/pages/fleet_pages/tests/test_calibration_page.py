@@ -34,7 +34,7 @@ def text_of(answer: Any) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
-def test_an_operator_has_an_engine_measured_and_reads_what_came_of_it(operator: Client, sent: list[Any]) -> None:
+def test_an_operator_measures_an_engine_and_reads_the_result(operator: Client, sent: list[Any]) -> None:
     instance()
     assert "Not measured. The twin needs one calibrated engine" in read(operator)
     answer = operator.post(f"{PATH}/calibrate", {"reason": "new driver"}, follow=True)

@@ -93,7 +93,7 @@ def test_a_pod_without_an_image_is_reported_before_it_is_started(
     assert "no image for the kind mooncake-master: set engine.image" in page
 
 
-def test_the_check_over_rest_tells_of_the_pod(node: Node, operator: Client) -> None:
+def test_the_check_over_rest_reports_the_pod(node: Node, operator: Client) -> None:
     reported(node)
     (found,) = operator.post("/api/v1/fleet/check", document(), content_type="application/json").json()
     assert (found["elsewhere"], found["files"], found["findings"]) == ("k8s", {}, [])

@@ -57,7 +57,7 @@ def test_without_redis_it_says_why_there_are_no_figures(
     assert "p-0 unseen no sample: Redis does not answer" in said
 
 
-def test_a_pool_tells_its_slo_and_whether_it_is_met(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
+def test_a_pool_reports_its_slo_and_whether_it_is_met(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
     said = text_of(viewer.get("/fleet/pools/p/"))
     assert "SLO" not in said
     assert "Replaced after 10 s without an answer or a token" in said
@@ -87,7 +87,7 @@ def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> Non
         assert "p-0" in part or "epoch" in part.lower()
 
 
-def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, fleet: World) -> None:
+def test_an_instance_page_reports_command_ports_epoch_and_log(viewer: Client, fleet: World) -> None:
     said = text_of(viewer.get("/fleet/instances/p-0/"))
     row = fleet.one()
     assert " ".join(row.command) in said
@@ -97,7 +97,7 @@ def test_an_instance_page_tells_command_ports_epoch_and_log(viewer: Client, flee
     assert "== weir: epoch 1 at" in said
 
 
-def test_an_instance_page_tells_what_its_kind_knows_about_it(viewer: Client) -> None:
+def test_an_instance_page_reports_what_its_kind_knows_about_it(viewer: Client) -> None:
     engine = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
     pool = Pool.objects.create(name="r1", model="deepseek-ai/DeepSeek-R1", kind="trtllm", engine=engine, replicas=6)
     for ordinal in (1, 4):

@@ -124,7 +124,7 @@ def test_options_are_checked_against_the_model_of_the_pool(applied: None, operat
     assert "serves only whole; allowed: 0 or 4" in answer.content.decode()
 
 
-def test_an_error_stands_beside_its_field_and_nothing_is_lost(applied: None, operator: Client) -> None:
+def test_an_error_is_shown_beside_its_field_and_nothing_is_lost(applied: None, operator: Client) -> None:
     answer = operator.post(
         "/fleet/pools/p/edit",
         {"step": "plan", "name": "p", "model": "m", "kind": "sim", "replicas": "-1", "engine.seed": "x"},

@@ -96,7 +96,7 @@ def test_a_share_opens_nothing_once_it_is_revoked_or_expired(db: None, two_pools
     assert not Share.objects.filter(sha256__contains=token[-20:]).exists()
 
 
-def test_badges_tell_the_state_of_a_pool(db: None, two_pools: redis.Redis, client: Client) -> None:
+def test_badges_show_the_state_of_a_pool(db: None, two_pools: redis.Redis, client: Client) -> None:
     _, token = issue()
     svg, told, shields = (client.get(f"/badge/{token}/demo.{form}") for form in ("svg", "json", "shields"))
     assert svg.headers["Content-Type"] == "image/svg+xml"

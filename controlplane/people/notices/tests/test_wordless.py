@@ -25,7 +25,7 @@ def sent() -> list[str]:
 
 
 @pytest.mark.django_db
-def test_no_event_tells_a_channel_without_words_what_people_wrote(make_channel: Callable[..., Channel]) -> None:
+def test_a_channel_without_words_gets_no_text_that_people_wrote(make_channel: Callable[..., Channel]) -> None:
     channel = make_channel("status page", words=False)
     facts = {"by": SECRET, "why": SECRET, "pools": [SECRET], "policy": SECRET, "state": SECRET, "plan": {SECRET: 1}}
     for event in EVENTS:

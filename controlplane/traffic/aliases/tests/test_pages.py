@@ -144,7 +144,7 @@ def test_text_typed_into_an_ended_draft_is_kept_in_a_new_one(pools, otto_client,
     assert "b" in selectors.open_draft().document["models"]
 
 
-def test_the_review_says_what_stands_against_it(pools, otto_client):
+def test_the_review_lists_what_prevents_publication(pools, otto_client):
     services.open_draft(OTTO)
     services.save_draft(document(chat={"pool": "gone"}), OTTO)
     page = text(otto_client.get("/models/draft/review"))

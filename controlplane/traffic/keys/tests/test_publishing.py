@@ -49,7 +49,7 @@ def test_a_revoked_or_expired_key_is_published_no_more(live_redis):
     assert ring.holder(expired.encode()) is None
 
 
-def test_a_change_is_told_on_the_channel(live_redis):
+def test_a_change_is_announced_on_the_channel(live_redis):
     channel = live_redis.pubsub(ignore_subscribe_messages=True)
     channel.subscribe(redis_keys.CHANGED)
     channel.get_message(timeout=20)

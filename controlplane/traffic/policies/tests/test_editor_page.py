@@ -186,7 +186,7 @@ def test_autosave_marks_wrong_fields_and_saves_nothing(form, otto_client):
     assert Draft.objects.get().revision == 1
 
 
-def test_autosave_tells_of_a_conflict_without_overwriting(form, policy, otto_client):
+def test_autosave_reports_a_conflict_without_overwriting(form, policy, otto_client):
     edit(policy, ADA, heavy_new_tokens=8000)
     answer = otto_client.post(f"{DRAFT}/autosave", {**form, "classes.heavy_new_tokens": "9000"})
     assert b"saved by ada meanwhile" in answer.content
@@ -204,7 +204,7 @@ def test_the_watch_is_silent_without_changes_by_others(form, policy, otto_client
     assert answer.content.strip() == b""
 
 
-def test_the_watch_tells_of_a_save_a_publication_and_a_discard(form, policy, otto_client):
+def test_the_watch_reports_a_save_a_publication_and_a_discard(form, policy, otto_client):
     url = f"{DRAFT}/watch?etag={Draft.objects.get().etag}&based_on=1"
     edit(policy, ADA, heavy_new_tokens=8000)
     assert b"ada saved this draft" in otto_client.get(url).content

@@ -129,7 +129,7 @@ def test_a_pool_does_not_go_back_to_a_configuration_that_its_policy_cannot_serve
     assert Pool.objects.get(name="pd").engine == {"kv": "nixl"}
 
 
-def test_nor_does_it_go_back_by_itself(policy: Policy) -> None:
+def test_a_halted_pool_does_not_roll_back_by_itself(policy: Policy) -> None:
     actions.apply(fleet("chat", **PD), ADA)
     PoolVersion.objects.update(proven_at=timezone.now())
     actions.apply(fleet("night", kv="nixl"), ADA)

@@ -58,7 +58,7 @@ def test_the_form_of_every_strategy_saves_what_it_shows(strategy, mine, otto_cli
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_page_of_a_policy_tells_its_rule(strategy, mine, vera_client):
+def test_the_page_of_a_policy_reports_its_rule(strategy, mine, vera_client):
     mine(strategy)
     content = text_of(vera_client.get("/policies/mine/"))
     assert STRATEGIES[strategy].title in content

@@ -170,7 +170,7 @@ def test_time_not_known_to_have_run_is_not_billed():
     assert sums == {"new": 60.0, "away": 12 * 3600.0, EXPERIMENTS: 30.0}
 
 
-def test_an_entry_is_found_by_all_that_tells_it_from_others():
+def test_an_entry_is_identified_by_all_its_distinguishing_fields():
     for entry in (Entry("1", "a"), Entry("1", "b"), Entry("2", "a"), Entry("1", "a", "m"), Entry("1", "a")):
         ledger.add(NOON, HOUR_S, entry, "", {"requests": 1})
     assert sorted(use.requests for use in Use.objects.all()) == [1, 1, 1, 2]

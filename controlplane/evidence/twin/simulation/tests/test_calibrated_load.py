@@ -48,7 +48,7 @@ def test_requests_that_were_all_alike_say_nothing_of_another_load(engine: TrueEn
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="WEIR_TRACE_DIR has the measured steps")
 @pytest.mark.parametrize("shift", ALIKE.values(), ids=ALIKE)
-def test_nor_do_they_of_engines_with_measured_steps(shift: dict[str, float]) -> None:
+def test_engines_with_measured_steps_do_not_either(shift: dict[str, float]) -> None:
     assert all(outside(engine, shift) for engine in engines(Path(str(DATA))))
 
 

@@ -154,7 +154,7 @@ def test_paced_by_timestamps_no_request_waits_for_an_answer() -> None:
     assert [one.sent_s for one in requests] == [0.0, 0.1, 0.2]
 
 
-def test_the_caller_hears_how_far_it_is_and_can_stop_it() -> None:
+def test_the_caller_gets_the_progress_and_can_stop_it() -> None:
     class Stopped(Exception):
         pass
 
@@ -214,7 +214,7 @@ class TestOffload:
         assert one.cached_tokens == 0
         assert one.ttft_s == pytest.approx(2 * (api_s(8_000) + LAW.prefill_s(8_000)))
 
-    def test_without_a_way_for_kv_it_is_computed_where_it_is_decoded_and_told(self) -> None:
+    def test_without_a_transfer_the_decoder_computes_the_prompt_and_the_receipt_says_so(self) -> None:
         (one,) = (outcome := play([asks(0, tokens=8_000)], fleet=fleet(2, connector="x"), policy=self.OFFLOAD)).requests
         assert one.ttft_s == pytest.approx(api_s(8_000) + LAW.prefill_s(8_000))
         assert outcome.not_modelled == (OFFLOADS,)

@@ -139,7 +139,7 @@ def test_other_names_for_equal_instances_change_nothing_but_the_names(plan: Any,
     assert [replace(one, instance=names.get(one.instance, "")) for one in before.requests] == list(after.requests)
 
 
-def test_a_shadow_tells_which_it_would_have_sent_elsewhere() -> None:
+def test_a_shadow_counts_requests_that_it_would_route_elsewhere() -> None:
     """With four requests on the first instance, a cache-aware policy stays there and a load-aware one leaves."""
     requests = [asks(at, at * 0.001, tokens=6_400, output=400, family=1, shared=6_400) for at in range(6)]
     outcome = play(requests, policy=policy("cache_aware"), shadow=policy("least_requests"))

@@ -35,7 +35,7 @@ def test_an_abort_is_red_and_needs_attention(running: RunningFleet, open_page: A
     expect(page.locator("#attention [data-severity='3']")).to_contain_text("aborted: heavy TTFT × 2")
 
 
-def test_the_saving_of_the_live_version_stands_beside_it_and_leads_to_its_preview(
+def test_the_saving_of_the_live_version_is_shown_beside_it_and_leads_to_its_preview(
     running: RunningFleet, open_page: Any
 ) -> None:
     live = step.current(running.fleet.client, time.time())
@@ -64,7 +64,7 @@ def test_the_saving_of_the_live_version_stands_beside_it_and_leads_to_its_previe
 
 
 @pytest.mark.parametrize("path", ["/live", "/wall"])
-def test_the_tiers_of_a_pool_stand_beside_its_policy_and_follow_it(
+def test_the_tiers_of_a_pool_are_shown_beside_its_policy_and_follow_it(
     running: RunningFleet, open_page: Any, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     plain, waits = running.fleet.sample, {"backlog_bytes": 0.0}

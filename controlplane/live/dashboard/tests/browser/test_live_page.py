@@ -486,7 +486,7 @@ def test_a_press_on_the_flow_filters_the_page_and_the_url_keeps_it(running: Runn
     assert opened.faults == []
 
 
-def test_the_page_uses_its_width_and_its_charts_stand_level(
+def test_the_page_uses_its_width_and_its_charts_are_aligned(
     running: RunningFleet, open_page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = running.fleet.windows
@@ -503,7 +503,7 @@ def test_the_page_uses_its_width_and_its_charts_stand_level(
     expect(page.locator("#policies")).to_contain_text("default v3 Adaptive, 1/1 routers")
 
 
-def test_the_first_view_tells_the_slo_of_each_class_and_one_switch_sets_the_zone(
+def test_the_first_view_reports_the_slo_of_each_class_and_one_switch_sets_the_zone(
     running: RunningFleet, open_page: Any
 ) -> None:
     running.fleet.slo = {"warm": 100.0, "medium": 9_000.0}

@@ -11,7 +11,7 @@ from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 pytestmark = pytest.mark.browser
 
 
-def test_the_attention_list_stands_above_the_tiles(running: RunningFleet, open_page: Any) -> None:
+def test_the_attention_list_is_shown_above_the_tiles(running: RunningFleet, open_page: Any) -> None:
     running.fleet.states["demo-5"] = ("failed", "ended with exit status 1")
     page = open_page(width=390, height=844).goto("/live")
     expect(page.locator("#attention")).to_contain_text("demo-5")

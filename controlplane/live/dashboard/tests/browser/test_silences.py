@@ -75,7 +75,7 @@ REFUSED = StepReport(
 )
 
 
-def test_all_pages_tell_one_silent_sender_from_another(running: RunningFleet, open_page: Any) -> None:
+def test_all_pages_distinguish_silent_senders(running: RunningFleet, open_page: Any) -> None:
     pages = {path: open_page().goto(path) for path in (*LIVE, *OTHERS)}
     is_well(pages)
     running.fleet.silent, running.controlled = {"demo-0"}, False

@@ -154,7 +154,7 @@ def test_an_operator_drains_with_a_reason_and_a_viewer_cannot(changing_fleet: We
     expect(page.get_by_role("button", name="Restart")).to_be_disabled()
 
 
-def test_controls_stand_beside_the_state_on_a_wide_screen_and_above_it_on_a_narrow_one(
+def test_controls_are_shown_beside_the_state_on_a_wide_screen_and_above_it_on_a_narrow_one(
     fleet: Web, open_page: Any
 ) -> None:
     where = """() => ['.fleet-controls', '.fleet-main']

@@ -27,7 +27,7 @@ def config(*path: str) -> OidcConfig:
         (("groups",), {"groups": ["boss"], "email_verified": False}, "admin"),
     ],
 )
-def test_an_address_grants_a_role_once_it_is_verified_where_it_stands(
+def test_an_address_grants_a_role_once_it_is_verified(
     path: tuple[str, ...], claims: dict[str, Any], role: str | None
 ) -> None:
     assert granted(claims, config(*path)) == role

@@ -36,7 +36,7 @@ def test_the_given_values_are_read(given):
     assert found.name == "id.example"
 
 
-def test_a_secret_may_stand_in_a_file(given, tmp_path):
+def test_a_secret_may_be_in_a_file(given, tmp_path):
     (tmp_path / "secret").write_text("hunter2\n")
     given(WEIR_OIDC_CLIENT_SECRET_FILE=str(tmp_path / "secret"))
     assert config.read().client_secret == "hunter2"

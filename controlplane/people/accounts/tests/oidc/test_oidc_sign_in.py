@@ -96,7 +96,7 @@ def test_an_absent_claim_refuses_a_new_identity(provider, browser):
     assert not User.objects.exists()
 
 
-def test_a_claim_that_only_userinfo_tells_counts(provider, browser):
+def test_a_claim_that_only_userinfo_has_counts(provider, browser):
     provider.userinfo = {"sub": "u-1", "groups": provider.claims.pop("groups")}
     assert browser.sign_in(provider).status_code == 302
     assert role_of(User.objects.get()) == "operator"

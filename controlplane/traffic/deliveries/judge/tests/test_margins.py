@@ -18,7 +18,7 @@ from controlplane.traffic.deliveries.judge.verdicts import Harm, harm, margin
         (0.3, None, Harm.BEYOND),
     ],
 )
-def test_an_interval_stands_somewhere_between_control_and_the_limit(lower, upper, expected):
+def test_an_interval_may_lie_between_control_and_the_limit(lower, upper, expected):
     assert harm(lower, upper, 0.25) is expected
 
 

@@ -391,7 +391,7 @@ def test_a_switchback_waits_for_late_answers_of_its_blocks(policy: Policy, pool:
     assert judge(waiting, later(delivery, 545)).state == State.BAKING
 
 
-def test_a_switchback_that_cannot_tell_pauses_and_continues_with_more_pairs(
+def test_an_inconclusive_switchback_pauses_and_continues_with_more_pairs(
     policy: Policy, pool: Pool, fleet: Fleet
 ) -> None:
     delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
