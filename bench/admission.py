@@ -1,6 +1,6 @@
 """The cost of a turn in the admission queue: `python -m bench.admission [--turns 3000]`.
 
-One request that waits is woken, goes on, and another one joins, in a queue that stays as long as it is: µs of CPU by
+One request that waits is woken, continues, and another one joins, in a queue that stays as long as it is: µs of CPU by
 the number of tenants and of waiting requests, with one priority band and with four; and those of estimating how long
 a request would wait.
 """

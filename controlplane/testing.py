@@ -204,7 +204,7 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
 
 @pytest.fixture(scope="session", autouse=True)
 def static_files_are_listed_once() -> Iterator[None]:
-    """Each test client makes the middlewares anew: that of static files looks at all of them, for 40 ms."""
+    """Each test client makes the middlewares again; that of static files takes 40 ms to look at all files."""
     from django import conf
     from servestatic.middleware import ServeStaticMiddleware
 
@@ -224,7 +224,7 @@ def static_files_are_listed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def emptied_tables_stay_empty() -> Iterator[None]:
-    """After each test that commits, Django would make the rows of its permissions anew, for 0.3 s: Weir reads none."""
+    """After each test that commits, Django would make the rows of its permissions again, for 0.3 s: Weir reads none."""
     from django.core.management.commands import flush
 
     with pytest.MonkeyPatch.context() as patch:

@@ -295,7 +295,7 @@ class AdapterHome(models.Model):
     instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="adapters")
     epoch = models.PositiveIntegerField()
     name = models.CharField(max_length=100)
-    source = models.CharField(max_length=1000, blank=True)  # path of the adapter; empty: loaded by somebody else
+    source = models.CharField(max_length=1000, blank=True)  # path of the adapter; empty: loaded by someone else
     state = models.CharField(max_length=8, choices=State, default=State.LOADING)
     failures = models.PositiveSmallIntegerField(default=0)
     text = models.TextField(blank=True)  # engine's error text

@@ -47,7 +47,7 @@ def law_of_pool(pool: Pool) -> Law | None:
         spec = build(kind.spec, pool.engine)
         model = twin_model_of(kind, spec)
         return None if model is None else model(spec, launch).engine.law
-    except LookupError:  # options or a model are no longer known: routing goes on
+    except LookupError:  # options or a model are no longer known: routing continues
         return None
 
 

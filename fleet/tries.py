@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class StepOver(Exception):
-    """The step may not go on: no further row has its turn."""
+    """The step may not continue: no further row has its turn."""
 
 
 NAMED = 3  # number of failures in the message; each is also logged, unless it comes from outside

@@ -100,8 +100,8 @@ def tame_garbage_collection() -> None:
 def keep_freed_memory() -> None:
     """Let glibc's allocator keep up to KEPT bytes of freed memory, and take buffers of up to that size from it.
 
-    Else the buffers of each long prompt go back to the system, and their pages are cleared and mapped anew for the next
-    one: 140 page faults for 400 KB, more than the prompt's hashes take.
+    Else the buffers of each long prompt go back to the system, and their pages are cleared and mapped again for the
+    next one: 140 page faults for 400 KB, more than the prompt's hashes take.
     """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:

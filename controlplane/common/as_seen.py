@@ -47,7 +47,7 @@ UNSEEN = "unseen"  # ETag of no row
 
 
 class ChangedMeanwhile(Exception):
-    """Somebody else changed the row first; `current` is the ETag to send instead."""
+    """Someone else changed the row first; `current` is the ETag to send instead."""
 
     def __init__(self, what: str, current: str) -> None:
         super().__init__(f"{what} was changed meanwhile: look at what is there now")

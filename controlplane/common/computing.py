@@ -1,4 +1,4 @@
-"""Computations for pages and REST, in processes beside the web process, which goes on serving.
+"""Computations for pages and REST, in processes beside the web process, which keeps serving.
 
 One runs at a time for each user and AT_ONCE in all, at a lower priority than the pages; answers are remembered. Without
 an asker, in a worker or a command, a function is called in the calling process. Those processes import this module: no

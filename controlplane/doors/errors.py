@@ -162,7 +162,7 @@ class NoNul:
 
 
 class StaleForm:
-    """Refuses a form that somebody else's change has overtaken, and leads back to what is there now."""
+    """Refuses a form that someone else's change has overtaken, and leads back to what is there now."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

@@ -346,7 +346,7 @@ def changed(world):
 
 
 def by_itself(_who):
-    with contextlib.suppress(RowsFailed):  # Redis is away
+    with contextlib.suppress(RowsFailed):  # Redis is unreachable
         steps.reconcile()
 
 

@@ -18,7 +18,7 @@ UNKNOWN = ("fleet", "9999_of_tomorrow")
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Answer in turn instead of the database, the last answer for ever."""
+    """Answer in turn instead of the database, the last answer forever."""
 
     def answering(*answers):
         left = list(answers)

@@ -1,4 +1,4 @@
-"""A wait goes on while its mark changes, says so now and then, and ends when nothing moves."""
+"""A wait continues while its mark changes, says so now and then, and ends when nothing moves."""
 
 import pytest
 

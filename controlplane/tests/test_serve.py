@@ -1,4 +1,4 @@
-"""`manage.py serve`: one process of Weir under somebody else's supervision."""
+"""`manage.py serve`: one process of Weir under someone else's supervision."""
 
 import os
 import sys

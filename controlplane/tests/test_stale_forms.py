@@ -1,4 +1,4 @@
-"""Forms that post the version they were made from: each is refused once somebody else changed what it showed."""
+"""Forms that post the version they were made from: each is refused once someone else changed what it showed."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A full disk under all of Weir: requests go on, what dies is started again, and no engine is left behind."""
+"""A full disk under all of Weir: requests continue, what dies is started again, and no engine is left behind."""
 
 import os
 import signal

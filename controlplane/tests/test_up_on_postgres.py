@@ -1,4 +1,4 @@
-"""The whole of Weir on a PostgreSQL and a Redis server that somebody else runs."""
+"""The whole of Weir on a PostgreSQL and a Redis server that someone else runs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The supervisor goes on when nothing can be recorded, and ends the engines however it ends itself."""
+"""The supervisor continues when nothing can be recorded, and ends the engines however it ends itself."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The loop that scrapes a node's engines, while what it needs is away."""
+"""The loop that scrapes a node's engines, while what it needs is unreachable."""
 
 import threading
 from collections.abc import Callable

@@ -101,7 +101,7 @@ def _note(row: Instance, change: HomeChange) -> None:
         mine.update(state=AdapterHome.State.LEAVING, since=timezone.now())
         publish_fleet(row.pool.name)  # stops new requests before the adapter is unloaded
         return
-    # An adapter that somebody else has loaded has a row already.
+    # An adapter that someone else has loaded has a row already.
     found = {"epoch": row.epoch, "source": change.source}
     AdapterHome.objects.update_or_create(instance=row, name=change.name, defaults=found)
 
@@ -196,7 +196,7 @@ def _adapt(row: Instance) -> bool:
 
 
 def _found_there(row: Instance, homes: dict[str, AdapterHome], listed: Mapping[str, str]) -> bool:
-    """Record adapters that somebody else has loaded."""
+    """Record adapters that someone else has loaded."""
     new = [name for name in listed if name not in homes and len(name) <= 100]
     for name in new:
         AdapterHome.objects.get_or_create(

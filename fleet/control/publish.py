@@ -70,7 +70,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
-    desired = found[0] if found else None  # None if unreadable: routing goes on without it
+    desired = found[0] if found else None  # None if unreadable: routing continues without it
     prices = selectors.prices()
     rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
@@ -94,7 +94,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     )
 
 
-# These servers compute the billing line anew for each request; vLLM leaves it out by itself.
+# These servers compute the billing line again for each request; vLLM leaves it out by itself.
 _KEEP_BILLING_LINE = frozenset(("sglang", "trtllm", "trtllm-dwdp"))
 
 
@@ -128,7 +128,7 @@ def held_gpus() -> list[HeldGpus]:
 
 
 def _wake(pool: Pool) -> WakeRule | None:
-    """Return the pool's wake rule; None if its options are no longer known, so that routing goes on."""
+    """Return the pool's wake rule; None if its options are no longer known, so that routing continues."""
     try:
         autoscale = autoscale_of(pool.autoscale)
     except LookupError:
@@ -139,7 +139,7 @@ def _wake(pool: Pool) -> WakeRule | None:
 
 
 def _slo(pool: Pool) -> dict[str, float]:
-    """Return the pool's SLO; empty if its options are no longer known, so that routing goes on."""
+    """Return the pool's SLO; empty if its options are no longer known, so that routing continues."""
     try:
         return slo_of(pool.slo, pool.autoscale)
     except LookupError:

@@ -45,7 +45,7 @@ def sleep_instance(name: str, epoch: int) -> bool:
 
 
 def wake_instance(name: str, epoch: int) -> bool:
-    """Wake the instance, as `sleep_instance` puts it to sleep. The next order restarts a failed attempt, or goes on
+    """Wake the instance, as `sleep_instance` puts it to sleep. The next order restarts a failed attempt, or continues
     with it."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
     if instance is None:

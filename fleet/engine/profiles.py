@@ -251,7 +251,7 @@ def profile(
 
 
 def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
-    """Return the profile of tables that somebody made. Raise UnknownProfile if the model does not fit on its GPUs."""
+    """Return the profile of tables that someone made. Raise UnknownProfile if the model does not fit on its GPUs."""
     if tables.gpu not in GPUS:
         raise UnknownProfile(f"no peaks of {tables.gpu}; there are: {', '.join(GPUS)}")
     made = Profile(tables.gpu, tables.name, tables.tp, _sizes(tables), GPUS[tables.gpu], tables, version)
@@ -263,7 +263,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
 
 
 def read(text: str) -> Tables:
-    """Parse a profile that somebody made, from JSON. Raise UnknownProfile."""
+    """Parse a profile that someone made, from JSON. Raise UnknownProfile."""
     try:
         return msgspec.json.decode(text, type=Tables)
     except msgspec.DecodeError as error:

@@ -205,8 +205,8 @@ def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
 
 
 def give_way(job: Job) -> bool:
-    """Queue a job again after its turn if another owner's is next. True if the work stops here, and goes on at its next
-    turn."""
+    """Queue a job again after its turn if another owner's is next. True if the work stops here, and continues at its
+    next turn."""
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)

@@ -63,7 +63,7 @@ class Mirror:
             self._set_trouble(str(error))
 
     def wait_listed(self, seconds: float) -> None:
-        """Wait until the first list has come or failed, at most for this long."""
+        """Wait until the first list has arrived or failed, at most for this long."""
         self._looked.wait(seconds)
 
     def pods(self) -> dict[str, Pod]:

@@ -39,7 +39,7 @@ def prepare(instance_name: str) -> Path:
 
 
 def trim(path: Path, limit: int = ROTATE_BYTES) -> None:
-    """Copy the end of a log above `limit` bytes to .log.1 and truncate it; its writers append, so they can go on.
+    """Copy the end of a log above `limit` bytes to .log.1 and truncate it; its writers append, so they can continue.
 
     It is truncated even if the copy fails, as on a full disk: the log may be what fills the disk.
     """

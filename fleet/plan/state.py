@@ -190,7 +190,7 @@ def stall_move(record: InstanceRecord, reason: str) -> Move | None:
 def replace_after_s(reason: str, silent_s: float | None) -> float:
     """Return how long an instance that is unreachable for this reason may recover by itself. `silent_s`: the pool's
     limit for an instance that does not answer."""
-    if reason in (PAUSED, NOT_READY):  # somebody paused it and will resume it
+    if reason in (PAUSED, NOT_READY):  # someone paused it and will resume it
         return inf
     if reason.startswith(_UNPROVEN):
         return REPLACE_UNPROVEN_S

@@ -78,7 +78,7 @@ class SimOptions:
 
 
 def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
-    """Return the profile that somebody made, else one by names. Raise UnknownProfile."""
+    """Return the profile that someone made, else one by names. Raise UnknownProfile."""
     if made:
         return profile_by(read(made))
     return profile(gpu, model, tp, dp=dp, expert_parallel=expert_parallel)

@@ -48,7 +48,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def guarded() -> Iterator[str]:
-    """The URL of an engine that somebody else started with the key."""
+    """The URL of an engine that someone else started with the key."""
     port = free_port()
     argv = [sys.executable, "-m", "fleet.simengine", "--port", str(port), "--model", "m"]
     process = subprocess.Popen(argv, env={**os.environ, "VLLM_API_KEY": KEY})

@@ -1,4 +1,4 @@
-"""An engine that somebody else started: watched and routed to, never launched, signalled or killed."""
+"""An engine that someone else started: watched and routed to, never launched, signalled or killed."""
 
 import os
 import signal

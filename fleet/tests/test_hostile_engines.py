@@ -1,4 +1,4 @@
-"""An engine whose pages mean harm: its node leaves them out, counts them, and goes on."""
+"""An engine whose pages mean harm: its node leaves them out, counts them, and continues."""
 
 import os
 import signal

@@ -78,7 +78,7 @@ def test_an_engine_leaves_routing_while_it_is_paused_and_sglang_is_never_asked_t
 
 
 def test_an_sglang_that_hangs_is_not_taken_for_paused(world: World, engine: tuple[str, type[Engine]]) -> None:
-    """Its one page of both says 503 for ever once somebody's health check has failed."""
+    """Its one page of both says 503 forever once someone's health check has failed."""
     url, made = engine
     made.dialect = "sglang"
     served(world, url, "sglang")

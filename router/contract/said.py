@@ -54,7 +54,7 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     """The end of a stream."""
 
     error: AnswerError | None = None  # error among the last events
-    is_whole: bool = False  # True once the API's last event has come
+    is_whole: bool = False  # True once the API's last event has arrived
     finishes: bool = False  # True if a choice has its finish reason
     usage: JsonObject | None = None
 

@@ -71,7 +71,7 @@ async def _with_others(
 
 
 def _alone(call: Call, endpoint: Endpoint) -> Awaitable[EngineResponse]:
-    """Let the instance compute the prompt itself; a decode-only one would wait for ever."""
+    """Let the instance compute the prompt itself; a decode-only one would wait forever."""
     if endpoint.role == "decode":
         why = call.outcome.offload.reason if call.outcome.offload is not None else "no instance computes the prompt"
         message = f"{endpoint.id} only decodes: {why}: retry in 1 s"

@@ -184,7 +184,7 @@ def _of_gateway(client: ClientConnection) -> GatewayStream:
 
 
 def _elsewhere(call: Call) -> dict[str, str]:
-    """Instances that cannot go on with the response that the request continues: as answers pass by, only that of the
+    """Instances that cannot continue with the response that the request continues: as answers pass by, only that of the
     request's session is known to store it. Raises ErrorResponse."""
     previous = call.request.prompt.document.get("previous_response_id") if call.api_path == stored.PATH else None
     if not isinstance(previous, str) or not previous or len({one.instance for one in call.pool.endpoints.values()}) < 2:

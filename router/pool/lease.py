@@ -70,11 +70,11 @@ class Lease:
 
     @property
     def has_content(self) -> bool:
-        """Return whether the first content has come."""
+        """Return whether the first content has arrived."""
         return self._decoding
 
     def goes_on(self) -> None:
-        """Note that content has come; bytes before the first content may be the API server's."""
+        """Note that content has arrived; bytes before the first content may be the API server's."""
         if self._endpoint is not None and self._decoding and not self._unseen:
             self._endpoint.progress.came()
 

@@ -41,7 +41,7 @@ class PrefillLate(PrefillFailed):
 
 
 class PrefillSilent(PrefillFailed):
-    """No byte of the answer came in time."""
+    """No byte of the answer arrived in time."""
 
 
 class PromptRefused(PrefillFailed):

@@ -280,7 +280,7 @@ class Proxy:
             lease.end()
 
     def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
-        """Note that the prompt has been computed: a stream's first content, or a whole answer, has come."""
+        """Note that the prompt has been computed: a stream's first content, or a whole answer, has arrived."""
         outcome = call.outcome
         outcome.first_content = time.perf_counter()
         lease.first_content()

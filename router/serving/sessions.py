@@ -104,7 +104,7 @@ class Sessions:
 
 def calls_of(document: JsonObject, key: PublishedKey | None) -> Iterator[int]:
     """Hash the ids of a conversation's tool calls, which engines draw at random, latest first; after the latest come
-    the places of the turns since, from the prompt's end. Some clients write earlier turns anew, or drop them."""
+    the places of the turns since, from the prompt's end. Some clients write earlier turns again, or drop them."""
     turns = document.get("messages") or document.get("input")
     whose, latest = key.id if key is not None else "", ""
     for since, turn in enumerate(reversed(turns) if isinstance(turns, list) else ()):

@@ -58,7 +58,7 @@ class ValuesInForce:
         self.refused.pop(key, None)
 
     def forget(self, key: str) -> None:
-        """Forget the key of a removed pool, which begins anew if declared again."""
+        """Forget the key of a removed pool, which begins again if declared again."""
         self._held.pop(key, None)
         self.refused.pop(key, None)
 

@@ -1,7 +1,7 @@
 """Gives requests their trace on arrival and, once they have ended, exports their spans to the collector.
 
 Spans are built in slices between requests, by a separate task, as the reporter may be waiting for Redis. While the
-collector is away they wait, or are dropped and counted; no request waits for them.
+collector is unreachable they wait, or are dropped and counted; no request waits for them.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ class Engine:
     connections: int = 0  # open now
     accepted: int = 0
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)  # the router hung up during an answer
-    release: asyncio.Event = field(default_factory=asyncio.Event)  # lets behaviours go on that wait for it
+    release: asyncio.Event = field(default_factory=asyncio.Event)  # lets behaviours continue that wait for it
     port: int = 0
     scheme: str = "http"
 

@@ -53,7 +53,7 @@ def opened(client, since=0, **spent):
 
 @pytest.fixture
 async def routers(redis_url, monkeypatch):
-    for module in (redis_link, token_bucket_store):  # A busy machine delays Redis, as if it were away.
+    for module in (redis_link, token_bucket_store):  # A busy machine delays Redis, as if it were unreachable.
         monkeypatch.setattr(module, "ANSWER_S", 60.0)
     link = RedisLink(redis_url)
     link.answered()

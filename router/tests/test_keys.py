@@ -1,4 +1,4 @@
-"""API keys on the data plane: who is let in, where to, and what goes on to the engine."""
+"""API keys on the data plane: who is let in, where to, and what is passed on to the engine."""
 
 import asyncio
 import time

@@ -294,7 +294,7 @@ async def test_two_routers_share_a_limit_exactly(world, redis_url):
         ]
         statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
     flowed_in = (time.monotonic() - began) * 40 / 60
-    assert 38 <= statuses.count(200) <= 41 + flowed_in  # what both hold unspent, and what has come in the meantime
+    assert 38 <= statuses.count(200) <= 41 + flowed_in  # what both hold unspent, and what has arrived in the meantime
     assert statuses.count(200) + statuses.count(429) == 80
 
 

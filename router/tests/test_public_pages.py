@@ -1,4 +1,4 @@
-"""What everybody who reaches a router can read: no text that somebody typed, but for names of pools and models."""
+"""What everybody who reaches a router can read: no text that someone typed, but for names of pools and models."""
 
 import time
 import typing

@@ -1,4 +1,4 @@
-"""Redis may die, hang, or not be there yet: serving goes on with what was known last."""
+"""Redis may die, hang, or not be there yet: serving continues with what was known last."""
 
 import asyncio
 import os

@@ -106,7 +106,7 @@ def has_many(document: JsonObject) -> bool:
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:
-    """Return a stream's body with `stream_options.include_usage`, spliced in where possible, else written anew from
+    """Return a stream's body with `stream_options.include_usage`, spliced in where possible, else rewritten from
     `document`."""
     if "stream_options" not in document:
         start = body.index(b"{") + 1
@@ -120,7 +120,7 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
 
 
 def of_key(read: Prompt, body: bytes, key_id: str, *, asks_usage: bool) -> tuple[Prompt, bytes]:
-    """Return the request with the salt of its API key, spliced in if it had none, else written anew."""
+    """Return the request with the salt of its API key, spliced in if it had none, else rewritten."""
     given = read.document.get("cache_salt")
     salted = salt.of_key(given, key_id)
     if salted == given:
@@ -218,7 +218,7 @@ def _own_part(part: Any, key_id: str) -> Any:
 
 
 def renamed(body: bytes, name: str, model: str) -> bytes:
-    """Return the body with `model` in place of `name`, spliced in where possible, else written anew.
+    """Return the body with `model` in place of `name`, spliced in where possible, else rewritten.
 
     Quotes within a JSON text are escaped, so a match is a key with its value.
     """

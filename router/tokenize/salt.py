@@ -1,7 +1,7 @@
 """Salts, which separate caches of equal prompts: given by clients, made distinct per API key. Pure.
 
 A salt in the header, set by a gateway in front of the router, takes precedence over one in the body. SGLang's
-`extra_key` goes on as part of the salt: it keeps caches apart alike, but no KV event names it.
+`extra_key` is passed on as part of the salt: it keeps caches apart alike, but no KV event names it.
 """
 
 from hashlib import blake2b

@@ -82,7 +82,7 @@ class Connection(HttpClientProtocol):
         self.send(request, body)
 
     def begun(self) -> asyncio.Future[None] | None:
-        """Return None once the head and the body's first bytes, or a whole empty response, have come; else wait for
+        """Return None once the head and the body's first bytes, or a whole empty response, have arrived; else wait for
         this and ask again."""
         if self._chunks or self._complete:
             return None
@@ -155,8 +155,8 @@ class Connection(HttpClientProtocol):
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
-        """Fail when no byte has come for `limit_s`; `passed_s` is the time since the last check. True when content has
-        come since then, or may have. `is_early`: the first content has not come, and other bytes are only signs of
+        """Fail when no byte has arrived for `limit_s`; `passed_s` is the time since the last check. True when content
+        has come since then, or may have. `is_early`: the first content has not come, and other bytes are only signs of
         life, which a hung engine gives as well.
 
         Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket

@@ -4,7 +4,7 @@ The caller looks at a mark (CPU time, length of a log, applied migrations); a ch
 
 OutOfPatience
 ├── Stands      the mark has not changed for a while
-└── Endless     the mark changes for ever, and nothing comes of it
+└── Endless     the mark changes forever, and nothing comes of it
 """
 
 from collections.abc import Hashable
@@ -35,7 +35,7 @@ class Patience:
         self._mark: Hashable = None
 
     def look(self, mark: Hashable, now: float) -> bool:
-        """Tell whether to report that the wait goes on. Raises OutOfPatience."""
+        """Tell whether to report that the wait continues. Raises OutOfPatience."""
         if mark != self._mark:
             self._mark, self._moved = mark, now
         if now - self._moved >= self._idle_s:

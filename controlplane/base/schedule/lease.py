@@ -136,7 +136,7 @@ class Leadership:
 
 
 def limit_idle_transactions(connection: Any, **_: Any) -> None:
-    """Limit idle transactions: a worker stopped within one would hold its locks, and the lease, for ever."""
+    """Limit idle transactions: a worker stopped within one would hold its locks, and the lease, forever."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{HELD_S - BEAT_S:g}s'")

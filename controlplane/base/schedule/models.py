@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Lease(models.Model):
-    """A lease by name. Whoever changes the token holds it until somebody else does."""
+    """A lease by name. Whoever changes the token holds it until someone else does."""
 
     name = models.CharField(max_length=80, unique=True)
     token = models.PositiveBigIntegerField(default=0)  # grows with each holder

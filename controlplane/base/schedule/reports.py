@@ -22,7 +22,7 @@ def write(name: str, report: StepReport) -> None:
 
 
 def forget_all_but(names: Collection[str]) -> None:
-    """Forget steps of other releases, which would be late for ever."""
+    """Forget steps of other releases, which would be late forever."""
     with contextlib.suppress(redis.RedisError):
         drop_unless("hash", redis_keys.STEPS)
         for name in set(read(connect())) - set(names):

@@ -14,7 +14,7 @@ SHARE = 0.5  # largest share for one address, unless it is a trusted proxy's
 class SpareConnection:
     """A connection that can be asked to close."""
 
-    served = False  # whether a whole request has come
+    served = False  # whether a whole request has arrived
 
     @property
     def spare_since(self) -> float | None:

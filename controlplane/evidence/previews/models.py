@@ -8,7 +8,7 @@ from controlplane.traffic.policies.models import Policy
 
 
 class Preview(PolicyJob):
-    """A comparison in the twin. It has a copy of the draft's document, as the draft goes on changing. The result is
+    """A comparison in the twin. It has a copy of the draft's document, as the draft keeps changing. The result is
     effect.effect_of."""
 
     TASK = "previews.run"

@@ -46,7 +46,7 @@ class TrafficPart:
 
 
 def recorded_counts() -> dict[str, int]:
-    """Return recorded requests by pool; empty while Redis is away."""
+    """Return recorded requests by pool; empty while Redis is unreachable."""
     try:
         return {pool: recording.requests for pool, recording in recorded_traffic.recorded().items()}
     except redis.RedisError:

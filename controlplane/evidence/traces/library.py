@@ -1,6 +1,6 @@
 """Traces by name: uploads, built-in generated traces, files of the folder WEIR_TRACE_DIR, recorded traffic.
 
-Recorded traffic goes on changing, so `recorded:<pool>` is stored like an upload (`keep`) before an experiment plays it.
+Recorded traffic keeps changing, so `recorded:<pool>` is stored like an upload (`keep`) before an experiment plays it.
 
 TraceError
 ├── NoSuchTrace
@@ -184,7 +184,7 @@ def check_name(name: str) -> None:
 
 
 def _recorded() -> dict[str, recorded_traffic.RecordedTraffic]:
-    """Return recorded traces by name; empty while Redis is away, as the other traces stay usable."""
+    """Return recorded traces by name; empty while Redis is unreachable, as the other traces stay usable."""
     try:
         return {f"{RECORDED}{pool}": recorded for pool, recorded in recorded_traffic.recorded().items()}
     except redis.RedisError:

@@ -104,7 +104,7 @@ class Command(BaseCommand):
         return code
 
     def _again(self, delivery: Delivery) -> Delivery:
-        """The delivery goes on without this command, so a database that is away for a while ends nothing."""
+        """The delivery continues without this command, so a database that is unreachable for a while ends nothing."""
         try:
             close_old_connections()
             return selectors.delivery(delivery.pk)

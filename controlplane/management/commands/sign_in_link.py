@@ -1,4 +1,4 @@
-"""`manage.py sign_in_link NAME`: the way in while the identity provider is away or has locked everybody out."""
+"""`manage.py sign_in_link NAME`: the way in while the identity provider is unreachable or has locked everybody out."""
 
 from typing import Any
 

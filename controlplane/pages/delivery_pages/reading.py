@@ -201,7 +201,7 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Return the latest look of the current step, as each step counts anew; of an ended delivery, of its last step.
+    """Return the latest look of the current step, as each step counts again; of an ended delivery, of its last step.
 
     Looks during a hold or the bake say less than those of the step.
     """

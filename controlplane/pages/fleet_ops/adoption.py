@@ -78,7 +78,7 @@ def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
 
 def look(engine: Mapping[str, object], pool: str, actor: Actor) -> FoundFleet:
     """Inspect engines, by options of the kind `external`. InvalidFleet names what is wrong with them. Audited, as this
-    process connects to addresses that somebody names."""
+    process connects to addresses that someone names."""
     problems = check_engine(EXTERNAL, engine, "engine")
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", engine, "pool")

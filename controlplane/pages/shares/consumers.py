@@ -91,7 +91,7 @@ def _snapshot(pool: str) -> str:
 
 
 def snapshot(pool: str, seconds: int) -> dict[str, object]:
-    """Return the newest frame and the history as the share shows them; `trouble` when Redis is away."""
+    """Return the newest frame and the history as the share shows them; `trouble` when Redis is unreachable."""
     now = time.time()
     try:
         client = connect()
@@ -104,7 +104,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 
 
 def frame_now(pool: str) -> Frame | None:
-    """Return the newest frame as the share shows it; None without one, or when Redis is away."""
+    """Return the newest frame as the share shows it; None without one, or when Redis is unreachable."""
     try:
         return _shown_frame(connect(), pool, time.time())
     except redis.RedisError as error:

@@ -25,7 +25,7 @@ class Revocable(models.Model):
     separator: ClassVar[str] = "_"
 
     name = models.CharField(max_length=80)
-    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to tell secrets apart
+    prefix = models.CharField(max_length=12, unique=True)  # shown in lists to distinguish secrets
     sha256 = models.CharField(max_length=64, unique=True)  # hash that a presented secret is looked up by
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)

@@ -1,4 +1,4 @@
-"""A real vLLM that somebody started by hand, as docs/engines.md says, behind the router by its URL."""
+"""A real vLLM that someone started by hand, as docs/engines.md says, behind the router by its URL."""
 
 import os
 import re

@@ -176,7 +176,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(beats=st.sampled_from((SILENT_BEATS + 1, 1, 3, SILENT_BEATS - 1)), is_led=st.booleans())
     def time_passes(self, beats: int, is_led: bool) -> None:
-        """Or the leader is stopped. Whoever stands within something goes on standing there: a slow disk."""
+        """Or the leader is stopped. Whoever stands within something keeps standing there: a slow disk."""
         stopped = None if is_led else self._leader()
         for _ in range(beats):
             self._all_beat(stopped)

@@ -69,7 +69,7 @@ def freezes_pass(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_its_share(patch: pytest.MonkeyPatch) -> None:
-    """A delivery that stands still goes on as its step had it."""
+    """A delivery that stands still continues as its step had it."""
     patch.setattr(states, "STILL", frozenset())
 
 
@@ -161,7 +161,7 @@ def never_expires(patch: pytest.MonkeyPatch) -> None:
 
 
 def held_for_too_long(patch: pytest.MonkeyPatch) -> None:
-    """A holder without a renewal goes on when another may have taken over."""
+    """A holder without a renewal continues when another may have taken over."""
     patch.setattr(lease, "HELD_S", 2 * lease.SILENT_S)
 
 

@@ -86,7 +86,7 @@ class PublicationMachine(RuleBasedStateMachine):
             self.world.look()
 
     def edit(self) -> None:
-        """A draft as somebody left it, over the version that is live."""
+        """A draft as someone left it, over the version that is live."""
         self.tokens += 1
         live = selectors.live_version(self.world.policy)
         changed = documents.apply_overrides(live.upgraded, {"classes.heavy_new_tokens": self.tokens})
@@ -104,7 +104,7 @@ class PublicationMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(who=st.sampled_from(DECIDING), choice=st.integers(0, 9), writes=st.sampled_from((2, 0, 1, 3)))
     def decides(self, who: str, choice: int, writes: int) -> None:
-        """Somebody or something changes what decides requests."""
+        """Someone or something changes what decides requests."""
         getattr(self, f"_{who}")(choice, writes)
 
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
@@ -142,7 +142,7 @@ class PublicationMachine(RuleBasedStateMachine):
             self.begin("start", lambda: delivering.start(made, OTTO, WHY), writes)
 
     def _approver(self, choice: int, writes: int) -> None:
-        """Somebody else, or who proposed it; then it is started, which may be too early."""
+        """Someone else, or who proposed it; then it is started, which may be too early."""
         held = deliveries.open_delivery(self.world.policy) if self.proposed else None
         if held is not None:
             self.by_hand(lambda: delivering.approve(held, OTTO if choice % 2 else VERA))

@@ -27,7 +27,7 @@ class Died(BaseException):
 
 
 Errors = tuple[type[Exception], ...]
-FAR = ("a seam", "to a write", "to its end")  # how far an actor goes on: most races are about who writes last
+FAR = ("a seam", "to a write", "to its end")  # how far an actor continues: most races are about who writes last
 
 
 class Actor:

@@ -19,7 +19,7 @@ from redis.client import Pipeline, PubSub
 from controlplane.tests.schedules.scheduler import Order, at, at_async, here
 from router.contract.redis import redis_keys
 
-touched: set[str] = set()  # "database", "Redis", "router": what has changed since somebody looked
+touched: set[str] = set()  # "database", "Redis", "router": what has changed since someone looked
 acknowledged: list[bytes] = []  # by routers since then
 
 READING = ("GET", "MGET", "SMEMBERS", "TYPE", "HGETALL", "ZRANGEBYSCORE", "XREVRANGE", "SUBSCRIBE", "PUBLISH")

@@ -138,7 +138,7 @@ def _overtaken(request: HttpRequest, error: Conflict) -> HttpResponse:
 
 
 def _ended(request: HttpRequest) -> HttpResponse:
-    """Keep a document that was typed into a draft that somebody else published or discarded: in a new draft's form."""
+    """Keep a document that was typed into a draft that someone else published or discarded: in a new draft's form."""
     if "document" not in request.POST:
         return _no_draft(request)
     return _draft_page(request, said=[_anew(request)], status=412)

@@ -191,7 +191,7 @@ class Dispatcher:
 
     @contextlib.contextmanager
     def _failing_alone(self, batch: PlacedBatch) -> Iterator[None]:
-        """Let a fault of one batch end that batch only; while the database is away nothing ends."""
+        """Let a fault of one batch end that batch only; while the database is unreachable nothing ends."""
         try:
             yield
         except DatabaseError as error:

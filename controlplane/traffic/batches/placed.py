@@ -44,7 +44,7 @@ class PlacedBatch:
         if self.job.in_progress_at is None:
             self._update(in_progress_at=timezone.now(), total=len(lines))
         self.queue = LineQueue(self.job.key_id, lines, results.written)
-        self.is_open = True  # set last, as this is repeated while the database is away
+        self.is_open = True  # set last, as this is repeated while the database is unreachable
 
     def body_of(self, line: Line) -> bytes:
         with store.content(self.job.input_file).open("rb") as file:

@@ -154,7 +154,7 @@ def sending() -> Iterator[Dispatcher]:
 
 
 def loads() -> EngineReports:
-    """Return the engines' load: no old samples, and none while Redis is away."""
+    """Return the engines' load: no old samples, and none while Redis is unreachable."""
     now = time.time()
     of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
     serve: defaultdict[str, set[str]] = defaultdict(set)

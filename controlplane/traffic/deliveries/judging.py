@@ -38,7 +38,7 @@ ROUTER = Actor("system", "router")
 
 
 def judge_step(delivery: Delivery, proposal: Proposal, now: datetime | None = None) -> Delivery:
-    """Store the look and apply what it proposes, unless somebody else changed the delivery since the caller read it."""
+    """Store the look and apply what it proposes, unless someone else changed the delivery since the caller read it."""
     now = now or timezone.now()
     wanted, generation = _tempered(delivery, proposal, now), delivery.generation
     try:
@@ -124,7 +124,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """Pause: the judge was away for so long that routers gave up the split, and the step's counts have a gap."""
+    """Pause: the judge was absent for so long that routers gave up the split, and the step's counts have a gap."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 

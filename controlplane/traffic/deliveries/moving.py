@@ -90,7 +90,7 @@ def hold(delivery: Delivery) -> None:
 
 def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
     """Make the transition in a transaction, which may be the caller's. Raises Conflict if the state does not allow it
-    or somebody else was first.
+    or someone else was first.
 
     The caller publishes to the routers afterwards.
     """

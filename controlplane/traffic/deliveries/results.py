@@ -75,7 +75,7 @@ def word(finding: GuardFinding) -> Word:
     """Return the word for a comparison of an ended step.
 
     Better: the interval is wholly on the candidate's side. No worse: it holds nothing beyond the limit. Enough
-    to go on: it holds nothing beyond `fine`.
+    to continue: it holds nothing beyond `fine`.
     """
     if finding.verdict == "fail":
         return "worse"

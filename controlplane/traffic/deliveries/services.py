@@ -163,7 +163,7 @@ def begin(delivery: Delivery, actor: Actor) -> ProposedDelivery:
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Let live decide every request until somebody resumes the delivery."""
+    """Let live decide every request until someone resumes the delivery."""
     return _to_safety(delivery, Trigger.PAUSE, actor, reason, if_match)
 
 

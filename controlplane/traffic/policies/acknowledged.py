@@ -28,7 +28,7 @@ class Acknowledged:
     acks: tuple[Ack, ...] = ()
     missing: tuple[str, ...] = ()  # live routers that had not answered within a second
     pools: tuple[str, ...] = ()
-    stored_only: bool = False  # whether Redis was away; routers take the version up when it is back
+    stored_only: bool = False  # whether Redis was unreachable; routers take the version up when it is back
     dry_run: bool = False
 
     @property
@@ -79,7 +79,7 @@ class AckWaiter:
 
 
 def open_waiter() -> AckWaiter | None:
-    """Return a waiter; None when Redis is away."""
+    """Return a waiter; None when Redis is unreachable."""
     try:
         return AckWaiter()
     except redis.RedisError:

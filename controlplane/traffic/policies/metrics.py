@@ -42,7 +42,7 @@ class LiveMetrics:
 
 
 def policy_metrics(pools: Iterable[str]) -> dict[str, LiveMetric]:
-    """Return the figures of these pools together; empty when Redis is away."""
+    """Return the figures of these pools together; empty when Redis is unreachable."""
     try:
         live = read(list(pools))
     except redis.RedisError:

@@ -1,7 +1,7 @@
 """Spending from budgets: Redis and the database each back up the other.
 
-Spending is a counter for each life of a router that only grows, so the two are merged by taking the greater: nothing
-is lost while either is away, and nothing counts twice. Routers are granted more only from a key in Redis that this
+Spending is a counter for each life of a router that only grows, so the two are merged by taking the greater: nothing is
+lost while either is unreachable, and nothing counts twice. Routers are granted more only from a key in Redis that this
 step has opened (router/sync/token_bucket_store.py).
 """
 

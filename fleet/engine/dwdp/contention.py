@@ -30,7 +30,7 @@ def _binomial(n: int, p: float) -> tuple[float, ...]:
 def layer_ms(
     window_ms: float, copy_ms: float, ranks: int, *, sliced: bool, in_flight: int = 2, slice_share: float = 0.0
 ) -> float:
-    """Return the mean duration of a layer that computes for `window_ms` and goes on once all its copies have arrived.
+    """Return the mean duration of a layer that computes for `window_ms` and continues once all its copies have arrived.
 
     Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each copy that it meets.
     Slices in turn, two in flight: X <= 1 costs nothing, and more costs only if both sources are met. As [P] argues for

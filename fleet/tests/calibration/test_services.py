@@ -116,7 +116,7 @@ def test_a_calibration_whose_worker_died_makes_way_for_another() -> None:
 
 
 def measuring(act: Any) -> Any:
-    """Return a measurement that goes on until it is stopped, after `act`."""
+    """Return a measurement that continues until it is stopped, after `act`."""
 
     async def measure(*words: Any, **options: Any) -> Any:
         act(words)

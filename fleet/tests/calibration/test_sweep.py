@@ -83,7 +83,7 @@ def test_no_two_prompts_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def beside_another(anyway: bool) -> Calibrated:
-    """Measure while somebody else's long answer is being generated."""
+    """Measure while someone else's long answer is being generated."""
     transport = sim_engine()
     async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
         other = asyncio.create_task(stream_completion(client, "m", "somebody's " * 2_000, 20_000))

@@ -60,7 +60,7 @@ class Others:
         return rounds
 
     def seen(self) -> list[tuple[str, str]]:
-        """What the source lists now, after a change of it has come."""
+        """What the source lists now, after a change of it has arrived."""
         (source,) = self.sources.made.values()
         return [(engine.key, engine.held) for engine in source.look()]
 

@@ -1,4 +1,4 @@
-"""What is refused, how, and that the engine goes on."""
+"""What is refused, how, and that the engine continues."""
 
 import pytest
 

@@ -65,7 +65,7 @@ def _is_reference(given: str) -> bool:
 
 
 def context(given: EngineTls) -> ssl.SSLContext:
-    """Return the context for an engine, made anew if a file or variable has changed. Raises Missing, TlsRefused."""
+    """Return the context for an engine, made again if a file or variable has changed. Raises Missing, TlsRefused."""
     if not given.references:
         return of_system()
     texts = tuple(read(reference, _sought(name)) if reference else b"" for name, reference in _named(given))

@@ -78,7 +78,7 @@ def _of_file(path: str, sought: Sought) -> bytes:
 
 
 def _looked(path: str, sought: Sought, now: float, known: _Read | None) -> _Read:
-    """Where administrators do not say which files may be named, no two paths are told apart."""
+    """Where administrators do not say which files may be named, no two paths are distinguished."""
     found = _opened(path, sought, now, known)
     if not found.why or listed(FOLDERS):
         return found

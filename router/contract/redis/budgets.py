@@ -1,4 +1,4 @@
-"""Budgets of API keys and pools, for a period of the calendar or for ever, as the control plane publishes them and
+"""Budgets of API keys and pools, for a period of the calendar or forever, as the control plane publishes them and
 routers count them. Pure.
 
 Spending is a growing counter per start of a router: in Redis (weir:budget:<id>:<period>,

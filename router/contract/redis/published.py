@@ -118,7 +118,7 @@ class KvFacts(Struct, frozen=True, omit_defaults=True):
     pair: str = ""  # the only prefill instance that a decoder pulls from
     peer: str = ""  # address of that one, where no fleet declares it
     shares_store: bool = False  # True: it reads what others put into a store, beside its connector
-    takes_lent: bool = False  # True: its prefills take blocks that decoders lend; others would wait for ever
+    takes_lent: bool = False  # True: its prefills take blocks that decoders lend; others would wait forever
 
 
 class DataParallel(Struct, frozen=True, omit_defaults=True):

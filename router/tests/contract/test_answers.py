@@ -1,4 +1,4 @@
-"""The first content, an error and the end of an answer are told apart in every API."""
+"""The first content, an error and the end of an answer are distinguished in every API."""
 
 import json
 

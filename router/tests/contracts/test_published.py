@@ -190,7 +190,7 @@ ROUTE = re.compile(r"@(?:router|app)\.(?:get|post|put|delete|api_route|websocket
 @contracts
 @pytest.mark.parametrize("engine", SERVERS)
 def test_every_path_and_method_of_an_engines_server_is_in_the_table_of_paths(engine: str) -> None:
-    """With another version `python -m router.tests.engines.surface` and `….servers` write the tables anew."""
+    """With another version `python -m router.tests.engines.surface` and `….servers` write the tables again."""
     under = surface.SERVERS[engine]
     server = surface.Sources({path: ast.parse(text) for path, text in sources(engine, under).items()})
     found = {(route.path, method) for route in surface.routes(server, under) for method in route.methods}

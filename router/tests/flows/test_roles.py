@@ -9,7 +9,7 @@ WITHOUT_KV = 'prompt_tokens_by_source_total{model_name="llama",engine="0",source
 
 
 def computed(world: Pair) -> float:
-    """Prompt tokens that the decoder computed itself; the last one of each prompt, to go on from, is one."""
+    """Prompt tokens that the decoder computed itself; the last one of each prompt, to continue from, is one."""
     return world.sims[1].figure(WITHOUT_KV)
 
 

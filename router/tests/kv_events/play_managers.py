@@ -126,7 +126,7 @@ class Player:
 
 
 def prompts(draw: random.Random) -> Iterator[tuple[int, list[int]]]:
-    """Conversations that grow or begin anew from what others share, by number."""
+    """Conversations that grow or begin again from what others share, by number."""
     shared = [[draw.randrange(3) for _ in range(draw.randrange(20, 200))] for _ in range(4)]
     open_ones: list[tuple[int, list[int]]] = []
     for begun in range(REQUESTS):

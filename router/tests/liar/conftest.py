@@ -14,7 +14,7 @@ from router.tests.liar.stage import Stage, staged
 
 @pytest.fixture
 def stage(live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Time that is put forward makes no Redis late, and no retry waits for real. Each program is drawn anew: by
+    """Time that is put forward makes no Redis late, and no retry waits for real. Each program is drawn again: by
     default five of six repeat a part of the one before."""
     monkeypatch.setattr(ConjectureRunner, "generate_mutations_from", lambda runner, data: None)
     for module in (redis_link, token_bucket_store):

@@ -87,7 +87,7 @@ class _Answer:
             if place == plan.at and not await self._goes_on():
                 return
             self._write(data)
-            attempt.sent.append(kind)  # at once, as the router may end the request before the engine goes on
+            attempt.sent.append(kind)  # at once, as the router may end the request before the engine continues
             for _ in range(SPINS if plan.slow else 0):
                 await asyncio.sleep(0)
         if plan.at >= len(parts) and plan.end in ("closes", "resets") and plan.at < 99 and not await self._goes_on():

@@ -124,7 +124,7 @@ def all_forgiven(patch: pytest.MonkeyPatch) -> None:
 
 
 def tried_on_every_engine(patch: pytest.MonkeyPatch) -> None:
-    """A request that failed alike on two engines goes on to the next."""
+    """A request that failed alike on two engines continues to the next."""
     patch.setattr(fault, "_are_alike", lambda call: False)
 
 
@@ -259,7 +259,7 @@ def failed_prefills_get_it_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def prompts_stay_awaited(patch: pytest.MonkeyPatch) -> None:
-    """A decoder counts a prompt that it awaits for ever."""
+    """A decoder counts a prompt that it awaits forever."""
     patch.setattr(Offload, "computed", lambda offload: None)
 
 

@@ -1,6 +1,6 @@
 """What is true of a request, by what the engines did and what its client got. It knows nothing of the router's code.
 
-Where an answer contradicts itself, as one that goes on after its end, several results are true.
+Where an answer contradicts itself, as one that continues after its end, several results are true.
 """
 
 import json

@@ -38,7 +38,7 @@ PAGES: dict[str, tuple[str, bytes]] = {
 class Plan:
     events: tuple[str, ...] = HONEST
     status: int = 200
-    end: End = "whole"  # holds: it waits until the engine goes on, stays: for ever
+    end: End = "whole"  # holds: it waits until the engine continues, stays: forever
     at: int = 99  # event before which it ends; -1: before the head
     usages: tuple[Usage, ...] = ((9, 3),)  # one after the other
     framing: Literal["chunked", "length", "close"] = "chunked"

@@ -1,4 +1,4 @@
-"""A real router with its server and Redis, kept for many machines, whose clock goes on when it is told to."""
+"""A real router with its server and Redis, kept for many machines, whose clock continues when it is told to."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Candidates are made when somebody looks, and then they are an ordinary sequence."""
+"""Candidates are made when someone looks, and then they are an ordinary sequence."""
 
 from router.policy.decide import decide
 from router.policy.schema import document

@@ -136,7 +136,7 @@ async def test_a_published_share_is_in_force_at_once(world):
 
 
 async def test_a_client_with_few_requests_does_not_queue_behind_one_with_many(world):
-    """Both come from one address here, so they are told apart by what an API key would give."""
+    """Both come from one address here, so they are distinguished by what an API key would give."""
     w = await world(hang, admission__max_inflight_per_instance=1)
     running = await fill(w, 1)
     queue, order = w.router.pools.get("demo").queue, []

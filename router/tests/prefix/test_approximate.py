@@ -256,7 +256,7 @@ def test_an_empty_prompt_changes_nothing() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12))))
 def test_hashes_that_collide_make_guesses_wrong_and_nothing_else(requests: list[tuple[str, list[int], int]]) -> None:
-    """XXH64 is no secret: somebody can send prompts whose hashes are equal although their prefixes are not."""
+    """XXH64 is no secret: someone can send prompts whose hashes are equal although their prefixes are not."""
     index = PrefixIndex(instance_chunks=8)
     for instance, hashes, cached in requests:
         assert all(0 < found <= len(hashes) for found in index.match(hashes).values())

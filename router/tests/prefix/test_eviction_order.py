@@ -50,7 +50,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(chain=CHAINS)
     def another_router_begins_and_ends(self, chain: "array[int]") -> None:
-        """A chain that goes on from what is idle, or from nothing: it is told of alone."""
+        """A chain that continues from what is idle, or from nothing: it is told of alone."""
         found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
         if found == len(chain) or found:
             return

@@ -1,4 +1,4 @@
-"""Spans wait for the collector, but not for ever and not without bound."""
+"""Spans wait for the collector, but not forever and not without bound."""
 
 from collections import Counter
 

@@ -25,7 +25,7 @@ def normal(given: Any, *, in_parts: bool) -> list[Document]:
     made = [_message(message, in_parts) for message in given]
     last = made[-1] if made else {}
     if last.get("role") == "assistant" and isinstance(last["content"], str):
-        made[-1] = {"role": "user", "content": last["content"]}  # somebody has to be answered
+        made[-1] = {"role": "user", "content": last["content"]}  # someone has to be answered
     return made
 
 

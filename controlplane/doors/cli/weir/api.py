@@ -66,7 +66,7 @@ class Api:
         return json.loads(raw)
 
     def _tried(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[bytes, str]:
-        """Ask again while the control plane is away."""
+        """Ask again while the control plane is unreachable."""
         end, pause = time.monotonic() + AWAY_S, 0.5
         while True:
             try:

@@ -41,7 +41,7 @@ def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
 
 def _settled(asked: MatrixIn, actor: Actor) -> list[Experiment]:
     cells, problems = [], dict[tuple[str, str], Problem]()
-    kept: dict[str, str] = {}  # recorded traffic goes on: every load plays the copy that the first one made
+    kept: dict[str, str] = {}  # recorded traffic continues: every load plays the copy that the first one made
     for index, cell in asked.cells():
         try:
             given = cell.model_copy(update={"trace": kept.get(cell.trace, cell.trace)})

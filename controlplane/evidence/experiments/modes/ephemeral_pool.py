@@ -34,7 +34,7 @@ TRIES = 3  # failed starts of one instance after which the run fails
 SAMPLE_TOKENS = 2_000
 LARGEST = 16 * 1024 * 1024  # largest answer of an engine, bytes
 MOST_CONTEXT_TOKENS = 100_000_000
-NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # The engine is away, or its answer is not HTTP or JSON.
+NO_ANSWER = (OSError, httpx.HTTPError, ValueError)  # The engine is unreachable, or its answer is not HTTP or JSON.
 
 
 def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> Pool:

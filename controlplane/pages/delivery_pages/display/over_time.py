@@ -55,8 +55,8 @@ def series(chart: ClassCharts, looks: Sequence[SeenLook]) -> dict[str, list[floa
 
     Levels of the candidate, of control and the limit; the candidate's level at both ends of the interval; the
     candidate's requests; whether they are too few to compare, 1 or 0. Then the difference, as a ratio of TTFT and
-    TPOT and in points of slow requests, the ends of its interval, and what fails and what is enough to go on. Each
-    step counts anew, so there is a gap between two steps: a look of the new one without a level yet.
+    TPOT and in points of slow requests, the ends of its interval, and what fails and what is enough to continue. Each
+    step counts again, so there is a gap between two steps: a look of the new one without a level yet.
     """
     rows = [_levels(chart, look) for look in looks]
     return {name: [row[column] for row in rows] for column, name in enumerate(COLUMNS)}

@@ -1,6 +1,7 @@
 """A wire that takes its time: `python slow_link.py INTERFACE INTERFACE DELAY_MS` carries frames between the two.
 
-For kernels without the module sch_netem. Frames come with what offloading left undone (PACKET_VNET_HDR) and go on so.
+For kernels without the module sch_netem. Frames come with what offloading left undone (PACKET_VNET_HDR) and continue
+so.
 """
 
 import collections

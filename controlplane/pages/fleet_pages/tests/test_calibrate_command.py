@@ -1,4 +1,4 @@
-"""`manage.py calibrate`, as somebody at a terminal meets it."""
+"""`manage.py calibrate`, as someone at a terminal meets it."""
 
 import re
 from io import StringIO

@@ -18,7 +18,7 @@ register = template.Library()
 
 @register.simple_tag
 def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
-    """Return the requests; None when Redis is away."""
+    """Return the requests; None when Redis is unreachable."""
     try:
         return spreads.read(connect(), pools)
     except redis.RedisError:
@@ -27,7 +27,7 @@ def recorded_requests(pools: Collection[str]) -> RecordedRequests | None:
 
 @dataclass(frozen=True, slots=True)
 class SpreadPicture:
-    recorded: RecordedRequests | None  # None if Redis is away
+    recorded: RecordedRequests | None  # None if Redis is unreachable
     data: object = None  # data for the script that draws it; None if nothing was recorded
     sentence: str = ""
     what: str = ""

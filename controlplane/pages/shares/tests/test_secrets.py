@@ -1,4 +1,4 @@
-"""Shares show no text that somebody typed: each text of a frame is replaced by such a text in turn."""
+"""Shares show no text that someone typed: each text of a frame is replaced by such a text in turn."""
 
 import json
 import time

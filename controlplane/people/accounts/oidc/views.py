@@ -35,7 +35,7 @@ from controlplane.people.audit.services import SYSTEM, actor_of
 log = structlog.get_logger(__name__)
 COOKIE, SALT, COOKIE_PATH = "weir_oidc", "weir.oidc", "/oidc"
 COOKIE_S = 600
-AGAIN_S = 10  # Retry-After while the provider is away
+AGAIN_S = 10  # Retry-After while the provider is unreachable
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
@@ -205,7 +205,8 @@ def back_channel_logout(request: HttpRequest, provider: Provider) -> HttpRespons
 
 
 def sign_out_url(request: HttpRequest) -> str:
-    """Return the provider's sign-out URL for its sessions; empty for other sessions, and while the provider is away."""
+    """Return the provider's sign-out URL for its sessions; empty for other sessions, and while the provider is
+    unreachable."""
     id_token = request.session.get("oidc_id_token")
     if settings.OIDC is None or not id_token:
         return ""

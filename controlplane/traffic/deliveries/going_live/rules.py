@@ -181,7 +181,7 @@ def _approved(change: Change) -> Refusal | None:
 
 
 def _least_plan(change: Change) -> Refusal | None:
-    """Refuse a plan with too little evidence from somebody who may not go live directly."""
+    """Refuse a plan with too little evidence from someone who may not go live directly."""
     plan = change.plan or stored_plan.read(_delivery(change).plan)
     if not isinstance(plan.steps[-1], Full) or _by_right(change):
         return None

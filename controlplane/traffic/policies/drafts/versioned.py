@@ -130,7 +130,7 @@ def draft_of_file(of: DraftedDocument[V, D], document: object, actor: Actor, bas
     """Save the document of a file as the open draft, in a transaction of the caller's, so that a refusal leaves no
     draft.
 
-    Conflict when somebody else's draft is open, or another version went live since `based_on`.
+    Conflict when someone else's draft is open, or another version went live since `based_on`.
     """
     document, live, held = of.checked(document), of.live(), of.draft()
     if held is not None and held.upgraded not in (document, live.upgraded):

@@ -176,7 +176,7 @@ def saved_response(request: HttpRequest, template: str, saved: SavedDraft, **mor
 
 @require_GET
 def watch(request: HttpRequest, name: str) -> HttpResponse:
-    """Answer htmx every few seconds: a banner if somebody else saved, published or discarded the draft."""
+    """Answer htmx every few seconds: a banner if someone else saved, published or discarded the draft."""
     policy = find(name)
     draft, live = selectors.open_draft(policy), selectors.live_version(policy)
     context = {
@@ -257,7 +257,7 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
     if error.kind in ("open", "state", "freeze"):  # A delivery or a freeze is in the way.
         refusal = PublishRefusal([f"{error}."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=409)
-    if error.kind == "draft":  # Somebody saved after the review: their values are shown.
+    if error.kind == "draft":  # Someone saved after the review: their values are shown.
         refusal = PublishRefusal([f"{error}. Look at the values below once more."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=412)
     return conflicts.page(request, policy, error, error.base)

@@ -1,4 +1,4 @@
-"""What was stored and published before policy schema 2 goes on working, with its own text and sha256."""
+"""What was stored and published before policy schema 2 keeps working, with its own text and sha256."""
 
 import json
 from pathlib import Path

@@ -118,7 +118,7 @@ def test_old_hours_become_days_without_changing_a_sum():
         ledger.take("r1.a", value(requests=1, hour=HOUR + hours))
     late = NOON + ledger.HOURS_KEPT + timedelta(days=1)
     ledger.clean_up(late)
-    ledger.take("r2.b", value(requests=7))  # from a router that was away
+    ledger.take("r2.b", value(requests=7))  # from a router that was unreachable
     ledger.clean_up(late)
     ledger.clean_up(late)
     found = {(use.start, use.seconds): use.requests for use in Use.objects.all()}

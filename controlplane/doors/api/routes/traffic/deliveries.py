@@ -206,19 +206,19 @@ def start_delivery(
 def pause_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
-    """Let live decide every request until somebody resumes"""
+    """Let live decide every request until someone resumes"""
     return _done(services.pause, request, response, delivery_id, _reason(payload))
 
 
 @_act("/deliveries/{delivery_id}/resume", auth=needs("policy:publish"))
 def resume_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Start the paused step once more, counted anew; a switchback keeps the pairs of blocks that are complete"""
+    """Start the paused step once more, counted again; a switchback keeps the pairs of blocks that are complete"""
     return _done(services.resume, request, response, delivery_id, payload.reason)
 
 
 @_act("/deliveries/{delivery_id}/extend", auth=needs("policy:publish"))
 def extend_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ExtendIn) -> Any:
-    """Add pairs of blocks to a switchback, which goes on with them if it is paused; what was counted stays"""
+    """Add pairs of blocks to a switchback, which continues with them if it is paused; what was counted stays"""
     extend = partial(services.extend, pairs=payload.pairs)
     return _done(extend, request, response, delivery_id, payload.reason)
 

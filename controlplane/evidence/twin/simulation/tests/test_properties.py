@@ -149,7 +149,7 @@ def test_a_shadow_counts_requests_that_it_would_route_elsewhere() -> None:
 @settings(max_examples=60, deadline=None)
 @given(plans, st.sampled_from([150, 300, 25_000]), st.floats(0.05, 5))
 def test_offloaded_requests_end_however_little_room_there_is(plan: Any, kv_blocks: int, hold: float) -> None:
-    """Two that wait for each other's blocks would wait for ever, were they not let go in time."""
+    """Two that wait for each other's blocks would wait forever, were they not let go in time."""
     moves = TransferModel(bytes_per_token=131_072, hold_s=hold)
     joined = fleet(3, kv_blocks=kv_blocks, connector="nixl", transfers=moves)
     eager = policy("adaptive_offload", classes__heavy_new_tokens=300, classes__warm_new_tokens=100)

@@ -1,4 +1,4 @@
-"""A fake fleet that goes on by itself, beside the web process."""
+"""A fake fleet that continues by itself, beside the web process."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What all pages say while processes are stopped, and once they go on: rows of the table in docs/operate.md."""
+"""What all pages say while processes are stopped, and once they continue: rows of the table in docs/operate.md."""
 
 import os
 import re

@@ -114,7 +114,7 @@ def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: 
 
 @pytest.fixture
 def engines() -> Iterator[list[str]]:
-    """Four engines that somebody has started by hand."""
+    """Four engines that someone has started by hand."""
     ports = [free_port() for _ in range(4)]
     argv = [sys.executable, "-m", "fleet.simengine", "--model", "llama-3.1-8b", "--time-scale", "10"]
     made = [subprocess.Popen([*argv, "--port", str(port)], cwd=ROOT) for port in ports]

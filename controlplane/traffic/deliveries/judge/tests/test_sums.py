@@ -55,7 +55,7 @@ def test_a_tally_that_is_gone_is_a_problem() -> None:
     _, lives = gathered(ONE)
     evidence, still = gathered(known=lives)
     assert evidence.problems == ("router r1.a has no requests in its tally and had 400",)
-    assert "r1.a" in still  # and stays one until the step begins anew
+    assert "r1.a" in still  # and stays one until the step begins again
 
 
 def test_an_unreadable_tally_is_a_problem() -> None:

@@ -12,7 +12,7 @@ from controlplane.evidence.traces.types import TraceRequest
 
 BLOCK_TOKENS = 512
 REQUESTS, DURATION_S = 12_031, 3_540.0
-FOLLOWS = 0.39  # share of requests that go on with an earlier one
+FOLLOWS = 0.39  # share of requests that continue with an earlier one
 LONGEST = 126_000  # tokens
 
 
