@@ -80,7 +80,7 @@ def test_an_lmcache_server_beside_an_engine_says_what_its_two_levels_hold_and_fo
     assert (tiers["remote"].used_bytes, tiers["remote"].hits_total, tiers["remote"].failed_total) == (8e10, 200, 4)
 
 
-def test_requests_that_no_capacity_would_start_are_counted_apart_from_those_that_wait_for_it() -> None:
+def test_requests_that_more_capacity_would_not_start_are_counted_separately() -> None:
     page = b"".join(
         b'vllm:num_requests_running{engine="%d"} 1.0\nvllm:num_requests_waiting{engine="%d"} 5.0\n'
         b'vllm:num_requests_waiting_by_reason{engine="%d",reason="capacity"} 2.0\n'

@@ -67,8 +67,8 @@ KINDS["a hit that is a block shorter than predicted"] = CHAT, {"messages": [SHOR
 
 
 class Misreads(SimTokenizer):
-    """Reads ordinary chats as the engine does, and takes all else for a chat that it holds, or for one that it does
-    not, or does not read it."""
+    """Renders ordinary chats as the engine does, and everything else wrongly: as a cached chat, as an uncached one,
+    or not at all."""
 
     def __init__(self) -> None:
         self.held = super().tokens(prompt.read(orjson.dumps(HELD), CHAT), CHAT)

@@ -383,7 +383,7 @@ def _links(inputs: OffloadInputs) -> Iterator[Link]:
 
 
 def plays(inputs: OffloadInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield the same with the page's engines on each pool of simulated ones."""
+    """Yield these experiments for each simulated pool, with the page's engines."""
     shared: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": inputs.tp}
     if inputs.kv_tokens:
         shared["kv_blocks"] = inputs.kv_tokens // BLOCK

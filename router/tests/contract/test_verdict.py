@@ -32,7 +32,7 @@ def test_the_document_says_what_the_verdict_says(result):
         *((status, "failed_before_content") for status in (408, 500, 502, 504, 529)),
     ],
 )
-def test_a_status_has_its_result(status, result):
+def test_each_status_leads_to_its_result(status, result):
     assert of_status(status) == result
 
 

@@ -101,7 +101,7 @@ def test_an_answer_refutes_a_copy_whose_removal_was_not_reported_but_neither_oth
     for _ in range(2):
         index.store("a", [1, 2, 3], None, PROMPT[:48], SIZE)
     index.store("a", [4], 3, PROMPT[48:64], SIZE)
-    index.drop("a", [3, 2, 1])  # the last copies of all, by an engine that tells no others
+    index.drop("a", [3, 2, 1])  # the last copies; this engine reports no other removals
     index.refute("a", HASHES[:4], 3)
     assert index.match(HASHES, SIZE) == {"a": (16, 0, 0)}
     index.refute("a", HASHES[:4], 1)

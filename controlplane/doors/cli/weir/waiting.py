@@ -36,7 +36,7 @@ def has_ended(one: dict[str, Any]) -> bool:
 
 
 def follow(api: Api, path: str, timeout_s: float, words: Callable[[dict[str, Any]], tuple[str, str]]) -> dict[str, Any]:
-    """Wait until it has ended. `words`: its state, and what changes meanwhile."""
+    """Wait until the job has ended. `words` returns its state and its progress."""
     end, lines = time.monotonic() + timeout_s, ProgressLines()
     while True:
         one: dict[str, Any] = api.get(path)

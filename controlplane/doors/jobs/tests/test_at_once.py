@@ -116,7 +116,7 @@ def test_an_experiment_of_many_runs_makes_room_between_two_of_them(sent: list[in
     mine.started_at = timezone.now() - timedelta(seconds=jobs.TURN_S)
     Experiment.objects.filter(pk=mine.pk).update(started_at=mine.started_at)
     Experiment.objects.filter(pk=other.pk).update(actor="ci (anna)")
-    assert not jobs.give_way(mine)  # for one's own there is no hurry
+    assert not jobs.give_way(mine)  # a user's own job need not give way
     Experiment.objects.filter(pk=other.pk).update(actor="otto")
     assert jobs.give_way(mine)
     assert sent == [other.pk, mine.pk]

@@ -60,7 +60,7 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
         ("offload", dict(OFFLOAD.presets["The author's fleet"]), ["A, B and D", "C: the", "D at 3", "D at 3", "Both"]),
     ],
 )
-def test_the_comparisons_of_a_page_start_there_and_over_rest(
+def test_a_pages_comparisons_can_be_started_there_and_over_rest(
     ci: Any, otto_client: Client, data_dir: Path, slug: str, given: dict[str, object], titles: list[str]
 ) -> None:
     fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-demo.yaml").read_text()), "ada")

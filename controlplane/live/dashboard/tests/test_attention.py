@@ -205,7 +205,7 @@ def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
 
 
 @pytest.mark.parametrize(("state", "empty"), [("loading", False), ("draining", False), ("failed", True)])
-def test_a_pool_that_wakes_or_goes_to_zero_needs_nobody(state: str, empty: bool) -> None:
+def test_a_pool_that_wakes_or_scales_to_zero_needs_no_attention(state: str, empty: bool) -> None:
     waking = {**fleet(instance("demo-0", state)), "wake": {"max_held": 1, "max_wait_s": 1.0}}
     assert ("pool_empty" in rules(fleets={"demo": waking})) is empty
 

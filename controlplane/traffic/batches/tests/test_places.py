@@ -39,7 +39,7 @@ def test_a_key_has_no_more_places_than_its_share() -> None:
         ([held(1, 1), held(2, 2), held(3, 3)], [Queued(4, 4)], None),
         ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 2)], None),
-        # One that was just opened stays, and one at a time leaves
+        # A place that was just opened stays, and one place at a time is freed
         ([held(1, 1), held(2, 2, for_s=1.0, waits=True), held(3, 3)], [Queued(4, 4)], None),
         ([held(1, 1, leaves=True), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], None),
     ],

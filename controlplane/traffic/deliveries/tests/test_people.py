@@ -472,7 +472,7 @@ def test_a_promotion_over_another_live_version_is_refused_as_a_whole(delivery, p
     assert (delivery.state, policies.live_version(policy).number) == ("waiting", 9)
 
 
-def test_an_abort_needs_no_reason_which_can_follow(delivery):
+def test_an_abort_needs_no_reason_at_first(delivery):
     done = services.abort(delivery, OTTO)
     assert (done.state, done.why) == ("aborted", "")
     assert services.explain(done, OTTO, "the wrong pool").why == "the wrong pool"

@@ -64,7 +64,7 @@ def test_counts_of_a_router_without_client_errors_are_read_and_later_ones_added(
 
 
 def test_a_report_that_two_take_at_once_counts_once(monkeypatch):
-    """The other one takes it between the look at what was taken and the write."""
+    """The second worker takes the report after the first one has read the ledger and before it writes."""
     real, others = UseReport.objects.get_or_create, []
 
     def overtaken(**asked):
