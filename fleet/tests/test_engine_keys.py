@@ -173,7 +173,7 @@ def test_a_key_in_clear_is_refused_and_not_repeated(kind: str, given: object) ->
 
 
 @pytest.mark.parametrize("kind", ["vllm", "external"])
-def test_the_lists_of_administrators_hold_for_keys(kind: str) -> None:
+def test_the_administrators_allow_lists_apply_to_keys(kind: str) -> None:
     def refused(lists: AllowLists, key: str) -> list[str]:
         given = {"engine_key": key} | ({"urls": ["http://a:1"]} if kind == "external" else {})
         found = refusals(lists, KINDS[kind], "org/model", given, "p")

@@ -103,14 +103,14 @@ def test_each_event_has_its_sign(document, sign):
 
 
 @pytest.mark.parametrize("clients", [True, False])
-def test_an_error_says_whose_it_is(clients):
+def test_every_error_is_attributed(clients):
     for document in CLIENTS if clients else ENGINES:
         _, error = answers.sign(written(document))
         assert error.is_clients is clients, document
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-def test_the_beginning_is_read_up_to_the_first_content_however_it_is_cut(end):
+def test_the_beginning_is_read_up_to_the_first_content_however_the_bytes_are_split(end):
     stream = b"".join(
         b": ping" + end if document is None else b"event: x\ndata: " + written(document) + end
         for document in (None, *QUIET, CONTENT[0])
@@ -129,7 +129,7 @@ def test_the_beginning_is_read_up_to_the_first_content_however_it_is_cut(end):
         (b'{"type": "response.completed", "response": {"status": "completed"}}', "end"),
     ],
 )
-def test_a_beginning_that_is_the_end_has_no_content_unless_it_holds_the_answer(end, sign):
+def test_an_answer_that_ends_at_once_has_no_content_unless_it_is_complete(end, sign):
     beginning = Beginning()
     assert beginning.feed(b"data: " + written(QUIET[0]) + b"\n\ndata: " + end + b"\n\n") == sign
 
@@ -139,7 +139,7 @@ def test_a_beginning_that_is_the_end_has_no_content_unless_it_holds_the_answer(e
     ("said", "message"),
     [(b"It died", "It died"), (b"", ""), (b"[1]", "[1]"), (b'{"message": "dead"}', "dead"), (b"{}", "{}")],
 )
-def test_an_event_named_error_is_one_whatever_it_says(end, said, message):
+def test_an_event_named_error_is_an_error_whatever_its_data(end, said, message):
     event = (b"event: error\ndata: %b" % said).replace(b"\n", end[: len(end) // 2]) + end
     beginning = Beginning()
     assert (beginning.feed(event), beginning.error.is_clients) == ("error", False)
@@ -175,7 +175,7 @@ def nested(depth):
 @pytest.mark.parametrize(
     "error", [{"code": [1]}, {"code": {"a": 1}, "type": {}}, {"code": "²²²"}, {"code": 10**30}, {"a": nested(300)}, [1]]
 )
-def test_an_error_of_any_shape_is_one_of_the_engine(error):
+def test_an_error_of_any_shape_counts_as_the_engines(error):
     documents = ({"error": error}, {"type": "response.failed", "response": {"error": error}})
     for document in (*documents, {"type": ["x"], "error": error}, {"message": "x", "code": error}):
         sign, found = answers.sign(written(document))

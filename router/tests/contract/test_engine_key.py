@@ -146,7 +146,7 @@ def test_the_data_folder_has_a_place_for_keys(tmp_path):
     assert not trouble(f"file:{folder}/qwen")
 
 
-def test_the_lists_of_administrators_hold_for_keys(key_file, tmp_path, monkeypatch):
+def test_the_administrators_allow_lists_apply_to_keys(key_file, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setenv("WEIR_ALLOWED_FOLDERS", f"/models, {tmp_path}/elsewhere")
     monkeypatch.setenv("WEIR_ALLOWED_VARIABLES", "QWEN_*")

@@ -23,7 +23,7 @@ SPELLINGS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 @example("0_")
 @example("1__0")
 @example("5.")
-def test_a_number_is_the_one_that_pydantic_reads_or_the_largest(value: object) -> None:
+def test_a_number_is_read_as_pydantic_reads_it_or_as_the_largest(value: object) -> None:
     found = number(value)
     try:
         read = INT.validate_python(value)

@@ -60,7 +60,7 @@ async def test_a_probe_asks_nothing_there(local_is_a_cloud):
         assert not made.received
 
 
-async def test_an_httpx_client_asks_nothing_there(local_is_a_cloud):
+async def test_an_httpx_client_sends_nothing_to_a_forbidden_address(local_is_a_cloud):
     async with engine(reply()) as made, httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
         with pytest.raises(httpx.ConnectError, match="is an address of services of the host or its cloud"):
             await client.get(made.url)
@@ -82,7 +82,7 @@ async def test_many_requests_at_once_share_small_pools_and_give_their_places_bac
         assert [pool.under_way for pool in transport._pools] == [0, 0]
 
 
-async def test_kv_events_are_not_followed_to_there():
+async def test_kv_events_of_a_forbidden_address_are_not_followed():
     async with engine(reply([{"publisher": "zmq", "endpoint": "tcp://169.254.169.254:80"}])) as made:
         with pytest.raises(NoEvents, match=r"169\.254\.169\.254 is an address of services"):
             await discover(made.url)

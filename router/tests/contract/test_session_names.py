@@ -83,7 +83,7 @@ def test_claude_code_names_its_session_inside_a_text(user_id):
 
 
 @pytest.mark.parametrize("user_id", ["alice", "{broken", "{}", '{"session_id": 7}', "[]"])
-def test_any_other_text_is_a_person(user_id):
+def test_any_other_text_names_a_person(user_id):
     assert named(body={"metadata": {"user_id": user_id}}) == (user_id, "body:metadata.user_id")
 
 
@@ -105,7 +105,7 @@ def test_an_endless_name_is_cut_in_headers_and_bodies():
     assert named(body={"user": "s" * 5000}) == ("s" * LONGEST, "body:user")
 
 
-def test_an_option_puts_other_names_in_another_order_into_force():
+def test_an_option_replaces_the_names_and_their_order():
     names = parse("body:user, header:X-Chat,body:nvext.session")
     assert named({b"x-chat": b"c", b"x-session-id": b"s"}, {"user": "u"}, names) == ("u", "body:user")
     assert named({b"x-chat": b"c"}, None, names) == ("c", "header:x-chat")
@@ -114,7 +114,7 @@ def test_an_option_puts_other_names_in_another_order_into_force():
 
 
 @pytest.mark.parametrize("text", ["", "user", "header:", "header:a b", "body:", "body:a..b", "cookie:x", "body:a,"])
-def test_a_name_that_cannot_be_is_refused_with_what_is_allowed(text):
+def test_an_invalid_name_is_refused_with_the_allowed_ones(text):
     with pytest.raises(ValueError, match="allowed are header:NAME or body:FIELD"):
         parse(text)
 

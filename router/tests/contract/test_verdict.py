@@ -13,7 +13,7 @@ ROWS = {cells[0].strip("`"): cells[1:] for line in TABLE.splitlines() if (cells 
 
 
 @pytest.mark.parametrize("result", VERDICTS)
-def test_the_document_says_what_the_verdict_says(result):
+def test_the_document_matches_the_verdicts(result):
     outcome, fault, _, counts, charged, use, _, live = ROWS[result]
     verdict = VERDICTS[result]
     assert (outcome.strip("`"), fault) == (verdict.label, verdict.fault)

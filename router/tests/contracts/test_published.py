@@ -115,7 +115,7 @@ def test_chunks_below_the_device_are_named_as_they_are_read() -> None:
 
 
 @contracts
-def test_every_kind_of_layers_of_vllm_is_one_whose_needs_are_known() -> None:
+def test_the_needs_of_every_kind_of_vllm_layer_are_known() -> None:
     tree = ast.parse(sources("vllm", "vllm/v1/kv_cache_interface.py")["vllm/v1/kv_cache_interface.py"])
     (kinds,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "KVCacheSpecKind"]
     values = [node.value for node in kinds.body if isinstance(node, ast.Assign)]

@@ -48,7 +48,7 @@ def test_the_documentation_names_every_field() -> None:
         assert set(re.findall(r"`(\w+)`", row)) - {EXTRA} == fields
 
 
-def test_no_field_is_of_both_kinds_or_of_no_engine() -> None:
+def test_no_field_is_of_both_kinds_or_unknown_to_every_engine() -> None:
     assert set() == CLIENTS & (FIELDS | prompt.ROUTERS)
     assert CLIENTS - taken() == set()
     assert sum(map(len, INSIDE.values())) == len(FIELDS)
@@ -128,7 +128,7 @@ async def test_a_key_that_the_pool_trusts_may_steer_its_engines(world: Any, path
     assert (await w.ask(path, **body)).status_code == 400
 
 
-async def test_a_key_that_another_name_of_the_pool_trusts_may_not(world: Any) -> None:
+async def test_a_key_trusted_under_another_name_of_the_pool_may_not_steer_engines(world: Any) -> None:
     w = await trusting(world, "other")
     await refused(w, headers=BEARER, **{FIELD: {}})
 
@@ -157,7 +157,7 @@ async def test_the_picker_refuses_it_and_takes_the_headers_out(world: Any) -> No
 
 
 @pytest.mark.attacks
-async def test_headers_that_steer_engines_reach_none(world: Any) -> None:
+async def test_headers_that_steer_engines_are_removed(world: Any) -> None:
     w = await world(reply({"choices": [{"index": 0}]}))
     given = {name.decode(): "x" for name in HEADERS} | {"x-mine": "1"}
     assert (await w.ask(headers=given)).status_code == 200

@@ -48,11 +48,11 @@ def test_an_event_that_holds_more_than_the_first_token_keeps_the_rest() -> None:
     assert rest("one ", chat("one two ") + DONE) == chat("two ") + DONE
 
 
-def test_a_decoder_with_other_words_loses_its_first_event() -> None:
+def test_the_first_event_of_a_decoder_with_another_text_is_dropped() -> None:
     assert rest("one ", chat("uno ") + chat("two ") + DONE) == chat("two ") + DONE
 
 
-def test_an_answer_that_ends_with_its_first_token_still_ends() -> None:
+def test_an_answer_that_ends_with_its_first_token_has_its_end() -> None:
     assert rest("one ", ROLE + chat("one ", "length") + DONE) == chat("", "length") + DONE
 
 
@@ -61,7 +61,7 @@ def test_an_error_is_passed_on() -> None:
     assert rest("one ", ROLE + broken) == broken
 
 
-def test_plain_completions_have_their_text_elsewhere() -> None:
+def test_plain_completions_have_their_text_in_another_field() -> None:
     def plain(text: str) -> bytes:
         return b"data: " + orjson.dumps({"choices": [{"index": 0, "text": text, "finish_reason": None}]}) + b"\n\n"
 
@@ -198,7 +198,7 @@ def _written(deltas: list[dict[str, Any]], finish: str, *, tells: bool) -> bytes
 
 @given(_tokens(), st.lists(st.integers(1, 400), min_size=1, max_size=8), st.data())
 @settings(max_examples=150, deadline=None)
-def test_two_streams_of_one_answer_make_that_answer(
+def test_two_streams_of_one_answer_are_joined_into_it(
     deltas: list[dict[str, Any]], sizes: list[int], data: st.DataObject
 ) -> None:
     whole = _written(deltas, "stop", tells=True)

@@ -95,7 +95,7 @@ async def test_a_request_that_cannot_be_offloaded_is_served_in_one_place(pair: B
 
 
 @pytest.mark.slow
-async def test_load_is_counted_where_it_is(pair: Build) -> None:
+async def test_load_is_counted_on_its_instance(pair: Build) -> None:
     world = await pair("nixl", flags={"time_scale": 1})
     long = "a longer prompt " * 5000
     request = world.client.build_request(
@@ -111,7 +111,7 @@ async def test_load_is_counted_where_it_is(pair: Build) -> None:
     await world.nothing_is_left()
 
 
-async def test_small_requests_stay_where_they_are_decoded(pair: Build) -> None:
+async def test_small_requests_stay_on_their_decoder(pair: Build) -> None:
     world = await pair("nixl", roles=("both", "both"))
     response = await world.ask("short")
     assert response.headers["x-weir-flow"] == "colocated"

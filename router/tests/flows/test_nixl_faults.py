@@ -69,7 +69,7 @@ async def test_a_prefill_that_takes_too_long_is_given_up(pair: Build, fallback: 
     await world.nothing_is_left()
 
 
-async def test_a_prefill_instance_killed_at_work_is_replaced_by_the_decoder(pair: Build) -> None:
+async def test_a_prefill_instance_killed_during_a_request_is_replaced_by_the_decoder(pair: Build) -> None:
     world = await pair("nixl", flags={"time_scale": 1})
     asking = await begun(world, max_tokens=2)
     world.sims[0].stop()

@@ -170,7 +170,9 @@ async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fallback", "role"), [("local", "both"), ("local", "decode"), ("fail", "decode")])
-async def test_kv_that_does_not_come_after_the_first_token(pair: Build, fallback: str, role: str) -> None:
+async def test_kv_that_does_not_arrive_after_the_first_token_ends_the_stream(
+    pair: Build, fallback: str, role: str
+) -> None:
     """The decoder continues by itself, or the stream ends with an error: its beginning has been sent."""
     world = await pair("neuron", ("prefill", role), flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}

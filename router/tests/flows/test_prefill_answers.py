@@ -128,9 +128,7 @@ async def test_a_decoder_that_refuses_beside_the_prefill_is_heard_before_the_fir
 
 
 @pytest.mark.parametrize(("prefills", "decoders"), [(1, 2), (2, 2), (2, 1)])
-async def test_a_decoder_that_only_decodes_and_fails_is_replaced_and_counted(
-    world: Any, prefills: int, decoders: int
-) -> None:
+async def test_a_failing_decode_only_instance_is_replaced_and_counted(world: Any, prefills: int, decoders: int) -> None:
     dead, served = reply(DEAD, 500), reply({"object": "x"})
     w = await offloading(world, "mooncake_store", *[served] * (prefills + decoders - 1))
     w.engines[-1].behaviour = served

@@ -32,7 +32,7 @@ async def never(engine: Engine, *_: Any) -> None:
     await engine.release.wait()
 
 
-async def test_the_answer_is_that_of_one_engine_and_a_client_that_leaves_frees_both(
+async def test_the_answer_equals_that_of_one_engine_and_a_client_that_leaves_frees_both(
     pair: Build, sims: Callable[..., Sim]
 ) -> None:
     world = await pair("sglang", SPLIT)

@@ -62,7 +62,7 @@ async def test_the_context_servers_usage_does_not_count_as_the_generation_server
 
 
 @pytest.mark.slow
-async def test_a_context_server_killed_at_work_is_replaced_by_another(pair: Build) -> None:
+async def test_a_context_server_killed_during_a_request_is_replaced(pair: Build) -> None:
     world = await pair("trtllm", roles=("prefill", "prefill", "decode"), flags={"time_scale": 1})
     asking = asyncio.ensure_future(world.ask(LONG, max_tokens=2, stream=True))
     context, busy = world.sims[:2], []

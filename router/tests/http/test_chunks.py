@@ -132,7 +132,7 @@ async def test_a_stream_is_the_same_wherever_a_read_ends(strip):
         assert passage.call.outcome.usage.output_tokens == USAGE["completion_tokens"]
 
 
-async def test_usage_that_comes_in_two_chunks_is_seen_where_it_is_not_taken_out():
+async def test_usage_split_over_two_chunks_is_read_where_it_is_not_removed():
     passage = Passage(strip=False)
     cut = COUNTS.index(b"usage") + 2
     await passage.read(CHUNKED + chunk(WORDS[0]), chunk(COUNTS[:cut]), chunk(COUNTS[cut:]), chunk(WORDS[1]), LAST)
@@ -170,7 +170,7 @@ async def test_an_engine_is_held_back_while_its_chunks_are_more_than_the_client_
     assert (await passage.body()).data == WORDS[0] + WORDS[1]
 
 
-async def test_a_chunk_is_heard_where_silence_would_end_the_stream():
+async def test_a_chunk_counts_as_a_sign_of_life_of_the_stream():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     for word in WORDS[1:]:

@@ -250,7 +250,7 @@ async def test_a_client_that_resets_its_connection_leaves_no_error(limited, capl
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_each_client_counts_twice_beside_the_reserve():
+def test_the_limit_counts_two_files_per_client_besides_the_reserve():
     assert most_clients(1024) == (1024 - RESERVED) // 2
     assert most_clients(10) == 1
 
@@ -264,7 +264,7 @@ def test_each_client_counts_twice_beside_the_reserve():
         ((2 * MOST_FILES, 10 * MOST_FILES), 2 * MOST_FILES),
     ],
 )
-def test_the_limit_of_open_files_is_raised_as_far_as_is_of_use(monkeypatch, limits, raised):
+def test_the_limit_of_open_files_is_raised_as_far_as_needed(monkeypatch, limits, raised):
     asked = []
     monkeypatch.setattr(resource, "getrlimit", lambda what: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda what, pair: asked.append(pair))

@@ -38,7 +38,7 @@ async def test_a_client_that_has_finished_sending_gets_its_answer(served):  # no
     assert await client.closed() == b""
 
 
-async def test_one_that_finished_before_it_was_looked_at_gets_all_answers(served):  # noqa: F811
+async def test_a_client_that_finished_before_the_first_read_gets_all_answers(served):  # noqa: F811
     client = await served.connect()
     client.send(get("/wait1") + get("/wait2") + post("/three", b"3"))
     client.writer.write_eof()
@@ -111,7 +111,7 @@ async def test_within_an_event_no_comment_is_sent(world, connect):  # noqa: F811
 
 
 @pytest.mark.parametrize("finished_first", [True, False])
-async def test_a_client_that_is_gone_is_found_out_and_its_request_is_cancelled(world, connect, finished_first):  # noqa: F811
+async def test_a_client_that_is_gone_is_detected_and_its_request_cancelled(world, connect, finished_first):  # noqa: F811
     w = await world(hang)
     client = await connect(w)
     client.send(completion())

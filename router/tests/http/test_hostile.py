@@ -121,7 +121,7 @@ def cut(draw, data):
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_damaged_requests_get_whole_responses_or_none(served, seed, caplog):  # noqa: F811
+async def test_damaged_requests_get_complete_responses_or_none(served, seed, caplog):  # noqa: F811
     draw = random.Random(seed)
     cases = []
     for _ in range(60):
@@ -141,6 +141,6 @@ async def test_damaged_requests_get_whole_responses_or_none(served, seed, caplog
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_a_case_of_the_folder_gets_whole_responses_or_none(served, file, size):  # noqa: F811
+async def test_each_recorded_case_gets_complete_responses_or_none(served, file, size):  # noqa: F811
     data = file.read_bytes()
     await sent(served, [data[start : start + size] for start in range(0, len(data), size)], False)

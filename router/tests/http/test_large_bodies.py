@@ -171,7 +171,7 @@ async def test_a_number_beyond_any_double_is_not_json(world):
     ],
     ids=["long", "ids", "nested"],
 )
-async def test_while_a_large_body_is_read_others_are_served(world, monkeypatch, asked):
+async def test_others_are_served_while_a_large_body_is_read(world, monkeypatch, asked):
     w = await world(None)
     may, read = threading.Event(), prompt.read
 

@@ -63,7 +63,7 @@ async def test_the_engine_of_an_alias_gets_its_own_name_in_the_form(world: Any) 
     assert w.engines[0].received[0].body == body.replace(b"\r\n\r\nwhisper\r\n", b"\r\n\r\nllama\r\n")
 
 
-async def test_speech_comes_while_it_is_made(world: Any) -> None:
+async def test_speech_is_streamed(world: Any) -> None:
     async def speak(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: audio/wav", "transfer-encoding: chunked")
         write_chunk(writer, b"first")

@@ -54,7 +54,7 @@ async def raw(w: Any, target: str) -> bytes:
 @pytest.mark.parametrize(
     ("line", "code"), [("", "missing_api_key"), ("authorization: Bearer sk-weir-other\r\n", "invalid_api_key")]
 )
-async def test_a_file_of_nobody_is_refused_before_its_body_is_read(world: Any, line: str, code: str) -> None:
+async def test_a_file_without_a_key_is_refused_before_its_body_is_read(world: Any, line: str, code: str) -> None:
     async with engine(hang_up) as web:
         w = await keyed(world, key_entry(ALICE), required=())
         w.router.web = WebRelay(web.url)

@@ -306,7 +306,7 @@ def test_wrong_options_are_one_line(
     assert said.count("\n") == 1
 
 
-async def test_engines_that_no_router_wants_any_more_are_let_go(
+async def test_engines_that_no_router_needs_any_more_are_dropped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(index_process, "KEPT_S", 0.0)

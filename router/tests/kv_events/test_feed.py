@@ -127,7 +127,9 @@ async def test_a_gap_without_a_replay_endpoint_empties_its_part(sim: Sim) -> Non
         assert followed.held("before " * 40) == 0
 
 
-async def test_events_that_the_index_fails_at_empty_its_part(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_that_fails_in_the_index_empties_the_engines_part(
+    sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with following(sim.url) as followed:
         await sim.ask("before " * 40)
         await followed.until(lambda: followed.held("before " * 40))

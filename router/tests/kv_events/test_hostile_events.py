@@ -120,7 +120,7 @@ steps = st.lists(
 
 
 @given(steps, st.booleans())
-def test_whatever_numbers_come_little_is_held_back(taken: list[tuple[str, int, int]], replays: bool) -> None:
+def test_few_batches_are_held_back_whatever_their_numbers(taken: list[tuple[str, int, int]], replays: bool) -> None:
     held = Sequence(lambda payload: None, lambda: None, lambda number: replays)
     for kind, number, size in taken:
         if kind == "live":
@@ -276,7 +276,7 @@ async def test_one_batch_that_cannot_be_read_costs_the_index_and_nothing_else(
     assert (followed.feed.trouble, followed.feed.complete) == ("", False)
 
 
-async def test_an_engine_that_sends_nothing_else_is_left_alone_for_a_while(
+async def test_an_engine_that_sends_only_garbage_is_ignored_for_a_while(
     publisher: Publisher, followed: Followed
 ) -> None:
     for _ in range(feed.MOST_REFUSED + 1):

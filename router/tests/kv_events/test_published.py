@@ -126,7 +126,7 @@ def test_a_window_of_no_length_is_refused_by_number() -> None:
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_part_of_a_block_leaves_the_size_of_blocks_as_it_is(engine: str, feed: Feed) -> None:
+def test_part_of_a_block_does_not_change_the_block_size(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["plain"], PUBLISHED[engine]["part"]])
     assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
 
