@@ -41,7 +41,7 @@ def advice(seen: list[LoadPoint], replicas: int = 4, changed_at: float = 0.0, **
         ({"waiting": 17.0}, 4, "the load fits"),  # within the tolerance
     ],
 )
-def test_the_figure_that_asks_for_most_decides(figures: dict[str, Any], replicas: int, words: str) -> None:
+def test_the_highest_demand_decides(figures: dict[str, Any], replicas: int, words: str) -> None:
     found = advice(points(**figures))
     assert found.replicas == replicas
     assert words in found.why
@@ -132,7 +132,7 @@ def test_the_advice_is_always_within_its_limits_and_one_step_from_the_present(
 
 @settings(max_examples=15)
 @given(st.floats(0.2, 9), st.integers(1, 10))
-def test_under_a_load_that_stays_it_comes_to_rest(load: float, replicas: int) -> None:
+def test_under_constant_load_the_autoscaler_settles(load: float, replicas: int) -> None:
     """`load`: KV caches that are filled; each instance holds its share of it."""
     now, changed_at, seen, steps = 0.0, -1000.0, [], []
     for _ in range(400):

@@ -56,7 +56,7 @@ def test_a_subprocess_computes_beside_a_second_process_and_reports_that_it_waits
     assert "waiting" in said
 
 
-def test_elsewhere_they_are_found_here_when_they_are_asked_for() -> None:
+def test_modules_elsewhere_are_found_here_when_they_are_asked_for() -> None:
     there, here = two_processes(0.0, lambda said: None)
     assert {*there} == {*here}
 

@@ -39,7 +39,7 @@ def test_more_or_fewer_replicas() -> None:
     assert update(replicas=5).fields == (FieldChange("replicas", 8, 5),)
 
 
-def test_an_option_restarts_the_pool_by_and_by() -> None:
+def test_an_option_restarts_the_pool_gradually() -> None:
     change = update(engine={"seed": 2, "kv_blocks": 100})
     assert change.effect == "drains and restarts 8 instances, at most 2 at a time"
     assert change.fields == (FieldChange("engine.kv_blocks", None, 100), FieldChange("engine.seed", 1, 2))

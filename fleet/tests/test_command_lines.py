@@ -120,7 +120,7 @@ def test_switched_off_options_are_passed_to_vllm_and_routers_get_no_events() -> 
     assert wire.stored() == {"tokenizer": "tiny"}
 
 
-def test_gpus_are_dealt_out_in_order() -> None:
+def test_gpus_are_assigned_in_order() -> None:
     given = {"gpus": ["0", "1", "2", "3", "4"], "tensor_parallel": 2}
     assert made("vllm", given, launch(1))[1]["CUDA_VISIBLE_DEVICES"] == "2,3"
     kind = KINDS["vllm"]
@@ -209,7 +209,7 @@ SIZE, LOCAL = "data_parallel_size", "data_parallel_size_local"
         ("external", {SIZE: 0, "urls": ["http://h:1"]}, SIZE, "1 to 512"),
     ],
 )  # fmt: skip
-def test_ranks_that_cannot_be_are_refused(name: str, given: dict[str, Any], option: str, why: str) -> None:
+def test_impossible_ranks_are_refused(name: str, given: dict[str, Any], option: str, why: str) -> None:
     problems = check_engine(KINDS[name], given, "engine")
     assert [problem.path for problem in problems] == [f"engine.{option}"]
     assert why in str(problems[0])

@@ -35,7 +35,7 @@ def engine(world: World) -> World:
     return world
 
 
-def test_figures_that_cannot_be_are_unknown_and_the_rest_is_read(engine: World) -> None:
+def test_impossible_figures_are_unknown_and_the_rest_is_read(engine: World) -> None:
     engine.tell(running="-5", waiting="1e300")
     first, second = sample(engine), sample(engine)
     assert (first.running, first.waiting, first.kv_usage) == (None, None, 0.25)

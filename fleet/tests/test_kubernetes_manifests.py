@@ -79,7 +79,7 @@ def test_a_start_equals_its_golden_file(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", POOLS)
 @pytest.mark.parametrize("place", [PLACE, PodSettings("weir", PLACE.images, {}, TEMPLATE)], ids=["plain", "template"])
-def test_the_types_of_the_official_api_take_every_field(kind: str, place: PodSettings) -> None:
+def test_the_official_apis_types_accept_every_field(kind: str, place: PodSettings) -> None:
     client = ApiClient()
     for prepared in objects_of(POOLS[kind], 0, place):
         read = client.deserialize(Answer(json.dumps(prepared)), f"V1{prepared['kind']}")

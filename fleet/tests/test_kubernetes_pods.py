@@ -255,7 +255,7 @@ def test_a_node_without_its_api_server_starts_nothing(here: Pods, cluster: Clust
     assert refusal(Placement(), view).startswith("cannot start instances: the ")
 
 
-def test_last_words_take_the_log_along(here: Pods, cluster: Cluster) -> None:
+def test_the_last_lines_of_a_pods_log_are_kept(here: Pods, cluster: Cluster) -> None:
     prepared = started()
     cluster.logs["p-0-e1"] = "loading\nValueError: bad option --x\n"
     cluster.container("p-0-e1", "Failed", terminated={"exitCode": 2, "reason": "Error"})
@@ -381,7 +381,7 @@ def test_a_node_publishes_the_shape_of_its_pods_for_pages(here: Pods, cluster: C
     assert here.inventory().pods == PodsOfNode("weir", {}, {})
 
 
-def test_a_quota_says_more_than_machines(here: Pods, cluster: Cluster) -> None:
+def test_a_quota_takes_precedence_over_machines(here: Pods, cluster: Cluster) -> None:
     cluster.nodes = [MACHINE]
     cluster.quotas = [{"spec": {"hard": {"requests.cpu": "8", "requests.nvidia.com/gpu": "1"}}}]
     found = here.inventory()

@@ -82,7 +82,7 @@ def test_an_instance_that_cannot_start_has_failed_after_a_while(reason: str) -> 
     assert f"({reason}: manifest unknown)" in status.failure_cause(seen, [])
 
 
-def test_room_is_waited_for_without_an_end() -> None:
+def test_a_pod_waits_for_room_indefinitely() -> None:
     assert status.process_status(pod("Pending", conditions=[UNSCHEDULABLE]), NOW, 86_400).alive is True
 
 

@@ -101,7 +101,7 @@ def test_a_node_reports_its_address_labels_and_inventory(db: None, live_redis: o
         (["--name", "a", "--label", "x"], "--label x: must be KEY=VALUE"),
     ],
 )
-def test_a_node_that_cannot_be_is_refused_at_once(words: list[str], message: str) -> None:
+def test_an_invalid_node_is_refused_at_once(words: list[str], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         call_command("node", *words)
 

@@ -375,7 +375,7 @@ def test_only_ordered_write_writes_published_values() -> None:
         "pipe.set(redis_keys.API_KEYS, raw)",
     ],
 )
-def test_a_write_of_anybody_else_is_found(code: str) -> None:
+def test_a_write_by_other_code_is_found(code: str) -> None:
     assert list(writes(code))
 
 

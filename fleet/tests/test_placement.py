@@ -112,7 +112,7 @@ def test_no_instance_is_placed_on_a_forbidden_node_and_no_resource_is_given_twic
 
 
 @given(st.lists(placements, min_size=1, max_size=6), node_sets)
-def test_placed_again_where_it_was_nothing_moves(wanted: list[Placement], nodes: list[NodeView]) -> None:
+def test_placing_instances_again_moves_none(wanted: list[Placement], nodes: list[NodeView]) -> None:
     first = place([PendingStart(f"p-{n}", "p", one) for n, one in enumerate(wanted)], [], nodes)
     again = [PendingStart(f"p-{n}", "p", one, first[f"p-{n}"].node) for n, one in enumerate(wanted)]
     there = [demand for demand in again if demand.last]

@@ -45,7 +45,7 @@ def test_an_interpreter_that_does_not_answer_is_named(
     assert words in found.text
 
 
-def test_memory_of_a_gpu_is_said_where_it_can_be_seen(tmp_path: Path) -> None:
+def test_free_gpu_memory_is_reported_where_it_is_visible(tmp_path: Path) -> None:
     python = script(tmp_path, """echo '{"modules": {}, "gpus": {"0": 2000000000}}'""")
     fits, small, gone = look(
         Requirement("gpu", "0", python, need_gb=1),

@@ -216,7 +216,7 @@ def models(draw: st.DrawFn) -> Model:
 
 
 @given(models())
-def test_carried_out_again_and_again_the_plan_ends_and_the_pool_is_as_declared(model: Model) -> None:
+def test_repeated_plans_converge_to_the_declared_pool(model: Model) -> None:
     for _ in range(200):
         model.step()
         assert all(count in (0, 1) for count in model.processes.values())

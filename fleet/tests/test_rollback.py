@@ -123,7 +123,7 @@ def _rows(db: None, live_redis: object, fake_kind: None) -> None:
 
 
 @pytest.mark.usefixtures("_rows")
-def test_each_other_configuration_is_a_version_and_replicas_are_not() -> None:
+def test_each_new_configuration_is_a_version_but_a_change_of_replicas_is_not() -> None:
     for words in ({"flavour": 1}, {"flavour": 1}, {"flavour": 2}):
         services.apply_fleet(document(2, **words), "ada", reason="why")
     services.apply_fleet(document(5, flavour=2), "ada")

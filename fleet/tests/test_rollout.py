@@ -114,7 +114,7 @@ def test_a_change_that_continues_is_tried_again() -> None:
     assert kinds(pool, pool_of(2, config_hash="old")) == [("drain", "p-0")]
 
 
-def test_with_the_automatic_way_back_the_pool_has_the_old_configuration_again() -> None:
+def test_with_automatic_rollback_the_pool_returns_to_the_old_configuration() -> None:
     update = Update(on_failure="rollback")
     model = Model(changing(4, update), pool_of(4, config_hash="old"), broken=frozenset({"new"}))
     done = [action.kind for _ in range(60) for action in model.step()]

@@ -39,7 +39,7 @@ def move(state: str = "ready", *, record: dict | None = None, **observation: obj
 
 
 @pytest.mark.parametrize("state", ["ready", "draining", "stopping", "starting"])
-def test_an_engine_that_is_well_stays_as_it_is(state: str) -> None:
+def test_a_healthy_engine_is_left_unchanged(state: str) -> None:
     assert move(state) is None
 
 
@@ -92,7 +92,7 @@ def test_a_full_disk_under_a_kv_tier_is_said_and_serving_continues() -> None:
 
 @pytest.mark.parametrize("state", ["ready", "draining"])
 @pytest.mark.parametrize("health", ["slow", "refused", "error"])
-def test_silence_takes_it_out_of_routing_after_a_moment(state: str, health: str) -> None:
+def test_silence_takes_an_instance_out_of_routing_after_a_moment(state: str, health: str) -> None:
     observation = {"health": health, "has_metrics": False, "error": "GET /health took longer"}
     assert move(state, **observation, silent_s=SILENT_S - 0.1) is None
     assert move(state, **observation, silent_s=SILENT_S) == Move(

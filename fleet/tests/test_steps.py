@@ -385,7 +385,7 @@ def test_an_instance_stopped_on_request_must_be_started_first(verb: Any) -> None
         verb("p-0", "ada")
 
 
-def test_wishes_are_remembered_with_actor_and_reason() -> None:
+def test_requested_states_are_recorded_with_actor_and_reason() -> None:
     declare()
     services.stop("p-0", "ada", "cable")
     event = InstanceEvent.objects.filter(kind="stop").get()

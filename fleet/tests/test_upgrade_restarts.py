@@ -32,7 +32,7 @@ def test_a_pool_of_an_earlier_version_has_the_hash_that_it_had(kind: str, engine
     assert config_hash(PoolSpec("chat", "llama", kind, engine=engine)) == hashed
 
 
-def test_no_kind_is_without_a_hash() -> None:
+def test_every_kind_has_a_hash() -> None:
     assert {kind for kind, _, _ in HASHES} == KINDS.keys()
 
 

@@ -82,10 +82,6 @@ class InstanceRow:
             return None
         return float(self.kv_blocks * self.sample.block_size * size)
 
-    @property
-    def hit_percent(self) -> float | None:
-        return None if self.sample is None or self.sample.hit_rate is None else self.sample.hit_rate * 100
-
 
 @dataclass(frozen=True, slots=True)
 class SourceView:

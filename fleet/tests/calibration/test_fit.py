@@ -80,7 +80,7 @@ def test_from_points_with_three_percent_of_noise_the_times_are_found(seed: int) 
 
 
 @pytest.mark.parametrize("factor", [0.005, 0.3, 5])
-def test_one_point_far_off_moves_the_others_little(factor: float) -> None:
+def test_one_outlier_moves_the_fit_little(factor: float) -> None:
     law = law_of(profile())
     points = points_of(law)
     points[9] = replace(points[9], tpot_s=(points[9].tpot_s or 0.0) * factor)
@@ -111,7 +111,7 @@ point = st.builds(
 
 @settings(max_examples=15)
 @given(st.lists(point, min_size=4, max_size=12, unique_by=lambda one: one.prompt_tokens))
-def test_whatever_was_measured_no_constant_is_negative_or_no_number(points: list[CalibrationPoint]) -> None:
+def test_no_fitted_constant_is_negative_or_not_a_number(points: list[CalibrationPoint]) -> None:
     made = fit(points, CHUNK)
     assert all(math.isfinite(value) and value >= 0 for value in (*astuple(made.law), made.api_s))
     assert math.isfinite(made.ttft_error)

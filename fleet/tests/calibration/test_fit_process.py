@@ -35,7 +35,7 @@ def test_a_fit_in_a_subprocess_finds_the_same_and_reports_its_steps() -> None:
     assert there == here
 
 
-def test_too_few_requests_are_too_few_there() -> None:
+def test_too_few_requests_are_refused_in_a_subprocess_too() -> None:
     with pytest.raises(TooFewRequests, match="9 recorded requests"):
         asyncio.run(fit_in_process(replace(INPUTS, requests=INPUTS.requests[:9]), lambda step: None))
 

@@ -98,7 +98,7 @@ def test_a_second_message_for_the_same_calibration_does_nothing() -> None:
     assert not services.perform(row.pk)
 
 
-def test_two_at_once_would_measure_each_other() -> None:
+def test_a_second_calibration_at_once_is_refused() -> None:
     instance()
     services.ask_for("chat-0", "ada")
     with pytest.raises(NotPossible, match="is already being calibrated"):
@@ -125,7 +125,7 @@ def measuring(act: Any) -> Any:
     return measure
 
 
-def test_a_cancelled_one_stops_within_a_second_and_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_calibration_stops_within_a_second_and_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
     instance()
     row = services.ask_for("chat-0", "ada")
     monkeypatch.setattr(jobs, "BEAT_S", 0.05)

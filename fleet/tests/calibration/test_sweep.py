@@ -223,7 +223,7 @@ async def facts(transport: httpx.AsyncBaseTransport) -> EngineFacts:
 
 
 @pytest.mark.parametrize("window", [b"-1", b"1e999", b'"many"', b"true", b"99999999999999999999999", b"null", b"[]"])
-async def test_a_window_that_cannot_be_is_not_known(window: bytes) -> None:
+async def test_an_impossible_window_is_unknown(window: bytes) -> None:
     found = await facts(pages(b'{"data":[{"id":"m","max_model_len":%b}]}' % window, b""))
     assert found.window is None
 
@@ -234,7 +234,7 @@ async def test_models_that_cannot_be_read_name_no_window(models: bytes) -> None:
 
 
 @pytest.mark.parametrize("scale", [b"0", b"-1", b"1.2.3", b"e", b"1e999"])
-async def test_a_time_scale_that_cannot_be_is_real_time(scale: bytes) -> None:
+async def test_an_impossible_time_scale_counts_as_real_time(scale: bytes) -> None:
     assert (await facts(pages(b"{}", b"weir_sim_time_scale %b\n" % scale))).time_scale == 1.0
 
 

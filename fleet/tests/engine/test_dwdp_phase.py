@@ -25,7 +25,7 @@ def test_the_copies_at_a_source_are_shared_out_exactly(ranks: int) -> None:
     assert sum(x * share for x, share in enumerate(odds)) == pytest.approx((ranks - 2) / (ranks - 1))
 
 
-def test_whole_pulls_wait_for_half_of_each_that_they_meet_and_slices_for_almost_none() -> None:
+def test_whole_pulls_wait_for_half_of_each_concurrent_pull_and_slices_for_almost_none() -> None:
     assert layer_ms(0, 3, 4, sliced=False) == pytest.approx(3 * (1 + 2 / 3 / 2))
     assert layer_ms(0, 3, 4, sliced=True) == pytest.approx(3 + 1 / 9**2 / 2)
     assert layer_ms(0, 3, 2, sliced=False) == layer_ms(0, 3, 2, sliced=True) == pytest.approx(3)
@@ -48,7 +48,7 @@ def test_set_ups_of_slices_are_hidden_by_others_in_flight() -> None:
     assert replace(sliced, sliced=False).copy_ms == R1.copy_ms
 
 
-def test_a_slice_waits_more_the_larger_it_is_and_one_of_all_that_is_pulled_as_a_whole_pull() -> None:
+def test_larger_slices_wait_longer_and_a_single_slice_as_long_as_a_whole_pull() -> None:
     whole = R1.waiting_for_copies_ms(0.0)
     slices = [replace(R1, sliced=True, slice_bytes=share * R1.pull_bytes) for share in (0.001, 0.25, 0.5, 1.0, 2.0)]
     least, *waits, all_of_it, more = (one.waiting_for_copies_ms(0.0) for one in slices)

@@ -307,7 +307,7 @@ def test_an_engine_that_is_called_only_when_due_gives_the_same(
 
 @settings(max_examples=40, deadline=None)
 @given(asks, st.floats(0.01, 3))
-def test_the_usage_at_a_moment_is_that_after_the_steps_until_then(
+def test_the_usage_at_a_moment_includes_the_steps_until_then(
     plan: list[tuple[int, int, str, float]], at_s: float
 ) -> None:
     usages = []

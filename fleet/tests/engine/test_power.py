@@ -26,7 +26,7 @@ def test_the_clock_falls_only_while_the_mean_power_would_exceed_the_limit() -> N
     assert clock.slowdown(1.0) == pytest.approx(1.2)
 
 
-def test_arithmetic_gets_slower_after_a_second_of_it_and_recovers_without() -> None:
+def test_sustained_arithmetic_slows_down_after_a_second_and_recovers_when_idle() -> None:
     clock, at_s, steps = Clock(GH100), 0.0, list[float]()
     for _ in range(60):
         steps.append(clock.step_s(at_s, 0.11, 0.1))

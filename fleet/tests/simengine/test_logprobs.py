@@ -71,5 +71,5 @@ def test_tokens_behind_a_stop_string_are_empty(sim: Sim) -> None:
 @pytest.mark.parametrize(
     ("path", "body"), [(CHAT, {"messages": ASKS[CHAT]["messages"], "logprobs": False}), (PLAIN, {"prompt": "x"})]
 )
-def test_without_being_asked_for_there_are_none(sim: Sim, path: str, body: dict[str, Any]) -> None:
+def test_log_probabilities_are_absent_unless_requested(sim: Sim, path: str, body: dict[str, Any]) -> None:
     assert sim.post(path, {**body, "max_tokens": 2}).json()["choices"][0]["logprobs"] is None

@@ -40,7 +40,7 @@ HISTOGRAMS = [
 ]
 
 
-def test_every_name_is_there_before_the_first_request(sim: Sim) -> None:
+def test_every_metric_exists_before_the_first_request(sim: Sim) -> None:
     metrics = sim.metrics()
     histograms = [f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count", "bucket{le=+Inf}")]
     assert set(GAUGES + COUNTERS + histograms) <= set(metrics)

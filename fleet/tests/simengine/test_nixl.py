@@ -116,7 +116,7 @@ def test_a_decoder_that_holds_all_of_it_lets_the_prefill_go(pair: tuple[Sim, Sim
     [{"remote_engine_id": "of an earlier life"}, {"remote_request_id": "cmpl-unknown"}, {"remote_port": 9}],
     ids=["the engine was restarted", "the blocks are gone", "the engine is gone"],
 )
-def test_kv_that_does_not_come_fails_the_request(pair: tuple[Sim, Sim], changes: dict[str, object]) -> None:
+def test_kv_that_does_not_arrive_fails_the_request(pair: tuple[Sim, Sim], changes: dict[str, object]) -> None:
     one, other = pair
     prompt = f"lost {changes} " + PROMPT
     params = prefill(one, prompt)

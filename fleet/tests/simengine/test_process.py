@@ -99,14 +99,14 @@ def failure(**flags: object) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
-def test_a_taken_port_is_one_clear_line(sim: Sim) -> None:
+def test_a_port_in_use_is_reported_in_one_clear_line(sim: Sim) -> None:
     port = int(sim.url.rsplit(":", 1)[1])
     status, error = failure(port=port, model="sim")
     assert status == 1
     assert error == f"simengine: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-def test_a_taken_events_port_is_one_clear_line(sim: Sim) -> None:
+def test_an_events_port_in_use_is_reported_in_one_clear_line(sim: Sim) -> None:
     taken = int(sim.events.rsplit(":", 1)[1])
     status, error = failure(port=0, model="sim", events_port=taken, replay_port=0)
     assert status == 1
