@@ -1,6 +1,8 @@
 """Prints the digests of what the installed vLLM makes of each shape with each template; null where it refuses.
 
 .engines/bin/python router/tests/tokenize/rendered_by_vllm.py .engines/tiny-model >router/tests/tokenize/rendered.json
+
+With `tokens` behind the model each digest is followed by that of the tokens' ids.
 """
 
 import asyncio
@@ -39,13 +41,14 @@ class Rendering:
         self.messages._disabled_thinking_effort = None
         self.merge = AnthropicServingMessages._should_merge_inline_system(self.online)
 
-    async def digest(self, api_path: str, document: dict[str, object]) -> str | None:
+    async def digest(self, api_path: str, document: dict[str, object], with_ids: bool) -> str | None:
         try:
             tokens = await self.tokens(api_path, {"model": "m", **copy.deepcopy(document)})
         except Exception as error:
             print(f"{api_path} {document}: {error!r:.300}", file=sys.stderr)
             return None
-        return shapes.digest(self.online.renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+        text = shapes.digest(self.online.renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+        return f"{text} {shapes.digest(str(tokens))}" if with_ids else text
 
     async def tokens(self, api_path: str, document: dict[str, object]) -> list[int]:
         if api_path == shapes.RESPONSES:
@@ -62,13 +65,13 @@ class Rendering:
         )
 
 
-async def main(model: str) -> None:
+async def main(model: str, with_ids: bool) -> None:
     lines = []
     for name, template in shapes.TEMPLATES.items():
         rendering = Rendering(shapes.folder_with(template, model))
-        found = {shape: await rendering.digest(*given) for shape, given in shapes.SHAPES.items()}
+        found = {shape: await rendering.digest(*given, with_ids) for shape, given in shapes.SHAPES.items()}
         lines.append(f"{json.dumps(name)}: {json.dumps(found)}")
     print("{" + ",\n".join(lines) + "}")
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(sys.argv[1], "tokens" in sys.argv[2:]))

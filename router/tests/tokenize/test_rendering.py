@@ -4,8 +4,11 @@ rendered_by_vllm.json and rendered_by_sglang.json hold the digests of what vLLM 
 their own code (the scripts of the same names).
 """
 
+import contextlib
 import json
+import shutil
 import subprocess
+from array import array
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from router.contract.json_value import JsonObject
 from router.tests.tokenize.conftest import prompt_of
 from router.tests.tokenize.shapes import CHAT, SHAPES, TEMPLATES, digest
+from router.tokenize.folder import FolderTokenizer
 from router.tokenize.sglang.template import SglangTemplate
 from router.tokenize.template import Template
 from router.tokenize.tokenizer import NotTokenized
@@ -31,6 +35,7 @@ LEFT_TO_SGLANG |= {"m: result that names a tool", "m: a tool that is named", "r:
 REFUSED = {"parts of responses", "parts of null", "billing line of another type", "billing line among texts"}
 REFUSED |= {"a name that is no text", "a call of no type", "arguments as an object", "no messages", "no tools"}
 ENGINES, CONTRACTS = (HERE.parents[2] / name for name in (".engines", ".contracts"))
+MODEL = ENGINES / "tiny-model"
 
 
 def folder_of(name: str, folder: Path) -> Path:
@@ -110,14 +115,36 @@ def with_model(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.engines
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not ENGINES.exists(), reason="make engines")
-@pytest.mark.parametrize(("engine", "by_engine"), [("vllm", BY_VLLM), ("sglang", BY_SGLANG)])
-def test_the_digests_are_those_of_the_engines_own_code(engine: str, by_engine: Digests) -> None:
-    wheels = [str(wheel) for wheel in sorted(CONTRACTS.glob("sglang-*.whl"))] if engine == "sglang" else [""]
+def test_the_digests_are_those_of_vllms_own_code_whose_tokens_are_ours(tmp_path: Path) -> None:
+    made, compared = made_by("vllm", str(MODEL), "tokens"), 0
+    for name in TEMPLATES:
+        folder = shutil.copytree(MODEL, tmp_path / name, ignore=shutil.ignore_patterns("chat_template.jinja"))
+        reader = FolderTokenizer(folder_of(name, folder))
+        for shape, (api_path, document) in SHAPES.items():
+            text, _, ids = (made[name][shape] or "").partition(" ")
+            assert (text or None) == BY_VLLM[name][shape], (name, shape)
+            with contextlib.suppress(NotTokenized):
+                ours = reader.tokens(prompt_of(api_path, **document), api_path)
+                assert ids in ("", digest(str(array("I", ours).tolist()))), (name, shape)
+                compared += bool(ids)
+    assert compared == 1_608
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not ENGINES.exists(), reason="make engines")
+def test_the_digests_are_those_of_sglangs_own_code() -> None:
+    wheels = [str(wheel) for wheel in sorted(CONTRACTS.glob("sglang-*.whl"))]
     if not wheels:
         pytest.skip("make test-contracts")
-    script, words = HERE / f"rendered_by_{engine}.py", [*filter(None, wheels[-1:]), str(ENGINES / "tiny-model")]
-    command = [str(ENGINES / "bin/python"), str(script), *words]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert made_by("sglang", wheels[-1], str(MODEL)) == BY_SGLANG
+
+
+def made_by(engine: str, *words: str) -> Digests:
+    command = [str(ENGINES / "bin/python"), str(HERE / f"rendered_by_{engine}.py"), *words]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert made.returncode == 0, made.stderr[-2000:]
-    assert json.loads(made.stdout) == by_engine
+    digests: Digests = json.loads(made.stdout)
+    return digests
