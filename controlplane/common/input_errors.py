@@ -65,3 +65,10 @@ def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
 def _unlisted(error: ErrorDetails) -> str:
     """Return the message of a check of ours, or pydantic's words, with braces escaped."""
     return error["msg"].removeprefix("Value error, ").replace("{", "{{").replace("}", "}}")
+
+
+def different(items: list[Any]) -> list[Any]:
+    """Check a list whose items must differ, as a validator of pydantic's."""
+    if len(set(items)) < len(items):
+        raise ValueError("each may occur once")
+    return items

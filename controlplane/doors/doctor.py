@@ -1,7 +1,6 @@
 """The checks of `manage.py doctor`: each returns one line, with advice if something is wrong."""
 
 import os
-import resource
 import shutil
 import socket
 import time
@@ -25,7 +24,7 @@ from controlplane.pages.fleet_ops.indexes import live_statuses
 from fleet import services
 from fleet.discovery.answer import SourceAway
 from fleet.kinds.external import EXTERNAL
-from fleet.node import engine_user
+from fleet.node import engine_user, prerequisites
 from fleet.observe.lacking import CACHE_REPORT, PROMPT_DETAILS
 from fleet.redis import connect
 from fleet.spec import allow_lists
@@ -136,10 +135,7 @@ def _answers(port: int) -> bool:
 
 
 def open_files() -> DoctorFinding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return DoctorFinding(
-        "open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}"
-    )
+    return DoctorFinding(**asdict(prerequisites.open_files(FILES_WANTED)))
 
 
 def chromium() -> DoctorFinding:

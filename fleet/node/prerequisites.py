@@ -148,11 +148,9 @@ def _port(use: str, number: int) -> Prerequisite:
     )
 
 
-def open_files() -> Prerequisite:
+def open_files(wanted: int = FILES_WANTED) -> Prerequisite:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Prerequisite(
-        "open files", soft >= FILES_WANTED, f"limit {soft} (at most {hard})", f"ulimit -n {FILES_WANTED}"
-    )
+    return Prerequisite("open files", soft >= wanted, f"limit {soft} (at most {hard})", f"ulimit -n {wanted}")
 
 
 _CHECKS: dict[str, Callable[[Requirement, Mapping[str, PythonReport]], Prerequisite]] = {

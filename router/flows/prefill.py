@@ -4,8 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import orjson
-
 from router.contract import answers, verdict
 from router.contract.json_value import JsonObject
 from router.contract.said import AnswerError
@@ -44,7 +42,7 @@ async def prefill(
 
     `check` returns why the decoder cannot use an answer, which then counts as a failure of the engine.
     """
-    answer = _parsed(await _fetch(call, endpoint, offload, body, tokens))
+    answer = usage.json_object(await _fetch(call, endpoint, offload, body, tokens))
     why = "the answer is not a JSON object" if answer is None else check(answer)
     if why or answer is None:
         fault.failed(call, endpoint)
@@ -154,14 +152,6 @@ def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
     if isinstance(error, FirstByteTimeout):
         return PrefillSilent
     return PrefillFailed if isinstance(error, RouterExhausted) else PrefillBroken
-
-
-def _parsed(raw: bytes) -> JsonObject | None:
-    try:
-        answer = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return answer if isinstance(answer, dict) else None
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:

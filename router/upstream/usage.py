@@ -81,7 +81,7 @@ def _count(raw: object, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
 
 
-def _loaded(raw: bytes) -> JsonObject | None:
+def json_object(raw: bytes) -> JsonObject | None:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -154,5 +154,5 @@ def _event_around(data: bytes, position: int) -> tuple[int, int]:
 def _is_usage_chunk(event: bytes) -> bool:
     if event.find(b'"choices"') < 0 or not _KEY.search(event):
         return False
-    chunk = _loaded(answers.payload(event.strip()))
+    chunk = json_object(answers.payload(event.strip()))
     return chunk is not None and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)

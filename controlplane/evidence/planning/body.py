@@ -1,10 +1,11 @@
 """The question of a plan, defined once for the API, the form and the documentation."""
 
 from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from controlplane.common.input_errors import different
 from controlplane.evidence.experiments.start.body import Seed, Slo, Strict
 from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, MeasuredEngines, PlanQuestion
 from controlplane.evidence.plan.question import Slo as Limits
@@ -25,12 +26,6 @@ def _one_of(known: Callable[[], Collection[str]]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _different(items: list[Any]) -> list[Any]:
-    if len(set(items)) < len(items):
-        raise ValueError("each may occur once")
-    return items
-
-
 Model = Annotated[str, _one_of(model_names)]
 Gpu = Annotated[str, _one_of(lambda: GPUS)]
 Strategy = Annotated[str, _one_of(lambda: STRATEGIES)]
@@ -48,8 +43,8 @@ class PlanIn(Strict):
     )
     slo: Slo = Field(min_length=1, examples=[{"all": {"ttft_ms": 2000, "tpot_ms": 40}}])
     share: float = Field(0.9, gt=0, le=1, description="Of the requests of each class within its limits")
-    policies: Annotated[list[Strategy], AfterValidator(_different)] = Field([WEIRS], min_length=1, max_length=8)
-    host_gb: Annotated[list[Gigabytes], AfterValidator(_different)] = Field(
+    policies: Annotated[list[Strategy], AfterValidator(different)] = Field([WEIRS], min_length=1, max_length=8)
+    host_gb: Annotated[list[Gigabytes], AfterValidator(different)] = Field(
         [0.0], min_length=1, max_length=8, description="Host memory for KV per instance"
     )
     most_gpus: int = Field(64, ge=1, le=MOST_GPUS)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from django.contrib.auth.decorators import login_not_required
@@ -26,6 +26,7 @@ USUAL = 20
 OTHERS = "turn"  # code for waiting while other batches have their turn
 CODES = {404: "not_found", 409: "in_use", 413: "file_too_large", 429: "too_many_batches"}
 View = Callable[..., HttpResponseBase]
+Row = TypeVar("Row", StoredFile, Batch)
 
 
 def key_of(headers: Mapping[bytes, bytes]) -> ApiKey | None:
@@ -95,16 +96,16 @@ def _files(request: HttpRequest, key: ApiKey) -> object:
 
 
 def _one_file(request: HttpRequest, key: ApiKey, name: str) -> object:
-    return _file(_file_of(key, name))
+    return _file(_of(key, StoredFile, name))
 
 
 def _delete(request: HttpRequest, key: ApiKey, name: str) -> object:
-    services.delete_file(_file_of(key, name))
+    services.delete_file(_of(key, StoredFile, name))
     return {"id": name, "object": "file", "deleted": True}
 
 
 def _content(request: HttpRequest, key: ApiKey, name: str) -> object:
-    row = _file_of(key, name)
+    row = _of(key, StoredFile, name)
     try:
         file = store.content(row.name).open("rb")
     except FileNotFoundError:
@@ -127,27 +128,20 @@ def _batches(request: HttpRequest, key: ApiKey) -> object:
 
 
 def _one_batch(request: HttpRequest, key: ApiKey, name: str) -> object:
-    return batch(_batch_of(key, name))
+    return batch(_of(key, Batch, name))
 
 
 def _cancel(request: HttpRequest, key: ApiKey, name: str) -> object:
-    row = _batch_of(key, name)
+    row = _of(key, Batch, name)
     if not services.cancel_batch(row, Actor("token", f"API key {key.name}")):
         raise Refused(f"the batch has ended: it is {row.state}", status=409)
-    return batch(_batch_of(key, name))
+    return batch(_of(key, Batch, name))
 
 
-def _file_of(key: ApiKey, name: str) -> StoredFile:
-    row = StoredFile.objects.filter(key=key, name=name).first()
+def _of(key: ApiKey, model: type[Row], name: str) -> Row:
+    row = model._default_manager.filter(key=key, name=name).first()
     if row is None:
-        raise NotFound(f"file {name[:60]}")
-    return row
-
-
-def _batch_of(key: ApiKey, name: str) -> Batch:
-    row = Batch.objects.filter(key=key, name=name).first()
-    if row is None:
-        raise NotFound(f"batch {name[:60]}")
+        raise NotFound(f"{'file' if model is StoredFile else 'batch'} {name[:60]}")
     return row
 
 

@@ -181,7 +181,7 @@ def usage_taken_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     def judge(answer: relay.BegunAnswer, kind: bytes, api_path: str) -> None:
         real(answer, kind, api_path)
         at = answer.body.rfind(b'"usage": ') + 9
-        looks = usage._loaded(answer.body[at : answer.body.find(b"}", at) + 1])
+        looks = usage.json_object(answer.body[at : answer.body.find(b"}", at) + 1])
         answer.ended = Ended(answer.error, is_whole=True, usage=looks)
 
     real = relay._judge_whole

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from controlplane.common.input_errors import different
 from controlplane.evidence.experiments.start.body import (
     Duration,
     ExpectIn,
@@ -22,21 +23,15 @@ RUNS_MAX = 500
 ARMS_MAX = 16
 
 
-def _different(items: list[str] | list[float]) -> list[str] | list[float]:
-    if len(set(items)) < len(items):
-        raise ValueError("each may occur once")
-    return items
-
-
 class MatrixIn(Strict):
     """Traces × loads × arms × seeds in the twin. Each trace at each load is a cell: an experiment of its own."""
 
     name: Text = Field(min_length=1, max_length=120, examples=["Strategies on every trace"])
     question: Text = Field("", max_length=2_000)
-    traces: Annotated[list[str], AfterValidator(_different)] = Field(
+    traces: Annotated[list[str], AfterValidator(different)] = Field(
         min_length=1, max_length=20, examples=[["agentic-demo"]]
     )
-    loads: Annotated[list[Factor], AfterValidator(_different)] = Field(
+    loads: Annotated[list[Factor], AfterValidator(different)] = Field(
         [1.0], min_length=1, max_length=10, description="Factors on the rate of arrivals", examples=[[0.5, 1, 2]]
     )
     pool: str = Field(min_length=1, max_length=63, examples=["demo"])

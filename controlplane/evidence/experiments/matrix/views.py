@@ -18,8 +18,9 @@ from controlplane.evidence.experiments.matrix.services import AGAIN, cancel_matr
 from controlplane.evidence.experiments.models import Matrix
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.summarize import CLASSES
+from controlplane.evidence.experiments.start.arms import json_of
 from controlplane.evidence.experiments.start.curl import example_body
-from controlplane.evidence.experiments.start.views import arm_line, in_words, list_of, object_of
+from controlplane.evidence.experiments.start.views import arm_line, in_words, list_of
 from controlplane.evidence.traces import library
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
@@ -120,8 +121,8 @@ def raw_body(request: HttpRequest) -> JsonObject:
     raw |= {name: [typed_number(word) for word in text(name).replace(",", " ").split()] for name in ("loads", "seeds")}
     raw["duration_s"] = typed_number(text("duration_s"))
     lines = [line.strip() for line in text("arms").splitlines() if line.strip()]
-    raw["arms"] = [object_of(line) if line.startswith("{") else line for line in lines]
-    return raw | {name: object_of(text(name)) for name in ("slo", "expect") if text(name)}
+    raw["arms"] = [json_of(line) if line.startswith("{") else line for line in lines]
+    return raw | {name: json_of(text(name)) for name in ("slo", "expect") if text(name)}
 
 
 def _form(request: HttpRequest, raw: JsonObject, problems: dict[str, str]) -> HttpResponse:

@@ -58,7 +58,7 @@ def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
         if key == "name":
             asked["name"] = given
         else:
-            _change(asked, key, _value(given))
+            _change(asked, key, json_of(given))
     try:
         return ArmIn.model_validate(asked)
     except ValidationError as error:
@@ -87,8 +87,8 @@ def _named(text: str, path: str) -> dict[str, Any] | Problem:
     return {"policy": policy, "version": int(version)}
 
 
-def _value(text: str) -> Any:
-    """Read a number, true, false or null; anything else is a text."""
+def json_of(text: str) -> Any:
+    """Read JSON; anything else is a text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ from controlplane.evidence.experiments import services
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.results.output.display import policy_of
-from controlplane.evidence.experiments.start.arms import resolve
+from controlplane.evidence.experiments.start.arms import json_of, resolve
 from controlplane.evidence.experiments.start.body import ArmIn, ExperimentIn
 from controlplane.evidence.experiments.start.curl import body_of, curl_of, example_body
 from controlplane.evidence.traces import library
@@ -152,13 +152,13 @@ def raw_body(form: QueryDict) -> JsonObject:
     """Return the form as a body of the API. An unreadable value stays text, which the check rejects with its path. A
     page that offers an experiment sends the whole body in one field."""
     if whole := _text(form, "body"):
-        return given if isinstance(given := object_of(whole[:BODY_CHARS]), dict) else {}
+        return given if isinstance(given := json_of(whole[:BODY_CHARS]), dict) else {}
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
     raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
     raw["seeds"] = _unless_long(_text(form, "seeds"), _numbers)
     arms = _unless_long(_text(form, "more_arms"), _arms)
     raw["arms"] = [*form.getlist("arm"), *arms] if isinstance(arms, list) else arms
-    raw |= {name: _unless_long(text, object_of) for name in OBJECTS if (text := _text(form, name))}
+    raw |= {name: _unless_long(text, json_of) for name in OBJECTS if (text := _text(form, name))}
     return raw
 
 
@@ -180,14 +180,7 @@ def _text(form: QueryDict, name: str) -> str:
 
 
 def _arm(line: str) -> Any:
-    return object_of(line) if line.startswith("{") else line
-
-
-def object_of(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    return json_of(line) if line.startswith("{") else line
 
 
 def _prefilled(request: HttpRequest) -> JsonObject:
@@ -204,7 +197,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
 
 def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
     """Return the posted body; empty if it is not valid. It may leave out the pool, as do links that fit every fleet."""
-    given = object_of(request.GET.get("body", "")[:BODY_CHARS])
+    given = json_of(request.GET.get("body", "")[:BODY_CHARS])
     if not isinstance(given, dict):
         return {}
     raw = {"pool": pool, **given}
