@@ -1,4 +1,4 @@
-"""What cannot be kept for want of room is told as such, with 507, on pages and in the API."""
+"""Writes that fail on a full disk are reported with 507, on pages and in the API."""
 
 import errno
 import os

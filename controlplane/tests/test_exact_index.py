@@ -1,4 +1,4 @@
-"""The router's exact index, told an engine's events, knows what that engine's own prefix cache holds."""
+"""The router's exact index, given an engine's events, matches the engine's own prefix cache."""
 
 import random
 

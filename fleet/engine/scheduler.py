@@ -29,7 +29,7 @@ class Limits:
     ranks: int = 1  # GPUs with prompts of their own; whole prompts must fit into the share of one
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Pickle by the arguments, so that the compiled class reads what the other one has written."""
+        """Pickle the constructor's arguments, so that compiled and interpreted classes read each other's pickles."""
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 

@@ -1,4 +1,4 @@
-"""Lines that engines write, and the causes that they are told as."""
+"""Lines that engines log, and the causes shown for them."""
 
 import pytest
 

@@ -280,7 +280,7 @@ def usage_of(event: Said) -> JsonObject | None:
 
 
 def _with_tiers(usage: JsonObject, extension: object) -> JsonObject:
-    """Return the usage with the tiers of its cached tokens, which SGLang tells beside it to clients that ask."""
+    """Return the usage with the tiers of its cached tokens, which SGLang reports beside it on request."""
     tiers = extension.get("cached_tokens_details") if isinstance(extension, dict) else None
     if tiers is None:
         return usage

@@ -48,7 +48,7 @@ CONNECTORS: dict[str, KvConnector] = {
         ),
     )
 }
-# The decoder pulls, and the usage of the KV cache that the prefill instance tells falls once it has
+# The decoder pulls, and the KV cache usage that the prefill instance reports falls once it has
 PULLED_FROM_PREFILL = frozenset({NIXL, MOONCAKE_P2P, NEURON})
 # Both halves are sent at once, so that the failure of one may make the other fail
 AT_ONCE = frozenset({MOONCAKE_P2P, NEURON, SGLANG})

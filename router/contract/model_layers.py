@@ -1,4 +1,4 @@
-"""The layers of a model that keep less than all tokens, as its `config.json` tells them. Pure."""
+"""The layers of a model that keep less than all tokens, by its `config.json`. Pure."""
 
 from typing import Any
 

@@ -279,7 +279,7 @@ class Feed:
             self._index.read_store(self.instance)
         for event in batch.events:
             if isinstance(event, BlocksCleared):
-                # vLLM's reset leaves blocks below the device, its sleep clears them, and no event tells which it was.
+                # vLLM's reset leaves blocks below the device, its sleep clears them, and no event says which it was.
                 # A shared store stays.
                 self._empty(still_reads=True)
                 self.complete = True

@@ -16,7 +16,7 @@ REFRESH_SHARE: Final = 4  # an unchanged binding is rewritten after a quarter of
 class Bound:
     instance: str
     used_at: float  # s, Unix
-    written_at: float  # s, Unix; when the other routers were last told
+    written_at: float  # Unix time of the last write for the other routers
     history_tokens: int = 0  # prompt + output of the previous request, 0 when another router served it
 
 

@@ -70,7 +70,7 @@ class Endpoint:
         self.reports_cached = False  # whether its usage has ever included cached tokens
         self.unconfirmed = 0  # hits predicted from KV events while it has reported none
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
-        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers told where their KV lies
+        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers say where their KV is
         self.lends_s = KEPT_S  # how long it keeps that
         self.hung_on_lent = False  # whether a prefill with lent blocks was not answered in time
         # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it

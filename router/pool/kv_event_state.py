@@ -138,7 +138,7 @@ class KvEventState:
 
     @property
     def forgetful(self) -> bool:
-        """Return whether layers of the model keep less than all tokens, if its tokenizer's folder tells."""
+        """Return whether layers of the model keep less than all tokens, if its tokenizer's folder says so."""
         return self.reader is not None and self.reader.forgetful
 
     @property

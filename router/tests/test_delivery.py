@@ -1,4 +1,4 @@
-"""A delivery in a router that serves: who decides, what is told, and how the way back is taken."""
+"""A delivery in a serving router: which version decides, what is reported, and how it is rolled back."""
 
 import asyncio
 import json

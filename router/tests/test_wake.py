@@ -1,4 +1,4 @@
-"""A pool without instances that wakes on demand: its requests wait, within bounds, and are told."""
+"""A pool that wakes on demand: its requests wait within bounds, and refusals say when to retry."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What others changed in the fleet since a form was opened: told before the form undoes it."""
+"""Changes that others made to the fleet since a form was opened, shown before the form undoes them."""
 
 from dataclasses import dataclass
 from typing import Any

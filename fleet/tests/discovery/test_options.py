@@ -1,4 +1,4 @@
-"""What a document may say of a source; each fault is told once, with its path."""
+"""Options of a source in the document; each fault is reported once, with its path."""
 
 from typing import Any
 

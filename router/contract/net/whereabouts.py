@@ -106,7 +106,7 @@ def _opened(path: str, sought: Sought, now: float, known: _Read | None) -> _Read
 def _closed(path: str) -> str:
     """Return why this file is not given out, links followed; empty if it may be."""
     real, data = os.path.realpath(path), os.path.realpath(os.environ.get("WEIR_DATA_DIR") or str(installation.DATA))
-    folders = listed(FOLDERS)  # first: of a path outside nothing else is told
+    folders = listed(FOLDERS)  # checked first: a path outside reveals nothing else
     if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
         return f"{FOLDERS} does not allow {path}"
     if not os.path.isfile(real) and os.path.exists(real):

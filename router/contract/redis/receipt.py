@@ -51,7 +51,9 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     delivery: int | None = None  # under way when the request was assigned
     arm: str | None = None  # arm of the delivery: candidate, control
     session: str | None = None  # hash of pool and session
-    session_by: str | None = None  # source of the session, or why there is none; absent if only the prompt tells it
+    session_by: str | None = (
+        None  # source of the session, or why there is none; absent if only the prompt identifies it
+    )
     key: str | None = None  # name of the API key
     band: int | None = None  # granted priority band; absent if not asked for, like the next two
     band_asked: int | None = None
@@ -64,7 +66,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     attempts: tuple[ReceiptAttempt, ...] = ()
     stream: bool | None = None
     status: int | None = None  # HTTP, to the client
-    # ok, client_error, error, refused, cancelled, picked (by a gateway, which tells no end)
+    # ok, client_error, error, refused, cancelled, picked (by a gateway, which reports no outcome)
     outcome: str | None = None
     result: str | None = None  # router/contract/verdict.py, like the next; None in receipts of older routers
     fault: str | None = None  # client, engine, router, nobody

@@ -47,7 +47,7 @@ class UseCounts(Struct, frozen=True, array_like=True):
     input_tokens: Count = 0  # cached ones included
     cached_tokens: Count = 0
     output_tokens: Count = 0
-    estimated: Count = 0  # requests whose engine told no usage: their tokens are estimates
+    estimated: Count = 0  # requests whose engine reported no usage: their tokens are estimates
     gpu_us: Count = 0  # GPU-microseconds
     micro_dollars: Count = 0  # at the prices then in force
     audio_ms: Count = 0  # audio in transcriptions, as their engine reports it

@@ -218,7 +218,7 @@ async def refuses(behaviour: Callable[..., Any], why: str) -> None:
 
 
 class Publisher:
-    """Says what it is told, over ZMQ."""
+    """Sends given messages over ZMQ."""
 
     def __init__(self) -> None:
         self._context = zmq.Context()

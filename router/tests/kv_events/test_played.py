@@ -62,7 +62,7 @@ def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zm
 def test_chunks_of_unknown_length_predict_no_more_than_the_engine_has(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    """No event tells the length of a chunk, and nothing before a chunk is needed at its end."""
+    """No event has the length of a chunk, and nothing before a chunk is needed at its end."""
     feed, pairs = followed(PLAYED["full, chunk"], context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30

@@ -189,7 +189,7 @@ def test_a_wrong_override_is_left_for_parse_to_name(overrides: dict[str, object]
     assert path in faults(document.apply_overrides(document.default(), overrides))
 
 
-def test_an_override_makes_the_section_that_is_missing_or_no_object() -> None:
+def test_an_override_creates_a_section_that_is_missing_or_not_an_object() -> None:
     changed = document.apply_overrides({"classes": 5}, {"classes.warm_hit_share": 0.4, "failure.retries": 1})
     assert changed == {"classes": {"warm_hit_share": 0.4}, "failure": {"retries": 1}}
 

@@ -1,4 +1,4 @@
-"""What a waiting or refused request is told: how long the queue takes to its turn, by how fast slots become free."""
+"""The forecast for a waiting or refused request: the time until its turn, by the rate at which slots become free."""
 
 import heapq
 import itertools

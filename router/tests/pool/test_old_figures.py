@@ -1,4 +1,4 @@
-"""What an instance told of its load counts until it is too old, by this host's clock; then its load is not known."""
+"""An instance's reported load counts until it is too old by this host's clock; then the load is unknown."""
 
 import pytest
 from msgspec import structs

@@ -23,7 +23,7 @@ def hashes(tokens: bytes) -> list[int]:
 
 
 class Engine:
-    """An instance's events, told to the index."""
+    """Applies an instance's events to the index."""
 
     def __init__(self, index: ExactIndex, room: int) -> None:
         self.index = index

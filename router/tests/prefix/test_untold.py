@@ -71,7 +71,7 @@ def test_blocks_that_an_engine_offloads_stay_until_it_removes_them(feed: Feed, i
 
 
 def on_disk(**more: object) -> bytes:
-    """The same blocks in vLLM's tier of files, which tells no removal."""
+    """Return the same blocks in vLLM's tier of files, which reports no removals."""
     at, (event,), rank = msgpack.unpackb(VLLM["store"])
     return bytes(msgpack.packb([at, [{**event, "medium": "STORAGE", **more}], rank]))
 

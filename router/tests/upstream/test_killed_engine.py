@@ -1,4 +1,4 @@
-"""An engine's process is killed: before its first byte another one answers, after it the client is told."""
+"""An engine is killed: before its first byte another engine answers; after it the client gets an error."""
 
 import asyncio
 import os

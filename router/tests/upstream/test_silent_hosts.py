@@ -1,4 +1,4 @@
-"""A host that is gone is told from an engine that is busy: its requests are made elsewhere without waiting for long."""
+"""A dead host is distinguished from a busy engine: its requests are sent elsewhere without a long wait."""
 
 import asyncio
 import errno

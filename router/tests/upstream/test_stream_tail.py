@@ -1,4 +1,4 @@
-"""The end of a stream tells its usage and its outcome, however the stream is cut and however large its events are."""
+"""The end of a stream has its usage and its outcome, however the bytes are split and however large its events are."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""/metrics tells what the Live page shows, to whom may see that."""
+"""/metrics has the figures of the Live page, for callers who may see them."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Starting an experiment over REST: what is taken, and how each wrong field is told."""
+"""Starting an experiment over REST: accepted bodies, and the report of each wrong field."""
 
 import pytest
 

@@ -140,7 +140,7 @@ class FakeFleet:
         self.client.set(redis_keys.receipt_key(request_id), whole, ex=redis_keys.RECEIPT_TTL_S)
 
     def made_from(self, receipt: dict[str, Any]) -> dict[str, Any]:
-        """What adaptive_v1 decided as this receipt tells."""
+        """The decision of adaptive_v1 in this receipt."""
         request = RoutingRequest(
             receipt["prompt_tokens"],
             session=receipt["session"],

@@ -246,7 +246,7 @@ def test_a_channel_whose_receiver_hangs_delays_no_other(channel, make_channel, r
     assert texts(receiver) == ["c"]
 
 
-def test_disabling_a_channel_ends_what_waits(notice) -> None:
+def test_disabling_a_channel_ends_its_waiting_notices(notice) -> None:
     services.change_channel(notice.channel, services.ChannelEdit(enabled=False), ADA)
     assert (state(notice).status, notice.outcome) == (Status.GIVEN_UP, "the channel was disabled")
 

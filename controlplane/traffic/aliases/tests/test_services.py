@@ -1,4 +1,4 @@
-"""The document Models: versions, what may be published, and what routers are told."""
+"""The document Models: its versions, the checks of a publication, and its copy in Redis."""
 
 from datetime import timedelta
 

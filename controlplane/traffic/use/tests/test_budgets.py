@@ -1,4 +1,4 @@
-"""What was spent of a budget outlives Redis and counts once; who nears the limit is told once."""
+"""Spending survives Redis and counts once; a nearly spent budget is announced once."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -381,7 +381,7 @@ def test_the_provider_ends_a_session(provider, browser, named):
     assert Session.objects.count() == 0
 
 
-@pytest.mark.django_db(transaction=True)  # the page looks by a connection that is closed after each look
+@pytest.mark.django_db(transaction=True)  # each request of the page closes its connection
 def test_the_provider_closes_an_open_live_page_within_5_s(provider, browser, monkeypatch):
     Group.objects.get_or_create(name="operator")  # an earlier test like this has emptied the database
     looked, closed = [], []

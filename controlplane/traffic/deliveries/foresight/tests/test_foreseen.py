@@ -1,4 +1,4 @@
-"""What each step of a plan can show with so much traffic, in sentences."""
+"""Sentences on the effects that each step of a plan can detect with the given traffic."""
 
 from typing import Any
 

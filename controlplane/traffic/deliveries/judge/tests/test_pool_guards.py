@@ -39,7 +39,7 @@ def test_metrics_are_those_of_the_last_minute(metric: str, value: float) -> None
     assert measure(guard(metric), [SLOW]).value == pytest.approx(value, rel=0.03)
 
 
-def test_routers_are_taken_together() -> None:
+def test_figures_of_routers_are_summed() -> None:
     assert measure(guard(), [SLOW, QUICK]).value == pytest.approx(100, rel=0.03)
     assert measure(guard("pool.errors_share"), [SLOW, QUICK]).value == pytest.approx(5 / 400)
 
