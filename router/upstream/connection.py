@@ -5,7 +5,6 @@ import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from router.contract.net.engine_tls import PLAIN
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
 from router.contract.net.tls_refusal import explained
 from router.timers import Deadlines
@@ -52,7 +51,7 @@ class Connection(HttpClientProtocol):
         self._limit_s = 0.0
         self._paused = False
         self.idle_since = 0.0
-        self.tls = PLAIN  # certificates that it was made with
+        self.secure: ssl.SSLContext | None = None  # None: in clear
         self._expect_body()
         super().__init__(loop)
 

@@ -1,6 +1,7 @@
 """Keep-alive connections to one engine; the most recently used one is taken first."""
 
 import asyncio
+import ssl
 from math import inf
 from typing import Final
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from router.contract.net.addresses import ENGINES
 from router.contract.net.engine_tls import PLAIN, EngineTls, context
 from router.contract.net.exhaustion import is_exhausted
 from router.contract.net.outgoing import connect
+from router.contract.net.tls_refusal import TlsRefused
 from router.contract.net.whereabouts import Missing
 from router.timers import Deadlines
 from router.upstream.connection import Connection
@@ -39,9 +41,10 @@ class ConnectionPool:
     ) -> Connection:
         """Send a request, with `body` behind it, and return the connection once the response has begun. The caller
         releases it."""
-        reused = self._reuse()
+        secure = self._context() if self._is_secure else None
+        reused = self._reuse(secure)
         while True:
-            connection = reused or await self._connect(connect_timeout_s)
+            connection = reused or await self._connect(connect_timeout_s, secure)
             connection.start(request, first_byte_timeout_s, body)
             try:
                 while (more := connection.begun()) is not None:
@@ -57,32 +60,39 @@ class ConnectionPool:
             finally:
                 self.deadlines.drop(connection, None)
 
-    def _reuse(self) -> Connection | None:
+    def _context(self) -> ssl.SSLContext:
+        """Return the context of the certificates as they are now."""
+        try:
+            return context(self.tls)
+        except Missing as missing:
+            raise KeyMissing(f"no connection to {self.url}: {missing}") from None
+        except TlsRefused as error:
+            raise ConnectFailed(f"no connection to {self.url}: {error.strerror or error}") from None
+
+    def _reuse(self, secure: ssl.SSLContext | None) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed:
+            if connection.secure is not secure:
+                connection.abort()
+            elif not connection.closed:
                 return connection
         return None
 
-    async def _connect(self, timeout_s: float) -> Connection:
+    async def _connect(self, timeout_s: float, secure: ssl.SSLContext | None) -> Connection:
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
         try:
             async with limit:
                 self._connects.start(limit, timeout_s)
-                tls = self.tls
-                secure = context(tls) if self._is_secure else None
-                where = (self.host, self.port, ENGINES, secure, tls.name)
+                where = (self.host, self.port, ENGINES, secure, self.tls.name)
                 _, connection = await connect(lambda: Connection(self, loop), *where)
         except TimeoutError:
             raise ConnectFailed(f"no connection to {self.url} within {timeout_s:g} s") from None
-        except Missing as missing:
-            raise KeyMissing(f"no connection to {self.url}: {missing}") from None
         except OSError as error:
             kind = RouterExhausted if is_exhausted(error) else ConnectFailed
             raise kind(f"no connection to {self.url}: {error.strerror or error}") from None
         finally:
             self._connects.stop(limit)
-        connection.tls = tls
+        connection.secure = secure
         return connection
 
     def secure_by(self, tls: EngineTls) -> None:
@@ -92,7 +102,7 @@ class ConnectionPool:
             self.close_all_idle()
 
     def give_back(self, connection: Connection) -> None:
-        if self._closed or connection.tls is not self.tls or len(self._idle) >= MAX_IDLE:
+        if self._closed or len(self._idle) >= MAX_IDLE:
             connection.abort()
             return
         self._idle.append(connection)

@@ -53,11 +53,11 @@ READY = "/ready"
 
 
 class _ProbeConnection(HttpClientProtocol):
-    def __init__(self, loop: asyncio.AbstractEventLoop, tls: EngineTls) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, secure: ssl.SSLContext | None) -> None:
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
         self._left = 0  # bytes that the answer may still have
-        self.tls = tls
+        self.secure = secure
         super().__init__(loop)
 
     def lost(self, exc: Exception | None) -> ConnectionRefused:
@@ -118,7 +118,8 @@ class Prober:
 
     async def _get(self, url: str, largest: int, lines: bytes, tls: EngineTls) -> tuple[int, bytes]:
         parts = urlsplit(url)
-        if url in self._kept and self._kept[url].tls != tls:
+        secure = context(tls) if parts.scheme == "https" else None
+        if url in self._kept and self._kept[url].secure is not secure:
             self.forget(url)
         kept = self._kept.get(url)
         if kept is not None and not kept.closed:
@@ -128,16 +129,15 @@ class Prober:
                 raise
             except ConnectionRefused:  # a server may close a kept connection at any time
                 pass
-        connection = await self._connect(parts, tls)
+        connection = await self._connect(parts, secure, tls.name)
         self._kept[url] = connection
         return await connection.get(parts.path, parts.netloc, largest, lines)
 
-    async def _connect(self, parts: SplitResult, tls: EngineTls) -> _ProbeConnection:
-        secure = context(tls) if parts.scheme == "https" else None
+    async def _connect(self, parts: SplitResult, secure: ssl.SSLContext | None, name: str) -> _ProbeConnection:
         port = parts.port or (443 if secure else 80)
         loop = asyncio.get_running_loop()
         host = parts.hostname or ""
-        _, connection = await connect(lambda: _ProbeConnection(loop, tls), host, port, ENGINES, secure, tls.name)
+        _, connection = await connect(lambda: _ProbeConnection(loop, secure), host, port, ENGINES, secure, name)
         return connection
 
     def forget(self, url: str) -> None:

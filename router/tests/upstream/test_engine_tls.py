@@ -147,16 +147,38 @@ async def test_an_engine_without_tls_is_not_asked_in_clear(signed):
     server.close()
 
 
-async def test_a_changed_file_counts_for_the_next_connection(signed):
-    tls = signed.trusted
+REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def over_kept(upstream: ConnectionPool) -> None:
+    connection = await upstream.open(REQUEST, connect_timeout_s=5, first_byte_timeout_s=5)
+    await connection.peek_whole(1000)
+    connection.release()
+
+
+async def test_an_authority_that_is_taken_away_counts_for_the_next_request_over_kept_connections_too(signed, tmp_path):
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(own := signed.own.path.read_bytes())
+    tls, prober = EngineTls(f"file:{trusted}"), Prober()
     async with engine(reply({}), secure=signed.good.server()) as made:
-        assert await _of_router(made.url, tls) == "200"
-        own = signed.own.path.read_bytes()
-        signed.own.path.write_bytes(signed.other.path.read_bytes())
+        upstream = ConnectionPool(made.url, tls)
+        for _ in range(2):
+            await over_kept(upstream)
+            await prober.get(made.url, 5, tls=tls)
+        assert made.accepted == 2
+        trusted.write_bytes(signed.other.path.read_bytes())
         with pytest.raises(ConnectFailed, match="no authority that is trusted here"):
-            await _of_router(made.url, tls)
-        signed.own.path.write_bytes(own)
-        assert await _of_router(made.url, tls) == "200"
+            await over_kept(upstream)
+        with pytest.raises(NotTrusted, match="no authority that is trusted here"):
+            await prober.get(made.url, 5, tls=tls)
+        trusted.unlink()
+        with pytest.raises(KeyMissing, match="its TLS authority is missing"):
+            await over_kept(upstream)
+        trusted.write_bytes(own)
+        await over_kept(upstream)
+        await prober.get(made.url, 5, tls=tls)
+        prober.keep_only(set())
+        upstream.close()
 
 
 async def test_an_engine_asked_over_a_kept_connection_is_judged_by_changed_certificates(signed):
@@ -223,13 +245,12 @@ def test_a_pool_names_certificates_by_their_whereabouts(given, allowed):
 async def test_connections_of_other_certificates_take_no_further_request(signed, busy):
     async with engine(reply({}), secure=signed.good.server()) as made:
         upstream = ConnectionPool(made.url, signed.trusted)
-        request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
-        connection = await upstream.open(request, connect_timeout_s=5, first_byte_timeout_s=5)
+        connection = await upstream.open(REQUEST, connect_timeout_s=5, first_byte_timeout_s=5)
         await connection.peek_whole(1000)
         if busy:
             upstream.secure_by(PLAIN)
         connection.release()
         upstream.secure_by(PLAIN)
         with pytest.raises(ConnectFailed):
-            await upstream.open(request, connect_timeout_s=5, first_byte_timeout_s=5)
+            await upstream.open(REQUEST, connect_timeout_s=5, first_byte_timeout_s=5)
         upstream.close()
