@@ -198,7 +198,7 @@ class Instance(models.Model):
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
     asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level; empty: awake
     sleep_level = models.PositiveSmallIntegerField(default=1)  # level of the next sleep
-    ordered_at = models.DateTimeField(null=True, blank=True)  # latest sleep or wake order
+    ordered_at = models.DateTimeField(null=True, blank=True)  # sleep or wake order without an outcome
     restart_asked = models.CharField(max_length=300, blank=True)  # actor and reason; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
     failures = models.PositiveIntegerField(default=0)  # failures in a row; a stable minute resets them

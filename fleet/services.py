@@ -223,7 +223,7 @@ def sleep(instance_name: str, actor: str, reason: str = "", level: int = 1) -> I
     instance = selectors.instance(instance_name)
     if not can_sleep(instance):
         raise NotPossible(f"{instance_name} cannot sleep: its kind or its options do not support it")
-    return _ask(instance, "sleep", actor, reason, stopped="start it first", sleep_level=level, ordered_at=None)
+    return _ask(instance, "sleep", actor, reason, stopped="start it first", sleep_level=level)
 
 
 def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
@@ -231,7 +231,7 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
     instance = selectors.instance(instance_name)
     if instance.desired != DesiredState.ASLEEP:
         raise NotPossible(f"{instance_name} is not asleep")
-    return _ask(instance, "wake", actor, reason, ordered_at=None)
+    return _ask(instance, "wake", actor, reason)
 
 
 def can_sleep(instance: Instance) -> bool:

@@ -9,7 +9,7 @@ import httpx
 from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.kinds.vllm.sleeping import VLLM_SLEEP, Sleeping, SleepStep, Weights
-from fleet.models import Instance, State
+from fleet.models import DesiredState, Instance, State
 from router.contract.net.pinned_http import EngineTransport
 
 TIMEOUT_S = 600.0  # limit for one call: weights are read from disk or moved between GPU and host
@@ -28,14 +28,18 @@ class NoAnswer(SleepRefused):
 
 _under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
 _lock = Lock()
-# Key and epoch of a row, asleep → steps of a failed attempt that are not repeated
+# Key and epoch of a row, True for waking → steps of a failed attempt that are not repeated
 _acted: dict[tuple[int, int, bool], int] = {}
+_OUT = (State.DRAINING, State.UNREACHABLE)  # an engine that falls asleep or wakes may answer no probe meanwhile
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
     """Put the instance to sleep. False if the order is void or the engine refuses; its history says why."""
-    instance = _found(name, epoch, "asleep")
+    instance = _found(name, epoch)
     if instance is None:
+        return False
+    if instance.desired != DesiredState.ASLEEP:
+        _unorder(instance)
         return False
     level = instance.sleep_level
     sleeping = _sleeping(instance)
@@ -45,14 +49,14 @@ def sleep_instance(name: str, epoch: int) -> bool:
 
 
 def wake_instance(name: str, epoch: int) -> bool:
-    """Wake the instance, as `sleep_instance` puts it to sleep. The next order restarts a failed attempt, or continues
-    with it."""
-    instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, asleep__isnull=False).first()
-    if instance is None:
+    """Wake an instance that sleeps or may sleep. The next order restarts a failed attempt, or continues with it."""
+    instance = _found(name, epoch)
+    if instance is None or (instance.asleep is None and instance.ordered_at is None):
         return False
     sleeping, weights = _sleeping(instance), Weights(instance.pool.model, instance.facts.tokenizer)
-    steps = sleeping.wake(instance.asleep or 1, weights)
-    return _done(instance, steps, repeats=sleeping.repeats) and _note(instance, None, "awake again")
+    has_refused = instance.asleep is None and _acted.get((instance.pk, epoch, False)) == 0  # to sleep
+    steps = () if has_refused else sleeping.wake(instance.asleep or instance.sleep_level, weights)
+    return _done(instance, steps, wakes=True, repeats=sleeping.repeats) and _note(instance, None, "awake again")
 
 
 def _sleeping(instance: Instance) -> Sleeping:
@@ -60,12 +64,18 @@ def _sleeping(instance: Instance) -> Sleeping:
     return kind.sleeping if kind is not None else VLLM_SLEEP
 
 
-def _found(name: str, epoch: int, desired: str) -> Instance | None:
-    rows = Instance.objects.select_related("pool")
-    return rows.filter(name=name, epoch=epoch, state=State.DRAINING, desired=desired).first()
+def _found(name: str, epoch: int) -> Instance | None:
+    return Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.DRAINING).first()
 
 
-def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> bool:
+def _unorder(instance: Instance) -> None:
+    """Give up an order to sleep that came after the instance was to wake, unless an earlier one is under way."""
+    with _lock:
+        if instance.pk not in _under_way:
+            Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, asleep=None).update(ordered_at=None)
+
+
+def _done(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False, repeats: bool = True) -> bool:
     """Take the steps in order until one fails. Weights must not be reloaded under requests, so an order that arrives
     during another one is void."""
     with _lock:
@@ -73,7 +83,7 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = Tru
             return False
         _under_way.add(instance.pk)
     try:
-        unanswered = asyncio.run(_take(instance, steps, repeats=repeats))
+        unanswered = asyncio.run(_take(instance, steps, wakes=wakes, repeats=repeats))
     except SleepRefused as refused:
         events.record(instance, "refused", str(refused))
         return False
@@ -84,12 +94,12 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = Tru
     return True
 
 
-async def _take(instance: Instance, steps: Sequence[SleepStep], *, repeats: bool = True) -> str:
+async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False, repeats: bool = True) -> str:
     """Return why the last step counts as taken without an answer; empty if it has one.
 
     An engine that may sleep gets no requests before it is woken.
     """
-    known = instance.pk, instance.epoch, instance.asleep is not None
+    known = instance.pk, instance.epoch, wakes
     first = 0 if repeats else _acted.pop(known, 0)
     url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
@@ -136,7 +146,7 @@ async def _beginning(answer: httpx.Response) -> str:
 
 
 def _note(instance: Instance, level: int | None, text: str) -> bool:
-    same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.DRAINING)
+    same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state__in=_OUT)
     if not same.update(asleep=level, reason=text, ordered_at=None):
         return False
     events.record(instance, "asleep" if level is not None else "awake", text)

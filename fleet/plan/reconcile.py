@@ -17,7 +17,7 @@ CLAIM_S = 20.0  # time after which a start that its node has not executed is sen
 KILL_AGAIN_S = 5.0  # interval between two SIGKILLs to a process in an uninterruptible wait
 LOST_AFTER_S = 30.0  # time unreachable on a lost node, after which it starts elsewhere
 REMEMBERED_S = 3600.0  # time for which an instance that its source no longer lists stays visible
-ORDER_AGAIN_S = 60.0  # time after which a sleep or wake order without effect is sent again
+ORDER_AGAIN_S = 60.0  # time after which a sleep or wake order without an outcome is followed by another
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +227,18 @@ def _draining(pool: DesiredPool, instance: ObservedInstance, context: PlanContex
 
 
 def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
-    """Return the next step of an instance that is, or was, drained or asleep on request."""
-    asleep, ordered = instance.asleep is not None, instance.ordered_at
-    if asleep != (instance.desired == "asleep"):
-        if (instance.desired == "asleep" and not instance.idle) or (
-            ordered is not None and now - ordered < ORDER_AGAIN_S
-        ):
-            return None
-        return act("wake", instance, "wakes up") if asleep else act("sleep", instance, "goes to sleep")
-    return act("undrain", instance, "takes requests again") if instance.desired == "running" else None
+    """Return the next step of an instance that is, or was, drained or asleep on request.
+
+    An order without an outcome may still be carried out: its engine takes no requests until it was woken.
+    """
+    asleep, sleeps, ordered = instance.asleep is not None, instance.desired == "asleep", instance.ordered_at
+    if asleep == sleeps and ordered is None:
+        return act("undrain", instance, "takes requests again") if instance.desired == "running" else None
+    if ordered is not None and now - ordered < ORDER_AGAIN_S:
+        return None
+    if sleeps and not asleep:
+        return act("sleep", instance, "goes to sleep") if instance.idle else None
+    return act("wake", instance, "wakes up")
 
 
 def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:

@@ -36,6 +36,7 @@ class InstanceRecord:
     failing: bool  # True if stopping because of a failure
     failures: int  # failures in a row
     since: float  # Unix time at which the state began
+    may_sleep: bool = False  # True if it sleeps, or an order to sleep or wake has no outcome yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def _loading(record: InstanceRecord, observation: Observation) -> Move | None:
 def _serving(record: InstanceRecord) -> Move:
     if record.desired == "drained":
         return Move("draining", "drained on request; the process stays")
-    if record.desired == "asleep":
-        return Move("draining", "going to sleep")
+    if record.desired == "asleep" or record.may_sleep:
+        return Move("draining", "going to sleep" if record.desired == "asleep" else "being woken")
     return Move("ready", "answers /health and serves the model")
 
 

@@ -58,6 +58,9 @@ class Model:
         self.processes = {n: 1 for n, one in self.rows.items() if one.state not in {"stopped", "failed", "starting"}}
         self.busy = {n: 3 for n, one in self.rows.items() if one.state in {"ready", "draining"}}  # steps until idle
         self.drained = {n for n, one in self.rows.items() if one.state == "draining"}
+        self.sleeping: dict[str, bool] = {}  # by name, what the latest order has made of the engine
+        self.orders: dict[str, str] = {}  # orders on their way
+        self.ordered = 0  # number of orders
         self.pool_deleted = False
         self.starts = 0
 
@@ -104,7 +107,8 @@ class Model:
         self.put(action.instance, state="draining", idle=False)
 
     def undrain(self, action: Action) -> None:
-        assert self.rows[action.instance].asleep is None
+        assert not self.sleeping.get(action.instance)
+        assert action.instance not in self.orders
         self.drained.discard(action.instance)
         self.put(action.instance, state="ready")
 
@@ -147,10 +151,25 @@ class Model:
 
     def sleep(self, action: Action) -> None:
         assert self.rows[action.instance].idle
-        self.put(action.instance, asleep=1, ordered_at=self.now)
+        self.order(action)
 
     def wake(self, action: Action) -> None:
-        self.put(action.instance, asleep=None, ordered_at=self.now)
+        self.order(action)
+
+    def order(self, action: Action) -> None:
+        assert action.instance not in self.orders, "two orders at once"
+        self.orders[action.instance] = action.kind
+        self.ordered += 1
+        self.put(action.instance, ordered_at=self.now)
+
+    def obeyed(self, name: str) -> None:
+        """End an order after 5 s. Of every third one nothing is told."""
+        if self.rows[name].ordered_at != self.now - 5 or name not in self.orders:
+            return
+        kind = self.orders.pop(name)
+        self.sleeping[name] = kind == "sleep"
+        if self.ordered % 3:
+            self.put(name, asleep=1 if kind == "sleep" else None, ordered_at=None)
 
     # Events without an action
 
@@ -177,11 +196,14 @@ class Model:
             self.drained.add(name)
 
     def worked(self, name: str) -> None:
+        self.obeyed(name)
         self.busy[name] = max(0, self.busy.get(name, 0) - 1)
         self.put(name, idle=self.busy[name] == 0)
 
     def ended(self, name: str) -> None:
         self.processes[name] = 0
+        self.sleeping.pop(name, None)
+        self.orders.pop(name, None)
         self.drained.discard(name)
         failed = self.rows[name].next_start_at is not None
         self.put(name, state="failed" if failed else "stopped", asleep=None, stop_deadline=None)

@@ -1,21 +1,14 @@
-"""What is asked of pools and instances besides their document: order of starts, scaling, sleep; with real processes."""
+"""What is asked of pools and instances besides their document: order of starts, scaling; with real processes."""
 
-import asyncio
 import datetime as dt
-import json
-import urllib.request
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from fleet import selectors, services
-from fleet.control import autoscaler, sleep
+from fleet.control import autoscaler
 from fleet.control.publish import publish_fleet
-from fleet.kinds import KINDS
-from fleet.kinds.sglang.sleeping import SGLANG_SLEEP
-from fleet.kinds.vllm.sleeping import AWAKE
 from fleet.models import Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from fleet.services import NotPossible
@@ -56,160 +49,6 @@ def test_a_needed_pool_must_exist_and_no_pool_can_need_itself() -> None:
     services.apply_fleet(document(2, after="store"), "ada")  # it is there, if not in this document
     with pytest.raises(InvalidFleet, match="needs the unknown pool"):
         services.apply_fleet(document(2, after="store"), "ada", prune=True)
-
-
-def test_an_instance_sleeps_and_wakes_without_losing_its_process(world: World) -> None:
-    world.apply(1)
-    world.until_ready(1)
-    pid = world.one().pid
-    services.sleep("p-0", "ada", "night", level=2)
-    world.until(lambda: world.one().asleep == 2)
-    assert (world.one().state, world.one().reason) == (State.DRAINING, "asleep (level 2)")
-    assert world.published()["p-0"]["routable"] is False
-    assert world.published()["p-0"]["asleep"] is True
-    assert json.load(urllib.request.urlopen(world.one().url + "/is_sleeping", timeout=5)) == {"is_sleeping": True}
-    world.age(300)
-    world.tick()
-    assert world.one().asleep == 2
-    services.wake("p-0", "ada")
-    world.until_ready(1)
-    assert (world.one().pid, world.one().asleep) == (pid, None)
-    told = list(InstanceEvent.objects.values_list("kind", flat=True))
-    assert {"sleep", "asleep", "wake", "awake"} <= set(told)
-
-
-TOKEN = '/v1/completions {"model":"m","prompt":"a","max_tokens":1}'
-RELOAD = '/collective_rpc {"method":"reload_weights"}'
-WOKEN = {
-    1: ["/wake_up", "/reset_prefix_cache", TOKEN],
-    2: ["/wake_up?tags=weights", RELOAD, "/wake_up?tags=kv_cache", "/reset_prefix_cache", TOKEN],
-}
-
-
-def orders(world: World) -> list[str]:
-    return list(json.load(urllib.request.urlopen(world.one().url + "/orders", timeout=5)))
-
-
-@pytest.mark.parametrize("level", [1, 2])
-def test_an_engine_is_woken_as_deep_as_it_slept_and_computes_a_token_before_requests_come(
-    world: World, level: int
-) -> None:
-    world.apply(1)
-    world.until_ready(1)
-    services.sleep("p-0", "ada", level=level)
-    world.until(lambda: world.one().asleep == level)
-    services.wake("p-0", "ada")
-    world.until_ready(1)
-    assert orders(world) == [f"/sleep?level={level}", *WOKEN[level]]
-    assert "asleep" not in world.published()["p-0"]
-
-
-@pytest.mark.parametrize("fails", ["/wake_up?tags=weights", "/collective_rpc", "/wake_up?tags=kv_cache", "/v1"])
-def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_from_the_start(
-    world: World, fails: str
-) -> None:
-    world.apply(1)
-    world.until_ready(1)
-    services.sleep("p-0", "ada", level=2)
-    world.until(lambda: world.one().asleep == 2)
-    world.tell(fails=fails, sleep_status=500)
-    services.wake("p-0", "ada")
-    world.until(lambda: InstanceEvent.objects.filter(kind="refused").exists())
-    assert InstanceEvent.objects.filter(kind="refused").first().text.endswith("the engine answers 500")
-    assert (world.one().asleep, world.published()["p-0"]["routable"]) == (2, False)
-    world.tell(sleep_status=200)
-    assert sleep.wake_instance("p-0", world.one().epoch)
-    assert world.one().asleep is None
-    assert orders(world)[-5:] == WOKEN[2]
-
-
-def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SGLang's scheduler crashes if told to map memory that is mapped."""
-    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
-    world.apply(1)
-    world.until_ready(1)
-    services.sleep("p-0", "ada", level=2)
-    world.until(lambda: world.one().asleep == 2)
-    Instance.objects.update(wire={"tokenizer": "/models/m"})
-    world.tell(fails="/update", sleep_status=500)
-    services.wake("p-0", "ada")
-    update = '/update_weights_from_disk {"model_path":"/models/m","flush_cache":false}'
-    world.until(lambda: orders(world)[-1] == update)
-    world.tell(sleep_status=200)
-    assert sleep.wake_instance("p-0", world.one().epoch)
-    mapped = ['/resume_memory_occupation {"tags":["weights","cuda_graph"]}', *[update] * 2]
-    last = '/resume_memory_occupation {"tags":["kv_cache"]}'
-    assert orders(world) == ["/release_memory_occupation {}", *mapped, last]
-    world.until_ready(1)
-    services.sleep("p-0", "ada")
-    world.until(lambda: world.one().asleep == 1)
-    services.wake("p-0", "ada")
-    world.until_ready(1)
-    assert orders(world)[-2:] == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
-
-
-def test_sglang_gets_no_second_order_that_it_may_have_carried_out(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
-    monkeypatch.setattr(sleep, "TIMEOUT_S", 0.2)
-    world.apply(1)
-    world.until_ready(1)
-    world.tell(sleep_delay_s=5.0)
-    services.sleep("p-0", "ada")
-    world.until(lambda: world.one().asleep == 1)  # it may sleep, so it gets no requests before it is woken
-    (refused,) = InstanceEvent.objects.filter(kind="refused")
-    assert refused.text == "POST /release_memory_occupation: no answer within 0.2 s"
-    assert orders(world) == ["/release_memory_occupation {}"]
-    services.wake("p-0", "ada")
-    world.until(lambda: orders(world)[-1] == "/resume_memory_occupation {}")
-    world.until(lambda: InstanceEvent.objects.filter(kind="refused").count() == 2)
-    world.tell(sleep_delay_s=0.0)
-    assert sleep.wake_instance("p-0", world.one().epoch)
-    told = ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
-    assert orders(world) == told
-    world.until_ready(1)
-    services.sleep("p-0", "ada")
-    world.until(lambda: world.one().asleep == 1)
-    assert orders(world) == [*told, told[0]], "what was remembered ended with its attempt"
-
-
-def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(world: World) -> None:
-    world.apply(1)
-    world.until_ready(1)
-    instance = world.one()
-    world.tell(asleep=True)
-    with pytest.raises(sleep.SleepRefused, match=r"GET /is_sleeping: the engine says .*true"):
-        asyncio.run(sleep._take(instance, (AWAKE,)))
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "why"),
-    [
-        ({"sleep_status": 500}, "POST /sleep?level=1: the engine answers 500"),
-        ({"sleep_delay_s": 5.0}, "POST /sleep?level=1: no answer within 0.2 s"),
-    ],
-)
-def test_an_engine_that_refuses_to_sleep_is_reported_with_the_reason(
-    world: World, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, Any], why: str
-) -> None:
-    monkeypatch.setattr(sleep, "TIMEOUT_S", 0.2 if "within" in why else 30.0)
-    world.apply(1)
-    world.until_ready(1)
-    world.tell(**behaviour)
-    services.sleep("p-0", "ada")
-    world.until(lambda: InstanceEvent.objects.filter(kind="refused", text=why).exists())
-    assert world.one().asleep is None
-
-
-def test_an_engine_that_ends_before_it_sleeps_is_reported_too(world: World) -> None:
-    world.apply(1)
-    world.until_ready(1)
-    Instance.objects.update(url="http://127.0.0.1:1", state=State.DRAINING, desired="asleep", sleep_level=1)
-    assert not sleep.sleep_instance("p-0", world.one().epoch)
-    assert InstanceEvent.objects.get(kind="refused").text.startswith("POST /sleep?level=1: All connection attempts")
 
 
 def test_pools_that_cannot_sleep_say_so(world: World) -> None:

@@ -68,6 +68,17 @@ STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven)
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "ordered_at": NOW - ORDER_AGAIN_S}, "sleep", ""),
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "asleep": 1}, "", ""),
         ({}, {"state": "draining", "desired": "running", "asleep": 1}, "wake", ""),
+        # an order without an outcome
+        *(
+            ({}, {"state": "draining", **row, "ordered_at": NOW - ago}, step if ago == ORDER_AGAIN_S else "", "")
+            for row, step in (
+                ({"desired": "running", "idle": True}, "wake"),  # to sleep; it may be asleep by now
+                ({"desired": "drained"}, "wake"),
+                ({"desired": "running", "asleep": 1}, "wake"),  # to wake
+                ({"desired": "asleep", "asleep": 1}, "wake"),  # it may be half awake
+            )
+            for ago in (1, ORDER_AGAIN_S)
+        ),
         ({}, {"state": "draining", "desired": "drained", "asleep": 2}, "wake", ""),
         ({}, {"state": "draining", "asleep": 1, **RETIRED}, "stop", "scaled down"),
         # a pool that needs another
@@ -215,9 +226,15 @@ def models(draw: st.DrawFn) -> Model:
     return Model(pool, instances)
 
 
-@given(models())
-def test_repeated_plans_converge_to_the_declared_pool(model: Model) -> None:
-    for _ in range(200):
+PRESSES = st.dictionaries(st.integers(0, 30), st.sampled_from(["running", "drained", "asleep"]), max_size=4)
+
+
+@given(models(), PRESSES)
+def test_repeated_plans_converge_to_the_declared_pool(model: Model, presses: dict[int, str]) -> None:
+    for number in range(400):
+        for row in list(model.rows.values()) if number in presses else ():
+            if row.desired != "stopped":
+                model.put(row.name, desired=presses[number])
         model.step()
         assert all(count in (0, 1) for count in model.processes.values())
     assert model.step() == ()
