@@ -1,10 +1,12 @@
 """Prefill and decode servers as SGLang's: both get the request at once, in a room at the prefill's bootstrap server."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from router.tests.conftest import entry
 from router.tests.engine import Engine, reply
@@ -128,6 +130,33 @@ async def test_a_hanging_half_ends_both_and_the_answer_names_both(servers: Any) 
     assert why in response.json()["error"]["message"]
     for half in (*made.context, *made.generation):
         await asyncio.wait_for(half.cancelled.wait(), 30)
+
+
+@pytest.mark.parametrize("suspended", [0, 1])
+async def test_a_suspended_half_ends_both_and_leaves_nothing_in_the_other(pair: Build, suspended: int) -> None:
+    world = await pair("sglang", SPLIT, failure__prefill_timeout_s=1, failure__retries=0)
+    world.sims[suspended].suspend()
+    response = await world.ask()
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "prefill_timeout")
+    assert "demo-0 did not compute the prompt within 1 s, or demo-1" in response.json()["error"]["message"]
+    await world.until(lambda: not world.sims[1 - suspended].figure("kv_cache_usage_perc"))
+    assert not any(one.requests for one in world.pool.endpoints.values())
+
+
+async def test_a_room_that_was_used_before_costs_the_client_nothing(
+    pair: Build, sims: Callable[..., Sim], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await pair("sglang", ("prefill", *SPLIT))
+    world.pool.endpoints["demo-1"].prefill_tokens += 10**6  # so the first one is asked
+    rooms, draw = iter((7, 7)), random.randrange
+    monkeypatch.setattr(random, "randrange", lambda *given: next(rooms, None) or draw(*given))
+    assert (await world.ask("first " + PROMPT)).status_code == 200
+    response = await world.ask()
+    receipt = await world.receipt(response)
+    assert text(response) == await alone(sims("other"))
+    assert (receipt["offload"], receipt["prefill_instance"]) == ("ok", "demo-1")
+    assert receipt["offload_reason"].startswith("demo-0 answered 500")
+    assert "Duplicate room" in receipt["offload_reason"]
 
 
 async def test_kv_that_does_not_arrive_is_named(servers: Any) -> None:
