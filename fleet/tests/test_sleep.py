@@ -77,7 +77,7 @@ def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_
     world.tell(fails=fails, sleep_status=500)
     services.wake("p-0", "ada")
     world.until(lambda: InstanceEvent.objects.filter(kind="refused").exists())
-    assert InstanceEvent.objects.filter(kind="refused").first().text.endswith("the engine answers 500")
+    assert InstanceEvent.objects.get(kind="refused").text.endswith("the engine answers 500")
     assert (world.one().asleep, world.published()["p-0"]["routable"]) == (2, False)
     world.tell(sleep_status=200)
     assert sleep.wake_instance("p-0", world.one().epoch)
@@ -141,7 +141,7 @@ def test_sglang_gets_no_second_order_that_it_may_have_carried_out(
 def test_an_instance_woken_while_it_falls_asleep_gets_no_requests_before_it_is_awake(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note, told_meanwhile = sleep._note, []
+    note, told_meanwhile = sleep._note, list[str]()
 
     def late(instance: Instance, *words: Any) -> bool:
         """The outcome of an order, noted after an operator has pressed Wake."""

@@ -42,15 +42,15 @@ async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: 
     offload.lent_by, offload.lent_tokens = "", 0
     document, offered = call.request.prompt.document, lending.offer(call, prefiller)
     if offered is not None:
-        where, offload.lent_tokens, blocks = offered
-        offload.lent_by = blocks.decoder if offload.lent_tokens else ""
-        body = bodies.prefill(document, call.api_path, where | HELD)
-        answer = await _with_lent(call, prefiller, offload, body, tokens, blocks)
+        if offered.tokens:
+            offload.lent_by, offload.lent_tokens = offered.blocks.decoder, offered.tokens
+        body = bodies.prefill(document, call.api_path, offered.where | HELD)
+        answer = await _with_lent(call, prefiller, offload, body, tokens, offered.blocks)
         if answer is not None:
             return answer
     answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
     if offered is not None:  # so it was the blocks
-        lending.refused(call, blocks)
+        lending.refused(call, offered.blocks)
         offload.failed.pop(prefiller.id, None)
     return answer
 

@@ -7,7 +7,7 @@ other cached prefix.
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Protocol, TypeVar, cast
+from typing import Annotated, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import orjson
@@ -140,31 +140,35 @@ def _worth(tokens: int, held: int, rates: Rates) -> int:
     return tokens - round(moving_s * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
 
 
-def offer(call: Call, prefiller: Endpoint) -> tuple[JsonObject, int, LentBlocks] | None:
-    """Take the blocks for a prefill: its parameters, and how many tokens it is to have from them.
+class LentOffer(NamedTuple):
+    where: JsonObject  # parameters of the prefill
+    tokens: int  # tokens to be moved; 0: the decoder is only told to keep the blocks no longer
+    blocks: LentBlocks
 
-    None where computing is as fast as moving: those that the prefill instance holds are offered then, which tells the
-    decoder to keep them no longer.
+
+def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
+    """Take the session's blocks for a prefill, which moves them, or lets them go where computing is as fast.
+
+    It lets them go by taking what it holds anyway; without any of it, there is no offer.
     """
     found = lent(call) if prefiller.takes_lent else None
     if found is None or call.session is None or prefiller.id == found[0].decoder:
         return None
     blocks, tokens = found
     held = call.prediction.exactly.get(prefiller.id, NOTHING)[0]
-    is_worth_it = _worth(tokens, held, call.pool.rates) > held
-    shared = tokens if is_worth_it else min(held, tokens) // blocks.size * blocks.size
+    moves = _worth(tokens, held, call.pool.rates) > held
+    shared = tokens if moves else min(held, tokens) // blocks.size * blocks.size
     if not shared:
         return None
     call.pool.lendings.take(call.session)
+    return LentOffer(_beginning(blocks, shared), tokens if moves else 0, blocks)
+
+
+def _beginning(blocks: LentBlocks, tokens: int) -> JsonObject:
+    """Return where the first of them are; the engine takes the end of the list that it is told."""
     where: JsonObject = orjson.loads(blocks.where)
-    # The engine takes the end of the list, so that has to be the end of the shared prefix.
-    where |= {"remote_block_ids": _shortened(where, shared // blocks.size), "remote_num_tokens": shared}
-    return where, tokens if is_worth_it else 0, blocks
-
-
-def _shortened(where: JsonObject, length: int) -> Json:
     (ids,) = cast(list[list[Json]], where["remote_block_ids"])
-    return [ids[:length]]
+    return where | {"remote_block_ids": [ids[: tokens // blocks.size]], "remote_num_tokens": tokens}
 
 
 def taken(call: Call, blocks: LentBlocks) -> None:

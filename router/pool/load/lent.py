@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 MOST_BYTES = 32 * 1024 * 1024  # kept by a pool
 LONGEST = 1024 * 1024  # bytes that an answer may say of its blocks and tokens
+MOST_UNTOLD = 1000  # sessions
 KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
 
 
@@ -43,17 +44,36 @@ class Lendings:
 
     def __init__(self) -> None:
         self.by_session: dict[str, LentBlocks] = {}
+        self.untold: dict[str, LentBlocks | None] | None = None  # what other routers are to hear; None: there are none
         self._bytes = 0
 
     def keep(self, session: str, lent: LentBlocks) -> None:
-        self.take(session)
+        self.heard(session, lent)
+        self._tell(session, lent)
+
+    def heard(self, session: str, lent: LentBlocks | None) -> None:
+        """Keep what another router has told; None: it took them."""
+        self._forget(session)
+        if lent is None:
+            return
         self.by_session[session] = lent
         self._bytes += lent.bytes
         while self._bytes > MOST_BYTES:
-            self.take(next(iter(self.by_session)))
+            self._forget(next(iter(self.by_session)))
 
     def take(self, session: str) -> LentBlocks | None:
         """Remove and return the session's: an engine lends blocks once."""
+        self._tell(session, None)
+        return self._forget(session)
+
+    def _tell(self, session: str, lent: LentBlocks | None) -> None:
+        if self.untold is None:
+            return
+        if len(self.untold) >= MOST_UNTOLD:
+            self.untold.clear()
+        self.untold[session] = lent
+
+    def _forget(self, session: str) -> LentBlocks | None:
         lent = self.by_session.pop(session, None)
         if lent is not None:
             self._bytes -= lent.bytes
