@@ -51,7 +51,7 @@ READ_COUNT = 20
 HASH_BYTES = 8
 ENTRY_HASHES = 4_000  # per entry of the stream, about 43 kB
 PENDING_HASHES = 1_000_000  # limit of unsent hashes; the oldest prompts are dropped
-LENT_BYTES = 128 * 1024  # of blocks in a message; those of one answer that are more stay untold
+LENT_BYTES = 128 * 1024  # bytes in a message; an answer with more stays untold
 
 
 class RouterPeers:
