@@ -23,12 +23,14 @@ from fleet.kinds.external import EXTERNAL
 from fleet.kinds.servers import CHOICES, SERVERS
 from fleet.services import Applied
 from fleet.spec import document as documents
+from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import OBSERVE, SERVE, InvalidFleet
 from router.contract.problem import Problem
 
 PLACES = {"urls": ("urls",), "dns": ("dns",), "file": ("file",), "kubernetes": ("namespace", "selector")}
 _PLACE = ("urls", "dns", "file", "namespace", "selector", "port")
-PLAIN = ("name", "model", "policy", *_PLACE, "kv_endpoint", "tokenizer", "engine_key", "labels", "authorities")
+_OPTIONS = ("kv_endpoint", "tokenizer", "engine_key", "labels", "authorities", "more")
+PLAIN = ("name", "model", "policy", *_PLACE, *_OPTIONS)
 LONGEST = 20_000  # characters of one field
 
 
@@ -54,7 +56,7 @@ class Typed:
         )
 
     def engine(self) -> dict[str, object]:
-        """The options of the kind `external`."""
+        """Return the options of the kind `external`. Raises InvalidFleet."""
         given = self.fields
         place: Mapping[str, object] = {
             "urls": given["urls"].split(),
@@ -66,7 +68,22 @@ class Typed:
         more |= {name: given[name] for name in ("kv_endpoint", "tokenizer", "engine_key")}
         more |= {"labels": {"role": given["labels"]} if given["labels"] else {}}
         more |= {"tls": {"authorities": given["authorities"]} if given["authorities"] else {}}
+        for name, value in self._further().items():
+            known = more.get(name)
+            more[name] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
         return {name: value for name, value in {self.way: place[self.way], **more}.items() if value}
+
+    def _further(self) -> Mapping[str, object]:
+        """Return the options that have no field of their own."""
+        typed = self.fields["more"]
+        try:
+            found = documents.load(typed) if typed else {}
+            why = "" if isinstance(found, dict) else "must be options of the kind external, one per line"
+        except UnreadableDocument as error:
+            why = str(error)
+        if why:
+            raise InvalidFleet([Problem("more", typed, why, "as in the fleet document: role: prefill")])
+        return {str(name): value for name, value in found.items()}
 
 
 def _way(given: Mapping[str, str], chosen: str) -> str:
@@ -84,8 +101,8 @@ def adopt(request: HttpRequest) -> HttpResponse:
     if not can_operate(request.user):
         raise RoleMissing("operator")
     typed = Typed.of(request)
-    engine = typed.engine()
     try:
+        engine = typed.engine()
         found = adoption.look(engine, typed.fields["name"], actor_of(request))
     except InvalidFleet as error:
         return _page(request, typed, problems=error.problems)

@@ -167,6 +167,32 @@ def test_a_prefill_server_of_sglang_cannot_serve_alone_and_adoption_says_so_firs
     engine.close()
 
 
+def test_what_has_no_field_is_typed_as_in_the_document(operator: Client, ready: None, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "own")
+    client = authority.issue("client")
+    engine = OtherEngine(SERVERS["vllm"], secure=authority.issue("engines.llm").server(authority))
+    given = form([engine], authorities=f"file:{authority.path}")
+    page = operator.post("/fleet/adopt", given).content.decode()
+    assert "tls: name may name the one that it is for" in page
+    assert "No engine answers: mend what stands beside it" in page
+    shown = f"certificate: 'file:{client.certificate}', key: 'file:{client.key}'"
+    page = operator.post(
+        "/fleet/adopt", given | {"more": f"role: decode\nconnector: nixl\ntls: {{name: engines.llm, {shown}}}"}
+    )
+    (found,) = page.context["found"].engines
+    assert (found.server, found.role, found.trouble) == ("vLLM", "decode", "")
+    assert applied(operator, page).status_code == 302
+    options = Pool.objects.get().engine
+    assert (options["connector"], options["tls"]["name"]) == ("nixl", "engines.llm")
+    assert options["tls"]["authorities"] == given["authorities"]
+    for typed, why in (("a: [", "more"), ("role", "one per line"), ("rolle: decode", "rolle")):
+        refused = operator.post("/fleet/adopt", given | {"more": typed})
+        assert refused.status_code == 422
+        assert why in refused.content.decode()
+        assert typed in refused.content.decode()
+    engine.close()
+
+
 def test_engines_of_different_numbers_of_ranks_need_pools_of_their_own(operator: Client, ready: None) -> None:
     engines = [OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=ranks)}) for ranks in (2, 4)]
     found = operator.post("/fleet/adopt", form(engines)).context["found"]
@@ -228,7 +254,7 @@ def test_a_name_that_is_taken_is_refused(operator: Client, engines: list[OtherEn
 
 def test_engines_that_do_not_answer_can_be_adopted_with_a_model(operator: Client, ready: None) -> None:
     page = operator.post("/fleet/adopt", form([], urls="http://127.0.0.1:9"))
-    assert "No engine names a model" in page.content.decode()
+    assert "No engine answers" in page.content.decode()
     page = operator.post("/fleet/adopt", form([], urls="http://127.0.0.1:9", model="m"))
     assert "does not answer" in page.content.decode()
     assert applied(operator, page).status_code == 302
