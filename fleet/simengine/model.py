@@ -63,6 +63,7 @@ class SimOptions:
     kv_busy_gb_per_s: float
     kv_hold_s: float
     kv_connect_ms: float
+    kv_lend_s: float
     dram_gb: float
     ssd_gb: float
     ssd_access: str
@@ -216,4 +217,5 @@ def _transfers(options: SimOptions, bytes_per_token: float) -> TransferModel:
         hold_s=options.kv_hold_s,
         connect_s=options.kv_connect_ms / 1e3,
         together=together,
+        lend_s=options.kv_lend_s,
     )

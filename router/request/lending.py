@@ -16,13 +16,13 @@ from router.contract.connectors import NIXL
 from router.contract.json_value import Json, JsonObject
 from router.policy.types import Rates
 from router.pool.endpoint import Endpoint
-from router.pool.load.lent import KEPT_S, LONGEST, LentBlocks
+from router.pool.load import lent as lent_blocks
+from router.pool.load.lent import KEPT_S, LEAST, LONGEST, LentBlocks
 from router.prefix.blocks import TOKEN_BYTES, extra_keys, linked
 from router.prefix.exact.index import NOTHING
 from router.request.call import Call
 from router.tokenize import salt
 
-LEAST: Final = 64  # tokens; vLLM computes fewer by itself
 TOKEN_CHARS: Final = 8  # characters at most in a token's number
 ASKED: Final = "return_token_ids"
 _PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # their answers can tell tokens
@@ -121,23 +121,12 @@ def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, in
     if found is None:
         return held
     blocks, tokens = found
-    more = {}
-    for name, endpoint in call.pool.endpoints.items():
-        if endpoint.role == "prefill" and endpoint.connector == NIXL and endpoint.takes_lent and name != blocks.decoder:
-            known = held.get(name, 0)
-            worth = _worth(tokens, known, rates)
-            if worth > known:
-                more[name] = worth
-    return {**held, **more} if more else held
-
-
-def _worth(tokens: int, held: int, rates: Rates) -> int:
-    """Return as how many held tokens those count that are lent to an instance that holds some of them: less what it
-    could compute while they are moved, as far as that is known."""
-    if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
-        return tokens
-    moving_s = rates.transfer_s(max(tokens - held, 0))
-    return tokens - round(moving_s * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
+    takers = (
+        name
+        for name, endpoint in call.pool.endpoints.items()
+        if endpoint.role == "prefill" and endpoint.connector == NIXL and endpoint.takes_lent and name != blocks.decoder
+    )
+    return lent_blocks.priced(held, tokens, takers, rates)
 
 
 class LentOffer(NamedTuple):
@@ -156,7 +145,7 @@ def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
         return None
     blocks, tokens = found
     held = call.prediction.exactly.get(prefiller.id, NOTHING)[0]
-    moves = _worth(tokens, held, call.pool.rates) > held
+    moves = lent_blocks.worth(tokens, held, call.pool.rates) > held
     shared = tokens if moves else min(held, tokens) // blocks.size * blocks.size
     if not shared:
         return None

@@ -28,12 +28,13 @@ class TwinKv:
     gpus: int = 1
     tiers: tuple[TierModel, ...] = ()  # fastest first
     store_bytes: float = 0.0  # bytes that it contributes to a store shared by the instances
+    lend_s: float = 0.0  # as in TransferModel
 
     def transfers(self, connector: str) -> TransferModel | None:
         if not connector or self.sizes is None:
             return None
         if connector != NEURON:
-            return TransferModel(bytes_per_token=self.sizes.bytes_per_token)
+            return TransferModel(bytes_per_token=self.sizes.bytes_per_token, lend_s=self.lend_s)
         return TransferModel(
             bytes_per_token=self.sizes.bytes_per_token,
             idle_bytes_per_s=EFA_BYTES_PER_S,

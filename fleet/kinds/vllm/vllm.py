@@ -290,7 +290,7 @@ def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
     devices = next((_TIERS[mode] for mode in modes(spec) if mode in _TIERS), ())
     tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in devices)
     provides = STORE in modes(spec) and spec.store_pool is None
-    return TwinKv(sizes, spec.tensor_parallel, tiers, spec.store_dram_mb * 1e6 if provides else 0.0)
+    return TwinKv(sizes, spec.tensor_parallel, tiers, spec.store_dram_mb * 1e6 if provides else 0.0, spec.lend_s)
 
 
 BLOCK_SIZE = 16

@@ -5,10 +5,13 @@ Who takes them copies them by position and compares no tokens. So they are offer
 their tokens, which the engine told, are those of the next prompt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from router.policy.types import Rates
+
 MOST_BYTES = 32 * 1024 * 1024  # kept by a pool
+LEAST = 64  # tokens; vLLM computes fewer by itself
 LONGEST = 1024 * 1024  # bytes that an answer may say of its blocks and tokens
 MOST_UNTOLD = 1000  # sessions
 KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
@@ -37,6 +40,22 @@ class LentBlocks:
             else:
                 high = middle - 1
         return low * self.size
+
+
+def priced(held: Mapping[str, int], tokens: int, takers: Iterable[str], rates: Rates) -> Mapping[str, int]:
+    """Return held tokens by instance, with what is lent counted at those that may take it."""
+    more = {name: worth(tokens, held.get(name, 0), rates) for name in takers}
+    more = {name: tokens for name, tokens in more.items() if tokens > held.get(name, 0)}
+    return {**held, **more} if more else held
+
+
+def worth(tokens: int, held: int, rates: Rates) -> int:
+    """Return as how many held tokens those count that are lent to an instance that holds some of them: less what it
+    could compute while they are moved, as far as that is known."""
+    if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
+        return tokens
+    moving_s = rates.transfer_s(max(tokens - held, 0))
+    return tokens - round(moving_s * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
 
 
 class Lendings:

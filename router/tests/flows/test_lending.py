@@ -19,7 +19,7 @@ from router.contract.redis.codec import encode, read
 from router.contract.redis.router_status import LentAnswers, RouterLoad
 from router.flows import prefill
 from router.policy.types import Rates
-from router.pool.load.lent import KEPT_S, LONGEST, MOST_BYTES, MOST_UNTOLD, Lendings, LentBlocks
+from router.pool.load.lent import KEPT_S, LONGEST, MOST_BYTES, MOST_UNTOLD, Lendings, LentBlocks, worth
 from router.request import lending
 from router.serving.kv_location import LocationFilter
 from router.sync.peers import LENT_BYTES, RouterPeers
@@ -261,9 +261,9 @@ SLOW = dataclasses.replace(FAST, transfer_setup_s=10.0)
 
 
 def test_moving_costs_what_could_be_computed_in_the_meantime() -> None:
-    assert lending._worth(1000, 200, Rates()) == 1000
-    assert lending._worth(1000, 200, FAST) == 1000 - round(800 * PER_TOKEN / 1e12 * 1000)
-    assert lending._worth(1000, 200, SLOW) < 0
+    assert worth(1000, 200, Rates()) == 1000
+    assert worth(1000, 200, FAST) == 1000 - round(800 * PER_TOKEN / 1e12 * 1000)
+    assert worth(1000, 200, SLOW) < 0
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ class Handover:
     pull_s: float | None = None  # predicted time, if the policy lets the receiver pull
     sharing: int = 1  # pulls in progress from the sender, including this one
     pull_tokens: int = 0  # tokens that the receiver waits for; 0 once the handover is over
+    lent: "LentWork | None" = None  # blocks that the sender takes; None once it has them, or needs none
+    lent_tokens: int = 0
 
     def pull_begins(self, tokens: int, predicted_s: float) -> None:
         self.receiver.pull(self.sender, tokens, 1)
@@ -41,6 +43,14 @@ class Handover:
         if self.pull_tokens:
             self.receiver.pull(self.sender, self.pull_tokens, -1)
             self.pull_tokens = 0
+
+
+@dataclass(slots=True, eq=False)
+class LentWork:
+    """An answer whose blocks its decoder keeps for the prefill of the session's next turn."""
+
+    decoder: SimEndpoint
+    work: EngineRequest
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,7 @@
 """The router in the twin: its sessions, prefix index and load, and its own `decide`."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -16,6 +16,7 @@ from router.policy.serves import ANY, able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
 from router.pool.affinity import Affinity
 from router.pool.fleet_view import FleetView
+from router.pool.load.lent import priced, worth
 from router.pool.load.pace import PACES_S, Pace
 from router.pool.queue.admission_queue import AdmissionQueue
 
@@ -54,6 +55,7 @@ class SimRouter:
         self._fleet_view = FleetView(self._by_id)
         self.queue = AdmissionQueue()
         self.queue.follow(policy)
+        self.lent: Callable[[SimCall], tuple[SimEndpoint, int] | None] = _nothing_lent
 
     def able(self, call: SimCall) -> bool:
         """Tell whether an instance could take the request if it had capacity; none of them ever fails here."""
@@ -86,11 +88,20 @@ class SimRouter:
         bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         held, tiers = self._index.held(call)
+        if (lent := self.lent(call)) is not None:
+            decoder, much = lent
+            takers = (name for name, one in self._by_id.items() if one.model.role == "prefill" and one is not decoder)
+            held = priced(held, much, takers, self._rates)
         key = _prefix_key(call)
         further = ("", True, call.request.band) if call.request.band else ()
         return RoutingRequest(
             tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn, *further
         )
+
+    def moves_lent(self, call: SimCall, prefill: SimEndpoint, tokens: int) -> bool:
+        """Tell whether moving what is lent is faster than computing it."""
+        held = self._index.held(call)[0].get(prefill.id, 0)
+        return worth(tokens, held, self._rates) > held
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
         """Note the instance of the request: bind the session, and expect the prompt in its cache if it computes it."""
@@ -142,6 +153,10 @@ class SimRouter:
         for name in uneven.keys() | self._uneven.keys():
             self._by_id[name].take_pace(uneven.get(name, 1.0))
         self._uneven = uneven
+
+
+def _nothing_lent(call: SimCall) -> None:
+    """Return None, until decoders lend blocks."""
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:

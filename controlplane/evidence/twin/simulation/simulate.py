@@ -97,6 +97,8 @@ class Simulation:
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)
         self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
         self._transfers = SimTransfers(self._post, self._schedule)
+        if any(endpoint.model.transfers and endpoint.model.transfers.lend_s for endpoint in self._endpoints):
+            self._sim_router.lent = self._transfers.lent
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now, self._ended_s, self._turns = 0.0, 0.0, 0
         self._over: list[Simulated] = []
@@ -229,6 +231,7 @@ class Simulation:
             new_tokens = decision.prefill_new_tokens
             call.handover = Handover(sender, endpoint, transfers, new_tokens, prefill, work, store=store)
             endpoint.sent(call.leased)
+            self._take_lent(call, call.handover)
             if pulls:
                 call.handover.pull_begins(decision.pull_tokens, (decision.pull_ms or 0.0) / 1000)
             self._prefill(call, call.handover)
@@ -242,6 +245,15 @@ class Simulation:
         call.alone = endpoint.requests == 1 and not call.admission.queued_s
         endpoint.engine.add_request(work, self._now)
         self._schedule(endpoint)
+
+    def _take_lent(self, call: SimCall, handover: Handover) -> None:
+        found, sender = self._sim_router.lent(call), handover.sender
+        if found is not None and sender.model.role == "prefill":
+            moves = self._sim_router.moves_lent(call, sender, found[1])
+            self._transfers.take(call.session or "", handover, found[1] if moves else 0, self._now)
+        # The router offers them by the tokens of the exact index.
+        lends = handover.transfers.lend_s and handover.receiver.model.kv_events
+        handover.work.held = bool(lends and call.session) and handover.store is None
 
     # Prompts computed on one instance for another
 
@@ -319,7 +331,9 @@ class Simulation:
 
     def _pull(self, endpoint: SimEndpoint, work: EngineRequest) -> None:
         handover = work.owner.handover
-        if handover is not None and work is handover.work and handover.store is None:
+        if handover is not None and work is handover.prefill and handover.lent is not None:
+            self._transfers.pull_lent(handover, self._now)
+        elif handover is not None and work is handover.work and handover.store is None:
             self._transfers.pull(handover, self._now)
         elif self._store is not None:
             self._transfers.load(self._store, endpoint, work, self._now)
@@ -353,6 +367,9 @@ class Simulation:
             if work is call.work:
                 self._sim_router.answered(call, endpoint, work)
                 self._end(call, "ok")
+                if work.held and call.handover is not None:
+                    lend_s = call.handover.transfers.lend_s
+                    self._transfers.lend(call.session or "", endpoint, work, lend_s, self._now)
                 self._sim_router.queue.ended(self._now, call.slot_s)
                 continue
             if call.handover is not None:
@@ -372,6 +389,7 @@ class Simulation:
             call.alone &= endpoint.requests == 1
         elif work is handover.prefill:
             endpoint.began(handover.new_tokens)
+            self._transfers.end_lent(handover, self._now)
         else:
             endpoint.began(0)
             self._transfers.let_go(handover, self._now)

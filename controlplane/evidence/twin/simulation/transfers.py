@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from controlplane.evidence.twin.simulation.call import Handover, SimCall
+from controlplane.evidence.twin.simulation.call import Handover, LentWork, SimCall
 from controlplane.evidence.twin.simulation.sim_endpoint import SimEndpoint
 from fleet.engine.neuron_batches import next_poll_s
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.shared import SharedStore
+from router.pool.load.lent import LEAST
 
 Post = Callable[[float, Callable[[Any], None], Any], None]
 HandoverAt = tuple[Handover, float]  # (handover, time)
@@ -20,6 +21,7 @@ class SimTransfers:
         self._post = post
         self._changed = changed
         self._pairs: set[tuple[SimEndpoint, SimEndpoint]] = set()  # pairs that have met
+        self._lent: dict[str, LentWork] = {}  # by session
 
     def ask(self, handover: Handover, now: float) -> None:
         """Have the decoder, which has the request, ask the sender until the prompt is computed."""
@@ -101,6 +103,71 @@ class SimTransfers:
         store.end()
         endpoint.engine.pulled(work, tokens, now)
         self._changed(endpoint)
+
+    # Blocks that decoders lend (router/request/lending.py)
+
+    def lend(self, session: str, decoder: SimEndpoint, work: EngineRequest, lend_s: float, now: float) -> None:
+        lent = self._lent[session] = LentWork(decoder, work)
+        self._post(now + lend_s, self._lent_for_long, (session, lent, now + lend_s))
+
+    def _lent_for_long(self, held: tuple[str, LentWork, float]) -> None:
+        session, lent, now = held
+        if self._lent.get(session) is lent:
+            del self._lent[session]
+        self._free_lent(lent, now)
+
+    def lent(self, call: SimCall) -> tuple[SimEndpoint, int] | None:
+        """Return who lends blocks to the request's session, and how many of its tokens are in them. A prompt that
+        begins with that of the previous turn has its answer behind it."""
+        lent = self._lent.get(call.session or "")
+        if lent is None:
+            return None
+        size, work = call.request.block_tokens, lent.work
+        before = work.chain[: work.prompt_tokens // size]
+        if call.chain[: len(before)] != before:
+            return None
+        tokens = min(call.request.input_tokens, work.computed) // size * size
+        return (lent.decoder, tokens) if tokens >= LEAST else None
+
+    def take(self, session: str, handover: Handover, tokens: int, now: float) -> None:
+        """Let the prefill take these tokens; 0: it computes them, and the decoder keeps them no longer."""
+        lent = self._lent.pop(session)
+        if not tokens:
+            self._free_lent(lent, now)
+            return
+        handover.lent, handover.lent_tokens = lent, tokens
+        handover.prefill.pull_tokens = tokens
+
+    def pull_lent(self, handover: Handover, now: float) -> None:
+        lent, prefill, there_s = handover.lent, handover.prefill, now
+        if lent is not None and lent.decoder.engine.held(lent.work.id) is not None:
+            decoder, transfers = lent.decoder, handover.transfers
+            decoder.moving += 1
+            prefill.owner.transfers += 1
+            size = round((handover.lent_tokens - prefill.computed) * transfers.bytes_per_token)
+            there_s += transfers.seconds(size, decoder.moving, busy=decoder.engine.running > 0)
+            self._post(there_s, self._lent_came, (handover, there_s))
+        else:  # They were kept for long enough.
+            handover.sender.engine.pulled(prefill, 0, now)
+            self._changed(handover.sender)
+
+    def _lent_came(self, moved: HandoverAt) -> None:
+        handover, now = moved
+        if handover.lent is not None:
+            handover.lent.decoder.moving -= 1
+        self.end_lent(handover, now)
+        handover.sender.engine.pulled(handover.prefill, handover.lent_tokens, now)
+        self._changed(handover.sender)
+
+    def end_lent(self, handover: Handover, now: float) -> None:
+        """Free what the prefill has taken, or did not need."""
+        lent, handover.lent = handover.lent, None
+        if lent is not None:
+            self._free_lent(lent, now)
+
+    def _free_lent(self, lent: LentWork, now: float) -> None:
+        if lent.decoder.engine.release_held(lent.work.id, now):
+            self._changed(lent.decoder)
 
     def _come(self, handover: Handover, tokens: int, now: float) -> None:
         handover.receiver.engine.pulled(handover.work, tokens, now)

@@ -124,6 +124,27 @@ def test_an_offload_through_the_store_moves_at_its_rate(gb_per_s: float) -> None
     assert one.kv_s == pytest.approx(api_s(DOCUMENT + 10) + moved_s, rel=1e-6)
 
 
+def test_a_transfer_beside_a_tier_loads_what_the_prefill_has_below_and_moves_the_rest_to_the_decoder() -> None:
+    """As with vLLM's `kv: [nixl, offload-dram]`."""
+    moves = TransferModel(bytes_per_token=131_072)
+    made = fleet(2, kv_blocks=3 * SMALL, transfers=moves, connector="nixl", kv_events=True, tiers=tiers("dram"))
+    roles = {
+        name: replace(one, role="decode" if name == "chat-1" else "prefill") for name, one in made.instances.items()
+    }
+    rule = policy(flow__heavy="offload", classes__heavy_new_tokens=500, classes__warm_new_tokens=100)
+    asked = documents(4)
+    outcome = simulate(TwinFleet(roles), rule, asked, pacing="timestamps", seed=1)
+    first, again = outcome.requests[:4], outcome.requests[4:]
+    assert {one.outcome for one in outcome.requests} == {"ok"}
+    assert {one.instance for one in outcome.requests} == {"chat-1"}
+    assert all(one.transfers == 1 for one in first)
+    assert all(one.cached_from.pulled >= DOCUMENT for one in first)
+    below = outcome.instances["chat-0"].tiers
+    assert below is not None
+    assert below.tiers[0].hit_tokens >= DOCUMENT
+    assert max(one.ttft_s or 9.0 for one in again) < min(one.ttft_s or 0.0 for one in first)
+
+
 def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
     shared = with_store(1, kv_blocks=SMALL, tiers=tiers("dram"))
     outcome = simulate(shared, policy("round_robin"), documents(3), pacing="timestamps", seed=1)
