@@ -58,7 +58,7 @@ def test_blocks_are_kept_for_their_time_and_the_same_conversation_and_freed(
     assert play._by_name["chat-1"].engine.stats().held_blocks > 0
     play.outcome()
     assert pulled(play) == tokens
-    last = -(-(PROMPT + 9) // BLOCK)  # of the request that came later
+    last = -(-(PROMPT + 9) // BLOCK)  # blocks lent by the later request
     assert [one.engine.stats().held_blocks for one in play._endpoints] == [0, last]
 
 

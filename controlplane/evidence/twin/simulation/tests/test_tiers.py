@@ -125,7 +125,7 @@ def test_an_offload_through_the_store_moves_at_its_rate(gb_per_s: float) -> None
 
 
 def test_a_transfer_beside_a_tier_loads_what_the_prefill_has_below_and_moves_the_rest_to_the_decoder() -> None:
-    """As with vLLM's `kv: [nixl, offload-dram]`."""
+    """What vLLM does with `kv: [nixl, offload-dram]`."""
     moves = TransferModel(bytes_per_token=131_072)
     made = fleet(2, kv_blocks=3 * SMALL, transfers=moves, connector="nixl", kv_events=True, tiers=tiers("dram"))
     roles = {
