@@ -48,7 +48,7 @@ class Router:
         self.recorder = source.recorder
         self.proxy = Proxy(source.pools, source.sessions, source.recorder)
         self.proxy.responses = source.responses
-        self._stored_calls = StoredCalls(source.pools, source.responses)
+        self._stored_calls = StoredCalls(source.pools, source.responses, self.proxy.stalls)
         if spans is not None:
             self.proxy.tracer = Tracer(spans, source.id, source.recorder, self._server)
         self.root = ""  # path prefix that a proxy leaves in requests
@@ -87,7 +87,7 @@ class Router:
                 await self._stored_calls.handle(incoming, client)
             elif self.web is not None:
                 self.pools.auth.require_known(incoming, time.time())
-                await self.web.handle(incoming, client)
+                await self.web.handle(incoming, client, self.proxy.stalls)
             else:
                 raise doors.not_served(incoming.path, "the router was started without --web")
         except ErrorResponse as refusal:

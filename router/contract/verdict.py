@@ -42,13 +42,14 @@ VERDICTS: dict[Result, Verdict] = {
 }
 
 BACK_PRESSURE = (429, 503)
+_OF_THE_REQUEST = frozenset((400, 413, 414, 415, 431))  # it is wrong or too large
+_ENGINES_4XX = frozenset((408,))
 # The answer of one engine alone is that engine's fault: another one is asked
-DOUBTFUL = frozenset((401, 403, 404, 405, 422, 501))
+DOUBTFUL = frozenset((*range(400, 500), 501)) - _OF_THE_REQUEST - _ENGINES_4XX.union(BACK_PRESSURE)
 # Refusals for want of capacity whose status says something else
 REFUSALS = frozenset(("deadline_exceeded", "deadline_unmeetable", "over_ttft_limit", "queue_timeout", "displaced"))
 # What engines answer without their key, or to another one
 KEY_REFUSED = frozenset((401, 403))
-_ENGINES_4XX = frozenset((408,))
 
 
 def of_status(status: int) -> Result:

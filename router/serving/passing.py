@@ -9,6 +9,7 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
+from router.upstream.stalls import Stalls
 
 
 class ByteChange(Protocol):
@@ -27,14 +28,34 @@ def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: by
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % head + sent
 
 
+class _Unleased:
+    """The client of an answer that no engine's model makes now."""
+
+    has_content = True
+
+    def goes_on(self) -> None:
+        """Tell nothing of an engine's progress."""
+
+
+_UNLEASED = _Unleased()
+
+
 async def pass_on(
-    connection: Connection, client: ClientConnection, request_id: str, changes: Sequence[ByteChange] = ()
+    connection: Connection,
+    client: ClientConnection,
+    request_id: str,
+    watch: tuple[Stalls, float],
+    changes: Sequence[ByteChange] = (),
 ) -> None:
+    """Pass the answer on, until it was silent too long. `watch`: who looks for silences, and the longest in s."""
+    stalls, silent_s = watch
+
     def take(data: bytes) -> bool:
         for change in changes:
             data = change.feed(data)
         return client.write(data) if data else False
 
+    stalls.watch(connection, (_UNLEASED, silent_s, 0.0))
     try:
         lines = headers.returned(connection.headers, without_length=bool(changes))
         client.start(connection.status, lines + headers.id_line(request_id))
@@ -47,4 +68,5 @@ async def pass_on(
         return  # the answer is incomplete: the connection closes
     finally:
         client.on_room = None
+        stalls.forget(connection, None)
         connection.release()

@@ -8,7 +8,7 @@ import orjson
 
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
 LARGEST = 1024 * 1024  # bytes of an answer or event searched for the engine's model name
-MOST_EVENTS = 8  # events of a stream that are searched for the name
+MOST_EVENTS = 8  # events with data that are searched for the name
 # A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
 _CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
@@ -67,9 +67,9 @@ class Rename:
     def _learn_by_event(self, data: bytes) -> bytes:
         at = 0
         for end in _EVENT_END.finditer(data):
-            name = _name_of(b"\n".join(_DATA.findall(data[at : end.start()])))
-            at, self._events = end.end(), self._events + 1
-            if name:
+            said = _DATA.findall(data[at : end.start()])
+            at, self._events = end.end(), self._events + bool(said)
+            if name := _name_of(b"\n".join(said)):
                 self._take(name)
                 self._beginning = None
                 return data

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from router.contract import answers
 from router.http.client import ClientConnection
 
 LARGEST = 16 * 1024 * 1024  # bytes of an answer searched; the first event repeats tools and instructions
-EVENTS = 8  # events of a stream searched; the id is in `response.created`, the first
+EVENTS = 8  # events with data that are searched; the id is in `response.created`, the first
 SANE = re.compile(r"[\w.:\-]{1,128}", re.ASCII)
 
 
@@ -30,8 +31,7 @@ def of_answer(body: bytes) -> str:
 
 def of_event(event: bytes) -> str:
     """Return the id in an event; empty without one."""
-    data = b"".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
-    read = _decoded(_OF_EVENT, data)
+    read = _decoded(_OF_EVENT, answers.payload(event))
     return _sane(read.response if isinstance(read, _Event) else None)
 
 
@@ -126,7 +126,7 @@ class IdNoted:
         joined = self._joined()
         while end := _end_of_event(joined):
             event, joined = joined[:end], joined[end:]
-            self._events += 1
+            self._events += answers.payload(event) != b""
             if (found := of_event(event)) or self._events >= EVENTS:
                 self._settle(found)
                 return

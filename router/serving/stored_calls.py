@@ -1,5 +1,6 @@
 """Passes GET, DELETE, cancel and input_items of a stored response on to the instance that stores it."""
 
+import asyncio
 import time
 
 from router.contract.net import engine_key
@@ -17,17 +18,19 @@ from router.serving.renaming import Rename
 from router.serving.response_id import SANE
 from router.serving.stored import PATH, StoredResponses
 from router.upstream.connection import Connection
-from router.upstream.errors import UpstreamError
+from router.upstream.errors import FirstByteTimeout, UpstreamError
 from router.upstream.keyed import with_key
+from router.upstream.stalls import Stalls
 
-CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
+CONNECT_S, FIRST_BYTE_S, SILENT_S = 2.0, 60.0, 120.0
 LARGEST = 64 * 1024  # bytes of an answer that reports an unserved method
 
 
 class StoredCalls:
-    def __init__(self, pools: Pools, responses: StoredResponses) -> None:
+    def __init__(self, pools: Pools, responses: StoredResponses, stalls: Stalls) -> None:
         self._pools = pools
         self._responses = responses
+        self._stalls = stalls
 
     async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         """Handle the call. Raise ErrorResponse before the answer has begun."""
@@ -54,7 +57,7 @@ class StoredCalls:
             raise ErrorResponse(502, "upstream_failed", message, retry_after_s=5) from None
         if incoming.method == "DELETE" and connection.status < 300:
             await self._responses.forget(key, response_id)
-        await pass_on(connection, client, name, _changes(owner, endpoints[0]))
+        await pass_on(connection, client, name, (self._stalls, SILENT_S), _changes(owner, endpoints[0]))
 
     async def _asked(
         self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
@@ -69,10 +72,21 @@ class StoredCalls:
             connection.release()
             message = f"{endpoint.instance} {fault.words(endpoint, connection.status)}"
             raise ErrorResponse(502, "upstream_failed", message, result="failed_before_content")
-        if connection.status in (404, 405) and b'"error"' not in await connection.peek_whole(LARGEST):
+        if connection.status in (404, 405) and b'"error"' not in await self._whole(connection):
             connection.release()
             raise doors.not_served(incoming.path, f"{endpoint.instance} has no {incoming.method} for it")
         return connection
+
+    async def _whole(self, connection: Connection) -> bytes:
+        """Return the answer's beginning. Raise UpstreamError, and close the connection, if it does not come in time."""
+        try:
+            async with asyncio.timeout(FIRST_BYTE_S):
+                return await connection.peek_whole(LARGEST)
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, TimeoutError):
+                raise FirstByteTimeout(f"no whole answer within {FIRST_BYTE_S:g} s") from None
+            raise
 
 
 def _changes(owner: StoredResponse, endpoint: Endpoint) -> list[ByteChange]:

@@ -11,8 +11,9 @@ from router.serving.passing import pass_on, request_bytes
 from router.upstream.connection import Connection
 from router.upstream.connection_pool import ConnectionPool
 from router.upstream.errors import UpstreamError
+from router.upstream.stalls import Stalls
 
-CONNECT_S, FIRST_BYTE_S = 2.0, 60.0
+CONNECT_S, FIRST_BYTE_S, SILENT_S = 2.0, 60.0, 60.0
 
 
 def checked(url: str) -> str:
@@ -27,7 +28,7 @@ class WebRelay:
     def __init__(self, url: str) -> None:
         self._upstream = ConnectionPool(checked(url))
 
-    async def handle(self, incoming: IncomingRequest, client: ClientConnection) -> None:
+    async def handle(self, incoming: IncomingRequest, client: ClientConnection, stalls: Stalls) -> None:
         """Forward the call. Raise ErrorResponse before the answer has begun."""
         by_name = dict(incoming.headers)
         name = headers.request_id(by_name)
@@ -38,7 +39,7 @@ class WebRelay:
         except UpstreamError as error:
             message = f"the web process, which keeps files and batches, does not answer: {error}"
             raise ErrorResponse(503, "batches_unavailable", message, retry_after_s=5) from None
-        await pass_on(connection, client, name)
+        await pass_on(connection, client, name, (stalls, SILENT_S))
 
     async def _open(self, incoming: IncomingRequest, name: str, sent: bytes) -> Connection:
         upstream = self._upstream

@@ -69,7 +69,7 @@ def test_another_name_of_the_engine_is_renamed_wherever_the_stream_is_cut(places
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_the_name_is_found_behind_events_without_one(end):
-    first = b": ping" + end + b"event: ping" + end + b'data: {"type":"x"}' + end
+    first = (b": ping" + end) * MOST_EVENTS + b"event: ping" + end + b'data: {"type":"x"}' + end
     begun = b'event: message_start\ndata: {"message":{"model":"long","usage":{}}}' + end
     assert passed("short", "chat", first, begun) == first + begun.replace(b"long", b"chat")
     rename = Rename("short", "chat")

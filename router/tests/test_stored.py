@@ -6,16 +6,18 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from router.contract.redis import redis_keys
 from router.contract.redis.published import StoredResponse, name_of
-from router.serving.response_id import LARGEST, IdNoted
+from router.serving import stored_calls
+from router.serving.response_id import EVENTS, LARGEST, IdNoted
 from router.serving.stored import FairlyKept
 from router.sync import response_directory
 from router.sync.redis_link import RedisLink
 from router.tests.conftest import entry, key_entry, running
-from router.tests.engine import Behaviour, Engine, Received, Writer, engine, reply, stream
+from router.tests.engine import Behaviour, Engine, Received, Writer, engine, reply, stream, write_head
 from router.tests.test_aliases import known, second
 from router.tests.test_keys import ALICE, BOB, bearer
 
@@ -315,6 +317,29 @@ async def test_an_engine_that_forgot_a_response_says_so_itself_and_is_not_to_bla
     assert four.router.pools.get("demo").endpoints[f"demo-{owner}"].breaker.opened_at is None
 
 
+@pytest.mark.parametrize("status", [200, 404])
+async def test_an_engine_that_hangs_in_its_answer_keeps_no_client_of_a_stored_response(four, monkeypatch, status):
+    async def half(engine: Engine, request: Received, writer: Writer) -> None:
+        write_head(writer, status, "content-type: application/json", "content-length: 100")
+        writer.write(b'{"id": "half')
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        for _ in range(130):
+            four.router.proxy.stalls.check()
+        await engine.release.wait()
+
+    monkeypatch.setattr(stored_calls, "FIRST_BYTE_S", 0.5)
+    name = await first(four)
+    for one in four.engines:
+        one.behaviour = half
+    if status == 200:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await four.client.get(f"{PATH}/{name}")
+    else:
+        assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (502, "upstream_failed")
+    assert not four.router.proxy.stalls._limits
+
+
 async def test_an_engine_alone_knows_best_where_there_are_no_keys(world):
     w = await world(stores({"resp_before": {}}))
     assert (await further(w, "resp_before")).status_code == 200
@@ -419,7 +444,7 @@ CREATED = b'event: response.created\r\ndata: {"response":{"tools":[{"id":"no"}],
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_id_of_a_stream_is_that_of_its_first_event(size: int) -> None:
-    stream = b": ping\n\n" + CREATED + b'data: {"response":{"id":"resp_2"}}\n\n'
+    stream = b": ping\n\n" * 2 * EVENTS + CREATED + b'data: {"response":{"id":"resp_2"}}\n\n'
     parts = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert noted(*parts, streams=True) == (["resp_1"], stream, True)
 

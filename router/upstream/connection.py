@@ -19,7 +19,7 @@ from router.upstream.errors import (
 )
 from router.upstream.keep_alive import has_content
 
-JUST_SENT: Final = b"\n"  # replaces the latest bytes, as earlier time is no silence
+JUST_SENT: Final = b"sent"  # replaces the latest bytes, as earlier time is no silence
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 
 Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
@@ -154,9 +154,9 @@ class Connection(HttpClientProtocol):
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
-        """Fail when no byte has arrived for `limit_s`; `passed_s` is the time since the last check. True when content
-        has come since then, or may have. `is_early`: the first content has not come, and other bytes are only signs of
-        life, which a hung engine gives as well.
+        """Fail when no content has arrived for `limit_s`; `passed_s` is the time since the last check. True when content
+        has come since then, or may have. Signs of life are none, as a hung engine gives them as well; `is_early`: nor
+        is any other byte, as the first content has not come.
 
         Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket
         while this process is busy as silence. While reading is paused for a slow client, silence does not count.
@@ -167,12 +167,13 @@ class Connection(HttpClientProtocol):
             if self._quiet_s >= limit_s:
                 self._give_up(FirstByteTimeout(f"no content within {limit_s:g} s of the first byte"))
             return False
-        if heard or self._paused:
+        came = self._paused or (heard is not JUST_SENT and has_content(heard))
+        if came or heard is JUST_SENT:
             self._quiet_s = 0.0
-            return self._paused or has_content(heard)
+            return came
         self._quiet_s += passed_s
         if self._quiet_s >= limit_s:
-            self._give_up(AnswerStalled(f"no byte of the answer for {limit_s:g} s"))
+            self._give_up(AnswerStalled(f"nothing of the answer for {limit_s:g} s"))
         return False
 
     def check_host(self) -> bool:

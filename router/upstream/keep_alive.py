@@ -6,7 +6,8 @@ _PING = rb"(?:ping|keep[-_]?alive|heartbeat)"
 LONGEST = 256  # longest read without content
 _EMPTY = re.compile(
     rb"(?:[0-9a-fA-F]+\r\n)?"  # size of a chunk
-    rb"(?:[ \t]*\r?\n|:[^\n]*\n|event: ?%b\r?\n|data: ?\{[^{}\n]*\"type\": ?\"%b\"[^{}\n]*\}\r?\n)*" % (_PING, _PING)
+    rb"(?:[ \t]*\r?\n|:[^\n]*\n|event: ?%b\r?\n|data: ?\{[^{}\n]*\"type\": ?\"%b\"[^{}\n]*\}\r?\n)*[ \t]*"
+    % (_PING, _PING)
 )
 
 

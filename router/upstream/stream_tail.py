@@ -112,16 +112,24 @@ class StreamTail:
             self._open, self._open_size = [], 0
             self._add_whole(held)
             return
-        self._scan.feed(rest.partition(b"\n\n")[0])
+        event, further = _first_event(rest)
+        self._scan.feed(event)
         self._large, self._scan = _from_fields(self._scan.fields()), None
         self._open, self._open_size = [], 0
-        self._add_whole(rest.partition(b"\n\n")[2])
+        self._add_whole(further)
 
     def _add_whole(self, data: bytes) -> None:
         self._parts.append(data)
         if data.rfind(USAGE) >= 0:
             self._last_usage = data
             self._first_usage = self._first_usage or data
+
+
+def _first_event(data: bytes) -> tuple[bytes, bytes]:
+    """Return what precedes the first blank line, and what follows it."""
+    ends = [(at, len(blank)) for blank in (b"\n\n", b"\r\n\r\n") if (at := data.find(blank)) >= 0]
+    at, size = min(ends, default=(len(data), 0))
+    return data[:at], data[at + size :]
 
 
 def _last_usage(part: bytes) -> JsonObject | None:

@@ -175,6 +175,8 @@ class HttpClientProtocol(asyncio.Protocol):
             raise ValueError("the head is too large")
 
     def on_headers_complete(self) -> None:
+        if self._complete:
+            raise ValueError("a response without a request")
         status: int = self._parser.get_status_code()
         if status < 200:  # 100 Continue and 103 Early Hints come before the answer
             self.headers.clear()

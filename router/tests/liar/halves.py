@@ -41,8 +41,10 @@ def may_come_to(asked: Asked, connector: str) -> set[str]:
         failing |= {attempt.engine} if BEFORE in of else set()
         true |= of
     true |= {ALIKE} if len(failing) > 1 else set()
-    is_spliced = connector == "neuron" and asked.path in plans.CHUNKED
-    return true | {AFTER} if is_spliced and BEFORE in true else true
+    if connector == "neuron" and asked.path in plans.CHUNKED and BEFORE in true:
+        true |= {AFTER}  # the client has the prefill's token
+        true |= {"served"} if "end" in decoding(asked).sent else set()  # an error, and then an answer
+    return true
 
 
 def results(attempt: Attempt) -> set[str]:

@@ -56,6 +56,15 @@ def test_a_refusal_without_a_body_is_one_where_the_connections_end_is_its_end(st
     machine.teardown()
 
 
+def test_a_decoder_that_answers_behind_its_error_may_have_served_what_a_prefill_began(stage: Stage) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="neuron", decoder="decode")
+    lie = Plan(events=("begin", "error_named", *plans.HONEST[1:]), framing="close", piece=1, slow=True)
+    for _ in range(4):
+        machine.asks(plans.COMPLETIONS, (True, True), "alice", lie, None)
+    machine.teardown()
+
+
 def test_a_request_that_failed_twice_on_an_engine_is_forgiven_it_once(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="mooncake_p2p", decoder="decode")

@@ -57,6 +57,17 @@ async def test_an_answer_that_no_client_could_use_is_fetched_from_another_engine
     assert w.engines[0].received, "the hostile one was asked"
 
 
+@pytest.mark.parametrize("further", [b"HTTP/1.1 500 X\r\n\r\nx", b"HTTP/1.1 200 X\r\ncontent-length: 1\r\n\r\nx", b"x"])
+async def test_an_answer_behind_the_answer_is_nobodys(world, further):
+    async def two(engine, request, writer):
+        writer.write(CHUNKED + b'e\r\n{"object":"x"}\r\n0\r\n\r\n' + further)
+        await writer.drain()
+
+    w = await world(two)
+    answers = [await w.ask("/v1/embeddings") for _ in range(3)]
+    assert [(answer.status_code, answer.content) for answer in answers] == [(200, b'{"object":"x"}')] * 3
+
+
 TRAILERS = {
     "a trailer without end": endless(CHUNKED + BODY + b"0\r\nx: "),
     "trailers without end": endless(CHUNKED + BODY + b"0\r\n", b"x: y\r\n" * 1000),

@@ -17,6 +17,8 @@ from router.upstream.keep_alive import has_content
         b'23\r\nevent: ping\ndata: {"type":"ping"}\n\n\r\n',
         b'event: ping\r\ndata: { "type": "ping" }\r\n\r\n',
         b"   \n",
+        b" ",
+        b"1\r\n \r\n",
         b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 3}\n\n',
         b'data: {"at": 9.5, "type": "heartbeat"}\n\n',
     ],

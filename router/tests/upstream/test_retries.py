@@ -52,7 +52,7 @@ async def test_an_engine_that_is_full_or_failing_is_replaced_by_another(world, s
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
 
 
-@pytest.mark.parametrize("status", [400, 413, 415])
+@pytest.mark.parametrize("status", [400, 413, 414, 415, 431])
 async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, status):
     w = await world(reply({"error": {"message": "max_tokens is too large"}}, status), None)
     answers = [await w.ask() for _ in range(2)]
@@ -62,7 +62,7 @@ async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, statu
     assert len(w.engines[0].received) == len(w.engines[1].received) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 405, 422, 501])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407, 409, 410, 421, 422, 424, 425, 451, 499, 501])
 async def test_a_request_refused_by_one_engine_is_served_by_another_and_counts_as_the_firsts_failure(world, status):
     w = await world(reply({"error": "no"}, status), None, failure__breaker_failures=2)
     for _ in range(6):
@@ -72,7 +72,7 @@ async def test_a_request_refused_by_one_engine_is_served_by_another_and_counts_a
     assert len(w.engines[0].received) == 2
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 405, 422, 501])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407, 409, 410, 421, 422, 424, 425, 451, 499, 501])
 async def test_a_request_refused_by_two_engines_is_the_clients_error_and_counts_against_neither(world, status):
     w = await world(*[reply({"error": "own words"}, status)] * 3, failure__breaker_failures=1)
     for _ in range(3):

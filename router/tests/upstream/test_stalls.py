@@ -31,7 +31,7 @@ async def test_a_stream_that_stalls_ends_with_an_error_event_and_is_cancelled_on
     assert first + b"\n\n" == events()[0]
     error = json.loads(last.strip().removeprefix(b"data: "))["error"]
     assert error["code"] == "upstream_timeout"
-    assert "no byte of the answer for 1 s" in error["message"]
+    assert "nothing of the answer for 1 s" in error["message"]
     async with asyncio.timeout(30):
         await w.engines[0].cancelled.wait()
     receipt = await w.receipt(response)
@@ -155,3 +155,37 @@ async def test_nothing_is_watched_when_nothing_is_under_way(world):
     w = await world(None, hang_up)
     await asyncio.gather(*(w.ask(stream=i % 2 == 0) for i in range(10)))
     assert not w.router.proxy.stalls._limits
+
+
+def says_it_lives(begin, sign):
+    """Begin an answer, then give signs of life alone until released, for 160 s of the router's time."""
+
+    async def behave(engine, request, writer):
+        write_head(writer, 200, f"content-type: {begin}", "transfer-encoding: chunked")
+        for part in (events()[0] if "event" in begin else b"", *[sign] * 4):
+            write_chunk(writer, part) if part else None
+            await writer.drain()
+            await asyncio.sleep(0.02)
+            engine.pass_time()
+        await engine.release.wait()
+
+    return behave
+
+
+@pytest.mark.parametrize("sign", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n"])
+async def test_signs_of_life_do_not_keep_a_stream_whose_content_has_ended(world, sign):
+    w = await world(says_it_lives("text/event-stream", sign))
+    w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
+    response = await w.ask(stream=True)
+    assert b"nothing of the answer for 120 s" in response.content
+    assert (await w.receipt(response))["result"] == "failed_after_content"
+
+
+@pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings"])
+async def test_signs_of_life_do_not_keep_a_whole_answer_from_another_engine(world, path):
+    w = await world(says_it_lives("application/json", b" \n"), None)
+    w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
+    for _ in range(2):
+        response = await w.ask(path, **BODIES.get(path, {}))
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    assert w.engines[0].received

@@ -30,6 +30,7 @@ TOOLS = [{"type": "function", "parameters": {"properties": {"usage": OTHER}}}]
 STREAMS = {
     "chat": CHAT,
     "usage in each event": CONTINUOUS,
+    "chat with a large event": [event({"choices": [{"delta": {"content": "x" * (2 * LARGEST_EVENT)}}]}), *CHAT[-2:]],
     "responses": [event({"type": "response.output_text.delta", "delta": "w"}), completed()],
     "responses whose last event is large": [completed(output=["x" * (2 * LARGEST_EVENT)])],
     "responses that repeat large messages behind the usage": [completed(input_messages=["y" * (2 * LARGEST_EVENT)])],
