@@ -236,12 +236,17 @@ def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
         return
     last = attempts[-1]["result"]
     died = [place for place, tried in enumerate(attempts) if any(map(_died, _logs(asked, tried["instance"])[-1:]))]
-    after = [attempt for attempt in attempts[died[0] + 1 :] if attempt["result"] != "refused"] if died else []
+    after = [tried for tried in attempts[died[0] + 1 :] if not _had_nothing(asked, tried)] if died else []
     assert len(after) <= 1, f"it ended {attempts[died[0]]['instance']}, and was sent to {len(after)} others"
     is_full = bool(died) and (last, result) == ("refused", BEFORE)
     assert result == last or (last, result) in ((BEFORE, ALIKE), (BEFORE, CLIENTS)) or is_full or asked.got.has_left, (
         f"{result}, where the last attempt is {last}"
     )
+
+
+def _had_nothing(asked: Asked, tried: dict[str, Any]) -> bool:
+    """The engine refused the request unread: it was full, or wanted a key of its own."""
+    return tried["result"] == "refused" or any(log.plan.status == 401 for log in _logs(asked, tried["instance"])[-1:])
 
 
 def _died(attempt: Attempt) -> bool:

@@ -65,6 +65,13 @@ def test_a_decoder_that_answers_behind_its_error_may_have_served_what_a_prefill_
     machine.teardown()
 
 
+def test_a_request_that_ended_an_engine_and_then_lacked_a_key_is_tried_once_more(stage: Stage) -> None:
+    machine = LiarMachine(stage)
+    machine.begins(goods=2, liars=2)
+    machine.asks_often(plans.MESSAGES, (True, None), Plan(end="resets", at=-1, then=Plan(status=401)), 10)
+    machine.teardown()
+
+
 def test_a_request_that_failed_twice_on_an_engine_is_forgiven_it_once(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="mooncake_p2p", decoder="decode")
