@@ -214,6 +214,22 @@ async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(w
 
 
 @pytest.mark.parametrize(
+    ("path", "one", "other"),
+    [
+        *(("/score", *names) for names in (("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))),
+        *((path, "query", "documents") for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+    ],
+)
+def test_an_image_of_a_score_has_a_name_for_each_key(path, one, other):
+    """vLLM takes the embeddings of an image by its name alone where it has seen it before."""
+    image = {"content": [{"type": "image_embeds", "image_embeds": None, "uuid": "logo"}]}
+    _, sent = prepare.read(orjson.dumps({one: image, other: ["a text", image]}), path, (), "bob")
+    document = orjson.loads(sent)
+    assert [part["content"][0]["uuid"] for part in (document[one], document[other][1])] == ["bob\0logo"] * 2
+    assert document[other][0] == "a text"
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b'{"prompt":"x","cache_salt":"weir-of-alice"}',

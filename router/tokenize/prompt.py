@@ -21,6 +21,10 @@ from router.tokenize.billing import without_billing
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
+# Fields with parts that name media: of chats, of scores and reranking
+_WITH_MEDIA: Final = frozenset(
+    ("messages", "query", "queries", "documents", "items", "text_1", "text_2", "data_1", "data_2")
+)
 _LOOKED_AT: Final = ROUTERS.union(salt.FIELDS, (INTERVAL,))
 MANY: Final = 4_096  # messages, parts, token ids and brackets, which take a millisecond
 _APART = "\0"  # ends a key's id, which does not contain it
@@ -161,11 +165,13 @@ def is_for_engine(read: Prompt, key_id: str) -> bool:
         return False
     if read.plain:
         return True
-    messages = document.get("messages")
-    for message in messages if isinstance(messages, list) else ():  # a generator would cost a call per message
-        # isinstance takes longer, and the parser makes no subclasses
-        if type(message) is dict and type(content := message.get("content")) is list and _names_media(content, key_id):
-            return False
+    for name in _WITH_MEDIA.intersection(document):
+        messages = document[name]
+        for message in messages if type(messages) is list else (messages,):  # a generator would cost a call per message
+            # isinstance takes longer, and the parser makes no subclasses
+            content = message.get("content") if type(message) is dict else None
+            if type(content) is list and _names_media(content, key_id):
+                return False
     return True
 
 
@@ -194,12 +200,14 @@ def _set_apart(document: JsonObject, key_id: str) -> None:
     """Make salts and `uuid`s distinct per key. An engine finds a prompt's KV by the salt, and a processed image or
     sound by its `uuid`, without comparing contents."""
     salt.set_apart(document, key_id)
-    if "messages" in document:
-        document["messages"] = _with_own_media(document["messages"], key_id)
+    for name in _WITH_MEDIA.intersection(document):
+        document[name] = _with_own_media(document[name], key_id)
 
 
 def _with_own_media(messages: Any, key_id: str) -> Any:
-    return [_own_message(message, key_id) for message in messages] if isinstance(messages, list) else messages
+    if isinstance(messages, list):
+        return [_own_message(message, key_id) for message in messages]
+    return _own_message(messages, key_id)
 
 
 def _own_message(message: Any, key_id: str) -> Any:
