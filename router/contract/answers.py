@@ -340,7 +340,7 @@ def may_be_all(end: bytes) -> bool:
     return b'"response.' in end
 
 
-LAST = 8  # events examined at the end of a stream
+LAST = 16  # events examined at the end of a stream, of which a comment is a part
 
 
 def ending(stream: bytes) -> Ending:
@@ -349,10 +349,11 @@ def ending(stream: bytes) -> Ending:
     error, whole, finishes, usage, extension = None, False, False, None, None
     if stream.endswith(b"\r\n\r\n"):
         stream = stream.replace(b"\r\n\r\n", b"\n\n")
-    end, examined = stream.rfind(b"\n\n"), 0
+    end, examined = stream.rfind(b"\n\n"), 0.0
     while end >= 0 and examined < LAST:
         before = stream.rfind(b"\n\n", 0, end)
-        data, end, examined = _payload_between(stream, before, end), before, examined + 1
+        data, end = _payload_between(stream, before, end), before
+        examined += 1 if data else 1 / LAST
         if data == b"[DONE]":
             whole = True
             continue

@@ -11,7 +11,7 @@ from router.contract.said import Ended, Said
 from router.upstream.field_scan import FieldScan
 from router.upstream.usage import USAGE, end_of_events
 
-PARTS = 8  # parts kept at the end of a stream; each holds whole events
+PARTS = 16  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; only some fields of larger events are read
 TRIES = 16  # events of a part searched for a usage, last first
 NUMBER = b'"sequence_number"'

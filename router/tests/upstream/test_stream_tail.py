@@ -56,6 +56,12 @@ def test_the_streams_own_usage_is_read_however_it_is_cut(parts, end):
     [
         [*words(3), event({"error": {"message": "EngineCore is dead", "code": 500}}), DONE],
         [*words(3), event({"choices": [{"delta": {}, "finish_reason": "abort"}]}), DONE],
+        [
+            *words(3),
+            event({"error": {"message": "EngineCore is dead"}}),
+            *[b": ping\n\n", event({"type": "ping"})] * 6,
+            DONE,
+        ],
         [event({"type": "response.failed", "response": {"status": "failed", "error": {"message": "EngineCore is"}}})],
         [event({"type": "error", "error": {"type": "api_error", "message": "EngineCore is dead"}}, "error")],
     ],
