@@ -340,7 +340,7 @@ def may_be_all(end: bytes) -> bool:
     return b'"response.' in end
 
 
-LAST = 16  # events examined at the end of a stream, of which a comment is a part
+LAST = 16  # events examined at the end of a stream; a comment counts as a sixteenth
 
 
 def ending(stream: bytes) -> Ending:

@@ -171,6 +171,8 @@ def _check_request(line: dict[str, Any], api_path: str) -> None:
         raise _Bad("invalid_request", "must be an object with a model", "body")
     if body.get("stream"):
         raise _Bad("invalid_request", "streams are not answered in batches", "body.stream")
+    if body.get("background"):
+        raise _Bad("invalid_request", "a batch waits for each answer: leave it out", "body.background")
 
 
 def body_of(raw: bytes) -> bytes:

@@ -36,6 +36,7 @@ def test_lines_are_found_by_their_place() -> None:
         ([line(url="/v1/completions")], "mismatched_endpoint", "url"),
         ([line(body={})], "invalid_request", "body"),
         ([line(body={"model": "m", "stream": True})], "invalid_request", "body.stream"),
+        ([line(body={"model": "m", "background": 1})], "invalid_request", "body.background"),
         ([b"\n"], "empty_file", None),
         ([b"x" * (lines.LONGEST_LINE + 1)], "line_too_long", None),
     ],
