@@ -7,7 +7,7 @@ from router.contract.answers import Sign
 from router.contract.said import AnswerError
 
 _END = re.compile(rb"\n\r?\n")
-LARGEST = 256 * 1024  # bytes; a longer beginning counts as content
+LARGEST = 2 * 1024 * 1024  # bytes; a longer beginning counts as content. A response repeats instructions and tools
 
 
 class Beginning:
@@ -19,21 +19,28 @@ class Beginning:
         self.sign: Sign = "quiet"
         self.error: AnswerError | None = None
         self.quiet = 0  # events before the content
-        self._rest = b""  # unfinished event
+        self._rest = bytearray()  # unfinished event
         self._size = 0
 
     def feed(self, data: bytes) -> Sign:
         self._size += len(data)
-        data = self._rest + data
-        start = 0
-        while self.sign == "quiet" and (end := _END.search(data, start)) is not None:
-            if payload := answers.payload(data[start : end.start()]):
+        held: bytes | bytearray = data
+        start = seen = 0
+        if self._rest:
+            seen = max(0, len(self._rest) - 2)
+            self._rest += data
+            held = self._rest
+        while self.sign == "quiet" and (end := _END.search(held, max(start, seen))) is not None:
+            if payload := answers.payload(bytes(held[start : end.start()])):
                 self.sign, self.error = answers.sign(payload)
                 self.quiet += self.sign == "quiet"
                 if self.sign == "end" and not answers.may_be_all(payload):
                     self.sign, self.error = "error", AnswerError(answers.NO_CONTENT)
             start = end.end()
-        self._rest = data[start:] if self.sign == "quiet" else b""
+        if self.sign != "quiet":
+            self._rest = bytearray()
+        elif start or held is data:
+            self._rest = bytearray(held[start:])
         if self._size > LARGEST and self.sign == "quiet":
             self.sign = "content"
         return self.sign

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.contract import answers
 from router.flows import first_token
-from router.upstream.beginning import Beginning
+from router.upstream.beginning import LARGEST, Beginning
 from router.upstream.stream_tail import StreamTail
 from router.upstream.usage import Strip, parse
 
@@ -119,6 +119,19 @@ def test_the_beginning_is_read_up_to_the_first_content_however_the_bytes_are_spl
         beginning = Beginning()
         signs = [beginning.feed(stream[:cut]), beginning.feed(stream[cut:])]
         assert signs == ["quiet", "content"]
+
+
+@pytest.mark.parametrize("size", [1000, 65_536, LARGEST])
+def test_a_beginning_that_repeats_a_clients_many_tools_is_no_content(size):
+    response = {"status": "in_progress", "tools": [{"name": "x" * 1000}] * 900}
+    stream = b"".join(
+        b"data: " + written({"type": f"response.{kind}", "response": response}) + b"\n\n"
+        for kind in ("created", "in_progress")
+    )
+    beginning = Beginning()
+    parts = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert {beginning.feed(part) for part in parts} == {"quiet"}
+    assert (beginning.quiet, beginning.feed(b"data: " + written(CONTENT[0]) + b"\n\n")) == (2, "content")
 
 
 @pytest.mark.parametrize(
