@@ -154,7 +154,7 @@ class Connection(HttpClientProtocol):
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
-        """Fail when no content has arrived for `limit_s`; `passed_s` is the time since the last check. True when content
+        """Fail when no content has come for `limit_s`; `passed_s` is the time since the last check. True when content
         has come since then, or may have. Signs of life are none, as a hung engine gives them as well; `is_early`: nor
         is any other byte, as the first content has not come.
 
