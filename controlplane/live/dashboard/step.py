@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import orjson
 import redis
+from msgspec import structs
 
 from controlplane.base.schedule import reports
 from controlplane.common.database_trouble import says_read_only
@@ -23,12 +24,12 @@ from router.contract.net.addresses import ENGINES
 from router.contract.net.pinned_http import PinnedTransport
 from router.contract.pools import is_ephemeral
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.delivery import DeliveryLines
+from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 from router.contract.redis.fleet_status import FleetEvent, NodesValue, ScalingAdvice
 from router.contract.redis.published import FleetValue, PolicyValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
-from router.contract.redis.staleness import ROUTER_GONE_S
+from router.contract.redis.staleness import ROUTER_GONE_S, WORKER_DOWN_S
 from router.contract.redis.use import SavingLines
 
 CLAIM_TTL_S = 5
@@ -232,7 +233,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         routers=routers,
         router_answers=router_answers(now, routers.values()),
         scaling=reader.values(ScalingAdvice, redis_keys.scaling_key, pools),
-        deliveries=deliveries.lines if deliveries is not None else (),
+        deliveries=_said(now, deliveries) if deliveries is not None else (),
         savings=savings.lines if savings is not None else (),
         policies=reader.values(PolicyValue, redis_keys.policy_key, pools),
         events=[event for event in events if event is not None],
@@ -243,6 +244,13 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
         unreadable=reader.unreadable,
     )
     return inputs, _previous(*raw_previous)
+
+
+def _said(now: float, said: DeliveryLines) -> tuple[DeliveryLine, ...]:
+    """Return the lines; without the time of what comes next where the judge is silent."""
+    if now - said.at <= WORKER_DOWN_S:
+        return said.lines
+    return tuple(structs.replace(line, next_at=None) for line in said.lines)
 
 
 def _previous(raw: bytes | None, raw_carried: bytes | None) -> Frame | None:

@@ -8,6 +8,7 @@ from typing import Any
 from django.utils import timezone
 from msgspec import convert
 
+from controlplane.common.figures import seconds
 from controlplane.pages.delivery_pages.display import evidence, over_time, sentences, steps
 from controlplane.pages.delivery_pages.display.evidence import EvidenceRow, title_of, undecided
 from controlplane.pages.delivery_pages.display.facts import Facts
@@ -17,7 +18,7 @@ from controlplane.pages.delivery_pages.display.steps import StepRow, percent
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.deliveries import results, selectors
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
-from controlplane.traffic.deliveries.judge.step import unwatched_since
+from controlplane.traffic.deliveries.judge.step import unjudged_s, unwatched_since
 from controlplane.traffic.deliveries.judging import PAUSED_S
 from controlplane.traffic.deliveries.models import Delivery, Look
 from controlplane.traffic.deliveries.moving import clock_s
@@ -126,6 +127,8 @@ def _result_rows(facts: Facts) -> Iterator[ComparisonRow]:
 
 
 def _notice(facts: Facts) -> str:
+    if facts.unjudged_s is not None:
+        return f"Not judged: nobody has looked at it for {seconds(facts.unjudged_s)}."
     match facts.state:
         case State.HOLDING:
             return f"On hold. {LIVE_SERVES}"
@@ -133,8 +136,6 @@ def _notice(facts: Facts) -> str:
             return f"Paused: {facts.why}. {LIVE_SERVES}" if facts.why else f"Paused. {LIVE_SERVES}"
         case State.WAITING:
             return f"The step has passed and asks whether to go on. {LIVE_SERVES}"
-        case State.STEP if facts.unwatched_s is not None:
-            return "Not judged: no control worker looks at it."
         case State.STEP if facts.freeze_ends:
             return f"A freeze is in force: the step does not pass before {facts.freeze_ends}."
         case _:
@@ -172,6 +173,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
         why=delivery.why,
         what=delivery.what,
         by=delivery.by,
+        unjudged_s=unjudged_s(delivery, now),
         unwatched_s=(now - looked_at).total_seconds() if looked_at else None,
         undecided=undecided(findings) if findings else _awaited(plan, delivery.step),
         holds=tuple(hold.text for hold in delivery.why_held),

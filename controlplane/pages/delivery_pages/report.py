@@ -56,7 +56,7 @@ def figure(findings: Sequence[GuardFinding]) -> str:
 
 def next_at(facts: Facts) -> float | None:
     """Return the Unix time at which the step or the bake can end; None while its clock is stopped."""
-    if facts.state not in (State.STEP, State.BAKING) or facts.stands_still:
+    if facts.state not in (State.STEP, State.BAKING) or facts.stands_still or facts.unjudged_s is not None:
         return None
     step = facts.plan.steps[-1] if facts.state is State.BAKING else facts.current
     left = length_s(step) - facts.clock_s

@@ -21,6 +21,7 @@ from controlplane.traffic.deliveries.plan import stored_plan
 from controlplane.traffic.deliveries.plan.types import Full, Plan, Shadow
 from controlplane.traffic.deliveries.states import FREEZE, SPLIT, Hold, Origin, State, Trigger
 from controlplane.traffic.deliveries.timing import freezes, schedules
+from controlplane.traffic.deliveries.timing.durations import words
 from controlplane.traffic.policies import publication
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import Conflict
@@ -163,7 +164,7 @@ def _over(since: datetime, seconds: float, now: datetime) -> bool:
 def _proposed(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
     if not _over(delivery.proposed_at, plan.approvals.expires_s, now):
         return None
-    return _system(Trigger.EXPIRE, f"not approved within {plan.approvals.expires_s} s")
+    return _system(Trigger.EXPIRE, f"not approved within {words(plan.approvals.expires_s)}")
 
 
 def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -176,7 +177,7 @@ def _ready(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest |
     refused = refusals(change)
     if schedules.is_missed(delivery.starts_at, plan.start.latest_s, now):
         why = "; ".join(map(said, refused))
-        return _system(Trigger.MISS, why or f"not started within {plan.start.latest_s} s of its time")
+        return _system(Trigger.MISS, why or f"not started within {words(plan.start.latest_s)} of its time")
     if refused:
         return None
     return _system(
@@ -200,7 +201,7 @@ def _holding(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest
     if delivery.error_at is None or _frozen(delivery, now) or not _over(delivery.error_at, plan.hold.error_s, now):
         return None
     texts = "; ".join(hold.text for hold in delivery.why_held)
-    return _system(Trigger.PAUSE, f"held for {plan.hold.error_s} s: {texts}")
+    return _system(Trigger.PAUSE, f"held for {words(plan.hold.error_s)}: {texts}")
 
 
 def _paused(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest | None:
@@ -214,7 +215,7 @@ def _baking(delivery: Delivery, plan: Plan, now: datetime) -> TransitionRequest 
     bake_s = last.bake_s if isinstance(last, Full) else 0
     if not _over(delivery.state_at, bake_s, now):
         return None
-    return _system(Trigger.DELIVER, f"live for {bake_s} s")
+    return _system(Trigger.DELIVER, f"live for {words(bake_s)}")
 
 
 DUE: dict[State, Callable[[Delivery, Plan, datetime], TransitionRequest | None]] = {

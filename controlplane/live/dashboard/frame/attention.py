@@ -192,7 +192,7 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
         if line["state"] in DELIVERY_SEVERITY:
             by = f" by {line['ended_by']}" if line["ended_by"] else ""
             only = f"{line['pools'][0]}: " if len(line["pools"]) == 1 else ""
-            why = line["why"].removeprefix(only).replace(f"; {only}", "; ")  # the entry names the pool
+            why = line["why"].removeprefix(only)  # the entry names the pool
             reason = f"{line['word']}{by}: {why}" if why else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
             severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # The person who ended it knows.

@@ -12,7 +12,7 @@ LIVE = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at"
 ABORTED = {
     "delivery": 1, "policy": "default", "pools": ["demo"], "base": "v1", "candidate": "v2", "state": "aborted",
     "word": "aborted", "step": "", "figure": "", "next_at": None, "since": NOW,
-    "why": "demo: warm TTFT 3.6× slower; demo: slow warm requests +56 points",
+    "why": "demo: warm TTFT 3.6× slower; slow warm requests +56 points",
 }  # fmt: skip
 ADVICE = {"pool": "demo", "at": NOW, "changed_at": NOW, "replicas": 4, "why": "7 wait"}
 

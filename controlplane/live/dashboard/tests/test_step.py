@@ -13,7 +13,8 @@ from controlplane.live.dashboard import kept_row
 from controlplane.live.dashboard.kept_row import pack
 from controlplane.live.dashboard.step import current, latest, read, rows, step
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
-from router.contract.redis import redis_keys
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.delivery import DeliveryLine, DeliveryLines
 
 NOW = 1_700_000_000.2
 
@@ -55,6 +56,19 @@ def test_values_that_cannot_be_read_are_counted_and_left_out(live_redis: redis.R
     live_redis.xadd(redis_keys.EVENTS, {"e": "broken"})
     inputs, _ = read(live_redis, NOW)
     assert (list(inputs.samples), inputs.routers, inputs.unreadable) == (["demo-0"], {}, 2)
+
+
+@pytest.mark.parametrize(("age_s", "next_at"), [(10.0, NOW + 60), (10.1, None)])
+def test_a_delivery_counts_down_only_while_it_is_judged(
+    live_redis: redis.Redis, age_s: float, next_at: float | None
+) -> None:
+    line = DeliveryLine(
+        delivery=1, policy="default", pools=("demo",), base="v1", candidate="v2", state="step", word="running", step="",
+        next_at=NOW + 60, since=NOW,
+    )  # fmt: skip
+    live_redis.set(redis_keys.DELIVERIES, codec.encode(DeliveryLines(at=NOW - age_s, lines=(line,))))
+    inputs, _ = read(live_redis, NOW)
+    assert [one.next_at for one in inputs.deliveries] == [next_at]
 
 
 def test_an_empty_redis_gives_an_empty_frame(live_redis: redis.Redis) -> None:

@@ -23,7 +23,8 @@ class Facts:
     what: str = ""  # last transition
     by: str = ""  # actor of the last transition
     undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet, such as "heavy TTFT"
-    unwatched_s: float | None = None  # time without a look since which routers have given up the split
+    unjudged_s: float | None = None  # time without a look, once that is a silence of the judge
+    unwatched_s: float | None = None  # the same, once routers have given up the split
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
     freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)

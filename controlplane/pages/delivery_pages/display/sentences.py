@@ -54,7 +54,7 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word and status shape
 
 def state_of(facts: Facts) -> tuple[str, str]:
     """Return the state's word and status shape."""
-    return WORDS[facts.state] if facts.unwatched_s is None else ("not judged", "warning")
+    return WORDS[facts.state] if facts.unjudged_s is None else ("not judged", "warning")
 
 
 def now(facts: Facts) -> str:
@@ -131,7 +131,9 @@ def _split(facts: Facts, where: str) -> str:
 def following(facts: Facts) -> Next:
     """Return what happens next without any action."""
     if facts.unwatched_s is not None:
-        return Next("It pauses, as soon as a control worker judges it again")
+        return Next("It pauses as soon as somebody looks at it again")
+    if facts.unjudged_s is not None:
+        return Next("It goes on as soon as somebody looks at it again")
     return NEXT[facts.state](facts)
 
 

@@ -95,7 +95,7 @@ def rows(facts: Facts) -> tuple[StepRow, ...]:
 
 def _row(facts: Facts, index: int, step: Step) -> StepRow:
     place = place_of(facts, index)
-    timed = place == "now" and facts.state is not State.ARMING and facts.unwatched_s is None and length_s(step) > 0
+    timed = place == "now" and facts.state is not State.ARMING and facts.unjudged_s is None and length_s(step) > 0
     return StepRow(
         number=str(index + 1),
         mode=step.mode,

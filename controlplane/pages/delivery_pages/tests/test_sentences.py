@@ -1,5 +1,7 @@
 """What runs where, what happens next and when, and how to stop it: every state says it."""
 
+from dataclasses import replace
+
 import pytest
 
 from controlplane.pages.delivery_pages import reading, report
@@ -32,15 +34,26 @@ def test_live_decides_everything_while_it_is_stalled(state, step):
 
 @pytest.mark.parametrize("state", [State.STEP, State.HOLDING])
 def test_a_delivery_without_a_judge_decides_nothing_whatever_the_plan_says(state):
-    left = facts(state, step=2, share=0.25, clock_s=60, unwatched_s=45.0)
+    left = facts(state, step=2, share=0.25, clock_s=60, unjudged_s=45.0, unwatched_s=45.0)
     assert sentences.now(left) == (
         "v43 decides every request of pool chat: routers gave up this step, as nobody judged it for 45 s."
     )
-    assert sentences.following(left) == sentences.Next("It pauses, as soon as a control worker judges it again")
+    assert sentences.following(left) == sentences.Next("It pauses as soon as somebody looks at it again")
     assert sentences.stopping(left) == "Abort ends it; v43 decides every request already."
     shown = reading.shown(left)
     assert shown.word == "not judged"
     assert (shown.bar, {row.time for row, _ in shown.steps}, report.next_at(left)) == (None, {""}, None)
+
+
+@pytest.mark.parametrize(("state", "step"), [(State.ARMING, 2), (State.STEP, 2), (State.BAKING, 4)])
+def test_without_a_judge_nothing_counts_down(state, step):
+    judged = facts(state, step=step, share=0.25, clock_s=60)
+    left = replace(judged, unjudged_s=15.0)
+    assert sentences.now(left) == sentences.now(judged)
+    assert sentences.following(left) == sentences.Next("It goes on as soon as somebody looks at it again")
+    shown = reading.shown(left)
+    assert (shown.word, shown.notice) == ("not judged", "Not judged: nobody has looked at it for 15 s.")
+    assert ({row.time for row, _ in shown.steps}, report.next_at(left)) == ({""}, None)
 
 
 def test_a_switchback_says_which_block_it_is_and_how_long_that_lasts():

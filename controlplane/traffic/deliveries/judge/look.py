@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from controlplane.traffic.deliveries.judge.findings import GuardFinding, LookFacts
 from controlplane.traffic.deliveries.judge.memory import Memory
 from controlplane.traffic.deliveries.plan.types import Canary, Full, Plan, Shadow, Step, Switchback
 from controlplane.traffic.deliveries.states import Hold, State, Trigger
+from controlplane.traffic.deliveries.timing.durations import words
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
@@ -88,7 +90,7 @@ def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Pro
         return None
     if now - memory.without_data < at.plan.hold.no_data_s:
         return None
-    return Proposal(Trigger.PAUSE, f"no data for {at.plan.hold.no_data_s} s: {_texts(lacking)}")
+    return Proposal(Trigger.PAUSE, f"no data for {words(at.plan.hold.no_data_s)}: {_texts(lacking)}")
 
 
 def without_data(findings: Findings) -> list[GuardFinding]:
@@ -98,19 +100,20 @@ def without_data(findings: Findings) -> list[GuardFinding]:
 def _after_shadow(at: Situation, step: Shadow, findings: Findings) -> Proposal:
     if at.clock_s < step.for_s or without_data(findings):
         return Proposal(Trigger.STAY)
-    return Proposal(Trigger.PASS, f"shadow for {step.for_s} s: no problem found")
+    return Proposal(Trigger.PASS, f"shadow for {words(step.for_s)}: no problem found")
 
 
 def _after_canary(at: Situation, step: Canary, findings: Findings) -> Proposal:
     if at.clock_s >= step.for_s and is_fine(findings):
         left = [each for each in findings if each.verdict == "deferred"]
-        return Proposal(
-            Trigger.PASS, f"{percent(step.share)} for {at.clock_s:.0f} s: {_texts([*left, *_needed(findings)])}"
-        )
+        passed = f"{percent(step.share)} for {words(at.clock_s)}"
+        return Proposal(Trigger.PASS, f"{passed}: {_texts([*left, *_needed(findings)])}")
     if at.clock_s < step.max_s:
         return Proposal(Trigger.STAY)
     open_ones = [each for each in _needed(findings) if each.verdict != "fine"]
-    return Proposal(Trigger.PAUSE, f"not fine after {step.max_s} s: {_texts(open_ones) or 'no class was judged'}")
+    return Proposal(
+        Trigger.PAUSE, f"not enough to go on after {words(step.max_s)}: {_texts(open_ones) or 'no class was judged'}"
+    )
 
 
 def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal:
@@ -141,6 +144,7 @@ def _text(finding: GuardFinding) -> str:
 
 
 def _texts(findings: Findings) -> str:
-    """Join the first three sentences; the look stores them all."""
-    shown = "; ".join(_text(each) for each in findings[:3])
-    return shown if len(findings) <= 3 else f"{shown}; {len(findings) - 3} more"
+    """Join the first three sentences, each pool named once; the look stores them all."""
+    by_pool = groupby(findings[:3], key=lambda each: each.pool)
+    said = [f"{pool and f'{pool}: '}{'; '.join(each.text for each in of_pool)}" for pool, of_pool in by_pool]
+    return "; ".join([*said, f"{len(findings) - 3} more"] if len(findings) > 3 else said)

@@ -28,6 +28,7 @@ from controlplane.traffic.deliveries.prometheus import Queries
 from controlplane.traffic.deliveries.states import SPLIT, Hold, State, Trigger
 from fleet.redis import connect
 from router.contract.redis import redis_keys
+from router.contract.redis.staleness import WORKER_DOWN_S
 
 log = structlog.get_logger(__name__)
 AWAY_S = float(redis_keys.WATCH_TTL_S)  # time without a look after which routers serve live
@@ -113,10 +114,22 @@ def _finish(begun: _Begun, now: float, answers: QueryResults) -> Delivery:
 
 def unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
     """Return the time of the last look if routers have given up the split since."""
-    if delivery.state not in (State.STEP, State.HOLDING):
+    last = _looked_at(delivery)
+    given_up = delivery.state in (State.STEP, State.HOLDING) and at - last > timedelta(seconds=AWAY_S)
+    return last if given_up else None
+
+
+def unjudged_s(delivery: Delivery, at: datetime) -> float | None:
+    """Return for how long nobody has looked, once that is a silence of the judge; None where no look is due."""
+    if delivery.state not in (*judging.WATCHED, State.ARMING):
         return None
-    last = max(delivery.looks.values_list("at", flat=True).first() or delivery.state_at, delivery.state_at)
-    return last if at - last > timedelta(seconds=AWAY_S) else None
+    due_s = judging.ARM_S if delivery.state == State.ARMING else 0
+    silent_s = (at - _looked_at(delivery)).total_seconds()
+    return silent_s if silent_s > due_s + WORKER_DOWN_S else None
+
+
+def _looked_at(delivery: Delivery) -> datetime:
+    return max(delivery.looks.values_list("at", flat=True).first() or delivery.state_at, delivery.state_at)
 
 
 def _learn(delivery: Delivery, plan: Plan) -> Delivery:

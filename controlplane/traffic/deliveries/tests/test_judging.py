@@ -8,7 +8,7 @@ import pytest
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.notices.models import Channel, Notice
 from controlplane.traffic.deliveries import judging, results, selectors, services
-from controlplane.traffic.deliveries.judge import memory
+from controlplane.traffic.deliveries.judge import memory, step
 from controlplane.traffic.deliveries.judge.findings import GuardFinding, LookFacts, Verdict
 from controlplane.traffic.deliveries.judge.look import Proposal
 from controlplane.traffic.deliveries.judge.memory import Block, Memory, PoolMemory
@@ -373,11 +373,23 @@ def test_arming_without_redis_pauses(canary):
     assert (done.state, done.why) == ("paused", "not acknowledged within 10 s: Redis is away")
 
 
+@pytest.mark.parametrize(
+    ("state", "judge_s", "routers_s"),
+    [(State.STEP, 10, 30), (State.HOLDING, 10, 30), (State.BAKING, 10, None), (State.ARMING, 20, None)]
+    + [(state, None, None) for state in sorted({*State} - {State.STEP, State.HOLDING, State.BAKING, State.ARMING})],
+)
+def test_a_judge_is_silent_where_it_should_look_and_routers_give_up_a_split_later(canary, state, judge_s, routers_s):
+    left = at(canary, state)
+    for silence, since in ((judge_s, step.unjudged_s), (routers_s, step.unwatched_since)):
+        for seconds, silent in ((silence or 10, False), ((silence or 3600) + 1, silence is not None)):
+            assert (since(left, later(seconds)) is not None) is silent
+
+
 def test_a_hold_that_lasts_too_long_pauses(canary):
     held = looked(canary, Trigger.HOLD, holds=ERROR)
     assert services.tick(held, later(599)).state == "holding"
     done = services.tick(held, later(600))
-    assert (done.state, done.why, done.share) == ("paused", "held for 600 s: tallies are 20 s old", 0.0)
+    assert (done.state, done.why, done.share) == ("paused", "held for 10 min: tallies are 20 s old", 0.0)
 
 
 def test_a_judge_pauses_after_an_absence_and_says_so(canary):
@@ -460,7 +472,7 @@ def test_time_in_a_freeze_does_not_count_as_an_error(canary):
     assert services.tick(held, later(3601)).state == "holding"
     held = looked(selectors.delivery(held.pk), Trigger.HOLD, later(3605), holds=ERROR)
     assert services.tick(held, later(4204)).state == "holding"
-    assert services.tick(held, later(4206)).why == "held for 600 s: tallies are 20 s old"
+    assert services.tick(held, later(4206)).why == "held for 10 min: tallies are 20 s old"
 
 
 def test_an_error_that_lasts_into_a_freeze_counts_from_its_end_on(canary):

@@ -113,12 +113,17 @@ def test_a_canary(clock_s: float, findings: tuple[GuardFinding, ...], expected: 
 
 
 def test_a_canary_that_pauses_says_what_was_not_fine() -> None:
-    assert propose(at(clock_s=3600.0), (FINE, OPEN), Memory(), 0.0).why == "not fine after 3600 s: demo: inconclusive"
-    assert propose(at(clock_s=3600.0), (RARE,), Memory(), 0.0).why == "not fine after 3600 s: no class was judged"
+    assert (
+        propose(at(clock_s=3600.0), (FINE, OPEN), Memory(), 0.0).why
+        == "not enough to go on after 1 h: demo: inconclusive"
+    )
+    assert (
+        propose(at(clock_s=3600.0), (RARE,), Memory(), 0.0).why == "not enough to go on after 1 h: no class was judged"
+    )
 
 
 def test_a_canary_that_passes_names_first_what_it_leaves_to_a_later_step() -> None:
-    assert propose(at(), (FINE, LEFT), Memory(), 0.0).why == "10 % for 700 s: demo: deferred; demo: fine"
+    assert propose(at(), (FINE, LEFT), Memory(), 0.0).why == "10 % for 11 min 40 s: demo: deferred; fine"
 
 
 def test_a_class_left_to_a_later_step_is_not_without_data() -> None:
@@ -168,8 +173,10 @@ def test_no_finding_is_not_fine() -> None:
     assert not is_fine(())
 
 
-def test_only_three_of_many_grounds_are_named() -> None:
-    assert propose(at(), (FAIL,) * 5, Memory(), 0.0).why == "demo: fail; demo: fail; demo: fail; 2 more"
+def test_only_three_of_many_grounds_are_named_and_each_pool_once() -> None:
+    assert propose(at(), (FAIL,) * 5, Memory(), 0.0).why == "demo: fail; fail; fail; 2 more"
+    other = finding("fail", pool="chat")
+    assert propose(at(), (FAIL, FAIL, other), Memory(), 0.0).why == "demo: fail; fail; chat: fail"
 
 
 def test_a_finding_of_no_pool_is_named_alone() -> None:

@@ -143,7 +143,7 @@ def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> 
     fleet.write(canary, cells(12_000))
     done = judge(canary, later(canary, 61))
     assert (done.state, done.share) == (State.BAKING, 0.0)
-    assert done.why.startswith("10 % for 61 s: demo: warm TTFT ")
+    assert done.why.startswith("10 % for 1 min 1 s: demo: warm TTFT ")
     assert done.memory["pools"] == {}
 
 
@@ -152,7 +152,7 @@ def test_a_canary_leaves_a_rare_class_to_a_larger_one(policy: Policy, pool: Pool
     fleet.write(delivery, cells(4_000, mix=(0.55, 0.4, 0.05)))
     larger = judge(delivery, later(delivery, 61))
     assert (larger.state, larger.step) == (State.STEP, 1)
-    assert larger.why.startswith("10 % for 61 s: demo: heavy TTFT: 29 of 30 requests")
+    assert larger.why.startswith("10 % for 1 min 1 s: demo: heavy TTFT: 29 of 30 requests")
     fleet.write(larger, cells(700, 0.5, mix=(0.55, 0.4, 0.05)))
     assert judge(larger, later(larger, 61)).step == 1
 
@@ -299,7 +299,7 @@ def test_no_traffic_waits_and_then_pauses(policy: Policy, pool: Pool, fleet: Fle
         fleet.write(delivery)
         delivery = judge(delivery, later(delivery, seconds))
         assert delivery.state == state
-    assert delivery.why.startswith("no data for 60 s: ")
+    assert delivery.why.startswith("no data for 1 min: ")
 
 
 def test_a_canary_that_stays_open_pauses_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
@@ -307,7 +307,7 @@ def test_a_canary_that_stays_open_pauses_at_its_end(policy: Policy, pool: Pool, 
     fleet.write(delivery, cells(2_500, factors={"warm": 1.1}))
     done = judge(delivery, later(delivery, 61))
     assert (done.state, done.what) == (State.PAUSED, Trigger.PAUSE)
-    assert "not fine after 60 s: demo: warm TTFT" in done.why
+    assert "not enough to go on after 1 min: demo: warm TTFT" in done.why
 
 
 def test_a_shadow_passes_and_its_exception_aborts(policy: Policy, pool: Pool, fleet: Fleet) -> None:
