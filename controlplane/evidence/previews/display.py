@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from controlplane.common.figures import UNKNOWN, ms, seconds, significant
-from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
 from controlplane.evidence.experiments.results.output import forest
 from controlplane.evidence.experiments.results.output.effects import SIGNS, EffectRow, effect_row
 from controlplane.evidence.experiments.results.statistics import stats
@@ -124,7 +124,7 @@ def plot(result: Effect, title: str) -> str:
     lines = [
         forest.line(METRICS[row["metric"]].title, row, row["live"])
         for row in of_all(result)["metrics"]
-        if row["metric"] in forest.PLOTTED and row["relative"] is not None and row["live"] is not None
+        if row["metric"] in MAIN and row["relative"] is not None and row["live"] is not None
     ]
     return forest.page_svg(lines, title, forest.NARROW)
 

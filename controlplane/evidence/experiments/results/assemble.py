@@ -43,7 +43,7 @@ from fleet.kinds.options.option import build
 from fleet.systems.prices import Prices, per_million
 from router.contract import ranks
 
-SCHEMA = 6
+SCHEMA = 7
 LARGE = 2**20  # bytes of records from which results are computed beside the web process
 UNKNOWN = (None, None)
 
@@ -51,6 +51,8 @@ UNKNOWN = (None, None)
 # The stored results of an experiment: numbers behind a link stay as first shown, except wrong ones
 FIRST_KEPT = 3  # first version kept; older results had other statistics
 FIRST_PRICED_BY_INSTANCE = 6  # older results priced each data-parallel rank as a whole instance
+FIRST_JUDGED_JOINTLY = 7  # older results marked each metric by itself
+JUDGED = ("differences", "best", "best_or_tied")
 COSTS = ("tokens_per_gpu_s", "dollars_per_million")
 
 
@@ -76,6 +78,7 @@ def with_kept_numbers(made: Any, kept: KeptResults) -> Any:
     if kept.schema < FIRST_KEPT:
         return made
     first = kept.results if kept.schema >= FIRST_PRICED_BY_INSTANCE else _without_costs_of_ranks(kept.results)
+    first = first if kept.schema >= FIRST_JUDGED_JOINTLY else _without(first, JUDGED)
     return with_first_numbers(made, first) | {"schema": made["schema"]}
 
 
@@ -169,7 +172,8 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
     compared = ArmComparison([], [])
     if experiment.status in ENDED:
         compared = _compared(arms, files, slo, experiment.expectations, beat)
-    best, tied = comparison.best(arms, compared.differences)
+    differences = comparison.jointly(compared.differences)
+    best, tied = comparison.best(arms, differences)
     return {
         "schema": SCHEMA,
         "experiment": {
@@ -193,7 +197,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
         "slo": slo,
         "best": best,
         "best_or_tied": tied,
-        "differences": list(compared.differences),
+        "differences": differences,
         "ecdf": found.ecdf,
         "expectations": list(compared.expectations),
         "verdict": _verdict(experiment, compared.expectations),

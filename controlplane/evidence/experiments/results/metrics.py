@@ -171,4 +171,6 @@ _ALL = (
     Metric("tokens_per_gpu_s", "Output tokens per GPU-second", "tokens/s", "higher"),
     Metric("dollars_per_million", "Cost", "$ / M output tokens", "lower"),
 )
+# What a comparison is about: its sentence and its plot, judged together
+MAIN = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}

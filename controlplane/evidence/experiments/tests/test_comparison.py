@@ -6,6 +6,7 @@ import math
 import pytest
 
 from controlplane.evidence.experiments.results import records, summarize
+from controlplane.evidence.experiments.results.metrics import MAIN
 from controlplane.evidence.experiments.results.statistics import comparison, pairs
 from controlplane.evidence.experiments.tests.conftest import record
 
@@ -46,6 +47,28 @@ def test_an_arm_that_refuses_slow_requests_is_not_better_and_its_quantile_is_inf
     assert (worse["verdict"], worse["difference"], worse["high"]) == ("worse", None, None)
     assert rows["refuser", "all", "refused"]["verdict"] == "worse"
     assert rows["refuser", "all", "refused"]["difference"] == 20
+
+
+def difference(metric, difference=4.0, low=0.2, high=8.7, **changes):
+    """Different from zero by itself, and not beside other metrics."""
+    bounds = {"difference": difference, "low": low, "high": high, "relative": 0.02}
+    kept = {"arm": "new", "baseline": "old", "class": "all", "metric": metric, "n": 50, "reference": 200.0}
+    return {**kept, **bounds, "relative_low": 0.001, "relative_high": 0.044, "verdict": "worse"} | changes
+
+
+def test_marks_hold_together_over_the_main_metrics_of_an_arm_and_over_all_others():
+    def verdicts(*rows):
+        return [row["verdict"] for row in comparison.jointly(rows)]
+
+    assert verdicts(difference("tpot_p50_ms")) == ["worse"]
+    six = [difference(metric) for metric in MAIN[:6]]
+    assert verdicts(*six, difference("tpot_p99_ms")) == ["not distinguishable"] * 6 + ["worse"]
+    others = [difference(metric, arm="b") for metric in MAIN[:1]] + [difference("ttft_p99_ms", arm="b")]
+    assert verdicts(*others) == ["worse", "worse"]
+    sure = difference(MAIN[0], 20.0, 16.0, 24.0, relative=0.1, relative_low=0.08, relative_high=0.12)
+    assert verdicts(sure, *six[1:]) == ["worse"] + ["not distinguishable"] * 5
+    unanswered = difference(MAIN[0], None, 1.0, None)
+    assert verdicts(unanswered, *six[1:])[0] == "worse"
 
 
 def test_the_best_is_better_than_each_other_arm_and_ties_are_named():

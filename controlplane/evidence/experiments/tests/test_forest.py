@@ -25,23 +25,6 @@ def results(*rows, expectations=()):
     return {"differences": rows, "arms": [{"name": "old"}, {"name": "new"}], "expectations": expectations}
 
 
-def close(metric, **changes):
-    """Different from zero by itself, and not beside other metrics."""
-    return row(4.0, 0.2, 8.7, "worse", metric=metric, relative_low=0.001, relative_high=0.044, **changes)
-
-
-def test_marks_and_sentence_hold_together_over_all_metrics_of_an_arm():
-    def said(*rows):
-        lines = forest.lines_of(results(*rows), "all", "old")
-        return forest.sentences(results(*rows), "all", "old"), [line.verdict for line in lines]
-
-    assert said(close("tpot_p50_ms")) == (["new is worse than old on TPOT p50 (+2 %)."], ["worse"])
-    six = [close(metric) for metric in forest.PLOTTED[:6]]
-    assert said(*six) == (["new and old are not distinguishable."], ["not distinguishable"] * 6)
-    sure = row(20.0, 16.0, 24.0, "worse", relative_low=0.08, relative_high=0.12)
-    assert said(sure, *six[1:])[1] == ["worse", *["not distinguishable"] * 5]
-
-
 @pytest.mark.parametrize(
     ("rows", "text"),
     [

@@ -164,17 +164,27 @@ def kept_results(schema: int, endpoint: str) -> KeptResults:
     runs = [{"prompt_tokens_by_instance": {endpoint: 1}}]
     arm = {"name": "a", "tokens_per_gpu_s": 5.0, "dollars_per_million": 4.0, "balance": 1.0, "runs": runs}
     rows = [{"metric": "tokens_per_gpu_s", "arm": "a", "value": 5.0}, {"metric": "balance", "arm": "a", "value": 1.0}]
-    return KeptResults([schema], {"schema": schema, "arms": [arm], "expectations": rows, "verdict": "fail"})
+    first = {"schema": schema, "arms": [arm], "expectations": rows, "verdict": "fail", "differences": [{"low": 1.0}]}
+    return KeptResults([schema], first)
 
 
 @pytest.mark.parametrize(
-    ("schema", "endpoint", "throughput", "verdict"),
-    [(5, "p-0#1", 20.0, "pass"), (6, "p-0#1", 5.0, "fail"), (5, "p-0", 5.0, "fail"), (2, "p-0", 20.0, "pass")],
+    ("schema", "endpoint", "throughput", "verdict", "low"),
+    [
+        (5, "p-0#1", 20.0, "pass", 0.5),
+        (6, "p-0#1", 5.0, "fail", 0.5),
+        (7, "p-0#1", 5.0, "fail", 1.0),
+        (5, "p-0", 5.0, "fail", 0.5),
+        (2, "p-0", 20.0, "pass", 0.5),
+    ],
 )
-def test_kept_costs_of_ranks_are_put_right_and_everything_else_stays(schema, endpoint, throughput, verdict):
+def test_costs_of_ranks_and_marks_by_themselves_are_put_right_and_everything_else_stays(
+    schema, endpoint, throughput, verdict, low
+):
     runs = [{"prompt_tokens_by_instance": {endpoint: 1}}]
     made = {
-        "schema": 6,
+        "schema": 7,
+        "differences": [{"low": 0.5}],
         "arms": [{"name": "a", "tokens_per_gpu_s": 20.0, "dollars_per_million": 1.0, "balance": 1.0, "runs": runs}],
         "expectations": [
             {"metric": "tokens_per_gpu_s", "arm": "a", "value": 20.0},
@@ -183,8 +193,8 @@ def test_kept_costs_of_ranks_are_put_right_and_everything_else_stays(schema, end
         "verdict": "pass",
     }
     results = with_kept_numbers(made, kept_results(schema, endpoint))
-    assert (results["arms"][0]["tokens_per_gpu_s"], results["verdict"], results["schema"]) == (throughput, verdict, 6)
-    assert results["expectations"][0]["value"] == throughput
+    assert (results["arms"][0]["tokens_per_gpu_s"], results["verdict"], results["schema"]) == (throughput, verdict, 7)
+    assert (results["expectations"][0]["value"], results["differences"]) == (throughput, [{"low": low}])
 
 
 def test_a_product_has_a_version_and_the_hash_of_its_source(monkeypatch):

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 from controlplane.evidence.experiments.models import Arm
 from controlplane.evidence.experiments.record import RecordedFleet
-from controlplane.evidence.experiments.results.metrics import METRICS, Metric
+from controlplane.evidence.experiments.results.metrics import MAIN, METRICS, Metric
 from controlplane.evidence.experiments.results.output.effects import EffectRow, effect_row, shown
-from controlplane.evidence.experiments.results.output.forest import PLOTTED
 from controlplane.evidence.experiments.results.output.report import compared_n
 from controlplane.evidence.experiments.results.summarize import levels, value_of
 from controlplane.evidence.experiments.results.types import DifferenceRow, Results
@@ -64,7 +63,7 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
             metric.title,
             metric.better,
             tuple(_cell(arm["name"], found[arm["name"], metric.key], metric, best, against) for arm in results["arms"]),
-            metric.key in PLOTTED,
+            metric.key in MAIN,
         )
         for metric in METRICS.values()
         if (metric.per_class or request_class == "all") and _is_known(metric, results, request_class)

@@ -4,17 +4,14 @@ The server makes the plot as SVG: the page shows it without JavaScript, and repo
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from controlplane.evidence.experiments.results.metrics import METRICS
+from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
 from controlplane.evidence.experiments.results.output.effects import signed
-from controlplane.evidence.experiments.results.statistics.stats import widened
 from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
 
-PLOTTED = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
 ROW, TOP = 24, 34  # row and header height, px
 LEAST, MOST = -1.0, 3.0  # limits of the axis; a larger difference ends in an arrow
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -57,39 +54,24 @@ class ForestRow:
 
 def lines_of(results: Results, request_class: str, baseline: str) -> list[ForestRow]:
     """Return the rows with a relative difference, metric by metric."""
-    rows = _jointly(results, request_class, baseline)
+    rows = _main_rows(results, request_class, baseline)
     found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
     names = [arm["name"] for arm in results["arms"]]
     margins = _margins(results["expectations"], request_class, baseline)
     return [
         _line(found[metric, name], margins.get((metric, name), ()))
-        for metric in PLOTTED
+        for metric in MAIN
         for name in names
         if (metric, name) in found
     ]
 
 
-def _jointly(results: Results, request_class: str, baseline: str) -> list[DifferenceRow]:
-    """Return the plotted rows, with intervals and verdicts that hold jointly over all metrics of an arm: with so many
-    metrics, one differs by chance."""
-    rows = [
+def _main_rows(results: Results, request_class: str, baseline: str) -> list[DifferenceRow]:
+    return [
         row
         for row in results["differences"]
-        if row["class"] == request_class and row["baseline"] == baseline and row["metric"] in PLOTTED
+        if row["class"] == request_class and row["baseline"] == baseline and row["metric"] in MAIN
     ]
-    looks = Counter(row["arm"] for row in rows)
-    return [_held(row, looks[row["arm"]]) for row in rows]
-
-
-def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
-    middle, low, high = row["relative"], row.get("relative_low"), row.get("relative_high")
-    if middle is None or low is None or high is None or low <= -1:
-        return row
-    ends = widened(math.log1p(middle), math.log1p(low), math.log1p(high), looks)
-    low, high = map(math.expm1, ends)
-    is_open = row["verdict"] in ("better", "worse") and low <= 0 <= high
-    verdict = "not distinguishable" if is_open else row["verdict"]
-    return {**row, "relative_low": low, "relative_high": high, "verdict": verdict}
 
 
 def _margins(
@@ -133,7 +115,7 @@ def _known(value: float) -> float | None:
 def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
     """Say the plot's content in a sentence for each arm."""
     found: dict[str, dict[str, list[str]]] = {}
-    for row in _jointly(results, request_class, baseline):
+    for row in _main_rows(results, request_class, baseline):
         relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
         amount = relative if row["verdict"] in ("better", "worse") else ""
         title = f"{METRICS[row['metric']].title}{amount}"

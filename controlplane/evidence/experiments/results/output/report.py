@@ -93,8 +93,8 @@ def compared_n(row: DifferenceRow) -> str:
 COMPARISONS_NOTE = (
     "Levels and differences are over the same requests, n: those that every arm was sent, with a known value. One "
     "without an answer counts as infinitely late. "
-    "95 % intervals, widened by Holm's method for the number of arms compared with the same baseline; with several "
-    "classes and metrics, about one in twenty shows a difference by chance where there is none."
+    "95 % intervals, widened by Holm's method for the number of arms compared with the same baseline, and for the "
+    "number of metrics: those of the plot, and all others."
 )
 
 

@@ -1,9 +1,10 @@
 """Compares arms on the same requests: paired differences, the best arm by metric. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from controlplane.evidence.experiments.results.metrics import METRICS, quantile_key
+from controlplane.evidence.experiments.results.metrics import MAIN, METRICS, quantile_key
 from controlplane.evidence.experiments.results.records import LATENCIES, Slo
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.pairs import (
@@ -102,6 +103,30 @@ def bounds(found: Difference | None, digits: int) -> DifferenceBounds:
 def known(value: float, digits: int) -> float | None:
     """Return the value; None if it is infinite, as a quantile falls on requests without an answer."""
     return round(value, digits) if math.isfinite(value) else None
+
+
+def jointly(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
+    """Return the rows with intervals and verdicts that hold jointly over the main metrics of an arm in a class, and
+    over all others: of so many, one differs by chance."""
+
+    def family(row: DifferenceRow) -> tuple[str, str, str, bool]:
+        return row["arm"], row["baseline"], row["class"], row["metric"] in MAIN
+
+    looks = Counter(map(family, rows))
+    return [_held(row, looks[family(row)]) for row in rows]
+
+
+def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
+    middle, low, high, ratio = row["difference"], row["low"], row["high"], row["relative"]
+    if row["verdict"] == "too few requests" or middle is None or low is None or high is None:
+        return row
+    low, high = stats.widened(middle, low, high, looks)
+    wider: DifferenceRow = {**row, "low": known(low, 6), "high": known(high, 6)}
+    lowest, highest = row.get("relative_low"), row.get("relative_high")
+    if ratio is not None and lowest is not None and highest is not None and min(ratio, lowest) > -1:
+        low, high = map(math.expm1, stats.widened(*map(math.log1p, (ratio, lowest, highest)), looks))
+        wider = {**wider, "relative_low": known(low, 4), "relative_high": known(high, 4)}
+    return {**wider, "verdict": "not distinguishable"} if low <= 0 <= high else wider
 
 
 def best(
