@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from controlplane.evidence.previews import selectors as previews
 from controlplane.pages.delivery_pages import plan_form, presets, reading, trial
+from controlplane.pages.delivery_pages.display import steps
 from controlplane.pages.delivery_pages.display.sentences import WORDS
 from controlplane.pages.delivery_pages.display.steps import SHOWS
 from controlplane.people.accounts.decorators import operator_required
@@ -219,6 +220,8 @@ def _page(
         "changes": reading.staged_changes(policies.live_version(policy).upgraded, draft.upgraded),
         "values": values,
         "foreseen": foresee.foresee(policy, shown) if shown else None,
+        "steps_text": steps.line(shown) if shown else "",
+        "guards_text": steps.guards_line(shown) if shown else "",
         **asdict(wrong),
         "error_links": _error_links(wrong.errors),
         "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,

@@ -45,6 +45,8 @@ OWN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"policy (?P<of>[\w-]+)"), "/policies/{of}/"),
     (re.compile(r"experiment (?P<of>\d+)"), "/experiments/{of}/"),
     (re.compile(r"plan (?P<of>\d+)"), "/plans/{of}/"),
+    (re.compile(r"preview (?P<number>\d+) of (?P<of>[\w-]+)"), "/policies/{of}/previews/{number}/"),
+    (re.compile(r"tuning (?P<number>\d+) of (?P<of>[\w-]+)"), "/policies/{of}/tunings/{number}/"),
     (re.compile(r"pool (?P<of>[\w-]+)"), "/fleet/pools/{of}/"),
 )
 BY_ACTION = {"instance": "/fleet/instances/{of}/", "pool": "/fleet/pools/{of}/", "node": "/fleet/nodes/{of}/"}

@@ -18,6 +18,7 @@ from controlplane.traffic.aliases.words import AliasChange, ShownTarget, changes
 from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish
 from controlplane.traffic.policies.selectors import Scope
 from controlplane.traffic.policies.views import PublishRefusal, number_of, raw_diff, refusal_of
+from fleet.kinds import KINDS
 from fleet.models import Pool
 from fleet.selectors import pool_ready
 from fleet.spec import document as texts
@@ -44,6 +45,8 @@ class NamedPool(NamedTuple):
 
     model: str
     pool: str
+    engine: str
+    policy: str
     ready: int
     wanted: int
 
@@ -52,7 +55,11 @@ def _served() -> list[NamedPool]:
     rows = (
         Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
     )
-    return [NamedPool(row.model, row.name, *pool_ready(row.name)) for row in rows]
+    return [
+        NamedPool(row.model, row.name, KINDS[row.kind].title, row.policy, *pool_ready(row.name))
+        for row in rows
+        if row.kind in KINDS
+    ]
 
 
 @require_GET

@@ -3,11 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from controlplane.pages.delivery_pages.display.evidence import METRICS, signed_points
 from controlplane.pages.delivery_pages.display.facts import Facts
-from controlplane.traffic.deliveries.plan.types import Canary, Full, Shadow, Step, Switchback
+from controlplane.traffic.deliveries.plan.types import (
+    NEEDED,
+    Canary,
+    ComparisonGuard,
+    Full,
+    Guard,
+    Plan,
+    Shadow,
+    Step,
+    Switchback,
+)
 from controlplane.traffic.deliveries.states import CLOSED, IN_STEP, State
 from controlplane.traffic.deliveries.timing.durations import countdown, words
+from controlplane.traffic.policies.selectors import listed
 from fleet.counted import percent as in_percent
+from fleet.counted import times
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,25 @@ def needs(step: Step) -> str:
             return f"{pairs} pairs of blocks of {words(block_s)}"
         case Full(bake_s=bake_s):
             return f"then watched for {words(bake_s)}" if bake_s else "at once, unwatched"
+
+
+def line(plan: Plan) -> str:
+    """Say the steps with their shortest times: Shadow 10 min → Canary 5 % 10 min → Everyone, then watched for 1 h."""
+    timed = (f", {needs(step)}" if isinstance(step, Full) else f" {words(length_s(step))}" for step in plan.steps)
+    return " → ".join(f"{title(step)}{time}" for step, time in zip(plan.steps, timed, strict=True))
+
+
+def guards_line(plan: Plan) -> str:
+    """Say what the guards look at: warm and heavy TTFT above 1.10×, errors."""
+    return ", ".join(dict.fromkeys(_guarded(guard) for guard in plan.guards))
+
+
+def _guarded(guard: Guard) -> str:
+    title = METRICS.get(guard.metric, guard.metric)
+    if not isinstance(guard, ComparisonGuard):
+        return title
+    limit = times(1 + guard.worse) if guard.metric in NEEDED else signed_points(guard.worse)
+    return f"{listed(guard.classes)} {title} above {limit}"
 
 
 def length_s(step: Step) -> float:

@@ -79,10 +79,10 @@ def test_a_pool_that_is_added_is_a_change_of_its_own(vera_client):
 
 
 def test_many_changes_are_folded_and_written_as_json(vera_client):
-    old = {"a": None, "b": [{"c": None}], "d": True, "e": "f"}
-    record(OTTO, "x.y", "z", "", old, {"a": 1, "b": [], "d": False, "e": "g"})
+    old = {"a": None, "b": [{"c": None}], "d": True, "e": "f", "g": 1, "h": 2}
+    record(OTTO, "x.y", "z", "", old, {"a": 1, "b": [], "d": False, "e": "g", "g": 2, "h": 3})
     page = vera_client.get("/audit/").content.decode()
-    assert "<summary>4 fields<span" in page
+    assert "<summary>6 fields<span" in page
     assert '<span class="diff-old">–</span> → <span class="diff-new">1</span>' in page
     assert '<span class="diff-old">[{&quot;c&quot;: null}]</span>' in page
     assert "None" not in page
@@ -116,6 +116,8 @@ def test_a_made_up_cursor_is_not_found(vera_client, cursor):
         ("key.create", "API key ../x", "/keys/"),
         ("experiment.start", "experiment 7", "/experiments/7/"),
         ("plan.start", "plan 3", "/plans/3/"),
+        ("preview.start", "preview 1 of default", "/policies/default/previews/1/"),
+        ("tuning.start", "tuning 2 of default", "/policies/default/tunings/2/"),
         ("instance.drain", "../../logout", ""),
         ("x.y", "thing", ""),
     ],

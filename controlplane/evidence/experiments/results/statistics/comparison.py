@@ -124,7 +124,8 @@ def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
     wider: DifferenceRow = {**row, "low": known(low, 6), "high": known(high, 6)}
     lowest, highest = row.get("relative_low"), row.get("relative_high")
     if ratio is not None and lowest is not None and highest is not None and min(ratio, lowest) > -1:
-        low, high = map(math.expm1, stats.widened(*map(math.log1p, (ratio, lowest, highest)), looks))
+        logs = stats.widened(math.log1p(ratio), math.log1p(lowest), math.log1p(highest), looks)
+        low, high = map(math.expm1, logs)
         wider = {**wider, "relative_low": known(low, 4), "relative_high": known(high, 4)}
     return {**wider, "verdict": "not distinguishable"} if low <= 0 <= high else wider
 

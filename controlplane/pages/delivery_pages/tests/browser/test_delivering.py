@@ -32,6 +32,9 @@ def delivered(page: Page) -> Page:
 
 def test_a_wrong_value_is_reported_at_its_field_and_what_was_typed_is_kept(open_page, way):
     page = form(open_page, way)
+    expect(page.locator("#plan-steps > summary")).to_contain_text("Shadow 10 min → Canary 5 % 10 min →")
+    expect(page.locator("#p-canary1-share")).to_be_hidden()
+    page.click("#plan-steps > summary")
     page.fill("#p-canary1-share", "70")
     page.fill("#p-canary2-for", "soon")
     page.fill("#reason", WHY)
