@@ -29,6 +29,14 @@ def test_every_picture_is_drawn_and_everybody_can_read_the_page(open_page: Any, 
     assert opened.faults == []
 
 
+def test_the_list_says_the_answer_of_each_page(open_page: Any) -> None:
+    page = open_page("vera").drawn("/systems/")
+    said = page.locator(".system-default").all_inner_texts()
+    for slug, answer in zip(SYSTEMS, said, strict=True):
+        page.goto(page.url.partition("/systems/")[0] + f"/systems/{slug}/")
+        assert answer == f"modelled {page.locator('.system-verdict').inner_text()}"
+
+
 def test_the_form_works_without_javascript_and_the_url_keeps_the_inputs(open_page: Any) -> None:
     page = open_page("vera", java_script_enabled=False).goto("/systems/tutti/")
     first = page.locator(".system-form input").first
