@@ -210,9 +210,8 @@ def _page(
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     cards = presets.presets(plan_for(policy, draft), trial.short_plan(policy))
     preset = presets.chosen(cards, request.GET.get("plan", ""))
-    offered = preset.plan
-    values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(offered)}
-    shown = plan if request.method == "POST" else offered
+    values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(preset.plan)}
+    shown = plan if request.method == "POST" else preset.plan
     if request.method == "POST":
         values = {**sent.dict(), **{name: sent.getlist(name) for name in CHOSEN}}
     context = {
@@ -220,12 +219,11 @@ def _page(
         "changes": reading.staged_changes(policies.live_version(policy).upgraded, draft.upgraded),
         "values": values,
         "foreseen": foresee.foresee(policy, shown) if shown else None,
-        "steps_text": steps.line(shown) if shown else "",
-        "guards_text": steps.guards_line(shown) if shown else "",
+        "in_words": shown and steps.in_words(shown),
         **asdict(wrong),
         "error_links": _error_links(wrong.errors),
         "etag": sent.get("etag", "") if request.method == "POST" else draft.etag,
-        "json": sent.get("json", "") if request.method == "POST" else json.dumps(offered.canonical, indent=2),
+        "json": sent.get("json", "") if request.method == "POST" else json.dumps(preset.plan.canonical, indent=2),
         "use_json": bool(sent.get("use_json")),
         "presets": cards,
         "preset": preset.key,

@@ -91,15 +91,16 @@ def needs(step: Step) -> str:
             return f"then watched for {words(bake_s)}" if bake_s else "at once, unwatched"
 
 
-def line(plan: Plan) -> str:
-    """Say the steps with their shortest times: Shadow 10 min → Canary 5 % 10 min → Everyone, then watched for 1 h."""
+@dataclass(frozen=True, slots=True)
+class PlanWords:
+    steps: str  # with their shortest times: Shadow 10 min → Canary 5 % 10 min → Everyone, then watched for 1 h
+    guards: str  # what they look at: warm and heavy TTFT above 1.10×, errors
+
+
+def in_words(plan: Plan) -> PlanWords:
     timed = (f", {needs(step)}" if isinstance(step, Full) else f" {words(length_s(step))}" for step in plan.steps)
-    return " → ".join(f"{title(step)}{time}" for step, time in zip(plan.steps, timed, strict=True))
-
-
-def guards_line(plan: Plan) -> str:
-    """Say what the guards look at: warm and heavy TTFT above 1.10×, errors."""
-    return ", ".join(dict.fromkeys(_guarded(guard) for guard in plan.guards))
+    steps = (f"{title(step)}{time}" for step, time in zip(plan.steps, timed, strict=True))
+    return PlanWords(" → ".join(steps), ", ".join(dict.fromkeys(map(_guarded, plan.guards))))
 
 
 def _guarded(guard: Guard) -> str:
