@@ -392,24 +392,6 @@ def _full_and_killed(world: World) -> None:
         os.kill(world.pid(name), signal.SIGKILL)
 
 
-def _read_only(world: World) -> None:
-    """What is opened by its path from now on cannot be written."""
-    folder = str(world.weir.folder)
-
-    def is_mounted() -> bool:
-        subprocess.run(["mount", "--bind", folder, folder], check=True)
-        if not subprocess.run(["mount", "-o", "remount,ro,bind", folder], capture_output=True).returncode:
-            return True
-        _writable(world)  # A file was opened for writing in between.
-        return False
-
-    world.weir.until(is_mounted, "a mount that nothing has written to")
-
-
-def _writable(world: World) -> None:
-    subprocess.run(["umount", "--lazy", str(world.weir.folder)], check=True)
-
-
 def _flush(world: World) -> None:
     world.redis.flushall()
 
@@ -460,7 +442,13 @@ ROWS = (
     Row("all values corrupted", "redis", "one host", _corrupt),
     Row("disk full for 20 s", "data folder", "one host", _fill, _empty),
     Row("disk full for 20 s, router-1, web and control killed", "data folder", "one host", _full_and_killed, _empty),
-    Row("read-only for 20 s", "data folder", "one host", _read_only, _writable),
+    Row(
+        "read-only for 20 s",
+        "data folder",
+        "one host",
+        lambda world: world.weir.forbid_writes(),
+        lambda world: world.weir.allow_writes(),
+    ),
     Row("an hour forward for 20 s, then back", "clock", "clock", clock(3600), clock(0)),
     Row("an hour back for 20 s, then forward", "clock", "clock", clock(-3600), clock(0)),
     Row("crash, away for 20 s", "PostgreSQL", "PostgreSQL", _database_away, _database_back),

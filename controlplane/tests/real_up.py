@@ -116,6 +116,23 @@ class RealUp:
         self.process.wait(timeout=PATIENCE_S)
         return time.monotonic() - began
 
+    def forbid_writes(self):
+        """What is opened below its folder from now on cannot be written. OSError where no mount is allowed."""
+
+        def is_mounted():
+            mounted = subprocess.run(["mount", "--bind", self.folder, self.folder], capture_output=True, text=True)
+            if mounted.returncode:
+                raise OSError(mounted.stderr.strip())
+            if not subprocess.run(["mount", "-o", "remount,ro,bind", self.folder], capture_output=True).returncode:
+                return True
+            self.allow_writes()  # A file was opened for writing in between.
+            return False
+
+        self.until(is_mounted, "a mount that nothing has written to")
+
+    def allow_writes(self):
+        subprocess.run(["umount", "--lazy", self.folder], check=True)
+
     def get(self, path, port=None):
         """Status, 0 when nobody answers."""
         try:

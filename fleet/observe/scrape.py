@@ -116,7 +116,6 @@ class Scraper:
         """Probe every instance of the node; return the names of instances that changed state."""
         self._launcher.refresh(node)
         self._fence.step(node)
-        self._heartbeat(now, node)
         rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
         statuses = {row.name: status_of(row, self._launcher) for row in rows}
         answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, statuses), statuses))
@@ -125,6 +124,7 @@ class Scraper:
         self._ask_routers(rows, answers, at)
         self._keep_logs_short(rows)
         self._write(rows, answers, at)
+        self._heartbeat(now, node)  # behind the samples, which a database that refuses writes does not stop
         return advance_each(rows, lambda row: self._advance(row, statuses[row.name], answers.get(row.name), at))
 
     def _heartbeat(self, now: dt.datetime, node: str) -> None:

@@ -9,9 +9,11 @@ import time
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.utils import timezone
 
 from fleet import services
@@ -21,7 +23,10 @@ from fleet.control.reconciler import reconcile_step
 from fleet.models import Instance, InstanceEvent, Node, Pool, State
 from fleet.node import fencing, inventory, process
 from fleet.observe.failover_probe import FailoverProbe
+from fleet.redis import connect
 from fleet.tests.world import World, deliver, document, roll_back
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.sample import InstanceSample
 
 # Inventory
 
@@ -283,3 +288,14 @@ def test_an_engine_that_answers_again_takes_requests_again(world: World, silent:
     world.tell(health=200)
     assert look(failover_probe, State.READY).epoch == silent.epoch
     failover_probe.close()
+
+
+def test_a_database_that_refuses_writes_stops_no_samples(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    world.scraper._seen_at.clear()  # a heartbeat is due
+    monkeypatch.setattr(nodes, "record_heartbeat", Mock(side_effect=OperationalError("readonly database")))
+    connect().delete(redis_keys.instance_key("p-0"))
+    with pytest.raises(OperationalError):
+        world.tick()
+    assert codec.decode(InstanceSample, connect().get(redis_keys.instance_key("p-0"))).running == 0

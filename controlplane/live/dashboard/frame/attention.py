@@ -128,8 +128,10 @@ def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def router_degraded(now: float, frame: Frame) -> Iterator[AttentionEntry]:
+    """Yield degraded routers, unless samples are still awaited, as their routers await them."""
+    awaited = "samples" in frame["health"].get("owed", ())
     for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
-        if reasons and not gone:
+        if reasons and not gone and not awaited:
             yield AttentionEntry(2, name, "router is degraded: " + "; ".join(reasons), "/live")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from msgspec import Struct, ValidationError, convert, structs
 
 from controlplane.live.dashboard.frame import attention, banners, flow, savings, slo, ticker, tiers, totals, types
-from controlplane.live.dashboard.frame.listening import Gap, is_owed, latest_gap
+from controlplane.live.dashboard.frame.listening import Gap, is_owed, latest_gap, latest_unwritten
 from controlplane.live.dashboard.frame.status import ORDER, heard, kv_limit, shown_status
 from controlplane.live.dashboard.frame.types import (
     Classes,
@@ -70,11 +70,13 @@ class FrameInputs:
     read_only: bool = False  # whether the control worker was refused its writes to the database
     unreadable: int = 0  # values that could not be decoded
     gap: Gap | None = None  # time without frames, after which reports are awaited
+    unwritten: Gap | None = None  # time without writes to the database, after which steps are awaited
 
 
 def build_frame(now: float, inputs: FrameInputs, previous: Frame | None = None, built_by: str = "worker") -> Frame:
     """Build the frame for `now`. The previous frame gives rates and the start times of attention entries."""
-    inputs = replace(inputs, gap=latest_gap(now, previous))
+    unwritten = latest_unwritten(now, inputs.read_only, previous)
+    inputs = replace(inputs, gap=latest_gap(now, previous), unwritten=unwritten)
     pools = sorted(pool for pool in inputs.fleets if not is_ephemeral(pool))
     alive = _alive(now, inputs)
     columns = _instances(now, inputs, pools, _by_id(previous))
@@ -460,7 +462,9 @@ def _health(now: float, inputs: FrameInputs, columns: Columns, routers: Columns)
         "unreadable": inputs.unreadable,
         "read_only": inputs.read_only,
         "late_steps": [
-            _late(now, name, step) for name, step in inputs.steps.items() if _is_late(now, step, inputs.gap)
+            _late(now, name, step)
+            for name, step in inputs.steps.items()
+            if _is_late(now, step, inputs.gap) and not is_owed(inputs.unwritten, step.at, step.late_after_s)
         ],
         **_waited_for(now, inputs, columns),
     }
@@ -473,8 +477,9 @@ def _is_late(now: float, step: StepReport, gap: Gap | None) -> bool:
 def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
     """Return who is awaited since a gap; empty if nobody is."""
     gap = inputs.gap
+    found: WaitedFor = {} if inputs.unwritten is None else {"unwritten": list(inputs.unwritten)}
     if gap is None:
-        return {}
+        return found
     serving = [age for age, state in zip(columns["age_s"], columns["state"], strict=True) if state == "ready"]
     known = [age for age in serving if age is not None]
     times: dict[str, tuple[list[float | None], float]] = {
@@ -484,7 +489,7 @@ def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
         "nodes": ([node.missed_at for node in inputs.nodes if node.missed_at is not None], NODE_GONE_S),
     }
     owed = [name for name, (ats, limit_s) in times.items() if any(gap.is_owed(at, limit_s) for at in ats)]
-    return {"gap": [gap.began, gap.ended], "owed": owed}
+    return {**found, "gap": [gap.began, gap.ended], "owed": owed}
 
 
 def _routers_state(routers: Columns, answers: Collection[RouterAnswer]) -> str:

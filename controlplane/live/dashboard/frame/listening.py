@@ -37,6 +37,15 @@ def latest_gap(now: float, previous: Frame | None) -> Gap | None:
     return Gap(*known) if known is not None and now - known[1] <= RETURN_S else None
 
 
+def latest_unwritten(now: float, read_only: bool, previous: Frame | None) -> Gap | None:
+    """Return the time in which the database refused writes, after which steps are still awaited."""
+    before = previous["health"] if previous is not None else None
+    known = before.get("unwritten") if before is not None else None
+    if read_only:
+        return Gap(known[0] if known is not None and before is not None and before["read_only"] else now, now)
+    return Gap(*known) if known is not None and now - known[1] <= RETURN_S else None
+
+
 def is_owed(gap: Gap | None, at: float | None, limit_s: float) -> bool:
     return gap is not None and gap.is_owed(at, limit_s)
 

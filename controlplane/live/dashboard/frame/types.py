@@ -160,6 +160,7 @@ class WaitedFor(TypedDict, total=False):
 
     gap: list[float]  # begin and end
     owed: list[str]  # senders not heard since: "samples", "control", "routers", "nodes"
+    unwritten: list[float]  # begin and end of the time in which the database refused writes
 
 
 class Health(WaitedFor):

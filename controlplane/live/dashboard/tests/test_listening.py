@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from controlplane.base.schedule.reports import LEASE
 from controlplane.live.dashboard.frame.build import build_frame
 from controlplane.live.dashboard.frame.listening import RETURN_S
 from controlplane.live.dashboard.frame.types import Frame
@@ -44,6 +46,12 @@ BEFORE = frame_at(NOW, None)
 )
 def test_after_a_gap_without_frames_silent_senders_are_not_judged(fresh: str, owed: list[str]) -> None:
     frame = frame_at(BACK, BEFORE, fresh=fresh)
+def test_after_a_time_without_frames_those_who_have_not_reported_again_are_not_judged(
+    fresh: str, owed: list[str]
+) -> None:
+    degraded = {"r": {**router(BACK if fresh == "router" else NOW), "degraded": ["no instance was sampled for 22 s"]}}
+    more = {"routers": degraded} if "samples" in owed else {}
+    frame = frame_at(BACK, BEFORE, fresh=fresh, **more)
     assert (frame["health"]["gap"], frame["health"]["owed"]) == ([NOW, BACK], owed)
     assert frame["attention"] == []
     assert frame["routers"]["gone"] == [False]
@@ -64,6 +72,19 @@ def test_whoever_is_still_silent_after_a_while_is_judged() -> None:
 def test_a_silence_that_began_before_is_not_excused() -> None:
     gone = frame_at(NOW, None, reported=NOW - 60)
     assert said(frame_at(BACK, gone, reported=NOW - 60)) == {"worker_gone", "router_gone"}
+
+
+def test_steps_have_their_time_after_the_database_refused_writes() -> None:
+    steps = {"fleet.reconcile": replace(late_step(""), at=NOW)}
+    refused = {"steps": {**steps, LEASE: replace(late_step("attempt to write a readonly database"), at=BACK)}}
+    frame: Frame = frame_at(NOW, BEFORE, steps=steps)
+    for at in (NOW + 1, BACK):
+        frame = frame_at(at, frame, reported=at, read_only=True, **refused)
+    for at in (BACK + 1, BACK + RETURN_S):
+        frame = frame_at(at, frame, reported=at, steps=steps)
+        assert frame["attention"] == []
+    frame = frame_at(BACK + RETURN_S + 1, frame, reported=BACK + RETURN_S + 1, steps=steps)
+    assert said(frame) == {"step_late"}
 
 
 def test_without_a_time_without_frames_a_silence_is_judged_at_once() -> None:
