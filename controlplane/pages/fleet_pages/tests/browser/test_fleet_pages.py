@@ -176,14 +176,16 @@ def loaded(fleet: Web) -> Iterator[RunningFleet]:
 
 
 @pytest.mark.parametrize(
-    ("path", "kv"),
+    ("path", "kv", "opens"),
     [
-        ("/fleet/instances/demo-0/", r"KV usage of demo-0 over 5 min: latest KV usage \d+ %"),
-        ("/fleet/pools/demo/", r"KV usage of demo over 5 min: latest mean \d+ %, highest \d+ %"),
-        ("/fleet/nodes/local/", r"KV usage of local over 5 min: latest mean \d+ %, highest \d+ %"),
+        ("/fleet/instances/demo-0/", r"KV usage of demo-0 over 5 min: latest KV usage \d+ %", "instance=demo-0"),
+        ("/fleet/pools/demo/", r"KV usage of demo over 5 min: latest mean \d+ %, highest \d+ %", "pool=demo"),
+        ("/fleet/nodes/local/", r"KV usage of local over 5 min: latest mean \d+ %, highest \d+ %", ""),
     ],
 )
-def test_charts_show_the_load_over_the_ranges_of_live(loaded: RunningFleet, open_page: Any, path: str, kv: str) -> None:
+def test_charts_show_the_load_over_the_ranges_of_live_and_open_the_requests_behind_it(
+    loaded: RunningFleet, open_page: Any, path: str, kv: str, opens: str
+) -> None:
     opened = open_page("vera")
     page = opened.goto(path)
 
@@ -212,3 +214,25 @@ def test_charts_show_the_load_over_the_ranges_of_live(loaded: RunningFleet, open
         legend.nth(1).click()
         assert [each.get_attribute("aria-pressed") for each in legend.all()] == pressed
     assert opened.faults == []
+    if opens:
+        at_its_end(chart("waiting"), rf"\?{opens}&sort=ttft&until=20\d\d-.*Z&ended_since=20\d\d-.*Z$")
+    else:
+        expect(page.locator("[data-opens]")).to_have_count(0)
+
+
+def at_its_end(canvas: Any, opens: str) -> None:
+    """Open the requests at the end of a chart."""
+    canvas.focus()
+    canvas.page.keyboard.press("End")
+    canvas.page.keyboard.press("Enter")
+    canvas.page.wait_for_url(re.compile(f"/requests/{opens}"))
+
+
+def test_a_chart_of_an_api_key_opens_its_requests(fleet: Web, open_page: Any) -> None:
+    page = open_page("ada").goto("/keys/#new")
+    page.fill("#id_name", "team-a")
+    page.click("button:text-is('Create key')")
+    page.click("a:text-is('team-a')")
+    drawn = page.locator("[data-chart=tokens] canvas")
+    expect(drawn).to_have_attribute("aria-label", re.compile("Tokens a minute of team-a"))
+    at_its_end(drawn, r"\?key=team-a&sort=ttft&since=20\d\d-.*Z&until=20\d\d-.*Z$")
