@@ -172,8 +172,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
     compared = ArmComparison([], [])
     if experiment.status in ENDED:
         compared = _compared(arms, files, slo, experiment.expectations, beat)
-    differences = comparison.jointly(compared.differences)
-    best, tied = comparison.best(arms, differences)
+    best, tied = comparison.best(arms, compared.differences)
     return {
         "schema": SCHEMA,
         "experiment": {
@@ -197,7 +196,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
         "slo": slo,
         "best": best,
         "best_or_tied": tied,
-        "differences": differences,
+        "differences": list(compared.differences),
         "ecdf": found.ecdf,
         "expectations": list(compared.expectations),
         "verdict": _verdict(experiment, compared.expectations),

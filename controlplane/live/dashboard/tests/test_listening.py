@@ -45,10 +45,6 @@ BEFORE = frame_at(NOW, None)
     ],
 )
 def test_after_a_gap_without_frames_silent_senders_are_not_judged(fresh: str, owed: list[str]) -> None:
-    frame = frame_at(BACK, BEFORE, fresh=fresh)
-def test_after_a_time_without_frames_those_who_have_not_reported_again_are_not_judged(
-    fresh: str, owed: list[str]
-) -> None:
     degraded = {"r": {**router(BACK if fresh == "router" else NOW), "degraded": ["no instance was sampled for 22 s"]}}
     more = {"routers": degraded} if "samples" in owed else {}
     frame = frame_at(BACK, BEFORE, fresh=fresh, **more)

@@ -80,7 +80,7 @@ def compared(
 ) -> ArmComparison:
     """Compare the arms by their requests. `beat` is called every second or two."""
     keyed = {arm["name"]: _keyed([each for each in files if each.arm == arm["name"]]) for arm in arms}
-    differences = comparison.differences(keyed, slo, beat)
+    differences = comparison.jointly(comparison.differences(keyed, slo, beat))
     return ArmComparison(differences, verdicts.judge(expected, arms, Estimator(keyed, slo), beat))
 
 
