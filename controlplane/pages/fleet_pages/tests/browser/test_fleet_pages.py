@@ -234,5 +234,5 @@ def test_a_chart_of_an_api_key_opens_its_requests(fleet: Web, open_page: Any) ->
     page.click("button:text-is('Create key')")
     page.click("a:text-is('team-a')")
     drawn = page.locator("[data-chart=tokens] canvas")
-    expect(drawn).to_have_attribute("aria-label", re.compile("Tokens a minute of team-a"))
+    expect(drawn).to_have_attribute("aria-label", re.compile("of team-a over 5 min"))
     at_its_end(drawn, r"\?key=team-a&sort=ttft&since=20\d\d-.*Z&until=20\d\d-.*Z$")
