@@ -54,6 +54,14 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         self._pools.append(_Pool(verify=self._secure, trust_env=False, limits=self._limits))
         return self._pools[-1]
 
+    async def secure_by(self, secure: ssl.SSLContext) -> None:
+        """Use this context from now on; connections of another one end with their answers."""
+        if secure is not self._secure:
+            over, self._pools, self._secure = self._pools, [], secure
+            for pool in over:
+                pool.is_over = True
+                await pool.close_if_over()
+
     async def aclose(self) -> None:
         for pool in self._pools:
             await pool.aclose()
@@ -61,6 +69,11 @@ class PinnedTransport(httpx.AsyncBaseTransport):
 
 class _Pool(httpx.AsyncHTTPTransport):
     under_way = 0
+    is_over = False
+
+    async def close_if_over(self) -> None:
+        if self.is_over and not self.under_way:
+            await self.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.under_way += 1
@@ -88,6 +101,7 @@ class _PooledAnswer(httpx.AsyncByteStream):
         self._pool.under_way -= self._is_open
         self._is_open = False
         await self._stream.aclose()
+        await self._pool.close_if_over()
 
 
 class EngineTransport(PinnedTransport):
@@ -95,18 +109,16 @@ class EngineTransport(PinnedTransport):
 
     def __init__(self, url: str, key: str, limits: httpx.Limits | None = None, certificates: EngineTls = PLAIN) -> None:
         """`key`: its reference (router/contract/net/engine_key.py); empty: the engine asks for none."""
-        self._trouble = ""
-        try:
-            secure = context(certificates)
-        except (Missing, TlsRefused) as error:
-            secure, self._trouble = None, error.strerror or str(error)
-        super().__init__(ENGINES, limits, secure, certificates.name)
+        super().__init__(ENGINES, limits, None, certificates.name)
+        self._certificates = certificates
         self._origin = _origin(httpx.URL(url))
         self._key = key
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if self._trouble:
-            raise httpx.ConnectError(self._trouble, request=request)
+        try:
+            await self.secure_by(context(self._certificates))
+        except (Missing, TlsRefused) as error:
+            raise httpx.ConnectError(error.strerror or str(error), request=request) from None
         if self._key and _origin(request.url) == self._origin:
             try:
                 request.headers["authorization"] = f"Bearer {text(self._key)}"

@@ -160,25 +160,31 @@ async def test_an_authority_that_is_taken_away_counts_for_the_next_request_over_
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(own := signed.own.path.read_bytes())
     tls, prober = EngineTls(f"file:{trusted}"), Prober()
+    control = httpx.AsyncClient(transport=EngineTransport("https://x", "", certificates=tls), timeout=5)
     async with engine(reply({}), secure=signed.good.server()) as made:
         upstream = ConnectionPool(made.url, tls)
         for _ in range(2):
             await over_kept(upstream)
             await prober.get(made.url, 5, tls=tls)
-        assert made.accepted == 2
+            await control.get(made.url)
+        assert made.accepted == 3
         trusted.write_bytes(signed.other.path.read_bytes())
         with pytest.raises(ConnectFailed, match="no authority that is trusted here"):
             await over_kept(upstream)
         with pytest.raises(NotTrusted, match="no authority that is trusted here"):
             await prober.get(made.url, 5, tls=tls)
+        with pytest.raises(httpx.ConnectError, match="no authority that is trusted here"):
+            await control.get(made.url)
         trusted.unlink()
         with pytest.raises(KeyMissing, match="its TLS authority is missing"):
             await over_kept(upstream)
         trusted.write_bytes(own)
         await over_kept(upstream)
         await prober.get(made.url, 5, tls=tls)
+        assert (await control.get(made.url)).status_code == 200
         prober.keep_only(set())
         upstream.close()
+        await control.aclose()
 
 
 async def test_an_engine_asked_over_a_kept_connection_is_judged_by_changed_certificates(signed):
