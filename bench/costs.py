@@ -1,11 +1,15 @@
-"""What a fleet costs that serves the same requests within the SLO: with another policy, and with a tier below HBM."""
+"""What a fleet costs that serves the same requests within the SLO: with another policy, and with a tier below HBM.
+
+`python -m bench.costs` writes pauses.csv: agents that come back after two minutes in the middle, three seeds.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.played import ENGINES, METRICS, Cell, Played, play, spread
+from bench import sheets
+from bench.played import ENGINES, METRICS, PAUSING, Cell, Played, play, spread
 from controlplane.evidence.experiments.results.statistics import stats
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.kinds import KINDS
@@ -146,3 +150,22 @@ def _per_million(engine: Mapping[str, Any], instances: int, one: Played) -> floa
 def _interval(values: Sequence[float], digits: int) -> str:
     middle, half = spread(values)
     return f"{middle:,.{digits}f}" + ("" if math.isnan(half) else f" ± {half:,.{digits}f}")
+
+
+PAUSE_ARMS: tuple[Arm, ...] = (
+    ("default", "priced", {"block_size": 64}),
+    ("default, 14 TB of drives each by Tutti", "priced", {"block_size": 64, **TUTTI}),
+)
+
+
+def main() -> None:
+    cell, rows = Cell(PAUSING, 1.0, 1_800.0, ""), [("arm", "engines needed, by seed", "$/day, by seed")]
+    for name, strategy, engine in PAUSE_ARMS:
+        needed = [shrunk(cell, strategy, engine, seed).instances for seed in (1, 2, 3)]
+        dollars = (f"{24 * dollars_per_hour(engine, each):,.0f}" for each in needed)
+        rows.append((name, ", ".join(map(str, needed)), ", ".join(dollars)))
+    sheets.save("pauses", rows)
+
+
+if __name__ == "__main__":
+    main()

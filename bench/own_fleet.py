@@ -2,13 +2,19 @@
 
 Published in agentic-kvc, commits d11d9f5cb9 and 42bcd31976, a report of 2026-05-22; its traffic is another agentic
 trace, and whether its TTFT is a mean or a median is not known here: medians stand beside it.
+
+`python -m bench.own_fleet --traces FOLDER` writes tpot.csv: why D changes the TPOT, also with transfers in no time.
 """
 
+import argparse
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bench.played import Played, Runs, spread
+from bench import sheets
+from bench.played import DESIGN, Cell, Played, Runs, play, spread
+from controlplane.evidence.experiments.matrix.presets import ON_FLEET_OF_DESIGN
 from controlplane.evidence.experiments.results.statistics import stats
 
 NOISE = 0.02  # share below which a measured change counts as none
@@ -68,3 +74,36 @@ def verdict(measured: float, middle: float, half: float) -> str:
     if abs(measured) < NOISE:
         return "a difference only here"
     return "the same direction" if (measured > 0) == (middle > 0) else "the other direction"
+
+
+INSTANT = {"kv_gb_per_s": 1_000.0, "kv_busy_gb_per_s": 1_000.0}
+CAUSES: tuple[tuple[str, Callable[[Played], float]], ...] = (
+    ("TPOT p90", TPOT),
+    ("steps with another's prefill", lambda one: one.interruptions),
+    ("answers beside each other", lambda one: one.beside),
+)
+
+
+def causes(cell: Cell, seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """Yield D's changes against A, with transfers and with such that take no time."""
+    a, d = (next(arm for arm in ON_FLEET_OF_DESIGN if arm["name"] == name) for name in ("A", "D at 9.7 GB-s"))
+    instant = {**d, "fleet": {**d["fleet"], "engine": {**d["fleet"]["engine"], **INSTANT}}}
+    before = [play(cell, a, seed) for seed in seeds]
+    for name, arm in (("D at 9.7 GB/s", d), ("D, transfers in no time", instant)):
+        now = [play(cell, arm, seed) for seed in seeds]
+        changes = (change([*map(of, before)], [*map(of, now)]) for _, of in CAUSES)
+        yield cell.trace, name, *(f"{100 * middle:+.1f} ± {100 * half:.1f} %" for middle, half in changes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", default=os.environ.get("WEIR_TRACE_DIR", ""), metavar="FOLDER")
+    parser.add_argument("--seeds", type=int, default=10)
+    options = parser.parse_args()
+    cells = [Cell(trace, 1.0, 600.0, options.traces) for trace in ("coding agent", DESIGN)]
+    rows = [row for cell in cells for row in causes(cell, range(1, options.seeds + 1))]
+    sheets.save("tpot", [("trace", "against A", *(title for title, _ in CAUSES)), *rows])
+
+
+if __name__ == "__main__":
+    main()

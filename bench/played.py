@@ -1,9 +1,10 @@
 """One run of a finding: a trace at a load, an arm and a seed in the twin; and the mean of several runs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +14,7 @@ from bench.sessions import generate as sessions_of
 from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.traces.documents import generate as documents_reread
 from controlplane.evidence.traces.formats import registry
-from controlplane.evidence.traces.generated import design, generate
+from controlplane.evidence.traces.generated import Turn, design, generate, session_turns
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from controlplane.evidence.twin.simulation.simulate import simulate
@@ -38,6 +39,7 @@ GENERATED = "generated sessions"
 DEMO = "agentic-demo"
 DESIGN = "agentic-design"
 DOCUMENTS = "documents-reread"
+PAUSING, LONGER = "agentic-demo with longer pauses", 20  # times the demo's
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Played:
     classes: tuple[str, ...] = ()  # class of each request by an unbounded prefix cache: the same in every arm
     drive_bytes: float = 0.0  # bytes written to drives by all instances
     virtual_s: float = 0.0
+    interruptions: float = 0.0  # steps with another's prefill between two tokens of an answer, per 1,000 tokens
+    beside: float = 0.0  # mean number of answers that an answer is written beside, with itself
 
 
 def named(arm: Any) -> dict[str, Any]:
@@ -102,6 +106,8 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
         trace = generate(seed, cell.window_s, every_s=2.0)
     elif cell.trace == DEMO:
         trace = generate(seed, cell.window_s)
+    elif cell.trace == PAUSING:
+        trace = generate(seed, cell.window_s, every_s=3.0, turns=_pausing)
     elif cell.trace == DESIGN:
         trace = design(seed, cell.window_s)
     elif cell.trace == DOCUMENTS:
@@ -116,6 +122,10 @@ def requests_of(cell: Cell, seed: int) -> tuple[list[TraceRequest], str]:
             replace(one, output_tokens=max(1, round(one.output_tokens * cell.answers))) for one in requests
         )
     return registry.faster(registry.window(requests, cell.window_s, WINDOW), cell.load), trace.pacing
+
+
+def _pausing(seed: int, number: int) -> Iterator[Turn]:
+    return (replace(turn, think_s=LONGER * turn.think_s) for turn in session_turns(seed, number))
 
 
 def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
@@ -142,7 +152,25 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
         tuple(classes[one.index] for one in found),
         sum(tier.written_bytes for use in outcome.instances.values() for tier in _drives(use)),
         outcome.virtual_s,
+        1000 * sum(one.interruptions for one in ok) / max(1, sum(one.output_tokens for one in ok)),
+        _beside(ok),
     )
+
+
+def _beside(ok: Sequence[Simulated]) -> float:
+    """Return the mean number of answers on an answer's instance while it is written."""
+    open_s = beside_s = 0.0
+    for instance in {one.instance for one in ok}:
+        written = [one for one in ok if one.instance == instance]
+        changes = sorted(
+            (one.sent_s + at, by) for one in written for at, by in ((one.ttft_s or 0, 1), (one.e2e_s or 0, -1))
+        )
+        number = 0
+        for (since, by), (until, _) in pairwise(changes):
+            number += by
+            open_s += number * (until - since)
+            beside_s += number**2 * (until - since)
+    return beside_s / open_s if open_s else 0.0
 
 
 @dataclass(frozen=True)

@@ -193,9 +193,8 @@ def _device(name: str, options: SimOptions, layout: KvLayout) -> TierDevice:
     if name != DRAM.name:
         drives = on_drives(DEVICES[name], options.ssd_drives, options.ssd_read_gb_s * 1e9)
         return with_prp(drives, layout.object_bytes) if options.ssd_metadata == PRP else drives
-    if options.dram_gb_per_s is None:
-        return DRAM_FITTED if options.tier_law == PUBLISHED else DRAM
-    return replace(DRAM, read_bytes_per_s=options.dram_gb_per_s * 1e9)
+    memory = DRAM_FITTED if options.tier_law == PUBLISHED else DRAM
+    return replace(memory, read_bytes_per_s=options.dram_gb_per_s * 1e9) if options.dram_gb_per_s else memory
 
 
 def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:

@@ -16,8 +16,9 @@ LOADS = (0.05, 20.0)  # factors that an experiment takes
 TIERS_S, NEURON_S = 2_400, 300  # duration of the trace, s
 # Values of Tutti's page that no option of an engine takes
 OF_THE_PAGE = (
-    *("attention", "free_gb", "api_s", "tokenize_us", "mode", "write_gb_s", "setup_s", "layer_setup_ms", "object_us"),
-    *("staging_share", "io_percent", "contention", "read_share", "decode_share", "backlog_share"),
+    *("attention", "free_gb", "api_s", "tokenize_us", "dram_layer_ms", "mode", "write_gb_s", "setup_s"),
+    *("layer_setup_ms", "object_us", "staging_share", "io_percent", "contention", "read_share", "decode_share"),
+    "backlog_share",
 )
 HBM = "hbm"  # the page's tier without a device
 NEEDS = "It takes a pool of the kind sim, as examples/fleet-demo.yaml has, and arrivals that an experiment can play."

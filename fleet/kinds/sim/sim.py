@@ -248,7 +248,7 @@ class SimSpec:
     dram_gb_per_s: float | None = option(
         None,
         "Reads from host memory",
-        "Left out: 50, the link's; with tier_law published 19.4, which is fitted to Tutti's figure 13.",
+        "Left out: 50, the link's. With tier_law published a layer also takes 4.15 ms of set-up.",
         unit="GB/s",
         range=(0.001, 10_000),
     )

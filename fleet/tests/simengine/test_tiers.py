@@ -85,18 +85,21 @@ def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to
 
 
 @pytest.mark.parametrize(
-    ("words", "gb_per_s"),
+    ("words", "gb_per_s", "layer_ms"),
     [
-        ([], 50.0),
-        (["--tier-law", "published"], 19.4),
-        (["--dram-gb-per-s", "56"], 56.0),
-        (["--tier-law", "published", "--dram-gb-per-s", "56"], 56.0),
+        ([], 50.0, 0.0),
+        (["--tier-law", "published"], 50.0, 4.153),
+        (["--dram-gb-per-s", "56"], 56.0, 0.0),
+        (["--tier-law", "published", "--dram-gb-per-s", "56"], 56.0, 4.153),
     ],
 )
-def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(words: list[str], gb_per_s: float) -> None:
+def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(
+    words: list[str], gb_per_s: float, layer_ms: float
+) -> None:
     asked = model_of(parse_arguments(["--port", "0", "--model", "m", "--dram-gb", "10", *words]), "both")
     assert asked.tiers is not None
-    assert [tier.device.read_bytes_per_s / 1e9 for tier in asked.tiers.tiers] == pytest.approx([gb_per_s])
+    (device,) = (tier.device for tier in asked.tiers.tiers)
+    assert (device.read_bytes_per_s / 1e9, device.layer_setup_s * 1e3) == pytest.approx((gb_per_s, layer_ms), abs=1e-3)
 
 
 @pytest.mark.parametrize(

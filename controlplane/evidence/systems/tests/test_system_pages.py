@@ -166,6 +166,7 @@ VALUES = {
     "figure 9: GDS": ("tutti", "Retrieving 128K tokens, LMCache-GDS"),
     "figure 9: stores": ("tutti", "Storing, "),
     "figure 11: Tutti up to": ("tutti", "TTFT of Tutti below DRAM, 16K to 96K"),
+    "figure 11: DRAM 20.6 %": ("tutti", "TTFT of DRAM below Tutti, 127K of 128K cached"),
     "figure 11: 5.8 to 61.4": ("tutti", "TTFT of Tutti below GDS, "),
     "figure 12: 640K": ("tutti", "GLM-4-9B-1M on two H100: 640K"),
     "figure 13: crossover of LMCache-SSD": ("tutti", "Crossover, LMCache-SSD"),

@@ -91,9 +91,16 @@ class TierInputs:
     dram_read_gb_s: float = option(
         DRAM.read_bytes_per_s / 1e9,
         "Reads of host memory",
-        "Of the DRAM tier: its link; 19.4 is fitted to figure 13.",
+        "Of the DRAM tier: its link.",
         unit="GB/s",
         range=(0.01, 10_000),
+    )
+    dram_layer_ms: float = option(
+        0.0,
+        "Set-up of a layer, host memory",
+        "Of the DRAM tier; 4.15 is fitted to figure 13.",
+        unit="ms",
+        range=(0, 1_000),
     )
     ssd_gb: float = option(14_000.0, "SSD", "Of the SSD tiers.", unit="GB", range=(1, 10_000_000))
     mode: str = option(
@@ -168,8 +175,8 @@ GROUPS = (
     Group(
         "Tier",
         (
-            "dram_gb", "dram_read_gb_s", "ssd_gb", "mode", "read_gb_s", "write_gb_s", "setup_s", "layer_setup_ms",
-            "object_us", "staging_share", "io_percent", "metadata",
+            "dram_gb", "dram_read_gb_s", "dram_layer_ms", "ssd_gb", "mode", "read_gb_s", "write_gb_s", "setup_s",
+            "layer_setup_ms", "object_us", "staging_share", "io_percent", "metadata",
         ),
     ),
     Group("Reads beside writes", ("contention", "read_share", "decode_share", "backlog_share")),
@@ -186,7 +193,7 @@ PRESETS: dict[str, Preset] = {
     "Tutti, 3 % of the GPU for I/O": {"tier": "ssd-tutti", "io_percent": 3.0},
     "As published": {
         "floor_s": LAYER_PASS_S,
-        "dram_read_gb_s": DRAM_FITTED.read_bytes_per_s / 1e9,
+        "dram_layer_ms": round(DRAM_FITTED.layer_setup_s * 1e3, 2),
         "hbm_tokens": 410_000,
     },
     "Nothing fitted": {"mean_tokens": 16_340.0, "documents": 8, "attention": 1.0},
@@ -237,7 +244,8 @@ _SCALES = {
 
 
 def _tiers(inputs: TierInputs, kv_bytes: float = 1.0) -> dict[str, TierCapacity]:
-    dram = replace(DRAM, read_bytes_per_s=inputs.dram_read_gb_s * 1e9)
+    rate, setup_s = inputs.dram_read_gb_s * 1e9, inputs.dram_layer_ms / 1e3
+    dram = replace(DRAM, read_bytes_per_s=rate, layer_setup_s=setup_s)
     return tiers_of(kv_bytes, inputs.dram_gb, inputs.ssd_gb, dram)
 
 
