@@ -63,12 +63,18 @@ export function slosOf(frame, pool, asked) {
 // Whether Needs attention lists the class: a miss stays listed until the SLO was met for a while.
 export const isListed = (frame, pool, name) => Object.entries(frame.slo ?? {}).some(([key, classes]) => (!pool || key === pool) && Boolean(classes[name]?.listed));
 
+// What became of most requests where few were served; empty if they were served, or are few themselves.
+function lost({ n, errors = 0, refused = 0, client_errors: theirs = 0 }) {
+  if (errors + refused < settings.lowN || 2 * (errors + refused) <= n - theirs) return "";
+  return errors >= refused ? "most fail" : "most are refused";
+}
+
 // On a class, of TTFT p90 against its SLO.
 export function verdict(window, slo, listed = false) {
   if (!window) return "unknown"; // no router has reported the class
   if (!window.n && !window.rate) return "idle";
   const value = window.ttft?.[1];
-  if (value == null || window.ttft_n < settings.lowN) return "too few requests";
+  if (value == null || window.ttft_n < settings.lowN) return lost(window) || "too few requests";
   if (slo == null) return "no SLO";
   if (value > slo) return "SLO missed";
   return listed ? "SLO met again" : "SLO met";

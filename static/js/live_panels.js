@@ -8,7 +8,7 @@ import { settings } from "./live_settings.js";
 // Statuses in which an instance is as configured if its record says that. Others: unknown, or still on the way.
 const CERTAIN = new Set(["ready", "saturated", "draining", "drained", "stopped"]);
 // Verdicts on a class, with the status that each is drawn as.
-const VERDICTS = { unknown: "unseen", "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "SLO met": "ready", "SLO met again": "saturated", "SLO missed": "failed" };
+const VERDICTS = { unknown: "unseen", "no SLO": "unseen", idle: "unseen", "too few requests": "unseen", "most fail": "failed", "most are refused": "failed", "SLO met": "ready", "SLO met again": "saturated", "SLO missed": "failed" };
 
 export const byId = (id) => document.getElementById(id);
 

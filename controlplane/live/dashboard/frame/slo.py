@@ -39,12 +39,22 @@ def _row(name: str, limit: float, classes: Classes | None, listed: Collection[st
         return SloRow(name, limit, None, 0, "unknown", "unseen")
     n, p90 = window["ttft_n"], window["ttft"][1]
     if n < LOW_N:
-        return SloRow(name, limit, p90, n, "too few requests" if n else "idle", "unseen")
+        lost = _lost(window)
+        word = lost or ("too few requests" if n or window["n"] else "idle")
+        return SloRow(name, limit, p90, n, word, "failed" if lost else "unseen")
     if missed(window, limit):
         return SloRow(name, limit, p90, n, "SLO missed", "failed")
     if name in listed:
         return SloRow(name, limit, p90, n, "SLO met again", "saturated")
     return SloRow(name, limit, p90, n, "SLO met", "ready")
+
+
+def _lost(window: ClassWindow) -> str:
+    """Say what became of most requests where few were served; empty if they were served, or are few themselves."""
+    failed, refused = window["errors"], window["refused"]
+    if failed + refused < LOW_N or 2 * (failed + refused) <= window["n"] - window["client_errors"]:
+        return ""
+    return "most fail" if failed >= refused else "most are refused"
 
 
 def misses(

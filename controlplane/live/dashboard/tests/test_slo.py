@@ -17,12 +17,24 @@ def test_an_slo_is_missed_by_enough_requests_above_it(n: int, p90: float | None,
 
 
 @pytest.mark.parametrize(
-    ("n", "p90", "verdict"),
-    [(40, 300.0, "SLO met"), (40, 301.0, "SLO missed"), (19, 900.0, "too few requests"), (0, None, "idle")],
+    ("n", "p90", "lost", "verdict"),
+    [
+        (40, 300.0, {}, "SLO met"),
+        (40, 301.0, {}, "SLO missed"),
+        (40, 300.0, {"errors": 60}, "SLO met"),  # Needs attention names the errors
+        (19, 900.0, {}, "too few requests"),
+        (0, None, {}, "idle"),
+        (0, None, {"refused": 19}, "too few requests"),
+        (1, 300.0, {"refused": 39, "errors": 1}, "most are refused"),
+        (19, 300.0, {"errors": 20, "client_errors": 6}, "most fail"),
+        (0, None, {"errors": 30, "cancelled": 30}, "too few requests"),
+    ],
 )
-def test_a_class_with_a_target_has_a_verdict(n: int, p90: float | None, verdict: str) -> None:
+def test_a_class_with_a_target_has_a_verdict(n: int, p90: float | None, lost: dict[str, int], verdict: str) -> None:
     limits = {"heavy": 9000.0, "warm": 300.0}
-    warm, heavy = rows(limits, {"warm": {"ttft_n": n, "ttft": [None, p90, None]}, "heavy": None})
+    none = {"errors": 0, "refused": 0, "client_errors": 0, "cancelled": 0}
+    seen = {**none, **lost, "n": n + sum(lost.values()), "ttft_n": n, "ttft": [None, p90, None]}
+    warm, heavy = rows(limits, {"warm": seen, "heavy": None})
     assert (warm.name, warm.limit, warm.p90, warm.n, warm.verdict) == ("warm", 300.0, p90, n, verdict)
     assert (heavy.name, heavy.n, heavy.verdict) == ("heavy", 0, "unknown")
     assert {one.verdict for one in rows(limits, None)} == {"unknown"}

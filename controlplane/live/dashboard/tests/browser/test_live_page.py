@@ -108,6 +108,9 @@ FRAME_READ: list[tuple[str, Any]] = [
     ("verdict({n: 40, rate: 1, ttft_n: 40, ttft: [null, 1, null]}, undefined)", "no SLO"),
     ("verdict({n: 9, rate: 1, ttft_n: 9, ttft: [null, 1, null]}, undefined)", "too few requests"),
     ("verdict({n: 0, rate: 0, ttft_n: 0, ttft: [null, null, null]}, 300)", "idle"),
+    ("verdict({n: 40, rate: 1, errors: 1, refused: 39, ttft_n: 0, ttft: [null, null, null]}, 300)", "most are refused"),
+    ("verdict({n: 45, rate: 1, errors: 20, client_errors: 6, ttft_n: 19, ttft: [null, 1, null]}, 300)", "most fail"),
+    ("verdict({n: 60, rate: 1, errors: 30, cancelled: 30, ttft_n: 0, ttft: [null]}, 300)", "too few requests"),
     ("verdict(null, 300)", "unknown"),
     (
         "slosOf({pools: {a: {slo: {warm: 300, heavy: 9}}, b: {slo: {warm: 300, heavy: 8}}}}, '', {})",
