@@ -4,37 +4,22 @@ Each router has a separate prefix index and session table, and adds the prompts 
 them. A session thus finds its cache through any router. Prompts are exchanged as chain hashes (8 bytes for each
 256 of the prompt) in a capped stream, which a new router reads from the beginning. A single router sends nothing, and
 no request waits for the exchange: without it a router decides from local knowledge.
-
-Blocks that decoders lend are exchanged by routers whose index processes hash tokens alike.
 """
 
-import hashlib
 import logging
 import os
 import time
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, cast
 
 from redis.typing import EncodableT, FieldT
 
 from router.contract import ranks
 from router.contract.redis import codec, redis_keys
-from router.contract.redis.router_status import (
-    NO_LOAD,
-    LentAnswer,
-    LentAnswers,
-    Load,
-    RouterLoad,
-    RouterLoadChanges,
-    SentPrompt,
-    SentPrompts,
-)
+from router.contract.redis.router_status import NO_LOAD, Load, RouterLoad, RouterLoadChanges, SentPrompt, SentPrompts
 from router.pool.endpoint import Endpoint
-from router.pool.load.lent import LentBlocks
-from router.pool.pool import Pool
 from router.request.call import Call
 from router.serving.pools import Pools
 from router.sync.peer_loads import PeerLoads
@@ -51,7 +36,6 @@ READ_COUNT = 20
 HASH_BYTES = 8
 ENTRY_HASHES = 4_000  # per entry of the stream, about 43 kB
 PENDING_HASHES = 1_000_000  # limit of unsent hashes; the oldest prompts are dropped
-LENT_BYTES = 128 * 1024  # bytes in a message; an answer with more stays untold
 
 
 class RouterPeers:
@@ -66,7 +50,7 @@ class RouterPeers:
         self._pending_bytes = 0  # bytes of pending hashes
         self._sent_loads: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = ({}, {}, {})
         self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: last whole load
-        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$", redis_keys.LENT: "$"}  # stream: last id
+        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
         self.prompts_sent = 0
         self.taken = 0  # prompts received from other routers
@@ -95,26 +79,6 @@ class RouterPeers:
         await self._tell_load(time.monotonic())
         while self._pending:
             await self._write(redis_keys.SENT, "p", SentPrompts(sent=self._next_prompts()), redis_keys.SENT_KEPT)
-        for pool in self._pools.all():
-            for message in self._lent(pool):
-                await self._write(redis_keys.LENT, "k", message, redis_keys.LENT_KEPT)
-
-    def _lent(self, pool: Pool) -> Iterator[LentAnswers]:
-        """Yield what decoders have lent since the last call, and what has been taken."""
-        seed, lendings = _seed(pool), pool.lendings
-        changes, lendings.untold = lendings.untold or {}, {} if seed and self._others.peers else None
-        told: list[LentAnswer] = []
-        size = 0
-        for session, blocks in changes.items():
-            if blocks is not None and blocks.bytes > LENT_BYTES:
-                continue
-            size += blocks.bytes if blocks is not None else 0
-            if size > LENT_BYTES:
-                yield LentAnswers(seed=seed, lent=tuple(told))
-                told, size = [], blocks.bytes if blocks is not None else 0
-            told.append(_answer(pool.name, session, blocks))
-        if told:
-            yield LentAnswers(seed=seed, lent=tuple(told))
 
     async def _write(self, stream: str, field: str, value: codec.RedisValue, kept: int) -> None:
         fields: dict[FieldT, EncodableT] = {"r": self._life, field: codec.encode(value)}
@@ -171,10 +135,7 @@ class RouterPeers:
             if fields.get(b"r") == self._life.encode():
                 continue
             try:
-                if stream == redis_keys.LOADS:
-                    self._take_load(fields)
-                else:
-                    self._take_sent(fields[b"p"]) if stream == redis_keys.SENT else self._take_lent(fields[b"k"])
+                self._take_load(fields) if stream == redis_keys.LOADS else self._take_sent(fields[b"p"])
             except (KeyError, ValueError) as error:
                 log.debug("entry %s of %s ignored: %s", number, stream, error)
 
@@ -192,7 +153,7 @@ class RouterPeers:
     def _take_sent(self, raw: bytes) -> None:
         for prompt in codec.read(SentPrompts, raw).sent:
             pool = self._pools.get(prompt.pool)
-            name = _named(prompt)
+            name = ranks.named(prompt.instance, int(prompt.rank)) if prompt.rank else prompt.instance
             endpoint = pool.endpoints.get(name) if pool is not None else None
             if pool is None or endpoint is None or endpoint.epoch != prompt.epoch:
                 continue
@@ -201,41 +162,8 @@ class RouterPeers:
             pool.affinity.heard(prompt.session, name, hashes, time.time())
             self.taken += 1
 
-    def _take_lent(self, raw: bytes) -> None:
-        value, now = codec.read(LentAnswers, raw), time.monotonic()
-        for one in value.lent:
-            pool = self._pools.get(one.pool)
-            if pool is not None and _seed(pool) == value.seed:
-                hashes = array("Q", one.hashes)
-                blocks = LentBlocks(_named(one), one.epoch, one.size, hashes, one.where.encode(), now)
-                pool.lendings.heard(one.session, blocks if hashes else None)
-
     def tasks(self) -> list[Awaitable[None]]:
         return [self._link.every(AGAIN_S, self.hear), self._link.every(TELL_S, self.tell)]
-
-
-def _named(told: SentPrompt | LentAnswer) -> str:
-    """Return the name of the endpoint."""
-    return ranks.named(told.instance, int(told.rank)) if told.rank else told.instance
-
-
-def _answer(pool: str, session: str, blocks: LentBlocks | None) -> LentAnswer:
-    if blocks is None:
-        return LentAnswer(pool, session)
-    instance, rank = ranks.split(blocks.decoder)
-    hashes = array("Q", blocks.hashes).tobytes()
-    return LentAnswer(pool, session, instance, blocks.epoch, blocks.size, hashes, blocks.where.decode(), rank)
-
-
-def _seed(pool: Pool) -> str:
-    """Return what routers with the same secret seed have in common; empty without an index process."""
-    shared = pool.kv_event_state.shared
-    return _digest(shared.seed) if shared is not None and shared.seed else ""
-
-
-@lru_cache(maxsize=8)
-def _digest(seed: int) -> str:
-    return hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8).hexdigest()
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any], nothing: object) -> dict[str, Any]:

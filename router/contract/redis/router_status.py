@@ -142,26 +142,6 @@ class SentPrompt(Struct, frozen=True, array_like=True):
     rank: str = ""  # rank of the instance; empty for a single rank
 
 
-class LentAnswer(Struct, frozen=True, array_like=True):
-    """Blocks that a decoder lends to the prefill of a session's next turn; without hashes: another router took them."""
-
-    pool: str
-    session: str
-    instance: str = ""
-    epoch: int = 0
-    size: int = 0  # tokens in a block
-    hashes: bytes = b""  # 8 bytes for each block
-    where: str = ""  # the engine's `kv_transfer_params`
-    rank: str = ""  # rank of the instance; empty for a single rank
-
-
-class LentAnswers(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Stream weir:lent, field k, beside r: between routers whose index processes have the same seed."""
-
-    seed: str  # digest of the secret seed of the hashes
-    lent: tuple[LentAnswer, ...]
-
-
 class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):
     """Stream weir:sent, field p, beside r (the router's present life); only while there are several routers."""
 

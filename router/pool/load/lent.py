@@ -13,7 +13,6 @@ from router.policy.types import Rates
 MOST_BYTES = 32 * 1024 * 1024  # kept by a pool
 LEAST = 64  # tokens; vLLM computes fewer by itself
 LONGEST = 1024 * 1024  # bytes that an answer may say of its blocks and tokens
-MOST_UNTOLD = 1000  # sessions
 KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
 
 
@@ -63,36 +62,17 @@ class Lendings:
 
     def __init__(self) -> None:
         self.by_session: dict[str, LentBlocks] = {}
-        self.untold: dict[str, LentBlocks | None] | None = None  # what other routers are to hear; None: there are none
         self._bytes = 0
 
     def keep(self, session: str, lent: LentBlocks) -> None:
-        self.heard(session, lent)
-        self._tell(session, lent)
-
-    def heard(self, session: str, lent: LentBlocks | None) -> None:
-        """Keep what another router has told; None: it took them."""
-        self._forget(session)
-        if lent is None:
-            return
+        self.take(session)
         self.by_session[session] = lent
         self._bytes += lent.bytes
         while self._bytes > MOST_BYTES:
-            self._forget(next(iter(self.by_session)))
+            self.take(next(iter(self.by_session)))
 
     def take(self, session: str) -> LentBlocks | None:
         """Remove and return the session's: an engine lends blocks once."""
-        self._tell(session, None)
-        return self._forget(session)
-
-    def _tell(self, session: str, lent: LentBlocks | None) -> None:
-        if self.untold is None:
-            return
-        if len(self.untold) >= MOST_UNTOLD:
-            self.untold.clear()
-        self.untold[session] = lent
-
-    def _forget(self, session: str) -> LentBlocks | None:
         lent = self.by_session.pop(session, None)
         if lent is not None:
             self._bytes -= lent.bytes

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
@@ -114,14 +114,13 @@ def sims() -> Iterator[Callable[..., Sim]]:
 
 @pytest.fixture
 async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -> AsyncIterator[Build]:
-    """Call it with the connector, the engines' roles and flags, index processes and overrides of the policy."""
+    """Call it with the connector, the engines' roles, flags of the engines and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
         async def build(
             kv: str,
             roles: tuple[str, ...] = ("prefill", "both"),
             flags: dict[str, Any] | None = None,
-            indexes: Sequence[str] = (),
             **overrides: object,
         ) -> Pair:
             made = [sims(f"demo-{i}", kv=kv, role=role, **(flags or {})) for i, role in enumerate(roles)]
@@ -130,7 +129,7 @@ async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -
                 **{"flow__heavy": "offload", "classes__heavy_new_tokens": 1000, "classes__warm_new_tokens": 100}
                 | overrides,
             )
-            router, client = await stack.enter_async_context(running(redis_url, indexes=indexes))
+            router, client = await stack.enter_async_context(running(redis_url))
             pair = Pair(router, client, made, published)
             pair.entries = [
                 entry(

@@ -3,27 +3,19 @@
 import asyncio
 import dataclasses
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from router.contract.redis.codec import encode, read
-from router.contract.redis.router_status import LentAnswers, RouterLoad
 from router.flows import prefill
 from router.policy.types import Rates
-from router.pool.load.lent import KEPT_S, LONGEST, MOST_BYTES, MOST_UNTOLD, Lendings, LentBlocks, worth
+from router.pool.load.lent import KEPT_S, LONGEST, MOST_BYTES, Lendings, LentBlocks, worth
 from router.request import lending
 from router.serving.kv_location import LocationFilter
-from router.sync.peers import LENT_BYTES, RouterPeers
-from router.tests.conftest import Published, entry, running
+from router.tests.conftest import entry
 from router.tests.engine import Behaviour, hang, hang_up, reply
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
 from router.tests.flows.test_prefill_answers import offloading
@@ -33,16 +25,13 @@ from router.upstream.errors import FirstByteTimeout
 __all__ = ["quick"]
 pytestmark = pytest.mark.usefixtures("quick")
 
-CODE = Path(__file__).parents[3]
 REPLY = 400  # tokens
 BLOCK = 16
 
 
-async def lending_pair(
-    pair: Build, roles: tuple[str, ...] = ("prefill", "decode"), indexes: Sequence[str] = (), **flags: object
-) -> Pair:
+async def lending_pair(pair: Build, roles: tuple[str, ...] = ("prefill", "decode"), **flags: object) -> Pair:
     """A pool with an exact index, whose decoder has already shown that it lends."""
-    world = await pair("nixl", roles, {"events_port": 0, "replay_port": 0, "kv_lend_s": 6000, **flags}, indexes)
+    world = await pair("nixl", roles, {"events_port": 0, "replay_port": 0, "kv_lend_s": 6000, **flags})
     for one in world.entries:
         kv = {**one["kv"], "takes_lent": one["role"] == "prefill"}
         one |= {"events": one["url"], "tokenizer": "sim", "kv": kv}
@@ -114,77 +103,6 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
     _, third, _ = await turn(world, other)
     assert "lent_by" not in third
     assert third["cached_tokens"] == 0
-
-
-@pytest.mark.slow
-async def test_a_turn_that_comes_to_another_router_takes_what_the_decoder_lends(
-    pair: Build, redis_url: str, tmp_path: Path
-) -> None:
-    socket = str(tmp_path / "index.sock")
-    index = subprocess.Popen([sys.executable, "-m", "router.index", "--socket", socket], cwd=CODE)
-    with index, closing(SimpleNamespace(close=index.terminate)):
-        world = await lending_pair(pair, indexes=[socket])
-        async with running(redis_url, "router-2", indexes=[socket]) as (other, client):
-            beside = Pair(other, client, world.sims, world.published)
-            await world.until(lambda: beside.pool is not None and beside.pool.ready)
-            pool = beside.pool
-            await world.until(lambda: all(one.belief.index == "exact" for one in pool.endpoints.values()))
-            await world.until(lambda: world.pool.lendings.untold is not None)
-            said, _, _ = await turn(world, PROMPT)
-            await world.until(lambda: list(pool.lendings.by_session) == ["ada"])
-            world.pool.rates = pool.rates = FAST
-            _, second, _ = await turn(beside, PROMPT + said + "and then?")
-            assert (second["lent_by"], second["cached_tokens"]) == ("demo-1", second["lent_tokens"])
-            assert second["lent_tokens"] > 2000
-            await world.until(lambda: not world.pool.lendings.by_session)
-
-
-def told(peers: RouterPeers, pool: Any) -> list[bytes]:
-    return [encode(message) for message in peers._lent(pool)]
-
-
-def test_routers_tell_of_what_is_lent_only_those_whose_hashes_are_the_same(published: Published) -> None:
-    pools = {}
-    for name, seed in (("a", 7), ("b", 7), ("c", 8), ("alone", 0)):
-        pool = SimpleNamespace(name="demo", lendings=Lendings(), kv_event_state=SimpleNamespace(shared=None))
-        pool.kv_event_state.shared = SimpleNamespace(seed=seed) if seed else None
-        held: Any = SimpleNamespace(all=lambda pool=pool: [pool], get=lambda _, pool=pool: pool)
-        peers = RouterPeers(None, held, name)  # type: ignore[arg-type]
-        peers._others.take(RouterLoad(id="another"), time.monotonic())
-        assert told(peers, pool) == []
-        pools[name] = pool, peers
-    blocks, tell = LentBlocks("d#1", 3, 16, range(9), b'{"x": 1}', time.monotonic()), {}
-    for pool, peers in pools.values():
-        pool.lendings.keep("s", blocks)
-        tell[peers._id] = told(peers, pool)
-        pool.lendings.heard("s", None)
-    assert [len(messages) for messages in tell.values()] == [1, 1, 1, 0]
-    for sender, knows in (("a", True), ("c", False)):
-        pool, peers = pools["b"]
-        peers._take_lent(tell[sender][0])
-        assert ("s" in pool.lendings.by_session) is knows
-        if knows:
-            heard = pool.lendings.take("s")
-            assert dataclasses.replace(heard, at=blocks.at, hashes=blocks.hashes) == blocks
-            assert list(heard.hashes) == list(blocks.hashes)
-            pools["a"][0].lendings.keep("s", blocks)
-            pools["a"][1]._take_lent(told(peers, pool)[0])
-            assert not pools["a"][0].lendings.by_session
-
-
-def test_what_is_lent_is_told_in_bounded_messages() -> None:
-    pool: Any = SimpleNamespace(name="demo", lendings=Lendings())
-    pool.kv_event_state = SimpleNamespace(shared=SimpleNamespace(seed=7))
-    peers = RouterPeers(None, SimpleNamespace(all=lambda: [pool]), "a")  # type: ignore[arg-type]
-    peers._others.take(RouterLoad(id="b"), time.monotonic())
-    told(peers, pool)
-    for number, size in enumerate((LENT_BYTES // 2, LENT_BYTES // 2 - 100, LENT_BYTES // 2, LENT_BYTES + 1)):
-        pool.lendings.keep(str(number), lent(2, where=b"x" * (size - 16)))
-    messages = [read(LentAnswers, raw) for raw in told(peers, pool)]
-    assert [[one.session for one in message.lent] for message in messages] == [["0", "1"], ["2"]]
-    for number in range(MOST_UNTOLD + 1):
-        pool.lendings.keep(str(number), lent(1))
-    assert len(pool.lendings.untold) == 1
 
 
 async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair: Build) -> None:
