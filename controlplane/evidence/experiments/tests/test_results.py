@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 def test_results_hold_figures_differences_and_distributions_of_each_arm(ci, ended):
     answer = ci.get(f"/experiments/{ended().pk}/results").json()
-    assert answer["schema"] == 6
+    assert answer["schema"] == 7
     assert [arm["name"] for arm in answer["arms"]] == ["round_robin", "adaptive_v1"]
     assert answer["arms"][0]["classes"]["all"]["ttft_p50_ms"] == 219.5
     assert answer["arms"][1]["classes"]["all"]["ttft_p50_ms"] == 199.5

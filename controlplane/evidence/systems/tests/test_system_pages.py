@@ -200,7 +200,6 @@ def test_a_published_value_agrees_within_ten_per_cent_and_in_part_within_a_quart
         ("tables 1 to 4 and figure 3", "An iteration, 8,192 x 0.8–1, MNT 32,768"),
         ("12 % of the time is waiting", "Waiting at 20 % variation"),
         ("table 3a: the gain in TPS/GPU", "TPS/GPU by prompt"),
-        ("context only: 1.09 to 1.11", "TPS/GPU by prompt"),
         ("table 3b: at MNT 16,384", "TPS/GPU by MNT"),
         ("TTFT of table 6", "TTFT of DWDP over DEP"),
         ("NVLink 4 is infeasible", "Verdict by link: window over copy with the GPU's own window"),
