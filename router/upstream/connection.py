@@ -234,7 +234,6 @@ class Connection(HttpClientProtocol):
             self._drop_unasked()
             return
         self._silent = False
-        self._heard = data
         if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
             self._event_sink is not None
             and self._at_chunk
@@ -242,9 +241,12 @@ class Connection(HttpClientProtocol):
             and data[: (size_end := data.find(b"\r\n", 0, 8))].lower() == b"%x" % (len(data) - size_end - 4)
             and (full := self._event_sink(data)) is not None
         ):
+            self._heard = data
             if full:
                 self._hold()
             return
+        if len(data) > len(self._heard):  # the end of an event alone tells nothing of its content
+            self._heard = data
         chunks = self._chunks
         before = len(chunks)
         self._feed(data)

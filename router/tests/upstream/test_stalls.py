@@ -172,6 +172,22 @@ def says_it_lives(begin, sign):
     return behave
 
 
+async def test_an_event_whose_end_comes_by_itself_is_heard(world):
+    async def in_two(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        for part in [*events()[:1] * 6, *events()[-1:]]:
+            for half in (part[:-2], part[-2:]):
+                write_chunk(writer, half)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+            await let_pass(w, 40)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    w = await world(in_two)
+    assert (await w.ask(stream=True)).content == events()[0] * 6 + events()[-1]
+
+
 @pytest.mark.parametrize("sign", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n"])
 async def test_signs_of_life_do_not_keep_a_stream_whose_content_has_ended(world, sign):
     w = await world(says_it_lives("text/event-stream", sign))
