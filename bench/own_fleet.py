@@ -76,7 +76,7 @@ def verdict(measured: float, middle: float, half: float) -> str:
     return "the same direction" if (measured > 0) == (middle > 0) else "the other direction"
 
 
-INSTANT = {"kv_gb_per_s": 1_000.0, "kv_busy_gb_per_s": 1_000.0}
+INSTANT = {"kv_setup_ms": 0.0, "kv_gb_per_s": 1_000.0, "kv_busy_gb_per_s": 1_000.0}
 CAUSES: tuple[tuple[str, Callable[[Played], float]], ...] = (
     ("TPOT p90", TPOT),
     ("steps with another's prefill", lambda one: one.interruptions),

@@ -385,6 +385,12 @@ def test_a_measured_change_is_found_by_the_interval_of_the_seeds(measured, middl
     assert own_fleet.verdict(measured, middle, half) == word
 
 
+def test_transfers_in_no_time_take_less_than_a_step():
+    fleet = fleet_of({"fleet": {"engine": {"kv": "nixl", **own_fleet.INSTANT}}})
+    (model,) = {one.transfers for one in fleet.instances.values()}
+    assert model.seconds(10**9, 2, busy=True) < 0.0025
+
+
 def test_the_text_about_classes_says_what_its_tables_have():
     found = []
     for load in ("1×", "2×"):
