@@ -98,10 +98,13 @@ class SimRouter:
             tokens, call.session, bound_to, history_tokens, held, tiers, self._rates, key, call.turn, *further
         )
 
-    def moves_lent(self, call: SimCall, prefill: SimEndpoint, tokens: int) -> bool:
-        """Tell whether moving what is lent is faster than computing it."""
+    def offered(self, call: SimCall, prefill: SimEndpoint, tokens: int) -> int | None:
+        """Return the lent tokens to move: none where computing is as fast, which lets go of them. None: no offer, as
+        the prefill holds no block of them."""
         held = self._index.held(call)[0].get(prefill.id, 0)
-        return worth(tokens, held, self._rates) > held
+        if worth(tokens, held, self._rates) > held:
+            return tokens
+        return 0 if held >= call.request.block_tokens else None
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
         """Note the instance of the request: bind the session, and expect the prompt in its cache if it computes it."""

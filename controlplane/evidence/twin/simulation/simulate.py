@@ -249,11 +249,10 @@ class Simulation:
     def _take_lent(self, call: SimCall, handover: Handover) -> None:
         found, sender = self._sim_router.lent(call), handover.sender
         if found is not None and sender.model.role == "prefill":
-            moves = self._sim_router.moves_lent(call, sender, found[1])
-            self._transfers.take(call.session or "", handover, found[1] if moves else 0, self._now)
-        # The router offers them by the tokens of the exact index.
-        lends = handover.transfers.lend_s and handover.receiver.model.kv_events
-        handover.work.held = bool(lends and call.session) and handover.store is None
+            tokens = self._sim_router.offered(call, sender, found[1])
+            if tokens is not None:
+                self._transfers.take(call.session or "", handover, tokens, self._now)
+        handover.work.held = handover.transfers.lend_s > 0 and handover.store is None
 
     # Prompts computed on one instance for another
 
@@ -369,7 +368,7 @@ class Simulation:
                 self._end(call, "ok")
                 if work.held and call.handover is not None:
                     lend_s = call.handover.transfers.lend_s
-                    self._transfers.lend(call.session or "", endpoint, work, lend_s, self._now)
+                    self._transfers.lend(call.session, endpoint, work, lend_s, self._now)
                 self._sim_router.queue.ended(self._now, call.slot_s)
                 continue
             if call.handover is not None:

@@ -106,9 +106,12 @@ class SimTransfers:
 
     # Blocks that decoders lend (router/request/lending.py)
 
-    def lend(self, session: str, decoder: SimEndpoint, work: EngineRequest, lend_s: float, now: float) -> None:
-        lent = self._lent[session] = LentWork(decoder, work)
-        self._post(now + lend_s, self._lent_for_long, (session, lent, now + lend_s))
+    def lend(self, session: str | None, decoder: SimEndpoint, work: EngineRequest, lend_s: float, now: float) -> None:
+        """Keep the blocks for that time. The router offers those of sessions, by the tokens that the engine tells."""
+        lent = LentWork(decoder, work)
+        if session and decoder.model.kv_events:
+            self._lent[session] = lent
+        self._post(now + lend_s, self._lent_for_long, (session or "", lent, now + lend_s))
 
     def _lent_for_long(self, held: tuple[str, LentWork, float]) -> None:
         session, lent, now = held

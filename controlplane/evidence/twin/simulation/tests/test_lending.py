@@ -21,7 +21,7 @@ KV = profile().sizes.kv_bytes_per_token
 LATER_S = 2_000.0  # when all that was lent before is free
 
 
-def played(lend_s: float, family: int = 1) -> Simulation:
+def played(lend_s: float, family: int = 1, *, kv_events: bool = True) -> Simulation:
     """Two turns of a session, the second one beginning as the family does; later comes another."""
     turns = [
         asks(0, tokens=PROMPT, output=REPLY, family=1, shared=PROMPT, session="s"),
@@ -29,13 +29,17 @@ def played(lend_s: float, family: int = 1) -> Simulation:
         asks(2, LATER_S, tokens=PROMPT),
     ]
     moves = TransferModel(bytes_per_token=KV, idle_bytes_per_s=40e9, busy_bytes_per_s=40e9, lend_s=lend_s)
-    made = fleet(2, transfers=moves, connector="nixl", kv_events=True).instances
+    made = fleet(2, transfers=moves, connector="nixl", kv_events=kv_events).instances
     roles = {name: replace(one, role="decode" if name == "chat-1" else "prefill") for name, one in made.items()}
     return Simulation(TwinFleet(roles), policy(**RULE), turns, None, "timestamps", 1)
 
 
 def pulled(play: Simulation) -> int:
     return play._by_name["chat-0"].engine.stats().pull_hits
+
+
+def held(play: Simulation) -> int:
+    return play._by_name["chat-1"].engine.stats().held_blocks
 
 
 def test_the_prefill_of_the_next_turn_pulls_the_answer_from_its_decoder() -> None:
@@ -55,19 +59,35 @@ def test_blocks_are_kept_for_their_time_and_the_same_conversation_and_freed(
 ) -> None:
     play = played(lend_s, family)
     play.first(1)
-    assert play._by_name["chat-1"].engine.stats().held_blocks > 0
+    assert held(play) > 0
     play.outcome()
     assert pulled(play) == tokens
     last = -(-(PROMPT + 9) // BLOCK)  # blocks lent by the later request
     assert [one.engine.stats().held_blocks for one in play._endpoints] == [0, last]
 
 
-def test_what_is_sooner_computed_is_not_moved() -> None:
+def test_engines_whose_tokens_the_router_does_not_know_keep_blocks_as_well() -> None:
+    play = played(600.0, kv_events=False)
+    play.first(1)
+    first = held(play)
+    play.first(2)
+    assert 0 < first < held(play)
+    assert pulled(play) == 0
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_is_sooner_computed_is_not_moved_and_let_go_by_a_prefill_that_holds_some(holds: bool) -> None:
     play = played(600.0)
     play.first(1)
+    first = held(play)
+    if not holds:
+        play._by_name["chat-0"].engine.reset_cache()
     play._sim_router._rates = Rates(
         prefill_tokens_per_s=30_000.0, kv_bytes_per_token=KV, transfer_bytes_per_s=1e7, transfer_setup_s=1.0
     )
+    play.first(2)
+    second = -(-(PROMPT + REPLY + BLOCK + 1) // BLOCK)
+    assert held(play) == (second if holds else first + second)
     assert [one.transfers for one in play.outcome().requests] == [1, 1, 1]
     assert pulled(play) == 0
 
