@@ -147,7 +147,8 @@ def _add_transfers(parser: argparse.ArgumentParser) -> None:
 def _add_tiers(parser: argparse.ArgumentParser) -> None:
     """Add the options of KV below HBM."""
     parser.add_argument("--dram-gb", type=_at_least_0, default=0.0, help="host memory for KV")
-    parser.add_argument("--dram-gb-per-s", type=_more_than_0, help="reads from host memory; left out: by --tier-law")
+    parser.add_argument("--dram-gb-per-s", type=_more_than_0, help="reads from host memory")
+    parser.add_argument("--dram-layer-ms", type=_at_least_0, help="set-up of a layer; left out: by --tier-law")
     parser.add_argument("--ssd-gb", type=_at_least_0, default=0.0, help="drives for KV")
     parser.add_argument("--ssd-access", choices=SSD_ACCESS, default=SSD_ACCESS[0])
     parser.add_argument("--ssd-drives", type=_between(1, 64), default=DRIVES)

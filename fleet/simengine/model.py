@@ -75,7 +75,8 @@ class SimOptions:
     tier_prefetch: bool
     tier_load: str
     tier_law: str
-    dram_gb_per_s: float | None  # None: rate by `tier_law`
+    dram_gb_per_s: float | None  # None: that of the link
+    dram_layer_ms: float | None  # None: 0, or by `tier_law` if the rate is None, too
 
 
 def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
@@ -193,8 +194,13 @@ def _device(name: str, options: SimOptions, layout: KvLayout) -> TierDevice:
     if name != DRAM.name:
         drives = on_drives(DEVICES[name], options.ssd_drives, options.ssd_read_gb_s * 1e9)
         return with_prp(drives, layout.object_bytes) if options.ssd_metadata == PRP else drives
-    memory = DRAM_FITTED if options.tier_law == PUBLISHED else DRAM
-    return replace(memory, read_bytes_per_s=options.dram_gb_per_s * 1e9) if options.dram_gb_per_s else memory
+    rate, setup_ms = options.dram_gb_per_s, options.dram_layer_ms
+    memory = DRAM_FITTED if options.tier_law == PUBLISHED and not rate else DRAM
+    return replace(
+        memory,
+        read_bytes_per_s=rate * 1e9 if rate else memory.read_bytes_per_s,
+        layer_setup_s=memory.layer_setup_s if setup_ms is None else setup_ms / 1e3,
+    )
 
 
 def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:

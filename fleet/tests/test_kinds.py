@@ -67,6 +67,7 @@ def test_the_engine_understands_its_tiers() -> None:
         "tier_load": "always",
         "tier_law": "published",
         "dram_gb_per_s": 56.0,
+        "dram_layer_ms": 2.0,
         "ssd_drives": 4,
         "ssd_read_gb_s": 7.0,
     }

@@ -7,7 +7,8 @@ from typing import Any
 from controlplane.evidence.experiments.matrix.presets import disaggregated, tiers
 from controlplane.evidence.systems.system import Play, Playable, PoolFacts
 from controlplane.evidence.traces import prompts_8k, questions
-from fleet.engine.tiers.devices import DRAM, DRIVES, SSD_TUTTI
+from fleet.engine.tiers.devices import DRAM, DRIVES, LAYER_PASS_S, SSD_TUTTI
+from fleet.engine.tiers.loading import ATTENTION
 from fleet.kinds.options.option import options_of
 from fleet.systems.tiers.load import TierLoad
 from router.contract.json_value import Json, JsonObject
@@ -16,7 +17,7 @@ LOADS = (0.05, 20.0)  # factors that an experiment takes
 TIERS_S, NEURON_S = 2_400, 300  # duration of the trace, s
 # Values of Tutti's page that no option of an engine takes
 OF_THE_PAGE = (
-    *("attention", "free_gb", "api_s", "tokenize_us", "dram_layer_ms", "mode", "write_gb_s", "setup_s"),
+    *("attention", "floor_s", "free_gb", "api_s", "tokenize_us", "mode", "write_gb_s", "setup_s"),
     *("layer_setup_ms", "object_us", "staging_share", "io_percent", "contention", "read_share", "decode_share"),
     "backlog_share",
 )
@@ -38,7 +39,8 @@ def _body(name: str, question: str, pool: PoolFacts, trace: str, load: float, ar
 
 def _sizes(inputs: Any) -> JsonObject:
     """Return the options of all tiers."""
-    sizes: JsonObject = {"dram_gb": inputs.dram_gb, "ssd_gb": inputs.ssd_gb, "dram_gb_per_s": inputs.dram_read_gb_s}
+    sizes: JsonObject = {"dram_gb": inputs.dram_gb, "ssd_gb": inputs.ssd_gb}
+    sizes |= {"dram_gb_per_s": inputs.dram_read_gb_s, "dram_layer_ms": inputs.dram_layer_ms}
     if inputs.floor_s:
         sizes["tier_law"] = "published"
     return {"block_size": inputs.object_tokens, **sizes}
@@ -57,9 +59,10 @@ def _of_tier(inputs: Any) -> JsonObject:
 
 
 def _kept(inputs: Any) -> Iterator[str]:
-    """Yield which of the given values are no options of engines."""
-    own = options_of(type(inputs))
-    titles = [one.title for one in own if one.name in OF_THE_PAGE and getattr(inputs, one.name) != one.default]
+    """Yield which values engines do not take: theirs are the defaults, or those of `tier_law`."""
+    law = {"attention": ATTENTION, "floor_s": LAYER_PASS_S} if inputs.floor_s else {"attention": 1.0}
+    own = [one for one in options_of(type(inputs)) if one.name in OF_THE_PAGE]
+    titles = [one.title for one in own if getattr(inputs, one.name) != law.get(one.name, one.default)]
     if titles:
         yield f"Engines keep their own: {', '.join(titles)}."
 

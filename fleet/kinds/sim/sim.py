@@ -248,9 +248,16 @@ class SimSpec:
     dram_gb_per_s: float | None = option(
         None,
         "Reads from host memory",
-        "Left out: 50, the link's. With tier_law published a layer also takes 4.15 ms of set-up.",
+        "Left out: 50, the link's.",
         unit="GB/s",
         range=(0.001, 10_000),
+    )
+    dram_layer_ms: float | None = option(
+        None,
+        "Set-up of a layer, host memory",
+        "Left out: 0; with tier_law published and no rate of reads, 4.15.",
+        unit="ms",
+        range=(0, 1_000),
     )
     enable_lora: bool = enable_lora_option()
     max_loras: int = max_loras_option()
@@ -353,7 +360,7 @@ def _peer(spec: SimSpec, launch: Launch) -> str | None:
     return launch.peers.get(name, f"<address of {name}>") if name else None
 
 
-_TIER_DETAILS = ("tier_law", "dram_gb_per_s", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
+_TIER_DETAILS = ("tier_law", "dram_gb_per_s", "dram_layer_ms", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
 
 
 def _tier_flags(spec: SimSpec) -> dict[str, object]:

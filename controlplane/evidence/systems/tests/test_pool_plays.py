@@ -18,8 +18,13 @@ from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems.offload import OFFLOAD
 from controlplane.evidence.systems.registry import SYSTEMS, inputs_of
 from controlplane.evidence.systems.system import Play, PoolFacts
+from controlplane.evidence.systems.tiers.inputs import device_of
 from controlplane.people.audit.services import Actor
 from fleet import services as fleet
+from fleet.engine.tiers.devices import TierDevice
+from fleet.kinds.kind import Launch
+from fleet.kinds.options.option import build
+from fleet.kinds.sim.sim import SIM, twin_model
 
 ROOT = Path(__file__).resolve().parents[4]
 TIERS = ["HBM", "DRAM", "LMCache", "GDS", "Tutti"]
@@ -99,14 +104,70 @@ def test_a_play_of_tutti_takes_the_given_values_of_its_tier(
     body = tutti_play(given).body
     arms = {one["name"]: one["fleet"]["engine"] for one in body["arms"]}  # type: ignore[call-overload, index, union-attr]
     assert engine.items() <= arms[arm].items()
-    assert body["question"] == "What does each tier below HBM change?"
     others = [one for name, one in arms.items() if name != arm]
     assert all("ssd_read_gb_s" not in one and "ssd_metadata" not in one for one in others)
 
 
-def test_a_play_says_which_given_values_engines_do_not_take() -> None:
-    question = tutti_play({"write_gb_s": 5, "contention": "naive", "mode": "block"}).body["question"]
-    assert str(question).endswith("Engines keep their own: Loading, Writes, Reads beside writes.")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"floor_s": 0.217},
+        {"floor_s": 0.217, "dram_read_gb_s": 19.4, "hbm_tokens": 410_000},
+        {"dram_layer_ms": 2},
+        dict(SYSTEMS["tutti"].presets["As published"]),
+    ],
+)
+def test_a_play_of_tutti_reads_host_memory_as_the_page_does(given: dict[str, object]) -> None:
+    body = tutti_play(given).body
+    (arm,) = (one for one in body["arms"] if one["name"] == "DRAM")  # type: ignore[call-overload, index, union-attr]
+    played = host_memory(arm["fleet"]["engine"])  # type: ignore[call-overload, index]
+    computed = device_of(inputs_of(SYSTEMS["tutti"], {**given, "tier": "dram"}))
+    assert computed is not None
+    assert (played.read_bytes_per_s, played.layer_setup_s) == (computed.read_bytes_per_s, computed.layer_setup_s)
+    assert "Set-up of a layer" not in str(body["question"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "rate", "setup_ms"),
+    [
+        ({"tier_law": "published"}, 50e9, 4.15),
+        ({"tier_law": "published", "dram_gb_per_s": 19.4}, 19.4e9, 0),  # either fit alone
+        ({"tier_law": "published", "dram_layer_ms": 0}, 50e9, 0),
+        ({}, 50e9, 0),
+    ],
+)
+def test_host_memory_has_one_fit_at_a_time(engine: dict[str, object], rate: float, setup_ms: float) -> None:
+    memory = host_memory({"dram_gb": 256, **engine})
+    assert (memory.read_bytes_per_s, round(memory.layer_setup_s * 1e3, 2)) == (rate, setup_ms)
+
+
+@pytest.mark.parametrize(
+    ("given", "titles"),
+    [
+        (
+            {"attention": 1, "write_gb_s": 5, "contention": "naive", "mode": "block"},
+            "Loading, Writes, Reads beside writes",
+        ),
+        ({}, "Attention factor"),
+        ({"floor_s": 0.1}, "Least time of a layer-wise pass"),
+        ({"floor_s": 0.217, "attention": 1}, "Attention factor"),
+    ],
+)
+def test_a_play_says_which_values_engines_do_not_take(given: dict[str, object], titles: str) -> None:
+    assert str(tutti_play(given).body["question"]).endswith(f"change? Engines keep their own: {titles}.")
+
+
+def test_a_play_whose_values_engines_take_says_nothing_more() -> None:
+    published = dict(SYSTEMS["tutti"].presets["As published"])
+    assert tutti_play(published).body["question"] == "What does each tier below HBM change?"
+
+
+def host_memory(engine: dict[str, object]) -> TierDevice:
+    """Return that of an engine with these options in the twin."""
+    tiers = twin_model(build(SIM.spec, engine), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine.tiers
+    assert tiers is not None
+    return tiers.tiers[0].device
 
 
 def tutti_play(given: dict[str, object]) -> Play:
