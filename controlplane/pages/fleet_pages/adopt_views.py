@@ -64,14 +64,28 @@ class Typed:
             "file": given["file"],
             "kubernetes": {name: given[name] for name in ("namespace", "selector", "port") if given[name]},
         }
-        more: dict[str, object] = {"server": self.server if self.server != CHOICES[0] else ""}
-        more |= {name: given[name] for name in ("kv_endpoint", "tokenizer", "engine_key")}
-        more |= {"labels": {"role": given["labels"]} if given["labels"] else {}}
-        more |= {"tls": {"authorities": given["authorities"]} if given["authorities"] else {}}
+        typed: dict[str, object] = {"server": self.server if self.server != CHOICES[0] else ""}
+        typed |= {name: given[name] for name in ("kv_endpoint", "tokenizer", "engine_key")}
+        typed |= {"labels": {"role": given["labels"]} if given["labels"] else {}}
+        typed |= {"tls": {"authorities": given["authorities"]} if given["authorities"] else {}}
+        filled = {name: value for name, value in {self.way: place[self.way], **typed}.items() if value}
+        return self._with_further(filled)
+
+    def _with_further(self, filled: Mapping[str, object]) -> dict[str, object]:
+        """Return the filled fields with the further options as typed: false and 0 are values. Raises InvalidFleet."""
+        engine, twice = dict(filled), []
         for name, value in self._further().items():
-            known = more.get(name)
-            more[name] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
-        return {name: value for name, value in {self.way: place[self.way], **more}.items() if value}
+            known = filled.get(name)
+            if isinstance(known, dict) and isinstance(value, dict) and not known.keys() & value.keys():
+                engine[name] = known | value
+            elif known is not None or name in PLACES:
+                twice.append(name)
+            else:
+                engine[name] = value
+        if twice:
+            names = ", ".join(twice)
+            raise InvalidFleet([Problem("more", names, f"must not name what a field above says: {names}")])
+        return engine
 
     def _further(self) -> Mapping[str, object]:
         """Return the options that have no field of their own."""
@@ -110,7 +124,7 @@ def adopt(request: HttpRequest) -> HttpResponse:
     if not model:
         return _page(request, typed, found=found)
     ranks = {"data_parallel_size": found.ranks} if found.ranks > 1 else {}
-    return _planned(request, typed, found, _pool(typed, engine | ranks, model))
+    return _planned(request, typed, found, _pool(typed, ranks | engine, model))
 
 
 def _free_name() -> str:

@@ -193,6 +193,30 @@ def test_what_has_no_field_is_typed_as_in_the_document(operator: Client, ready: 
     engine.close()
 
 
+def test_further_options_keep_what_is_typed_and_replace_no_field(
+    operator: Client, engines: list[OtherEngine], tmp_path: Path
+) -> None:
+    typed = form(engines, kv_endpoint="tcp://{host}:5557", authorities=f"file:{tmp_path}")
+    for more in ("urls: [http://b]", "dns: b:1", "kv_endpoint: tcp://b:1", "tls: {authorities: 'file:/b'}"):
+        page = operator.post("/fleet/adopt", typed | {"more": more})
+        (problem,) = page.context["problems"]
+        assert (page.status_code, problem.path, problem.value) == (422, "more", more.partition(":")[0])
+    page = operator.post("/fleet/adopt", form(engines, more="data_parallel_size: 0"))
+    assert [problem.path for problem in page.context["problems"]] == ["engine.data_parallel_size"]
+    kubernetes = {"way": "kubernetes", "namespace": "llm", "more": "kubernetes: {context: '', port: '8000'}"}
+    (problem,) = operator.post("/fleet/adopt", form([], **kubernetes)).context["problems"]
+    assert "selector must be" in problem.text
+    assert applied(operator, operator.post("/fleet/adopt", form(engines, more="kv_events: false"))).status_code == 302
+    assert Pool.objects.get().engine["kv_events"] is False
+
+
+def test_the_ranks_that_are_typed_win_over_those_that_the_engines_say(operator: Client, ready: None) -> None:
+    engine = OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=4)})
+    page = operator.post("/fleet/adopt", form([engine], more="data_parallel_size: 1"))
+    assert "data_parallel_size: 1" in page.context["own"]
+    engine.close()
+
+
 def test_engines_of_different_numbers_of_ranks_need_pools_of_their_own(operator: Client, ready: None) -> None:
     engines = [OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=ranks)}) for ranks in (2, 4)]
     found = operator.post("/fleet/adopt", form(engines)).context["found"]
