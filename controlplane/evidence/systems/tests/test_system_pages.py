@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from bench import sheets
+from controlplane.common.computing import WAITING
 from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, inputs_of
 from controlplane.evidence.systems.system import Answer, Chart, System, Table
 from controlplane.evidence.systems.templatetags.systems import as_table, lead, rest
@@ -248,6 +249,12 @@ def test_the_list_links_to_every_system(vera_client: Client) -> None:
     content = vera_client.get("/systems/").content.decode()
     assert all(f'href="/systems/{slug}/"' in content for slug in SYSTEMS)
     assert '<a href="/systems/" aria-current="page">' in content
+
+
+def test_the_list_asks_one_system_after_another_and_leaves_turns_to_other_pages(vera_client: Client) -> None:
+    content = vera_client.get("/systems/").content.decode()
+    (queued,) = re.findall(r'<ul [^>]*hx-sync="this:queue all">(.*?)\n</ul>', content, re.DOTALL)
+    assert queued.count(' hx-get="/systems/') == content.count(' hx-get="/systems/') == len(SYSTEMS) > WAITING
 
 
 def test_an_unknown_system_is_not_found(vera_client: Client, vera_api: ApiCaller) -> None:
