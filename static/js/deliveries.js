@@ -59,4 +59,9 @@ if (document.getElementById(SHOWN)) {
   setInterval(count, 250);
   announce();
 }
+// The lines about a plan hold for the one that the server has read, not for what is typed since.
+document.querySelector(".plan-form")?.addEventListener("input", ({ target }) => {
+  const part = target.closest("details[id]")?.id;
+  for (const line of document.querySelectorAll(`[data-says~="${part}"]`)) line.textContent = "changed: Check against traffic reads it anew";
+});
 document.querySelector("[data-focus]")?.focus();

@@ -95,12 +95,13 @@ def needs(step: Step) -> str:
 class PlanWords:
     steps: str  # with their shortest times: Shadow 10 min → Canary 5 % 10 min → Everyone, then watched for 1 h
     guards: str  # what they look at: warm and heavy TTFT above 1.10×, errors
+    pools: str
 
 
 def in_words(plan: Plan) -> PlanWords:
     timed = (f", {needs(step)}" if isinstance(step, Full) else f" {words(length_s(step))}" for step in plan.steps)
     steps = (f"{title(step)}{time}" for step, time in zip(plan.steps, timed, strict=True))
-    return PlanWords(" → ".join(steps), ", ".join(dict.fromkeys(map(_guarded, plan.guards))))
+    return PlanWords(" → ".join(steps), ", ".join(dict.fromkeys(map(_guarded, plan.guards))), ", ".join(plan.pools))
 
 
 def _guarded(guard: Guard) -> str:

@@ -14,6 +14,7 @@ from controlplane.traffic.deliveries.timing import freezing
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.tests.conftest import edit
+from fleet.models import Pool
 
 pytestmark = pytest.mark.usefixtures("redis_away", "pool")
 URL = "/policies/default/draft/deliver"
@@ -116,6 +117,18 @@ def test_a_reason_that_is_too_short_is_reported_at_its_field(otto_client, draft)
     response = otto_client.post(URL, {**fields(otto_client), "reason": "short"})
     assert response.status_code == 422
     assert 'id="reason-error"' in response.content.decode()
+
+
+def test_no_folded_part_says_another_plan_than_the_one_that_was_sent(otto_client, draft, pool):
+    Pool.objects.create(name="other", model="m", kind="sim", policy="default", replicas=1)
+    changed = {**fields(otto_client), "canary1.share": "7", "pools": [pool.name]}
+    shown = otto_client.post(URL, {**changed, "reason": "short"}).content.decode()
+    assert re.findall(r'id="plan-(\w+)" open>', shown) == ["steps", "guards", "start"]
+    shown = otto_client.post(URL, {**changed, "foresee": "1"}).content.decode()
+    assert re.findall(r'id="plan-(\w+)" open>', shown) == []
+    said = dict(re.findall(r"<summary><h2>(.*?)</h2> <span [^>]*>(.*?)</span></summary>", shown))
+    assert "Canary 7 %" in said["Steps"]
+    assert said["Where, when, who"].startswith("demo; ")
 
 
 def test_the_plan_can_be_given_as_json(otto_client, draft):

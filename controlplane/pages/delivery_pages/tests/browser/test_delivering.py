@@ -53,6 +53,25 @@ def test_a_wrong_value_is_reported_at_its_field_and_what_was_typed_is_kept(open_
     expect(page.locator(".steps")).to_contain_text("Canary 7 %")
 
 
+def test_a_part_that_is_changed_and_folded_again_says_no_longer_what_was_offered(open_page, way):
+    page = form(open_page, way)
+    steps, guards = (page.locator(f"#plan-{part} > summary") for part in ("steps", "guards"))
+    steps.click()
+    page.fill("#p-canary1-share", "7")
+    steps.click()
+    expect(steps).to_contain_text("changed")
+    expect(steps).not_to_contain_text("Canary")
+    page.fill("#reason", WHY)
+    expect(guards).to_contain_text("TTFT above")
+    page.click("#plan-json > summary")
+    page.check("#p-use_json")
+    expect(guards).to_contain_text("changed")
+    page.uncheck("#p-use_json")
+    page.click("button:has-text('Check against traffic')")
+    expect(steps).to_contain_text("Canary 7 %")
+    expect(guards).to_contain_text("TTFT above")
+
+
 def test_the_page_follows_without_a_reload_and_keeps_what_is_typed(open_page, way):
     page = deliver(open_page, way)
     expect(page.locator(".delivery-state")).to_have_text("waiting for routers")
