@@ -89,6 +89,7 @@ class Line:
     model: str  # name of the requested model
     start: int  # offset of the line in its file
     size: int
+    fault: str = ""  # why it is not sent, in a batch that an older version began
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,9 @@ class _Bad(Exception):
         self.param = param
 
 
-def check(raw: Iterable[bytes], api_path: str) -> Checked:
-    """Check the lines of a file, each with its line end."""
+def check(raw: Iterable[bytes], api_path: str, *, has_begun: bool = False) -> Checked:
+    """Check the lines of a file, each with its line end. `has_begun`: rules that older versions did not have fail no
+    batch."""
     lines: list[Line] = []
     models: dict[str, str] = {}  # one string per model name, shared by all lines that name it
     faults: list[Fault] = []
@@ -125,10 +127,10 @@ def check(raw: Iterable[bytes], api_path: str) -> Checked:
     for number, one in enumerate(raw, 1):
         try:
             if one.strip():
-                name, model = _read(one, api_path, seen)
-                if model not in models and len(models) == MOST_MODELS:
+                name, model, fault = _read(one, api_path, seen, has_begun)
+                if model not in models and len(models) >= MOST_MODELS and not has_begun:
                     raise _Bad("too_many_models", f"a batch may name at most {MOST_MODELS} models", "body.model")
-                lines.append(Line(name, models.setdefault(model, model), start, len(one)))
+                lines.append(Line(name, models.setdefault(model, model), start, len(one), fault))
             if len(lines) > MOST_LINES:
                 raise _Bad("too_many_lines", f"a batch may have at most {MOST_LINES:,} lines")
         except _Bad as error:
@@ -141,8 +143,8 @@ def check(raw: Iterable[bytes], api_path: str) -> Checked:
     return Checked(lines, faults)
 
 
-def _read(raw: bytes, api_path: str, seen: set[str]) -> tuple[str, str]:
-    """Return (custom_id, model). Raises _Bad."""
+def _read(raw: bytes, api_path: str, seen: set[str], has_begun: bool) -> tuple[str, str, str]:
+    """Return (custom_id, model, why it is not sent). Raises _Bad."""
     if len(raw) > LONGEST_LINE:
         raise _Bad("line_too_long", f"a line may have at most {LONGEST_LINE:,} bytes")
     try:
@@ -157,8 +159,13 @@ def _read(raw: bytes, api_path: str, seen: set[str]) -> tuple[str, str]:
     if name in seen:
         raise _Bad("duplicate_custom_id", f"{name[:60]!r} occurs twice", "custom_id")
     _check_request(line, api_path)
+    fault = ""
+    if api_path == "/v1/responses" and line["body"].get("background"):
+        fault = "a batch waits for each answer: leave it out"
+        if not has_begun:
+            raise _Bad("invalid_request", fault, "body.background")
     seen.add(name)
-    return name, line["body"]["model"]
+    return name, line["body"]["model"], fault
 
 
 def _check_request(line: dict[str, Any], api_path: str) -> None:
@@ -171,8 +178,6 @@ def _check_request(line: dict[str, Any], api_path: str) -> None:
         raise _Bad("invalid_request", "must be an object with a model", "body")
     if body.get("stream"):
         raise _Bad("invalid_request", "streams are not answered in batches", "body.stream")
-    if body.get("background"):
-        raise _Bad("invalid_request", "a batch waits for each answer: leave it out", "body.background")
 
 
 def body_of(raw: bytes) -> bytes:

@@ -149,8 +149,14 @@ def opened(job: Batch) -> Opened:
     if not path.exists():
         raise JobFailed("its input file was deleted")
     with path.open("rb") as raw:
-        checked = batch_lines.check(raw, job.api_path)
+        checked = batch_lines.check(raw, job.api_path, has_begun=job.in_progress_at is not None)
     if checked.faults:
         first = checked.faults[0]
         raise JobFailed(f"line {first.line}: {first.message}", faults=[fault.document() for fault in checked.faults])
-    return checked.lines, store.BatchResults(job.name)
+    results = store.BatchResults(job.name)
+    for number, line in enumerate(checked.lines, 1):
+        if line.fault and line.custom_id not in results.written:
+            error = batch_lines.without_answer(job.name, number, line.custom_id, "invalid_request", line.fault)
+            results.add(results.errors, error)
+            results.written.add(line.custom_id)
+    return checked.lines, results

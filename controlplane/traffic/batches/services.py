@@ -194,7 +194,7 @@ def _answer_for_the_rest(row: Batch) -> None:
     code = "batch_cancelled" if row.status == CANCELLED else "batch_expired" if row.is_expired else "batch_failed"
     message = {"batch_cancelled": "the batch was cancelled", "batch_expired": "the time of the batch was over"}
     with store.content(row.input_file).open("rb") as raw:
-        lines = batch_lines.check(raw, row.api_path).lines
+        lines = batch_lines.check(raw, row.api_path, has_begun=True).lines
     with closing(store.BatchResults(row.name)) as results:
         for number, line in enumerate(lines, 1):
             if line.custom_id not in results.written:

@@ -60,7 +60,7 @@ class BatchResults:
     def __init__(self, batch: str) -> None:
         self.output, self.errors = (result(batch, which) for which in ("output", "errors"))
         self.counts = {path: 0 for path in (self.output, self.errors)}
-        self.written: set[str] = set()  # custom_ids written at the start
+        self.written: set[str] = set()  # custom_ids written before any line is sent
         self.tokens: tuple[int, ...] = (0, 0)  # input and output tokens
         self._open: dict[Path, IO[bytes]] = {}
         self._unflushed: set[Path] = set()

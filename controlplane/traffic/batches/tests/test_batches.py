@@ -19,9 +19,9 @@ from django.utils import timezone
 from controlplane.people.audit.models import AuditEntry
 from controlplane.people.audit.services import SYSTEM
 from controlplane.testing import api_caller
-from controlplane.traffic.batches import dispatcher, line_queue, placed, running, services, store
+from controlplane.traffic.batches import dispatcher, line_queue, lines, placed, running, services, store
 from controlplane.traffic.batches.models import Batch, StoredFile
-from controlplane.traffic.batches.tests.test_lines import CHAT, line
+from controlplane.traffic.batches.tests.test_lines import CHAT, RESPONSES, line
 from controlplane.traffic.batches.turns import EngineReports
 from controlplane.traffic.keys import services as keys
 from controlplane.traffic.keys import workers_secret
@@ -119,9 +119,9 @@ class Caller:
         assert answer.status_code == status, answer.content
         return answer.json()
 
-    def batch(self, *lines: bytes, window: str = "24h") -> str:
+    def batch(self, *lines: bytes, window: str = "24h", endpoint: str = CHAT) -> str:
         file = self.upload(*lines)["id"]
-        made = self.post("/v1/batches", input_file_id=file, endpoint=CHAT, completion_window=window)
+        made = self.post("/v1/batches", input_file_id=file, endpoint=endpoint, completion_window=window)
         return str(made["id"])
 
     def content(self, name: str) -> dict[str, Any]:
@@ -238,6 +238,37 @@ def test_lines_that_are_not_valid_fail_the_batch_before_anything_is_sent(alice: 
         ("invalid_json_line", 3),
     ]
     assert router.asked == []
+
+
+@pytest.mark.parametrize(
+    ("is_cancelled", "errors", "sent"),
+    [
+        (False, {"b": "invalid_request"}, ["m", "n"]),
+        (True, {"a": "batch_cancelled", "b": "batch_cancelled", "c": "batch_cancelled"}, []),
+    ],
+)
+def test_a_batch_that_an_older_version_began_keeps_lines_that_are_now_refused(
+    alice: Caller,
+    router: StandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cancelled: bool,
+    errors: dict[str, str],
+    sent: list[str],
+) -> None:
+    monkeypatch.setattr(lines, "MOST_MODELS", 1)
+    bodies = {"a": {"model": "m"}, "b": {"model": "m", "background": True}, "c": {"model": "n"}}
+    asked = [line(name, url=RESPONSES, body=body) for name, body in bodies.items()]
+    name = alice.batch(*asked, endpoint=RESPONSES)
+    Batch.objects.filter(name=name).update(in_progress_at=timezone.now(), total=3)
+    if is_cancelled:
+        alice.post(f"/v1/batches/{name}/cancel")
+        services.close(Batch.objects.get(name=name))
+    run(name)
+    made = alice.get(f"/v1/batches/{name}")
+    assert made["request_counts"] == {"total": 3, "completed": len(sent), "failed": len(errors)}
+    found = alice.content(made["error_file_id"])
+    assert {name: one["error"]["code"] for name, one in found.items()} == errors
+    assert sorted(body["model"] for _, body in router.asked) == sent
 
 
 def test_a_key_does_not_find_the_batches_of_another(alice: Caller, router: StandIn) -> None:

@@ -10,7 +10,7 @@ from controlplane.traffic.batches import lines, turns
 from controlplane.traffic.batches.store import BatchResults, content
 from router.contract.redis.sample import InstanceSample
 
-CHAT = "/v1/chat/completions"
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 def line(name: str = "a", **changes: Any) -> bytes:
@@ -36,14 +36,18 @@ def test_lines_are_found_by_their_place() -> None:
         ([line(url="/v1/completions")], "mismatched_endpoint", "url"),
         ([line(body={})], "invalid_request", "body"),
         ([line(body={"model": "m", "stream": True})], "invalid_request", "body.stream"),
-        ([line(body={"model": "m", "background": 1})], "invalid_request", "body.background"),
+        ([line(url=RESPONSES, body={"model": "m", "background": 1})], "invalid_request", "body.background"),
         ([b"\n"], "empty_file", None),
         ([b"x" * (lines.LONGEST_LINE + 1)], "line_too_long", None),
     ],
 )
 def test_the_fault_of_a_line_is_named(raw: list[bytes], code: str, param: str | None) -> None:
-    (fault,) = lines.check(raw, CHAT).faults
+    (fault,) = lines.check(raw, RESPONSES if param == "body.background" else CHAT).faults
     assert (fault.code, fault.param) == (code, param)
+
+
+def test_a_field_that_means_nothing_to_an_endpoint_is_no_fault() -> None:
+    assert lines.check([line(body={"model": "m", "background": True})], CHAT).faults == []
 
 
 def test_no_more_lines_and_faults_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
