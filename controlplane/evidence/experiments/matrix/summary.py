@@ -1,4 +1,4 @@
-"""Summarizes a matrix's cells: values of every metric by class and arm, and which arms are best or tied. Pure."""
+"""Summarizes a matrix's cells: values of every metric by class and arm, and which arms are best or tied."""
 
 import math
 from collections import Counter
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import msgspec
 
 from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.results import assemble
+from controlplane.evidence.experiments.results.assemble import FIRST_JUDGED_JOINTLY
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output.effects import shown
-from controlplane.evidence.experiments.results.statistics import verdicts
+from controlplane.evidence.experiments.results.statistics import comparison, verdicts
 from controlplane.evidence.experiments.results.summarize import CLASSES, levels
 from controlplane.evidence.experiments.results.types import Overall, Results
 from fleet.jobs import CANCELLED, DONE, ENDED, FAILED, QUEUED, RUNNING
@@ -21,6 +23,7 @@ class CellSummary(msgspec.Struct, frozen=True):
 
     values: dict[str, dict[str, dict[str, int | float | None]]] = {}  # class → metric → arm; counts are whole numbers
     best_or_tied: dict[str, dict[str, list[str]]] = {}  # class → metric → arms
+    schema: int = 0  # schema of the results; 0 in rows of an older version
 
 
 def of_results(results: Results) -> CellSummary:
@@ -29,7 +32,19 @@ def of_results(results: Results) -> CellSummary:
         for (arm, metric), level in levels(results, request_class).items():
             of_arms = values.setdefault(request_class, {}).setdefault(metric, {})
             of_arms[arm] = None if level is None or math.isinf(level) else level
-    return CellSummary(values, results["best_or_tied"])
+    return CellSummary(values, results["best_or_tied"], results["schema"])
+
+
+def of_cell(cell: Experiment) -> CellSummary:
+    """Return the cell's summary; an older one is marked as its page is, by its stored results."""
+    summary = msgspec.convert(cell.summary, CellSummary)
+    kept = assemble.read(assemble.path_of(cell)) if cell.summary and summary.schema < FIRST_JUDGED_JOINTLY else None
+    if kept is None:
+        return summary
+    if kept.schema >= FIRST_JUDGED_JOINTLY:
+        return of_results(kept.results)
+    rows = comparison.jointly(kept.results["differences"])
+    return msgspec.structs.replace(summary, best_or_tied=comparison.best(kept.results["arms"], rows)[1])
 
 
 @dataclass(frozen=True)
@@ -91,12 +106,8 @@ def heat(cells: Sequence[Experiment], request_class: str, metric: str) -> list[H
 Column = tuple[Mapping[str, float | None], Sequence[str]]  # values by arm, and the arms that are best or tied
 
 
-def _summary(cell: Experiment) -> CellSummary:
-    return msgspec.convert(cell.summary, CellSummary)
-
-
 def _column(cell: Experiment, request_class: str, metric: str) -> Column:
-    summary = _summary(cell)
+    summary = of_cell(cell)
     values = summary.values.get(request_class, {}).get(metric, {})
     return values, summary.best_or_tied.get(request_class, {}).get(metric, ())
 
@@ -129,7 +140,7 @@ COLUMNS = ("experiment", "trace", "load", "arm", "class", "metric", "value", "be
 def rows_of(cells: Sequence[Experiment]) -> Iterator[tuple[object, ...]]:
     """Yield a row for each cell, arm, class and metric, for exports."""
     for cell in cells:
-        summary = _summary(cell)
+        summary = of_cell(cell)
         for request_class, metrics in summary.values.items():
             for metric, values in metrics.items():
                 tied = summary.best_or_tied.get(request_class, {}).get(metric, ())

@@ -73,6 +73,10 @@ def read(path: Path) -> KeptResults | None:
         return None
 
 
+def path_of(experiment: Experiment) -> Path:
+    return Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
+
+
 def with_kept_numbers(made: Any, kept: KeptResults) -> Any:
     """Return the results as first shown, with additions of newer versions of Weir."""
     if kept.schema < FIRST_KEPT:
@@ -141,7 +145,7 @@ def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) 
     `beat` is called every second or two, and may raise to stop."""
     runs = list(experiment.runs.all())
     signature = [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], [_file(run).size for run in runs]]
-    path = Path(settings.DATA_DIR) / "experiments" / f"results-{experiment.pk}.json"
+    path = path_of(experiment)
     before = read(path)
     if before and before.signature == signature:
         return cast(Results, before.results)

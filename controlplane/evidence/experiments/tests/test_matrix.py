@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 
 import pytest
 
@@ -10,6 +11,9 @@ from controlplane.evidence.experiments.matrix import summary
 from controlplane.evidence.experiments.matrix.body import MatrixIn
 from controlplane.evidence.experiments.matrix.presets import presets
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
+from controlplane.evidence.experiments.results import assemble
+from controlplane.evidence.experiments.results.metrics import MAIN
+from controlplane.evidence.experiments.tests.test_comparison import difference
 from fleet import jobs
 from fleet.models import Pool
 from fleet.selectors import store_pool
@@ -55,6 +59,35 @@ def test_each_trace_at_each_load_is_a_cell_with_its_heat_and_its_comparison(star
     assert "Goodput: answers within the SLO, class warm" in page
     assert f'href="/experiments/{first["id"]}/?class=warm"' in page
     assert f">Matrix {matrix.pk}<" in vera_client.get(f"/experiments/{first['id']}/").content.decode()
+
+
+def test_a_matrix_that_ended_in_an_older_version_has_the_marks_of_its_cells_pages(started, ci, vera_client):
+    matrix = started(loads=[1])
+    perform(matrix)
+    cell = matrix.cells.get()
+    path = assemble.path_of(cell)
+    kept = json.loads(path.read_bytes())
+    rows = [
+        difference(metric, arm=arm, baseline=base, verdict=verdict)
+        for metric in MAIN
+        for arm, base, verdict in (("lpwl", "round_robin", "better"), ("round_robin", "lpwl", "worse"))
+    ]
+    kept["signature"][0] = assemble.FIRST_JUDGED_JOINTLY - 1
+    path.write_text(json.dumps(kept | {"results": kept["results"] | {"differences": rows}}))
+    by_itself = {"all": {metric: ["lpwl"] for metric in MAIN}}
+    Experiment.objects.update(summary={"values": cell.summary["values"], "best_or_tied": by_itself})
+
+    def marks():
+        (found,) = ci.get(f"/matrices/{matrix.pk}/results").json()["cells"]
+        rows = csv.DictReader(io.StringIO(ci.get(f"/matrices/{matrix.pk}/results?format=csv").content.decode()))
+        said = {row["arm"]: row["best_or_tied"] for row in rows if (row["class"], row["metric"]) == ("all", MAIN[0])}
+        page = vera_client.get(f"/experiments/matrix/{matrix.pk}/?metric={MAIN[0]}").content.decode()
+        return found["best_or_tied"], said, page.count("1/1")
+
+    together = {metric: [arm["name"] for arm in cell.arms] for metric in MAIN}
+    assert marks()[0]["all"] == together
+    assert marks()[1:] == ({"round_robin": "True", "lpwl": "True"}, 2)
+    assert ci.get(f"/experiments/{cell.pk}/results").json()["best_or_tied"] == marks()[0]
 
 
 def test_the_list_shows_a_matrix_once_and_its_cells_only_when_asked_for(started, ci, vera_client):

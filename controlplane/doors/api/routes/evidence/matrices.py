@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
+from msgspec import to_builtins
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
@@ -129,7 +130,7 @@ def get_matrix_results(request: HttpRequest, number: Number, format: Literal["js
         "metrics": [{"key": m.key, "title": m.title, "unit": m.unit, "better": m.better} for m in METRICS.values()],
         "arms": [arm["name"] for arm in cells[0].arms],
         "cells": [
-            {"id": cell.pk, "trace": cell.trace, "load_factor": cell.load_factor, **cell.summary}
+            {"id": cell.pk, "trace": cell.trace, "load_factor": cell.load_factor, **to_builtins(summary.of_cell(cell))}
             for cell in cells
             if cell.summary
         ],
