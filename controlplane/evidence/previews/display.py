@@ -9,6 +9,7 @@ from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
 from controlplane.evidence.experiments.results.output import forest
 from controlplane.evidence.experiments.results.output.effects import SIGNS, EffectRow, effect_row
 from controlplane.evidence.experiments.results.statistics import stats
+from controlplane.evidence.experiments.results.statistics.comparison import known
 from controlplane.evidence.experiments.results.statistics.stats import LOW_N
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.evidence.previews.analysis.saving import is_sure
@@ -102,14 +103,15 @@ def _is_declared(name: str, metric: str) -> bool:
 def together(metric: MetricEffect, looks: int) -> MetricEffect:
     """Return the metric with an interval and a verdict that hold jointly for this many metrics."""
     low, high, middle = metric["low"], metric["high"], metric["difference"]
-    if low is None or high is None or middle is None or metric["verdict"] not in SIGNS:
+    if middle is None or metric["verdict"] not in SIGNS:
         return metric
     low, high = stats.widened(middle, low, high, looks)
-    wider: MetricEffect = {**metric, "low": low, "high": high, "verdict": stats.verdict(low, high)}
+    verdict = stats.verdict(low, high)
+    wider: MetricEffect = {**metric, "low": known(low, 6), "high": known(high, 6), "verdict": verdict}
     ratio, lowest, highest = metric["relative"], metric.get("relative_low"), metric.get("relative_high")
-    if ratio is not None and lowest is not None and highest is not None and min(ratio, lowest) > -1:
-        logs = stats.widened(math.log1p(ratio), math.log1p(lowest), math.log1p(highest), looks)
-        wider["relative_low"], wider["relative_high"] = (math.expm1(each) for each in logs)
+    if ratio is not None and lowest is not None and ratio > -1:
+        ends = stats.widened_ratio(ratio, lowest, highest, looks)
+        wider["relative_low"], wider["relative_high"] = (known(end, 6) for end in ends)
     return wider
 
 

@@ -71,6 +71,31 @@ def test_marks_hold_together_over_the_main_metrics_of_an_arm_and_over_all_others
     assert verdicts(unanswered, *six[1:])[0] == "worse"
 
 
+@pytest.mark.parametrize(
+    ("ends", "widened"),
+    [
+        (
+            {"high": None, "relative_high": None},
+            {"low": -1.216, "high": None, "relative_low": -0.006, "relative_high": None},
+        ),
+        (
+            {"difference": -4.0, "low": None, "high": -0.2, "relative": -1.0, "relative_low": -1.0},
+            {"low": None, "high": 1.216},
+        ),
+        (
+            {"relative": -0.02, "relative_low": -1.0, "relative_high": -0.001},
+            {"relative_low": -1.0, "relative_high": 0.006},
+        ),
+    ],
+)
+def test_the_finite_end_of_a_half_open_interval_holds_together_with_those_of_other_metrics(ends, widened):
+    rows = [difference(metric, **ends) for metric in MAIN]
+    assert {row["verdict"] for row in comparison.jointly(rows[:1])} == {"worse"}
+    for row in comparison.jointly(rows):
+        assert row["verdict"] == "not distinguishable"
+        assert {name: row[name] for name in widened} == pytest.approx(widened, abs=0.001)
+
+
 def test_the_best_is_better_than_each_other_arm_and_ties_are_named():
     fast, alike, slow = (
         keyed(*(record(i, ttft_ms=ttft + (i * 7 + shift) % 13) for i in range(60)))

@@ -52,8 +52,9 @@ def test_headline_plot_and_table_give_a_latency_declared_first_one_verdict_that_
     assert display.class_tables(alone)[0].rows[0].verdict == "better"
 
 
-def test_latencies_that_were_not_declared_first_hold_together_over_all_classes():
-    barely = metric("tpot_p50_ms", 1000.0, 900.0, 95.0)
+@pytest.mark.parametrize("ends", [{}, {"low": None}])
+def test_latencies_that_were_not_declared_first_hold_together_over_all_classes(ends):
+    barely = metric("tpot_p50_ms", 1000.0, 900.0, 95.0, **ends)
     assert barely["verdict"] == "better"  # alone
     found = result(classes=classes(all=[barely], warm=[metric("ttft_p90_ms", 820.0, 821.0)]))
     assert display.class_tables(found)[0].rows[0].verdict == "not distinguishable"

@@ -118,14 +118,13 @@ def jointly(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
 
 def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
     middle, low, high, ratio = row["difference"], row["low"], row["high"], row["relative"]
-    if row["verdict"] == "too few requests" or middle is None or low is None or high is None:
+    if row["verdict"] == "too few requests" or middle is None:
         return row
     low, high = stats.widened(middle, low, high, looks)
     wider: DifferenceRow = {**row, "low": known(low, 6), "high": known(high, 6)}
     lowest, highest = row.get("relative_low"), row.get("relative_high")
-    if ratio is not None and lowest is not None and highest is not None and min(ratio, lowest) > -1:
-        logs = stats.widened(math.log1p(ratio), math.log1p(lowest), math.log1p(highest), looks)
-        low, high = map(math.expm1, logs)
+    if ratio is not None and lowest is not None and ratio > -1:
+        low, high = stats.widened_ratio(ratio, lowest, highest, looks)
         wider = {**wider, "relative_low": known(low, 4), "relative_high": known(high, 4)}
     return {**wider, "verdict": "not distinguishable"} if low <= 0 <= high else wider
 

@@ -321,11 +321,19 @@ def wilson(hits: float, n: float) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + extra)), min(1.0, (middle + half) / (1 + extra))
 
 
-def widened(middle: float, low: float, high: float, looks: int) -> tuple[float, float]:
-    """Widen an interval with CONFIDENCE, so that `looks` of them hold jointly (Bonferroni)."""
+def widened(middle: float, low: float | None, high: float | None, looks: int) -> tuple[float, float]:
+    """Widen an interval with CONFIDENCE, so that `looks` of them hold jointly (Bonferroni). None is an infinite end."""
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
     alone, together = (NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / n) for n in (1, looks))
     wider = together / alone
     return middle - (middle - low) * wider, middle + (high - middle) * wider
+
+
+def widened_ratio(middle: float, low: float, high: float | None, looks: int) -> tuple[float, float]:
+    """Widen an interval of a ratio above zero, minus one, by its logarithm."""
+    ends = _log(1 + low), None if high is None else _log(1 + high)
+    least, most = widened(math.log1p(middle), *ends, looks)
+    return math.expm1(least), math.expm1(most)
 
 
 def verdict(low: float, high: float) -> Verdict:
