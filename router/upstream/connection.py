@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
 from router.contract.net.tls_refusal import explained
@@ -19,7 +19,6 @@ from router.upstream.errors import (
 )
 from router.upstream.keep_alive import has_content
 
-JUST_SENT: Final = b"sent"  # replaces the latest bytes, as earlier time is no silence
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 
 Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
@@ -59,7 +58,7 @@ class Connection(HttpClientProtocol):
         self._chunks.clear()
         self._bare_bytes = 0  # bytes since the last byte of the body
         self._at_chunk = False  # True if the next byte is the first of a chunk
-        self._heard = JUST_SENT
+        self._heard: bool | None = None  # whether content has come since the last check; None: not even time counts
         self._quiet_s = 0.0
 
     def lost(self, exc: Exception | None) -> UpstreamError:
@@ -161,14 +160,14 @@ class Connection(HttpClientProtocol):
         Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket
         while this process is busy as silence. While reading is paused for a slow client, silence does not count.
         """
-        heard, self._heard = self._heard, b""
+        heard, self._heard = self._heard, False
         if is_early and not self._paused:
             self._quiet_s += passed_s
             if self._quiet_s >= limit_s:
                 self._give_up(FirstByteTimeout(f"no content within {limit_s:g} s of the first byte"))
             return False
-        came = self._paused or (heard is not JUST_SENT and has_content(heard))
-        if came or heard is JUST_SENT:
+        came = self._paused or heard is True
+        if came or heard is None:
             self._quiet_s = 0.0
             return came
         self._quiet_s += passed_s
@@ -234,6 +233,8 @@ class Connection(HttpClientProtocol):
             self._drop_unasked()
             return
         self._silent = False
+        if not self._heard:
+            self._heard = has_content(data)
         if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
             self._event_sink is not None
             and self._at_chunk
@@ -241,12 +242,9 @@ class Connection(HttpClientProtocol):
             and data[: (size_end := data.find(b"\r\n", 0, 8))].lower() == b"%x" % (len(data) - size_end - 4)
             and (full := self._event_sink(data)) is not None
         ):
-            self._heard = data
             if full:
                 self._hold()
             return
-        if len(data) > len(self._heard):  # the end of an event alone tells nothing of its content
-            self._heard = data
         chunks = self._chunks
         before = len(chunks)
         self._feed(data)

@@ -181,6 +181,17 @@ async def test_a_chunk_counts_as_a_sign_of_life_of_the_stream():
     assert (await passage.body()).whole
 
 
+@pytest.mark.parametrize("sign", [chunk(b": ping\n\n"), b"\r\n"])
+async def test_a_sign_of_life_behind_a_chunk_does_not_hide_it(sign):
+    passage = Passage()
+    await passage.read(CHUNKED + chunk(WORDS[0]))
+    for word in WORDS[1:]:
+        await passage.read_on(chunk(word)[: -2 if sign == b"\r\n" else None], sign)
+        passage.connection.check_quiet(1.0, 1.0)
+    await passage.read_on(LAST)
+    assert (await passage.body()).whole
+
+
 async def test_bytes_after_the_end_of_a_stream_are_dropped():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
