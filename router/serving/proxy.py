@@ -251,7 +251,7 @@ class Proxy:
             content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
             self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
             answer = relay.begin(connection, call.api_path, asks_stream=asks_stream)
-            answer = await relay.wait(answer, call.api_path, asks_stream=asks_stream) if answer.is_early else answer
+            answer = await self._begun(call, answer, lease) if answer.is_early else answer
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:
                     endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
@@ -278,6 +278,17 @@ class Proxy:
                 self.stalls.forget(connection, None)
                 connection.release()
             lease.end()
+
+    async def _begun(self, call: Call, answer: BegunAnswer, lease: Lease) -> BegunAnswer:
+        """Wait for an answer's first content, or for the whole of it. The former may take as long as a first byte."""
+        rules, asks_stream = call.rules, call.request.prompt.stream
+        if not asks_stream and answer.beginning is None:
+            silent_s = rules["failure.stream_idle_timeout_s"]
+            content_s = max(silent_s, rules["failure.first_byte_timeout_s"])
+            self.stalls.watch(answer.connection, (lease, content_s, 0.0))
+            await relay.wait_for_content(answer)
+            self.stalls.watch(answer.connection, (lease, silent_s, 0.0))
+        return await relay.wait(answer, call.api_path, asks_stream=asks_stream)
 
     def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
         """Note that the prompt has been computed: a stream's first content, or a whole answer, has arrived."""

@@ -102,9 +102,14 @@ def _unstreamed(answer: BegunAnswer, api_path: str) -> BegunAnswer:
     return answer
 
 
-async def _read_on(connection: EngineResponse, body: bytes) -> bytes:
+async def wait_for_content(answer: BegunAnswer) -> None:
+    """Wait for the first bytes of a whole answer that are no signs of life. Raise UpstreamError."""
+    answer.body = await _read_on(answer.connection, answer.body, only_blank=True)
+
+
+async def _read_on(connection: EngineResponse, body: bytes, *, only_blank: bool = False) -> bytes:
     parts, size = [body], len(body)
-    while size <= WHOLE and not connection.done:
+    while size <= WHOLE and not connection.done and not (only_blank and parts[-1].strip()):
         parts.append(await connection.read())
         size += len(parts[-1])
     return b"".join(parts)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from router.tests.engine import events, first_then_wait, hang_up, stream, write_chunk, write_head
+from router.tests.engine import USAGE, events, first_then_wait, hang_up, stream, write_chunk, write_head
 from router.tests.test_outcomes import BODIES
 from router.upstream.connection import HIGH_WATER
 from router.upstream.stalls import CHECK_S
@@ -199,9 +199,28 @@ async def test_signs_of_life_do_not_keep_a_stream_whose_content_has_ended(world,
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings"])
 async def test_signs_of_life_do_not_keep_a_whole_answer_from_another_engine(world, path):
-    w = await world(says_it_lives("application/json", b" \n"), None)
+    w = await world(says_it_lives("application/json", b" \n"), None, failure__first_byte_timeout_s=100)
     w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
     for _ in range(2):
         response = await w.ask(path, **BODIES.get(path, {}))
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
     assert w.engines[0].received
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_whole_answer_that_begins_with_signs_of_life_has_the_time_of_a_mute_engine(world, hangs):
+    async def late(engine, request, writer):
+        write_head(writer, 200, "content-type: application/json", "transfer-encoding: chunked")
+        whole = json.dumps({"object": "x", "usage": USAGE}).encode()
+        for part, silent_s in ((b"  ", 280), (whole[:9], 130 if hangs else 110), (whole[9:], 0)):
+            write_chunk(writer, part)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            await let_pass(w, silent_s)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    w = await world(late, None)
+    while not w.engines[0].received:
+        response = await w.ask()
+    assert (response.status_code, response.headers["x-weir-instance"]) == (200, f"demo-{int(hangs)}")
