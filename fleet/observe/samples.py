@@ -20,9 +20,8 @@ def free_space(folder: str) -> tuple[int, int] | None:
     if not folder:
         return None
     path = Path(folder).absolute()
-    existing = next((each for each in (path, *path.parents) if each.exists()), path)
     try:
-        stat = os.statvfs(existing)
+        stat = os.statvfs(next((each for each in (path, *path.parents) if each.exists()), path))
     except OSError:
         return None
     return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize

@@ -116,15 +116,17 @@ class Scraper:
         """Probe every instance of the node; return the names of instances that changed state."""
         self._launcher.refresh(node)
         self._fence.step(node)
-        rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
-        statuses = {row.name: status_of(row, self._launcher) for row in rows}
-        answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, statuses), statuses))
-        at = timezone.now().timestamp()
-        self._remember(rows, answers, at)
-        self._ask_routers(rows, answers, at)
-        self._keep_logs_short(rows)
-        self._write(rows, answers, at)
-        self._heartbeat(now, node)  # behind the samples, which a database that refuses writes does not stop
+        try:
+            rows = list(Instance.objects.select_related("pool").filter(node=node).filter(_watched()))
+            statuses = {row.name: status_of(row, self._launcher) for row in rows}
+            answers = self._loop.run_until_complete(self._ask(self._to_be_asked(rows, statuses), statuses))
+            at = timezone.now().timestamp()
+            self._remember(rows, answers, at)
+            self._ask_routers(rows, answers, at)
+            self._keep_logs_short(rows)
+            self._write(rows, answers, at)
+        finally:
+            self._heartbeat(now, node)  # behind the samples, which a database that refuses writes does not stop
         return advance_each(rows, lambda row: self._advance(row, statuses[row.name], answers.get(row.name), at))
 
     def _heartbeat(self, now: dt.datetime, node: str) -> None:

@@ -299,3 +299,14 @@ def test_a_database_that_refuses_writes_stops_no_samples(world: World, monkeypat
     with pytest.raises(OperationalError):
         world.tick()
     assert codec.decode(InstanceSample, connect().get(redis_keys.instance_key("p-0"))).running == 0
+
+
+def test_a_node_whose_probes_fail_still_reports(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    world.scraper._seen_at.clear()  # a heartbeat is due
+    Node.objects.update(last_seen=timezone.now() - dt.timedelta(hours=1))
+    monkeypatch.setattr("fleet.observe.scrape.free_space", Mock(side_effect=OSError("Input/output error")))
+    with pytest.raises(OSError, match="Input/output error"):
+        world.tick()
+    assert timezone.now() - Node.objects.get(name="local").last_seen < dt.timedelta(minutes=30)

@@ -1,6 +1,8 @@
 """How much room is left under a KV tier."""
 
+import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,6 +12,11 @@ from fleet.observe.samples import free_space, is_full
 def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path) -> None:
     free, total = free_space(str(tmp_path / "not" / "yet")) or (0, 0)
     assert 0 < free <= total
+
+
+def test_a_folder_that_cannot_be_read_reports_no_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", Mock(side_effect=OSError(errno.ESTALE, "Stale file handle")))
+    assert free_space("/kv") is None
 
 
 def test_an_engine_without_the_folder_reports_no_free_space() -> None:
