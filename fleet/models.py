@@ -196,7 +196,7 @@ class Instance(models.Model):
     config = models.JSONField(default=dict)  # {model, kind, engine} of the latest start
     config_hash = models.CharField(max_length=16, blank=True)  # hash of `config`
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
-    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level; empty: awake
+    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level once it may sleep; empty: awake
     sleep_level = models.PositiveSmallIntegerField(default=1)  # level of the next sleep
     ordered_at = models.DateTimeField(null=True, blank=True)  # sleep or wake order without an outcome
     restart_asked = models.CharField(max_length=300, blank=True)  # actor and reason; cleared by the next start

@@ -232,7 +232,7 @@ _APPLY: dict[str, Callable[[_ActionStep], bool]] = {
     "create": _create,
     "start": _start,
     "drain": lambda order: move(order.instance, State.DRAINING, order.action.reason),
-    "undrain": lambda order: move(order.instance, State.READY, order.action.reason),
+    "undrain": lambda order: move(order.instance, State.READY, order.action.reason, ordered_at=None),
     "stop": _stop,
     "kill": _kill,
     "rest": _rest,

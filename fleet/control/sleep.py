@@ -26,6 +26,10 @@ class NoAnswer(SleepRefused):
     may_have_acted = True
 
 
+class HasFailed(SleepRefused):
+    """The engine answers 5xx: one that may be told twice counts as having acted, as it may have done a part."""
+
+
 _under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
 _lock = Lock()
 # Key and epoch of a row, True for waking → steps of a failed attempt that are not repeated
@@ -36,26 +40,24 @@ _OUT = (State.DRAINING, State.UNREACHABLE)  # an engine that falls asleep or wak
 def sleep_instance(name: str, epoch: int) -> bool:
     """Put the instance to sleep. False if the order is void or the engine refuses; its history says why."""
     instance = _found(name, epoch)
-    if instance is None:
-        return False
-    if instance.desired != DesiredState.ASLEEP:
-        _unorder(instance)
+    if instance is None or not _begun(instance):
         return False
     level = instance.sleep_level
     sleeping = _sleeping(instance)
-    return _done(instance, sleeping.sleep(level), repeats=sleeping.repeats) and _note(
-        instance, level, f"asleep (level {level})"
-    )
+    if _done(instance, sleeping.sleep(level), repeats=sleeping.repeats):
+        return _note(instance, level, f"asleep (level {level})")
+    if _acted.get((instance.pk, epoch, False)) == 0:
+        Instance.objects.filter(pk=instance.pk, epoch=epoch).update(asleep=None)
+    return False
 
 
 def wake_instance(name: str, epoch: int) -> bool:
     """Wake an instance that sleeps or may sleep. The next order restarts a failed attempt, or continues with it."""
     instance = _found(name, epoch)
-    if instance is None or (instance.asleep is None and instance.ordered_at is None):
+    if instance is None or instance.asleep is None:
         return False
     sleeping, weights = _sleeping(instance), Weights(instance.pool.model, instance.facts.tokenizer)
-    has_refused = instance.asleep is None and _acted.get((instance.pk, epoch, False)) == 0  # to sleep
-    steps = () if has_refused else sleeping.wake(instance.asleep or instance.sleep_level, weights)
+    steps = sleeping.wake(instance.asleep, weights)
     return _done(instance, steps, wakes=True, repeats=sleeping.repeats) and _note(instance, None, "awake again")
 
 
@@ -68,11 +70,11 @@ def _found(name: str, epoch: int) -> Instance | None:
     return Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.DRAINING).first()
 
 
-def _unorder(instance: Instance) -> None:
-    """Give up an order to sleep that came after the instance was to wake, unless an earlier one is under way."""
-    with _lock:
-        if instance.pk not in _under_way:
-            Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, asleep=None).update(ordered_at=None)
+def _begun(instance: Instance) -> bool:
+    """Note, before the engine is asked, that it may sleep. False if the order came late or twice."""
+    same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.DRAINING, asleep=None)
+    wanted = same.filter(desired=DesiredState.ASLEEP, ordered_at__isnull=False)
+    return bool(wanted.update(asleep=instance.sleep_level))
 
 
 def _done(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False, repeats: bool = True) -> bool:
@@ -100,7 +102,8 @@ async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool =
     An engine that may sleep gets no requests before it is woken.
     """
     known = instance.pk, instance.epoch, wakes
-    first = 0 if repeats else _acted.pop(known, 0)
+    before = _acted.pop(known, 0)
+    first = 0 if repeats else before
     url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
         for number, step in enumerate(steps[first:], first):
@@ -108,11 +111,11 @@ async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool =
                 await _take_step(client, url, step)
             except SleepRefused as why:
                 text = f"{'GET' if step.asks else 'POST'} {step.path}: {why}"
-                taken = number + (why.may_have_acted and not step.asks)
+                acted = why.may_have_acted or (repeats and isinstance(why, HasFailed))
+                taken = number + (acted and not step.asks)
                 if not repeats and taken == len(steps):
                     return text
-                if not repeats:
-                    _acted[known] = taken
+                _acted[known] = taken
                 raise type(why)(text) from None
     return ""
 
@@ -131,7 +134,8 @@ async def _take_step(client: httpx.AsyncClient, url: str, step: SleepStep) -> No
         kind = SleepRefused if isinstance(error, httpx.ConnectError) else NoAnswer
         raise kind(str(error) or type(error).__name__) from None
     if not 200 <= answer.status_code < 300:
-        raise SleepRefused(f"the engine answers {answer.status_code}")
+        refusal = HasFailed if answer.status_code >= 500 else SleepRefused
+        raise refusal(f"the engine answers {answer.status_code}")
     if step.says not in said.replace(" ", ""):
         raise SleepRefused(f"the engine says {said[:100]}")
 

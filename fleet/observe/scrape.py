@@ -362,7 +362,7 @@ def record_of(row: Instance) -> InstanceRecord:
         failing=row.next_start_at is not None,
         failures=row.failures,
         since=row.since.timestamp(),
-        may_sleep=row.asleep is not None or row.ordered_at is not None,
+        may_sleep=row.asleep is not None,
     )
 
 

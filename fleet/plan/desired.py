@@ -56,7 +56,7 @@ class ObservedInstance:
     load: int = 0  # running and waiting requests
     failures: int = 0  # failures in a row
     was_ready: bool = False  # True if ready before in this epoch
-    asleep: int | None = None  # sleep level
+    asleep: int | None = None  # sleep level once it may sleep
     ordered_at: float | None = None  # time of a sleep or wake order without an outcome
     allowance_s: float = 0.0  # added to the load time-out of its kind
     listed: str = ""  # its key in the source of its pool

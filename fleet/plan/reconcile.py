@@ -229,12 +229,13 @@ def _draining(pool: DesiredPool, instance: ObservedInstance, context: PlanContex
 def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
     """Return the next step of an instance that is, or was, drained or asleep on request.
 
-    An order without an outcome may still be carried out: its engine takes no requests until it was woken.
+    An order to sleep that has not begun is void once it is no longer desired. One that has begun without an outcome
+    may still be carried out: its engine takes no requests until it was woken.
     """
     asleep, sleeps, ordered = instance.asleep is not None, instance.desired == "asleep", instance.ordered_at
-    if asleep == sleeps and ordered is None:
+    if not asleep and not sleeps:
         return act("undrain", instance, "takes requests again") if instance.desired == "running" else None
-    if ordered is not None and now - ordered < ORDER_AGAIN_S:
+    if (asleep and sleeps) if ordered is None else now - ordered < ORDER_AGAIN_S:
         return None
     if sleeps and not asleep:
         return act("sleep", instance, "goes to sleep") if instance.idle else None

@@ -36,7 +36,7 @@ class InstanceRecord:
     failing: bool  # True if stopping because of a failure
     failures: int  # failures in a row
     since: float  # Unix time at which the state began
-    may_sleep: bool = False  # True if it sleeps, or an order to sleep or wake has no outcome yet
+    may_sleep: bool = False  # True if it sleeps, or began to without an outcome yet
 
 
 @dataclass(frozen=True, slots=True)

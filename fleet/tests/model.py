@@ -59,7 +59,7 @@ class Model:
         self.busy = {n: 3 for n, one in self.rows.items() if one.state in {"ready", "draining"}}  # steps until idle
         self.drained = {n for n, one in self.rows.items() if one.state == "draining"}
         self.sleeping: dict[str, bool] = {}  # by name, what the latest order has made of the engine
-        self.orders: dict[str, str] = {}  # orders on their way
+        self.orders: dict[str, tuple[str, float]] = {}  # orders on their way, with their times
         self.ordered = 0  # number of orders
         self.pool_deleted = False
         self.starts = 0
@@ -108,9 +108,9 @@ class Model:
 
     def undrain(self, action: Action) -> None:
         assert not self.sleeping.get(action.instance)
-        assert action.instance not in self.orders
+        assert action.instance not in self.begun()
         self.drained.discard(action.instance)
-        self.put(action.instance, state="ready")
+        self.put(action.instance, state="ready", ordered_at=None)
 
     def stop(self, action: Action) -> None:
         assert self.rows[action.instance].state == "loading" or action.instance in self.drained, "stopped undrained"
@@ -157,16 +157,26 @@ class Model:
         self.order(action)
 
     def order(self, action: Action) -> None:
-        assert action.instance not in self.orders, "two orders at once"
-        self.orders[action.instance] = action.kind
+        assert action.instance not in self.begun(), "two orders at once"
+        self.orders[action.instance] = action.kind, self.now
         self.ordered += 1
         self.put(action.instance, ordered_at=self.now)
 
+    def begun(self) -> set[str]:
+        return {name for name, (kind, _) in self.orders.items() if kind == "wake" or self.rows[name].asleep is not None}
+
     def obeyed(self, name: str) -> None:
-        """End an order after 5 s. Of every third one nothing is told."""
-        if self.rows[name].ordered_at != self.now - 5 or name not in self.orders:
+        """Begin an order to sleep after 2 s, if it is still wanted; end each after 5 s. Of every third one nothing is
+        told."""
+        kind, at = self.orders.get(name, ("", self.now))
+        if name not in self.begun() and self.now >= at + 2:
+            if self.rows[name].desired == "asleep" and self.rows[name].ordered_at is not None:
+                self.put(name, asleep=1)
+            else:
+                del self.orders[name]
+        if name not in self.begun() or self.now < at + 5:
             return
-        kind = self.orders.pop(name)
+        del self.orders[name]
         self.sleeping[name] = kind == "sleep"
         if self.ordered % 3:
             self.put(name, asleep=1 if kind == "sleep" else None, ordered_at=None)

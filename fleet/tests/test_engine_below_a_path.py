@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.utils import timezone
 
 from fleet.control import adapters, sleep
 from fleet.kinds.external import ExternalSpec
@@ -74,7 +75,7 @@ def test_pages_sleep_and_adapters_are_asked_for_below_the_engines_path(
     AdapterHome.objects.create(instance=row, epoch=1, name="bot", source=str(tmp_path))
     assert adapters.adapt_instance("chat-0", 1)
     assert AdapterHome.objects.get().state == AdapterHome.State.LOADED, AdapterHome.objects.get().text
-    Instance.objects.update(state=State.DRAINING, desired="asleep")
+    Instance.objects.update(state=State.DRAINING, desired="asleep", ordered_at=timezone.now())
     assert sleep.sleep_instance("chat-0", 1)
     assert proxy.engine.get("/is_sleeping").json() == {"is_sleeping": True}
     assert sleep.wake_instance("chat-0", 1)  # computes a token there

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from django.core import serializers
 from django.db import connection
+from django.utils import timezone
 
 from fleet import services
 from fleet.control import adapters, sleep
@@ -126,7 +127,7 @@ def test_sleep_and_adapters_show_the_key(world: World, tmp_path: Path) -> None:
     AdapterHome.objects.create(instance=row, epoch=row.epoch, name="lora", source=str(folder))
     assert adapters.adapt_instance(row.name, row.epoch)
     assert AdapterHome.objects.get().state == AdapterHome.State.LOADED, AdapterHome.objects.get().text
-    Instance.objects.update(state=State.DRAINING, desired="asleep")
+    Instance.objects.update(state=State.DRAINING, desired="asleep", ordered_at=timezone.now())
     assert sleep.sleep_instance(row.name, row.epoch)
     assert sleep.wake_instance(row.name, row.epoch)  # computes a token, for which the engine asks for the key
 

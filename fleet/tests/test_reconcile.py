@@ -68,12 +68,13 @@ STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven)
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "ordered_at": NOW - ORDER_AGAIN_S}, "sleep", ""),
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "asleep": 1}, "", ""),
         ({}, {"state": "draining", "desired": "running", "asleep": 1}, "wake", ""),
+        # an order that has not begun is void
+        ({}, {"state": "draining", "ordered_at": NOW - 1}, "undrain", "takes requests again"),
+        ({}, {"state": "draining", "desired": "drained", "ordered_at": NOW - ORDER_AGAIN_S}, "", ""),
         # an order without an outcome
         *(
             ({}, {"state": "draining", **row, "ordered_at": NOW - ago}, step if ago == ORDER_AGAIN_S else "", "")
             for row, step in (
-                ({"desired": "running", "idle": True}, "wake"),  # to sleep; it may be asleep by now
-                ({"desired": "drained"}, "wake"),
                 ({"desired": "running", "asleep": 1}, "wake"),  # to wake
                 ({"desired": "asleep", "asleep": 1}, "wake"),  # it may be half awake
             )

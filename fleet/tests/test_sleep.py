@@ -166,11 +166,7 @@ def test_an_instance_woken_while_it_falls_asleep_gets_no_requests_before_it_is_a
     assert orders(world) == ["/sleep?level=1", *WOKEN[1]]
 
 
-@pytest.mark.parametrize("sleeping", [VLLM_SLEEP, SGLANG_SLEEP])
-def test_an_order_to_sleep_without_an_outcome_is_followed_by_waking(
-    world: World, monkeypatch: pytest.MonkeyPatch, sleeping: Sleeping
-) -> None:
-    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=sleeping))
+def test_an_order_to_sleep_without_an_outcome_is_followed_by_waking(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     world.tell(sleep_status=500)
@@ -180,20 +176,62 @@ def test_an_order_to_sleep_without_an_outcome_is_followed_by_waking(
     world.tick()
     assert world.one().state == State.DRAINING
     world.tell(sleep_status=200)
-    before = len(orders(world))
     Instance.objects.update(ordered_at=in_seconds(timezone.now(), -ORDER_AGAIN_S))
     world.until_ready(1)
-    # SGLang, which refused, is not told to map memory that is mapped.
-    assert orders(world)[before:] == (WOKEN[1] if sleeping.repeats else [])
+    assert orders(world) == ["/sleep?level=1", *WOKEN[1]]
 
 
-def test_an_order_to_sleep_that_arrives_late_is_void_and_holds_nothing_back(world: World) -> None:
+@pytest.mark.parametrize(("sleeping", "status"), [(VLLM_SLEEP, 404), (SGLANG_SLEEP, 500)])
+def test_an_engine_that_refused_to_sleep_takes_requests_without_being_woken(
+    world: World, monkeypatch: pytest.MonkeyPatch, sleeping: Sleeping, status: int
+) -> None:
+    """SGLang would end if it were told to map memory that is mapped, and this vLLM would refuse to wake, too."""
+    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=sleeping))
     world.apply(1)
     world.until_ready(1)
-    Instance.objects.update(state=State.DRAINING, ordered_at=timezone.now())
+    world.tell(sleep_status=status)
+    services.sleep("p-0", "ada")
+    world.until(lambda: InstanceEvent.objects.filter(kind="refused").exists())
+    told = orders(world)
+    world.tick()
+    assert orders(world) == told, "the next order is not due"
+    sleep._acted.clear()  # the node's worker restarts
+    services.wake("p-0", "ada")
+    world.until_ready(1)
+    assert orders(world) == told
+
+
+@pytest.mark.parametrize("state", [State.DRAINING, State.UNREACHABLE])
+def test_an_order_to_sleep_that_arrives_late_is_void_and_holds_nothing_back(world: World, state: State) -> None:
+    world.apply(1)
+    world.until_ready(1)
+    Instance.objects.update(state=state, ordered_at=timezone.now())
     assert not sleep.sleep_instance("p-0", world.one().epoch)
     world.until_ready(1)
     assert orders(world) == []
+    services.sleep("p-0", "ada")
+    world.until(lambda: world.one().asleep == 1)
+    assert not sleep.sleep_instance("p-0", world.one().epoch), "the same order, delivered twice"
+    assert orders(world) == ["/sleep?level=1"]
+
+
+def test_sglang_whose_nodes_worker_ends_while_it_falls_asleep_is_woken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
+    note = sleep._note
+    monkeypatch.setattr(sleep, "_note", lambda *words: False)
+    world.apply(1)
+    world.until_ready(1)
+    services.sleep("p-0", "ada")
+    world.until(lambda: bool(orders(world)))
+    monkeypatch.setattr(sleep, "_note", note)
+    services.wake("p-0", "ada")
+    world.tick()
+    assert world.one().state == State.DRAINING
+    Instance.objects.update(ordered_at=in_seconds(timezone.now(), -ORDER_AGAIN_S))
+    world.until_ready(1)
+    assert orders(world) == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
 
 
 def test_an_instance_that_was_unreachable_while_it_slept_is_woken_before_it_serves(world: World) -> None:
@@ -217,14 +255,15 @@ def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(w
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "why"),
+    ("behaviour", "why", "may_sleep"),
     [
-        ({"sleep_status": 500}, "POST /sleep?level=1: the engine answers 500"),
-        ({"sleep_delay_s": 5.0}, "POST /sleep?level=1: no answer within 0.2 s"),
+        ({"sleep_status": 404}, "POST /sleep?level=1: the engine answers 404", None),
+        ({"sleep_status": 500}, "POST /sleep?level=1: the engine answers 500", 1),
+        ({"sleep_delay_s": 5.0}, "POST /sleep?level=1: no answer within 0.2 s", 1),
     ],
 )
 def test_an_engine_that_refuses_to_sleep_is_reported_with_the_reason(
-    world: World, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, Any], why: str
+    world: World, monkeypatch: pytest.MonkeyPatch, behaviour: dict[str, Any], why: str, may_sleep: int | None
 ) -> None:
     monkeypatch.setattr(sleep, "TIMEOUT_S", 0.2 if "within" in why else 30.0)
     world.apply(1)
@@ -232,12 +271,14 @@ def test_an_engine_that_refuses_to_sleep_is_reported_with_the_reason(
     world.tell(**behaviour)
     services.sleep("p-0", "ada")
     world.until(lambda: InstanceEvent.objects.filter(kind="refused", text=why).exists())
-    assert world.one().asleep is None
+    assert world.one().asleep == may_sleep
 
 
 def test_an_engine_that_ends_before_it_sleeps_is_reported_too(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
-    Instance.objects.update(url="http://127.0.0.1:1", state=State.DRAINING, desired="asleep", sleep_level=1)
+    out = {"url": "http://127.0.0.1:1", "state": State.DRAINING}
+    Instance.objects.update(**out, desired="asleep", sleep_level=1, ordered_at=timezone.now())
     assert not sleep.sleep_instance("p-0", world.one().epoch)
+    assert world.one().asleep is None
     assert InstanceEvent.objects.get(kind="refused").text.startswith("POST /sleep?level=1: All connection attempts")
