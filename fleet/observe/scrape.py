@@ -398,7 +398,8 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
     made = {**row.wire, **{name: value for name, value in identified.items() if value}}
-    return made | ({"uncached": True} if found.uncached else {})
+    said_again = found.server.name == "vllm"  # by its metrics page, which also tells what its connector reuses
+    return made | ({"uncached": True} if found.uncached and not said_again else {})
 
 
 def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> Changes:

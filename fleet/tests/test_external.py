@@ -11,9 +11,11 @@ import pytest
 
 from fleet import services
 from fleet.kinds.external import is_engine_url
+from fleet.kinds.servers import SERVERS
 from fleet.models import Instance, Pool, State
 from fleet.node import process as launch
-from fleet.observe.scrape import InstanceMemory, Scraper
+from fleet.observe.identify import Identified
+from fleet.observe.scrape import InstanceMemory, Scraper, _wire
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
 from fleet.tests.world import STANDIN, World
 from router.contract.redis.sample import EngineMetrics
@@ -116,3 +118,8 @@ def test_a_sample_says_that_an_engine_caches_no_prefixes_wherever_it_was_told() 
     row.wire = {}
     assert [scraper._sample(row, EngineMetrics(uncached=off)).uncached for off in (False, True)] == [False, True]
     scraper.close()
+
+
+def test_only_what_no_metrics_page_says_again_is_kept_of_an_engine_without_prefix_caching() -> None:
+    told = {name: _wire(Instance(), Identified(SERVERS[name], uncached=True)) for name in ("vllm", "sglang")}
+    assert [name for name, wire in told.items() if wire.get("uncached")] == ["sglang"]

@@ -86,6 +86,25 @@ def test_lmcache_reports_the_space_of_each_tier_and_the_hits_of_all() -> None:
     assert (found.kv_usage, found.tiers) == (0.5, {"host": (2e9, 0.0), "disk": (5e9, 0.0)})
 
 
+@pytest.mark.parametrize(
+    ("further", "uncached"),
+    [
+        ("", True),
+        ("vllm:external_prefix_cache_hits_total 0\n", True),
+        ("vllm:external_prefix_cache_hits_total 900\n", False),
+        ("vllm:external_prefix_cache_hits_total 900\nvllm:nixl_xfer_time_seconds_count 1\n", True),
+        ("vllm:external_prefix_cache_hits_total 900\nvllm:mooncake_xfer_time_seconds_count 0\n", True),
+        ((PAGES / "vllm_offloading.txt").read_text() + "vllm:nixl_xfer_time_seconds_count 1\n", False),
+        ((PAGES / "vllm_lmcache.txt").read_text(), False),
+    ],
+)
+def test_an_engine_without_prefix_caching_reuses_what_a_connector_keeps_but_not_what_a_prefill_sent(
+    further: str, uncached: bool
+) -> None:
+    config = '\nvllm:cache_config_info{enable_prefix_caching="False"} 1\n'
+    assert parse_metrics((config + further).encode(), VLLM_SCRAPE).uncached is uncached
+
+
 def test_tiers_without_number_are_cut_off() -> None:
     refused: Counter[str] = Counter()
     lines = "".join(f'\nvllm:kv_offload_tiering_read_bytes_total{{tier="{n}:t{n}"}} 1' for n in range(20))

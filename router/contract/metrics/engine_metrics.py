@@ -56,6 +56,8 @@ class Scrape:
     rejected: str = ""  # requests refused for want of room in its queue
     queues: tuple[str, ...] = ()  # further gauges of waiting requests
     deferred: tuple[str, ...] = ()  # those of `queues` whose requests wait for no capacity
+    connector_hits: str = ""  # prompt tokens that a connector had
+    pulls: tuple[str, ...] = ()  # present where those may have come from the prefill of the same request
 
 
 DEFERRED = b'reason="deferred"'
@@ -77,6 +79,8 @@ VLLM_SCRAPE = Scrape(
     waiting_by_reason="vllm:num_requests_waiting_by_reason",
     rejected="vllm:admission_rejections_total",
     busy="weir_sim_busy_seconds_total",
+    connector_hits="vllm:external_prefix_cache_hits_total",
+    pulls=("vllm:nixl_xfer_time_seconds_count", "vllm:mooncake_xfer_time_seconds_count"),
     transfers=(
         KvTransferTotals(
             "vllm:nixl_",
@@ -181,8 +185,13 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         transfers=_transfers(read, names),
         busy_s_total=read.mean(names.busy),
         ranks=_ranks(MetricsPage(page, Counter()), names),  # lines refused above count once
-        uncached=config.get(b"enable_prefix_caching") == b"False",
+        uncached=config.get(b"enable_prefix_caching") == b"False" and not (tiers or _connector_reuses(read, names)),
     )
+
+
+def _connector_reuses(page: MetricsPage, names: Scrape) -> bool:
+    """Return whether a connector has found KV of earlier prompts, which vLLM asks for without prefix caching too."""
+    return bool(page.sum(names.connector_hits)) and all(page.sum(name) is None for name in names.pulls)
 
 
 def _waiting(page: MetricsPage, names: Scrape) -> list[tuple[bytes, float]]:
