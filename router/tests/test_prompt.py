@@ -124,7 +124,8 @@ def test_a_score_is_of_one_text_beside_each_of_several_whatever_the_two_are_call
     others = ["hare", {"content": []}]
     reranked = rendered("/rerank", query="fox", documents=others)
     assert reranked.startswith(b"fox\nhare\n")
-    assert reranked == rendered("/v1/score", text_1="fox", text_2=others)
+    for one, several in (("queries", "items"), ("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2")):
+        assert reranked == rendered("/v1/score", **{one: "fox", several: others})
 
 
 def test_questions_about_one_text_begin_with_that_text():

@@ -21,10 +21,10 @@ from router.tokenize.billing import without_billing
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
 # Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
-# Fields with parts that name media: of chats, of scores and reranking
-_WITH_MEDIA: Final = frozenset(
-    ("messages", "query", "queries", "documents", "items", "text_1", "text_2", "data_1", "data_2")
-)
+# Names of the one text and of the others in scores and reranking
+_SIDES: Final = (("query", "queries", "text_1", "data_1"), ("documents", "items", "text_2", "data_2"))
+# Fields with parts that name media
+_WITH_MEDIA: Final = frozenset(("messages", *_SIDES[0], *_SIDES[1]))
 _LOOKED_AT: Final = ROUTERS.union(salt.FIELDS, (INTERVAL,))
 MANY: Final = 4_096  # messages, parts, token ids and brackets, which take a millisecond
 _APART = "\0"  # ends a key's id, which does not contain it
@@ -293,7 +293,7 @@ def _decisions(document: JsonObject) -> Rendered:
 
 def _scores(document: JsonObject) -> Rendered:
     """Render one text and several others, under any name of the rerank and score APIs."""
-    sides = (document.get(one) or document.get(other) for one, other in (("query", "text_1"), ("documents", "text_2")))
+    sides = (next(filter(None, map(document.get, names)), None) for names in _SIDES)
     texts = [text for side in sides for text in (side if isinstance(side, list) else [side])]
     return _joined([f"{_content(text)}\n" for text in texts]), None, False
 
