@@ -49,7 +49,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
 
     def _free_pool(self) -> "_Pool":
         for pool in self._pools:
-            if pool.under_way < PER_POOL:
+            if pool.under_way < PER_POOL and not pool.is_over:
                 return pool
         self._pools.append(_Pool(verify=self._secure, trust_env=False, limits=self._limits))
         return self._pools[-1]
@@ -57,9 +57,11 @@ class PinnedTransport(httpx.AsyncBaseTransport):
     async def secure_by(self, secure: ssl.SSLContext) -> None:
         """Use this context from now on; connections of another one end with their answers."""
         if secure is not self._secure:
-            over, self._pools, self._secure = self._pools, [], secure
-            for pool in over:
+            self._secure = secure
+            for pool in self._pools:
                 pool.is_over = True
+            self._pools, over = [pool for pool in self._pools if pool.under_way], self._pools
+            for pool in over:
                 await pool.close_if_over()
 
     async def aclose(self) -> None:
@@ -81,6 +83,7 @@ class _Pool(httpx.AsyncHTTPTransport):
             response = await super().handle_async_request(request)
         except BaseException:
             self.under_way -= 1
+            await self.close_if_over()
             raise
         response.stream = _PooledAnswer(response.stream, self)
         return response

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from contextlib import AsyncExitStack
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 from router.contract.net import addresses
 from router.contract.net.addresses import ENGINES, Reach
 from router.contract.net.outgoing import BeyondReach, connect, resolve
-from router.contract.net.pinned_http import PER_POOL, PinnedTransport
+from router.contract.net.pinned_http import PER_POOL, PinnedTransport, _Pool
 from router.contract.net.probe import ConnectionRefused, Prober
 from router.kv_events.sources import NoEvents, discover
 from router.tests.engine import engine, reply
@@ -80,6 +81,41 @@ async def test_many_requests_at_once_share_small_pools_and_give_their_places_bac
         with pytest.raises(httpx.ConnectError):
             await client.get("http://127.0.0.1:1")
         assert [pool.under_way for pool in transport._pools] == [0, 0]
+
+
+@pytest.mark.parametrize("ends", ["answered", "failed", "with the client"])
+async def test_connections_of_an_earlier_certificate_are_closed_however_their_last_request_ends(monkeypatch, ends):
+    closed = []
+
+    async def close(pool):
+        closed.append(pool)
+
+    monkeypatch.setattr(_Pool, "aclose", close)
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(pool, request):
+        arrived.set()
+        await go_on.wait()
+        if ends == "failed":
+            raise httpx.ReadError("reset")
+        return httpx.Response(200, stream=httpx.ByteStream(b"fine"))
+
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    client = httpx.AsyncClient(transport=(transport := PinnedTransport(ENGINES)))
+    asked = asyncio.create_task(client.get("http://127.0.0.1"))
+    await arrived.wait()
+    (earlier,) = transport._pools
+    await transport.secure_by(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    assert not closed
+    if ends == "with the client":
+        await client.aclose()
+        assert closed == [earlier]
+    go_on.set()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert earlier in closed
+    assert not earlier.under_way
+    assert transport._free_pool() is not earlier
+    await client.aclose()
 
 
 async def test_kv_events_of_a_forbidden_address_are_not_followed():
