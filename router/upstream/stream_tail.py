@@ -98,12 +98,12 @@ class StreamTail:
         self._open_size += len(data)
         if self._scan is not None:
             self._scan.feed(data)
-            self._open = [data]
+            self._open = [(self._open[-1] + data[-3:])[-3:]]
         elif self._open_size > LARGEST_EVENT:
             self._scan = FieldScan(_FIELDS)
             held = b"".join(self._open)
             self._scan.feed(held[held.find(b"data:") + 5 :])
-            self._open = [held[-4:]]
+            self._open = [held[-3:]]
 
     def _close(self, rest: bytes) -> None:
         """Close the unfinished event with `rest`, which may hold further events."""
@@ -112,8 +112,9 @@ class StreamTail:
             self._open, self._open_size = [], 0
             self._add_whole(held)
             return
-        event, further = _first_event(rest)
-        self._scan.feed(event)
+        before = self._open[-1][-3:]  # may begin the blank line
+        event, further = _first_event(before + rest)
+        self._scan.feed(event[len(before) :])
         self._large, self._scan = _from_fields(self._scan.fields()), None
         self._open, self._open_size = [], 0
         self._add_whole(further)

@@ -1,5 +1,6 @@
 """The end of a stream has its usage and its outcome, however the bytes are split and however large its events are."""
 
+import itertools
 import json
 
 import pytest
@@ -74,6 +75,19 @@ def test_an_error_among_the_last_events_is_the_engines(parts):
     assert error is not None
     assert not error.is_clients
     assert "EngineCore is" in error.message or "abort" in error.message
+
+
+@pytest.mark.parametrize("blank", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("further", [b"", DONE])
+def test_an_error_behind_a_large_event_is_read_wherever_the_blank_line_between_is_cut(blank, further):
+    large = event({"choices": [{"delta": {"content": "x" * LARGEST_EVENT}}]})[:-2]
+    error = event({"error": {"message": "EngineCore is dead"}}) + further
+    whole, places = large + blank + error.replace(b"\n\n", blank), [len(large) + n for n in range(len(blank) + 1)]
+    for cuts in (*([place] for place in places), places):
+        tail = StreamTail()
+        for start, end in itertools.pairwise([0, *cuts, len(whole)]):
+            tail.add(whole[start:end])
+        assert "EngineCore is" in tail.ended().error.message, cuts
 
 
 def test_a_stream_without_its_last_event_is_incomplete():
