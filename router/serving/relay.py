@@ -340,7 +340,8 @@ class _Relay:
 
     def take_event(self, chunk: bytes) -> bool | None:
         """The connection's sink of events; those without a usage key pass unchanged."""
-        if self._in_event or chunk.find(usage.USAGE) >= 0:  # `in` is slower, as it tries an integer first
+        # `in` is slower, as it tries an integer first. A comment follows the chunk's size.
+        if self._in_event or chunk.find(usage.USAGE) >= 0 or chunk.find(b"\n:", 0, 10) >= 0:
             return None
         self._add_event(chunk)  # type: ignore[misc]  # only streams have events
         return self._client.write_chunk(chunk)

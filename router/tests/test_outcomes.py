@@ -66,8 +66,9 @@ async def test_an_error_of_the_engine_before_the_content_is_served_elsewhere(wor
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_an_engines_error_after_the_content_is_passed_on_and_counted(world, path):
-    w = await world(stream([*started(path), content(path), failure(path, DEAD)]))
+@pytest.mark.parametrize("ends", [[], [*[b": ping\n\n"] * 40, b"data: [DONE]\n\n"]])
+async def test_an_engines_error_after_the_content_is_passed_on_and_counted(world, path, ends):
+    w = await world(stream([*started(path), content(path), failure(path, DEAD), *ends], pause_s=0.002))
     response = await w.ask(path, stream=True, **BODIES[path])
     assert b"EngineCore is dead" in response.content
     receipt = await w.receipt(response)

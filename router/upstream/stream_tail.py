@@ -42,7 +42,7 @@ class StreamTail:
     def __init__(self, *, reports_twice: bool = False) -> None:
         self._reports_twice = reports_twice
         self._parts: deque[bytes] = deque(maxlen=PARTS)
-        self.add_event = self._parts.append  # sink of a whole event without a usage
+        self.add_event = self._parts.append  # sink of a whole event, but for comments and usages
         self._first_usage = self._last_usage = b""  # parts
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
@@ -120,6 +120,8 @@ class StreamTail:
         self._add_whole(further)
 
     def _add_whole(self, data: bytes) -> None:
+        if data.find(b"data:") < 0:  # comments, which would displace the events before them
+            return
         self._parts.append(data)
         if data.rfind(USAGE) >= 0:
             self._last_usage = data

@@ -90,6 +90,14 @@ def test_an_error_behind_a_large_event_is_read_wherever_the_blank_line_between_i
         assert "EngineCore is" in tail.ended().error.message, cuts
 
 
+@pytest.mark.parametrize("ping", [b": ping\n\n", b": ping\r\n\r\n"])
+def test_an_error_before_many_comments_is_the_engines(ping):
+    tail = StreamTail()
+    for part in [*words(3), event({"error": {"message": "EngineCore is dead"}}), *[ping] * 40, DONE]:
+        tail.add(part)
+    assert "EngineCore is" in tail.ended().error.message
+
+
 def test_a_stream_without_its_last_event_is_incomplete():
     tail = StreamTail()
     for part in words(3):
