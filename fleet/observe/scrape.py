@@ -9,6 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -26,7 +27,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.external import cache_page
 from fleet.kinds.kind import Kind
 from fleet.kinds.resources import NodeGpu
-from fleet.kinds.servers import Server, answering
+from fleet.kinds.servers import SERVERS, Server, answering
 from fleet.models import NO_PROCESS, Changes, Instance, State
 from fleet.node import logs
 from fleet.node.fencing import Fence
@@ -37,7 +38,17 @@ from fleet.observe.identify import AnswersLate, Identified, NotLetIn, identify
 from fleet.observe.lacking import misplaced
 from fleet.observe.samples import InstanceReadings, free_space, is_full
 from fleet.plan.failure import failure_fields
-from fleet.plan.state import NOT_READY, PAUSED, Health, InstanceRecord, Move, Observation, is_stable, next_move
+from fleet.plan.state import (
+    NOT_READY,
+    PAUSED,
+    Health,
+    InstanceRecord,
+    Move,
+    Observation,
+    is_stable,
+    is_stalled,
+    next_move,
+)
 from fleet.redis import connect, live_routers, values_of
 from fleet.tries import tries
 from router.contract.redis import codec, redis_keys
@@ -85,7 +96,7 @@ class ScrapedAnswer:
     metrics: EngineMetrics | None
     error: str
     refused: Counter[str] = field(default_factory=Counter)
-    identified: Identified | None = None  # identity of an engine that something else started, while it is loading
+    identified: Identified | None = None  # identity of an engine that something else started, if it was asked now
     has_page: bool = True  # True if it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty if not requested in this step
     closed_why: str = ""  # why it takes no requests: its key is missing or refused, or it is paused
@@ -169,6 +180,8 @@ class Scraper:
         serves, models, asks = await self._models(row, kind, refused) if health == "ok" else (False, {}, "")
         page = bool(kind.metrics_path)
         closed_why = asks or await self._paused(row, kind, health)
+        if row.state == State.UNREACHABLE and health == "ok" and not closed_why and not is_stalled(row.reason):
+            identified, closed_why = await self._returned(row)
         return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, closed_why)
 
     async def _paused(self, row: Instance, kind: Kind | Server, health: Health) -> str:
@@ -181,12 +194,22 @@ class Scraper:
         known.can_pause = paused is not None
         return (NOT_READY if by_health else PAUSED) if paused else ""
 
-    async def _identify(self, row: Instance) -> tuple[Identified | None, bool]:
+    async def _returned(self, row: Instance) -> tuple[Identified | None, str]:
+        """Return the identity of an engine that is about to return, perhaps restarted with other options, and why it
+        takes no requests. Without an answer what was known holds."""
+        with suppress(NotLetIn, AnswersLate):
+            found, _ = await self._identify(row, State.UNREACHABLE)
+            return found, misplaced(found.half, row.facts.role, row.facts.connector) if found is not None else ""
+        return None, ""
+
+    async def _identify(self, row: Instance, state: State = State.LOADING) -> tuple[Identified | None, bool]:
         """Return its identity, and whether it was asked. It is asked in each epoch until it is ready, as another engine
         may have taken the address."""
-        if KINDS[row.pool.kind].launched or row.state != State.LOADING:
+        if KINDS[row.pool.kind].launched or row.state != state:
             return None, False
-        spec = replace(row.started_from.options(), engine_key=row.engine_key, tls=row.pool.engine.get("tls") or {})
+        options, tls = row.started_from.options(), row.pool.engine.get("tls") or {}
+        server = row.facts.server if row.facts.server in SERVERS else options.server
+        spec = replace(options, server=server, engine_key=row.engine_key, tls=tls)
         try:
             async with asyncio.timeout(IDENTIFY_S):
                 return await identify(self._pages.prober, row.url, spec), True
@@ -397,9 +420,9 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
-    made = {**row.wire, **{name: value for name, value in identified.items() if value}}
-    said_again = found.server.name == "vllm"  # by its metrics page, which also tells what its connector reuses
-    return made | ({"uncached": True} if found.uncached and not said_again else {})
+    uncached = found.uncached and found.server.name != "vllm"  # its metrics page says again, also of its connector
+    made = {**row.wire, **{name: value for name, value in identified.items() if value}, "uncached": uncached}
+    return {name: value for name, value in made.items() if value}
 
 
 def _fields(row: Instance, step: Move, now: dt.datetime, answer: ScrapedAnswer | None) -> Changes:

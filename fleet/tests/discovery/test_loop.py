@@ -19,11 +19,14 @@ from fleet.discovery.sources import Sources
 from fleet.discovery.step import discover_step
 from fleet.kubernetes import mirror
 from fleet.models import Instance, InstanceEvent, InstanceSource, State
+from fleet.redis import connect
 from fleet.services import NotPossible
 from fleet.tests.cluster import Cluster
-from fleet.tests.discovery.other_engines import SERVERS, OtherEngine
+from fleet.tests.discovery.other_engines import SERVERS, VLLM_PAGE, OtherEngine, sglang_info
 from fleet.tests.discovery.test_options import document
 from fleet.tests.world import World, deliver, roll_back
+from router.contract.redis import codec, redis_keys
+from router.contract.redis.sample import InstanceSample
 
 
 class Others:
@@ -133,6 +136,48 @@ def test_half_of_a_divided_sglang_gets_no_requests_as_a_whole_engine(others: Oth
     assert others.routable() == []
     engine.pages["/server_info"] = json.dumps({**info, "disaggregation_mode": "null"})
     others.until(lambda: others.routable() == [engine.url])
+
+
+def uncached() -> bool:
+    sample = connect().get(redis_keys.instance_key("p-0"))
+    return sample is not None and codec.decode(InstanceSample, sample).uncached
+
+
+@pytest.mark.parametrize(
+    ("server", "path", "off"),
+    [
+        ("vllm", "/metrics", f'{VLLM_PAGE}vllm:cache_config_info{{enable_prefix_caching="False"}} 1.0\n'),
+        ("sglang", "/server_info", sglang_info().replace("{", '{"disable_radix_cache": true,', 1)),
+    ],
+)
+def test_an_engine_restarted_with_prefix_caching_is_known_to_cache(
+    others: Others, server: str, path: str, off: str
+) -> None:
+    engine = others.start(server)
+    engine.pages[path] = off
+    others.listed(engine)
+    apply(others)
+    others.until(lambda: others.routable() == [engine.url] and uncached())
+    engine.closed = True
+    others.until(lambda: others.routable() == [])
+    engine.pages[path] = SERVERS[server][path]
+    engine.closed = False
+    others.until(lambda: others.routable() == [engine.url])
+    others.tick()
+    assert not uncached()
+
+
+def test_an_sglang_restarted_as_half_of_a_divided_one_gets_no_requests(others: Others) -> None:
+    engine = others.start("sglang")
+    others.listed(engine)
+    apply(others)
+    others.until(lambda: others.routable() == [engine.url])
+    engine.closed = True
+    others.until(lambda: others.routable() == [])
+    engine.pages["/server_info"] = sglang_info().replace("{", '{"disaggregation_mode": "decode",', 1)
+    engine.closed = False
+    others.until(lambda: "it is a decode server, which fails alone" in str(others.world.states()))
+    assert others.routable() == []
 
 
 def test_a_source_that_is_unreachable_keeps_its_engines_and_says_since_when(others: Others) -> None:
