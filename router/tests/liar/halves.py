@@ -27,9 +27,10 @@ def judge(asked: Asked, connector: str) -> None:
 
 
 def decoding(asked: Asked) -> Attempt:
-    """The last one that answered the client's own question."""
-    own = [attempt for attempt in asked.attempts if not attempt.is_prefill]
-    return (own or asked.attempts)[-1]
+    """The last one that answered the client's own question. Both of SGLang's halves have it, in any order."""
+    own = [attempt for attempt in asked.attempts if not attempt.is_prefill] or asked.attempts
+    tried = [attempt["instance"] for attempt in (asked.outcomes or [{"attempts": []}])[0]["attempts"]]
+    return ([attempt for attempt in own if attempt.engine in tried[-1:]] or own)[-1]
 
 
 def may_come_to(asked: Asked, connector: str) -> set[str]:

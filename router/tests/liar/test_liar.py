@@ -65,6 +65,14 @@ def test_a_decoder_that_answers_behind_its_error_may_have_served_what_a_prefill_
     machine.teardown()
 
 
+def test_the_tokens_of_a_request_are_its_decoders_whichever_half_came_first(stage: Stage) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="sglang", decoder="both")
+    machine.poisons(plans.CHAT, (True, True), Plan(end="closes", at=-1), 1)
+    machine.asks_often(plans.CHAT, (None, True), Plan(usages=(("9", None), (9, 3))), 10)
+    machine.teardown()
+
+
 def ends_an_engine(stage: Stage, status: int) -> None:
     """`status`: of the next one's answer."""
     machine = LiarMachine(stage)
