@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.control import launchers
+from fleet.control import launchers, sleep
 from fleet.kinds import KINDS
 from fleet.tests.cluster import Cluster
 from fleet.tests.world import FAKE, World
@@ -21,6 +21,7 @@ def world(
     db: None, live_redis: redis.Redis, fake_kind: None, settings: object, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     settings.ENGINE_PORTS = engine_ports()  # type: ignore[attr-defined]
+    monkeypatch.setattr(sleep, "_acted", {})  # each test's first instance is number 1
     made = World()
     yield made
     made.close()

@@ -90,7 +90,8 @@ def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to
         ([], 50.0, 0.0),
         (["--tier-law", "published"], 50.0, 4.153),
         (["--dram-gb-per-s", "56"], 56.0, 0.0),
-        (["--tier-law", "published", "--dram-gb-per-s", "56"], 56.0, 4.153),
+        (["--tier-law", "published", "--dram-gb-per-s", "56"], 56.0, 0.0),
+        (["--dram-gb-per-s", "56", "--dram-layer-ms", "2"], 56.0, 2.0),
     ],
 )
 def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(
