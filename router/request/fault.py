@@ -46,6 +46,7 @@ def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
     if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
+        _take_back(call, f"status {status}")  # an engine that is not doubted agrees with those before it
         return False
     failed(call, endpoint, f"status {status}")
     return True
@@ -131,5 +132,10 @@ def forgive(call: Call, alone: str = "") -> bool:
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):
         return False
+    return _take_back(call, kind)
+
+
+def _take_back(call: Call, kind: str) -> bool:
+    """Take back the failures of this kind; False if some stay."""
     counted = Counter(failure.endpoint for failure in call.outcome.failures if failure.counted and failure.kind == kind)
     return all([failure_attribution.take_back(call.pool, endpoint, count) for endpoint, count in counted.items()])

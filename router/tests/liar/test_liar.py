@@ -65,6 +65,18 @@ def test_a_decoder_that_answers_behind_its_error_may_have_served_what_a_prefill_
     machine.teardown()
 
 
+def test_an_engine_whose_word_another_one_confirms_is_not_shut_out_by_bad_requests(stage: Stage) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="sglang", decoder="both")
+    machine.asks(plans.CHAT, (True, True), "alice", plans.GOOD, None)
+    machine.poisons(plans.EMBEDDINGS, (True, True), Plan(status=400), 12)
+    machine.asks(plans.CHAT, (True, True), "alice", plans.GOOD, None)
+    for _ in range(4):
+        machine.poisons(plans.CHAT, (True, True), Plan(status=400), 1)
+        machine.good_engines_take_requests()
+    machine.teardown()
+
+
 def test_the_tokens_of_a_request_are_its_decoders_whichever_half_came_first(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="sglang", decoder="both")

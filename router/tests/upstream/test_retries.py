@@ -83,6 +83,16 @@ async def test_a_request_refused_by_two_engines_is_the_clients_error_and_counts_
     assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
+async def test_an_engine_that_another_one_agrees_with_is_not_shut_out_by_one_clients_mistakes(world):
+    w = await world(reply({"error": "own words"}, 400), reply({"error": "own words"}, 400), failure__breaker_failures=2)
+    pool = w.router.pools.get("demo")
+    for _ in range(8):
+        assert (await w.ask()).status_code == 400
+        pool.endpoints["demo-1"].breaker.served()  # it serves others
+    assert pool.endpoints["demo-0"].breaker.is_doubted
+    assert (pool.endpoints["demo-0"].breaker.failures, pool.endpoints["demo-0"].breaker.state) == (0, "closed")
+
+
 @pytest.mark.parametrize("status", [429, 503])
 async def test_the_last_engines_own_error_is_passed_on(world, status):
     w = await world(reply({"error": "own words"}, status), reply({"error": "own words"}, status))
