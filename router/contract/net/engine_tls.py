@@ -65,8 +65,11 @@ def _is_reference(given: str) -> bool:
 
 
 def context(given: EngineTls) -> ssl.SSLContext:
-    """Return the context for an engine, made again if a file or variable has changed. Raises Missing, TlsRefused."""
-    if not given.references:
+    """Return the context for an engine, made again if a file or variable has changed. Raises Missing, TlsRefused.
+
+    Each name has one of its own, so connections that were made for another name are told by their context.
+    """
+    if given == PLAIN:
         return of_system()
     texts = tuple(read(reference, _sought(name)) if reference else b"" for name, reference in _named(given))
     known = _contexts.get(given)

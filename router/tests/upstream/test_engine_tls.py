@@ -198,6 +198,27 @@ async def test_an_engine_asked_over_a_kept_connection_is_judged_by_changed_certi
         prober.keep_only(set())
 
 
+async def test_a_name_that_is_changed_alone_counts_for_connections_that_are_kept_or_in_use(signed, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(signed.own.path))
+    monkeypatch.setattr(engine_tls, "_contexts", {})
+    mine, others = EngineTls(name="engines.llm"), EngineTls(name="other.llm")
+    prober = Prober()
+    async with engine(reply({}), secure=signed.own.issue("engines.llm").server()) as made:
+        upstream = ConnectionPool(made.url, mine)
+        await over_kept(upstream)
+        in_use = await upstream.open(REQUEST, connect_timeout_s=5, first_byte_timeout_s=5)
+        await in_use.peek_whole(1000)
+        upstream.secure_by(others)
+        in_use.release()
+        with pytest.raises(ConnectFailed, match=r"it is not for other\.llm"):
+            await over_kept(upstream)
+        assert (await prober.get(made.url, 5, tls=mine))[0] == 200
+        with pytest.raises(NotTrusted, match=r"it is not for other\.llm"):
+            await prober.get(made.url, 5, tls=others)
+        prober.keep_only(set())
+        upstream.close()
+
+
 async def test_certificates_that_cannot_be_read_count_against_no_engine(signed):
     async with engine(reply({}), secure=signed.good.server()) as made:
         with pytest.raises(KeyMissing, match="authority is missing: the environment variable NO_TLS"):
