@@ -113,11 +113,12 @@ class StreamTail:
             self._add_whole(held)
             return
         before = self._open[-1][-3:]  # may begin the blank line
-        event, further = _first_event(before + rest)
-        self._scan.feed(event[len(before) :])
+        joined = before + rest
+        end, behind = _blank_line(joined)
+        self._scan.feed(joined[len(before) : end])
         self._large, self._scan = _from_fields(self._scan.fields()), None
         self._open, self._open_size = [], 0
-        self._add_whole(further)
+        self._add_whole(joined[behind:])
 
     def _add_whole(self, data: bytes) -> None:
         if data.find(b"data:") < 0:  # comments, which would displace the events before them
@@ -128,11 +129,10 @@ class StreamTail:
             self._first_usage = self._first_usage or data
 
 
-def _first_event(data: bytes) -> tuple[bytes, bytes]:
-    """Return what precedes the first blank line, and what follows it."""
-    ends = [(at, len(blank)) for blank in (b"\n\n", b"\r\n\r\n") if (at := data.find(blank)) >= 0]
-    at, size = min(ends, default=(len(data), 0))
-    return data[:at], data[at + size :]
+def _blank_line(data: bytes, start: int = 0) -> tuple[int, int]:
+    """Return where the first blank line from `start` begins and ends; twice the data's end without one."""
+    ends = [(at, at + len(blank)) for blank in (b"\n\n", b"\r\n\r\n") if (at := data.find(blank, start)) >= 0]
+    return min(ends, default=(len(data), len(data)))
 
 
 def _last_usage(part: bytes) -> JsonObject | None:
@@ -159,8 +159,8 @@ def _first_usage(part: bytes) -> JsonObject | None:
 
 def _usage_at(part: bytes, start: int, key: int) -> JsonObject | None:
     """Return the usage of the event from `start`, with its key at `key`."""
-    ends = [at for blank in (b"\n\n", b"\r\n\r\n") if (at := part.find(blank, key)) >= 0]
-    event = answers.said(answers.payload(part[start : min(ends, default=len(part))].lstrip()))
+    end, _ = _blank_line(part, key)
+    event = answers.said(answers.payload(part[start:end].lstrip()))
     return answers.usage_of(event) if event is not None else None
 
 
