@@ -308,12 +308,18 @@ def _as_error(data: bytes) -> bytes:
     event = said(data)
     if event is not None and sign_of(event) == "error":
         return data
+    found = json_object(data)
+    made = _written({"error": found}) if found else b""
+    return made or orjson.dumps({"error": data.decode("utf-8", "replace") or "an event named error"})
+
+
+def json_object(data: bytes) -> JsonObject | None:
+    """Return the object of an answer or event; None if it is not JSON, or not that of an object."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
-        found = None
-    made = _written({"error": found}) if isinstance(found, dict) and found else b""
-    return made or orjson.dumps({"error": data.decode("utf-8", "replace") or "an event named error"})
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def events(stream: bytes) -> Iterator[bytes]:

@@ -41,11 +41,8 @@ def chunks(stream: bytes) -> Iterator[Chunk]:
 
 
 def _parsed(raw: bytes) -> Chunk | None:
-    try:
-        made = orjson.loads(answers.payload(raw.strip()))
-    except orjson.JSONDecodeError:
-        return None
-    return Chunk(made) if isinstance(made, dict) else None
+    made = answers.json_object(answers.payload(raw.strip()))
+    return Chunk(made) if made is not None else None
 
 
 def first_token(stream: bytes) -> bytes:

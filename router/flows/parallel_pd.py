@@ -49,11 +49,8 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 def _usage(raw: bytes) -> object:
-    try:
-        answer = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None  # only the computed KV is needed, not the answer
-    return answer.get("usage") if isinstance(answer, dict) else None
+    answer = answers.json_object(raw)  # only the computed KV is needed, so it may be anything
+    return answer.get("usage") if answer is not None else None
 
 
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[str, str]:

@@ -42,7 +42,7 @@ async def prefill(
 
     `check` returns why the decoder cannot use an answer, which then counts as a failure of the engine.
     """
-    answer = usage.json_object(await _fetch(call, endpoint, offload, body, tokens))
+    answer = answers.json_object(await _fetch(call, endpoint, offload, body, tokens))
     why = "the answer is not a JSON object" if answer is None else check(answer)
     if why or answer is None:
         fault.failed(call, endpoint)

@@ -4,7 +4,7 @@ import json
 import re
 from functools import lru_cache
 
-import orjson
+from router.contract import answers
 
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
 LARGEST = 1024 * 1024  # bytes of an answer or event searched for the engine's model name
@@ -95,11 +95,7 @@ def _name_of(text: bytes) -> str:
     """Return the model of an answer or event, possibly nested; empty without one."""
     if _KEY not in text:
         return ""
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return ""
-    within = document if isinstance(document, dict) else {}
+    within = answers.json_object(text) or {}
     places = (within, *(within.get(name) for name in ("response", "message")))
     names = (place.get("model") for place in places if isinstance(place, dict))
     return next((name for name in names if isinstance(name, str)), "")

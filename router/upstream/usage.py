@@ -3,7 +3,6 @@
 import re
 
 import msgspec
-import orjson
 
 from router.contract import answers
 from router.contract.json_value import JsonObject
@@ -81,14 +80,6 @@ def _count(raw: object, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
 
 
-def json_object(raw: bytes) -> JsonObject | None:
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 class Strip:
     """A filter that removes the usage chunk from a stream whose client did not request it.
 
@@ -154,5 +145,5 @@ def _event_around(data: bytes, position: int) -> tuple[int, int]:
 def _is_usage_chunk(event: bytes) -> bool:
     if event.find(b'"choices"') < 0 or not _KEY.search(event):
         return False
-    chunk = json_object(answers.payload(event.strip()))
+    chunk = answers.json_object(answers.payload(event.strip()))
     return chunk is not None and chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
