@@ -145,12 +145,11 @@ def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
         return None
     blocks, tokens = found
     held = call.prediction.exactly.get(prefiller.id, NOTHING)[0]
-    moves = lent_blocks.worth(tokens, held, call.pool.rates) > held
-    shared = tokens if moves else min(held, tokens) // blocks.size * blocks.size
-    if not shared:
+    moved, taken = lent_blocks.share(tokens, held, blocks.size, call.pool.rates)
+    if not taken:
         return None
     call.pool.lendings.take(call.session)
-    return LentOffer(_beginning(blocks, shared), tokens if moves else 0, blocks)
+    return LentOffer(_beginning(blocks, taken), moved, blocks)
 
 
 def _beginning(blocks: LentBlocks, tokens: int) -> JsonObject:

@@ -57,6 +57,16 @@ def worth(tokens: int, held: int, rates: Rates) -> int:
     return tokens - round(moving_s * (rates.compute_tokens_per_s or rates.prefill_tokens_per_s))
 
 
+def share(tokens: int, held: int, size: int, rates: Rates) -> tuple[int, int]:
+    """Return how many lent tokens are moved to an instance that holds some of them, and how many it takes.
+
+    Where computing is as fast, none are moved: it takes the whole blocks that it holds, which lets go of the others.
+    """
+    if worth(tokens, held, rates) > held:
+        return tokens, tokens
+    return 0, min(held, tokens) // size * size
+
+
 class Lendings:
     """By session, the latest last; the oldest are forgotten first."""
 

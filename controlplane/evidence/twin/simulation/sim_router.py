@@ -16,7 +16,7 @@ from router.policy.serves import ANY, able
 from router.policy.types import UNKNOWN, Decision, ParsedPolicy, RoutingRequest
 from router.pool.affinity import Affinity
 from router.pool.fleet_view import FleetView
-from router.pool.load.lent import priced, worth
+from router.pool.load.lent import priced, share
 from router.pool.load.pace import PACES_S, Pace
 from router.pool.queue.admission_queue import AdmissionQueue
 
@@ -102,9 +102,8 @@ class SimRouter:
         """Return the lent tokens to move: none where computing is as fast, which lets go of them. None: no offer, as
         the prefill holds no block of them."""
         held = self._index.held(call)[0].get(prefill.id, 0)
-        if worth(tokens, held, self._rates) > held:
-            return tokens
-        return 0 if held >= call.request.block_tokens else None
+        moved, taken = share(tokens, held, call.request.block_tokens, self._rates)
+        return moved if taken else None
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
         """Note the instance of the request: bind the session, and expect the prompt in its cache if it computes it."""
