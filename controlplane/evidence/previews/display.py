@@ -8,7 +8,7 @@ from controlplane.common.figures import UNKNOWN, ms, seconds, significant
 from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
 from controlplane.evidence.experiments.results.output import forest
 from controlplane.evidence.experiments.results.output.effects import SIGNS, EffectRow, effect_row
-from controlplane.evidence.experiments.results.statistics import stats
+from controlplane.evidence.experiments.results.statistics import comparison, stats
 from controlplane.evidence.experiments.results.statistics.comparison import known
 from controlplane.evidence.experiments.results.statistics.stats import LOW_N
 from controlplane.evidence.experiments.results.summarize import CLASSES
@@ -102,16 +102,13 @@ def _is_declared(name: str, metric: str) -> bool:
 
 def together(metric: MetricEffect, looks: int) -> MetricEffect:
     """Return the metric with an interval and a verdict that hold jointly for this many metrics."""
-    low, high, middle = metric["low"], metric["high"], metric["difference"]
-    if middle is None or metric["verdict"] not in SIGNS:
+    if metric["difference"] is None or metric["verdict"] not in SIGNS:
         return metric
-    low, high = stats.widened(middle, low, high, looks)
+    (low, high), ratio = comparison.widened(metric, metric["difference"], looks)
     verdict = stats.verdict(low, high)
     wider: MetricEffect = {**metric, "low": known(low, 6), "high": known(high, 6), "verdict": verdict}
-    ratio, lowest, highest = metric["relative"], metric.get("relative_low"), metric.get("relative_high")
-    if ratio is not None and lowest is not None and ratio > -1:
-        ends = stats.widened_ratio(ratio, lowest, highest, looks)
-        wider["relative_low"], wider["relative_high"] = (known(end, 6) for end in ends)
+    if ratio is not None:
+        wider["relative_low"], wider["relative_high"] = (known(end, 6) for end in ratio)
     return wider
 
 

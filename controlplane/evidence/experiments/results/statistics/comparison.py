@@ -19,6 +19,7 @@ from controlplane.evidence.experiments.results.statistics.stats import Differenc
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.evidence.experiments.results.types import ArmResults, DifferenceBounds, DifferenceRow, Interval
 
+Ends = tuple[float, float]
 Found = tuple[str, str, str, Difference, float]  # (arm, baseline, metric, difference, value of the baseline)
 
 
@@ -117,16 +118,23 @@ def jointly(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
 
 
 def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
-    middle, low, high, ratio = row["difference"], row["low"], row["high"], row["relative"]
-    if row["verdict"] == "too few requests" or middle is None:
+    if row["verdict"] == "too few requests" or row["difference"] is None:
         return row
-    low, high = stats.widened(middle, low, high, looks)
+    (low, high), ratio = widened(row, row["difference"], looks)
     wider: DifferenceRow = {**row, "low": known(low, 6), "high": known(high, 6)}
-    lowest, highest = row.get("relative_low"), row.get("relative_high")
-    if ratio is not None and lowest is not None and ratio > -1:
-        low, high = stats.widened_ratio(ratio, lowest, highest, looks)
+    if ratio is not None:
+        low, high = ratio
         wider = {**wider, "relative_low": known(low, 4), "relative_high": known(high, 4)}
     return {**wider, "verdict": "not distinguishable"} if low <= 0 <= high else wider
+
+
+def widened(row: Interval, difference: float, looks: int) -> tuple[Ends, Ends | None]:
+    """Return the ends of the row's difference and, if it has them, of its ratio, as `looks` intervals hold jointly."""
+    ratio, lowest, highest = row["relative"], row.get("relative_low"), row.get("relative_high")
+    ends = stats.widened(difference, row["low"], row["high"], looks)
+    if ratio is None or lowest is None or ratio <= -1:
+        return ends, None
+    return ends, stats.widened_ratio(ratio, lowest, highest, looks)
 
 
 def best(
