@@ -14,8 +14,8 @@ from router.contract import models
 from router.contract.redis.published import FleetValue, ModelsValue
 from router.http.client import IncomingRequest
 from router.request.call import Call
-from router.serving import prepare
 from router.serving.pools import Pools
+from router.serving.prompt import prepare
 
 PATH = "/v1/chat/completions"
 SIZES = (200, 4_000, 40_000)  # bytes per prompt

@@ -16,7 +16,7 @@ from controlplane.evidence.traces.summary import ideal_hits, trace_classes
 from controlplane.evidence.traces.types import TraceRequest
 from fleet.counted import percent
 from router.contract.connectors import MOONCAKE_STORE
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 CLASSES = ("warm", "medium", "heavy")
 WORTH_NAMING = 0.01  # share of A's value below which a difference is named for no class

@@ -43,7 +43,7 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, chunk_hashes
 from router.request.call import Call
 from router.request.request import ProxiedRequest
-from router.serving.sessions import Sessions
+from router.serving.prompt.sessions import Sessions
 from router.tokenize import Prompt
 
 SIZES = (8, 100, 1_000)

@@ -44,7 +44,7 @@ from router.request.call import Call
 from router.telemetry.delivery_tallies import DeliveryTallies, ShadowCounts
 from router.telemetry.shadow import ShadowDecider
 from router.tests.pool.splits import candidate, split
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 POOL = "bench"
 ROUTERS = 3

@@ -13,7 +13,7 @@ from fleet.models import Changes, Instance, InstanceEvent, Pool, State
 from fleet.redis import connect
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import FleetEvent
-from router.contract.secret_text import masked
+from router.contract.values.secret_text import masked
 
 EVENTS_KEPT = 1_000  # entries kept on the ticker
 # Routine steps of starts, drains and stops; the ticker shows only what began them and what failed.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from fleet import beside
 from router.compiled import CompiledCopy
-from router.contract.problem import InvalidInput, Problem, shown
+from router.contract.values.problem import InvalidInput, Problem, shown
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.25

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import uvloop
 
 from router.app import Router
-from router.contract.secret_text import MaskingFormatter
+from router.contract.values.secret_text import MaskingFormatter
 from router.http.clients import ClientConnections
 from router.http.cors import cors
 from router.http.server import HttpServer, listen

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from prometheus_client.core import Metric
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.serving.pools import Pools
-from router.serving.sessions import Sessions
+from router.serving.prompt.sessions import Sessions
 from router.serving.stored import StoredResponses
 from router.telemetry.recorder import Recorder
 

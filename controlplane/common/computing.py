@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from fleet.subprocess import InputRefused, SubprocessFailed, run_in_subprocess
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 AT_ONCE = 2
 WAITING = 2  # waiting computations per user beside the running one; each occupies a thread

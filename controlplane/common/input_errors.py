@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 _WHOLE, _NUMBER, _TEXT, _FLAG = "must be a whole number", "must be a number", "must be text", "must be true or false"
 _LIST, _MAPPING = "must be a list", "must be a mapping"

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from router.contract.varint import varint
+from router.contract.values.varint import varint
 
 MAGIC = b"PAR1"
 OPTIONAL, UTF8, DATA_PAGE, PLAIN, RLE, GZIP = 1, 0, 0, 0, 3, 2

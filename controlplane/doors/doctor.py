@@ -29,7 +29,8 @@ from fleet.observe.lacking import CACHE_REPORT, PROMPT_DETAILS
 from fleet.redis import connect
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import PoolSpec
-from router.contract import ranks, secret_text
+from router.contract import ranks
+from router.contract.values import secret_text
 
 FILES_WANTED = 4096  # sockets: one per open page and engine, two per request through a router
 SECRET = ("KEY", "PASSWORD", "TOKEN", "SECRET")

@@ -28,8 +28,8 @@ from controlplane.people.accounts.tests.test_closed_by_default import concrete, 
 from controlplane.people.permissions import ROLE_SCOPES
 from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.options.option import options_of
-from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
+from router.contract.values.problem import InvalidInput
 
 pytestmark = [pytest.mark.django_db, pytest.mark.attacks]
 MOST_CALLS = 1_000_000

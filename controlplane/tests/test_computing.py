@@ -19,7 +19,7 @@ from controlplane.common.computing import Busy, ComputingTurns, NotComputed, ask
 from controlplane.evidence.systems.registry import SYSTEMS
 from controlplane.evidence.traces.types import BadTrace
 from fleet.tests.test_beside import refusing
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = "import sys; {}; print([name for name in sys.modules if name.split('.')[0] == 'django'])"

@@ -10,8 +10,8 @@ from controlplane.evidence.experiments.replay.client import ReplayClient
 from controlplane.evidence.experiments.replay.completions import PATH, body_of, ending_of
 from controlplane.traffic.batches.lines import LineAnswer, meaning
 from controlplane.traffic.batches.running import answer_of
-from router.contract import verdict
-from router.contract.verdict import VERDICTS
+from router.contract.answer import verdict
+from router.contract.answer.verdict import VERDICTS
 from router.tests.conftest import World, published, world  # noqa: F401  (fixtures)
 from router.tests.engine import Behaviour, Engine, Received, Writer, reply, stream
 from router.tests.flows.test_fault_of_each_api import BODIES, fails, noted

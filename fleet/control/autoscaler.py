@@ -21,7 +21,7 @@ from router.contract.redis.fleet_status import LoadPoint, ScalingAdvice
 from router.contract.redis.router_status import WINDOW_S, RouterStatus
 from router.contract.redis.sample import InstanceSample, queued
 from router.contract.redis.staleness import ROUTER_GONE_S, SAMPLE_OFFLINE_S
-from router.contract.sketch import Sketch, merge, quantile
+from router.contract.values.sketch import Sketch, merge, quantile
 
 TTL_S = 120
 

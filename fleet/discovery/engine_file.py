@@ -15,7 +15,7 @@ from fleet.discovery.answer import SourceAway
 from fleet.kinds.external import EXTERNAL
 from fleet.kinds.listed import ListedEngine
 from fleet.spec import allow_lists
-from router.contract import strict_text
+from router.contract.values import strict_text
 
 LARGEST = 1024 * 1024  # bytes
 UNTOLD = (

@@ -17,7 +17,7 @@ from fleet.kinds.vllm.sleeping import VLLM_SLEEP, Sleeping
 from fleet.kinds.wire import KvWire
 from router.contract import ranks
 from router.contract.metrics.engine_metrics import Scrape
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

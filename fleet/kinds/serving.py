@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from fleet.kinds.kind import Launch
-from router.contract.json_value import JsonObject
 from router.contract.redis.published import InstanceRole
+from router.contract.values.json_value import JsonObject
 
 NVIDIA = "nvidia.com/gpu"  # Kubernetes resource of NVIDIA GPUs
 BOTH: InstanceRole = "both"

@@ -13,7 +13,7 @@ from fleet.kinds import data_parallel
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, PREFILL, address, role_of
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
-from router.contract.fields import JOIN
+from router.contract.values.fields import JOIN
 
 if TYPE_CHECKING:
     from fleet.kinds.vllm.vllm_spec import VllmSpec

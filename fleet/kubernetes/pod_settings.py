@@ -13,7 +13,7 @@ from fleet.kinds.resources import PodsOfNode
 from fleet.kubernetes.overlay import Json
 from fleet.spec import document
 from fleet.spec.masking import hidden
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 _CAPACITY = ("cpus", "memory_gib", "gpus")
 _FIXED = ("restartPolicy",)  # fields on which the plan relies

@@ -13,7 +13,7 @@ from fleet.models import Instance, Pool
 from fleet.node.prepare import known_peers
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, config, placement
 from fleet.spec.masking import hidden
-from router.contract.secret_text import HIDDEN
+from router.contract.values.secret_text import HIDDEN
 
 NODE = "kubernetes"  # default node name
 

@@ -18,7 +18,7 @@ from fleet.node.ports import ports_for
 from fleet.node.prepare import folder_of, peers_of, prepare, with_key, write_files
 from fleet.plan.failure import failure_cause
 from router.contract import installation
-from router.contract.secret_text import masked_words
+from router.contract.values.secret_text import masked_words
 
 
 class Processes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from router.contract.secret_text import masked
+from router.contract.values.secret_text import masked
 
 TAIL = 200  # number of lines searched for the cause of a failure
 ROTATE_BYTES = 10 * 1024 * 1024

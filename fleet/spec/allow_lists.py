@@ -19,10 +19,10 @@ from fleet.kinds.options.common_options import IMAGE
 from fleet.kinds.options.option import build, options_of
 from fleet.spec.fleet_spec import FleetSpec, InvalidFleet
 from fleet.spec.masking import ARGUMENTS, ENVIRONMENT
-from router.contract.fields import Field
 from router.contract.net.engine_key import OPTION as ENGINE_KEY
 from router.contract.net.engine_tls import OPTION as TLS
-from router.contract.problem import Problem
+from router.contract.values.fields import Field
+from router.contract.values.problem import Problem
 
 PROGRAMS = ("program", "python", IMAGE)
 _WORDS = re.compile(r"[\"'=,\s{}\[\]]+")

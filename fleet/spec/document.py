@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from router.contract import strict_text
-from router.contract.strict_text import UnreadableDocument
+from router.contract.values import strict_text
+from router.contract.values.strict_text import UnreadableDocument
 
 __all__ = ["UnreadableDocument", "dump", "load", "load_json"]
 

@@ -19,9 +19,9 @@ from fleet.spec.problems import Check, Problems
 from fleet.spec.section_checks import CHECKS
 from fleet.spec.sections import MAX_REPLICAS, Placement, autoscale_of, placement_of
 from fleet.systems.prices import Prices
-from router.contract.fields import REQUIRED, Field, read
 from router.contract.pools import EPHEMERAL_PREFIX, is_ephemeral
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import REQUIRED, Field, read
+from router.contract.values.problem import InvalidInput, Problem
 
 SERVE, OBSERVE = "serve", "observe"
 API_VERSION = "weir/v1"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from router.contract.problem import Problem
-from router.contract.secret_text import HIDDEN as HIDDEN
-from router.contract.secret_text import masked, masked_words
+from router.contract.values.problem import Problem
+from router.contract.values.secret_text import HIDDEN as HIDDEN
+from router.contract.values.secret_text import masked, masked_words
 
 if TYPE_CHECKING:
     from fleet.spec.fleet_spec import PoolSpec

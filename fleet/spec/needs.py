@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import PoolSpec
-from router.contract.fields import suggestion
-from router.contract.problem import Problem
+from router.contract.values.fields import suggestion
+from router.contract.values.problem import Problem
 
 
 def needs_of(pool: PoolSpec) -> tuple[str, ...]:

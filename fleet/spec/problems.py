@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from router.contract.fields import suggestion
-from router.contract.problem import Problem
+from router.contract.values.fields import suggestion
+from router.contract.values.problem import Problem
 
 
 class Problems(list[Problem]):

@@ -8,7 +8,7 @@ from io import StringIO
 
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import options_of
-from router.contract.fields import Field
+from router.contract.values.fields import Field
 
 WORDS = {"bool": "true, false", "list": "a list", "map": "a mapping", "text": "text"}
 

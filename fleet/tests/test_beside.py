@@ -8,7 +8,7 @@ import pytest
 
 from fleet.beside import beside
 from fleet.subprocess import SubprocessFailed, run_in_subprocess
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nothing runs beside")
 

@@ -17,7 +17,7 @@ from router.contract.net import http_client, probe
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.kv_events import batch, feed, inbox, sequence, sources
-from router.upstream import field_scan, stream_tail
+from router.upstream.answer import field_scan, stream_tail
 
 
 def sample(world: World) -> InstanceSample:

@@ -11,7 +11,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch, check_engine
 from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import InvalidFleet, parse_fleet
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 TRTLLM, R1 = KINDS["trtllm"], "deepseek-ai/DeepSeek-R1"
 GROUP = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}

@@ -8,7 +8,7 @@ has and no list here or there names.
 
 from collections.abc import Iterable, Mapping
 
-from router.contract import lax
+from router.contract.values import lax
 
 # Fields by engine. The last ones of vLLM are of versions before 0.33, which may still run.
 INSIDE: Mapping[str, frozenset[str]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 MOST_MODELS = 1000
 LONGEST_NAME = 256  # characters

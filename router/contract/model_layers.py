@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 # Fields of models with recurrent states, or with layers of several kinds
 _OTHER_LAYERS = (

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 
 SCHEMA = 1
 Condition = Literal["no_instance_ready", "saturated", "upstream_failed"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 LONGEST = 256  # bytes of a header, characters of a field
 ALLOWED = "header:NAME or body:FIELD.FIELD, separated by commas"

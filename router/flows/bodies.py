@@ -6,7 +6,7 @@ import orjson
 
 from router.contract.api_paths import LIMITS
 from router.contract.connectors import CONNECTORS
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.json_value import Json, JsonObject
 
 # Options of the answer, left out of a prefill: they cost time, or conflict with one token that is not streamed.
 _OF_THE_ANSWER = (

@@ -7,7 +7,7 @@ from router.http.headers import value_of
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
-from router.upstream.beginning import Beginning
+from router.upstream.answer.beginning import Beginning
 from router.upstream.connection import Connection
 from router.upstream.errors import ConnectFailed
 from router.upstream.response import EngineResponse

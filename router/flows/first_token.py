@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from router.contract import answers
+from router.contract.answer import answers
 
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = ("role", "type", "id")  # texts that are sent once; others come in parts

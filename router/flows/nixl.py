@@ -3,7 +3,7 @@
 Decoders that lend tell where the blocks of their answers are, which the prefill of the session's next turn gets.
 """
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill

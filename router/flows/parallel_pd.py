@@ -9,7 +9,7 @@ import time
 
 import orjson
 
-from router.contract import answers
+from router.contract.answer import answers
 from router.contract.net.http_client import Headers
 from router.flows import bodies
 from router.flows.decode import decode, is_stream
@@ -19,7 +19,7 @@ from router.flows.together import Together
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload, PrefillFailed
-from router.upstream.beginning import Beginning
+from router.upstream.answer.beginning import Beginning
 from router.upstream.connection import EventSink, Sink
 from router.upstream.errors import ConnectionBroken
 from router.upstream.response import EngineResponse

@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from router.contract import answers, verdict
-from router.contract.json_value import JsonObject
-from router.contract.said import AnswerError
+from router.contract.answer import answers, verdict
+from router.contract.answer.said import AnswerError
+from router.contract.values.json_value import JsonObject
 from router.flows.post import post
 from router.policy.value import replace
 from router.pool.endpoint import Endpoint
@@ -23,7 +23,7 @@ from router.request.offload import (
     PrefillSilent,
     PromptRefused,
 )
-from router.upstream import usage
+from router.upstream.answer import usage
 from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
 from router.upstream.fetch import whole
 

@@ -6,7 +6,7 @@ token, so it passes unchanged. A room serves one attempt: an engine fails, or wa
 
 import random
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.flows import bodies
 from router.flows.together import bootstrap, both_halves
 from router.pool.endpoint import Endpoint

@@ -9,7 +9,7 @@ from typing import cast
 
 import orjson
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.flows import bodies
 from router.flows.decode import decode
 from router.flows.prefill import prefill

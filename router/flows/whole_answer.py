@@ -5,8 +5,8 @@ from typing import cast
 
 import orjson
 
-from router.contract.json_value import JsonObject
 from router.contract.net.http_client import Headers
+from router.contract.values.json_value import JsonObject
 from router.upstream.connection import EventSink, Sink
 
 _STREAM: Headers = [(b"content-type", b"text/event-stream; charset=utf-8")]

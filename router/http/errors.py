@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import orjson
 
-from router.contract import verdict
+from router.contract.answer import verdict
+from router.contract.answer.verdict import Result
 from router.contract.net.retry_after import LONGEST_S, retry_after, seconds
-from router.contract.verdict import Result
 
 _RETRY_AFTER = re.compile(rb"(?:^|\n)retry-after(-ms)?: *([^\r]*)")
 _SHOULD_RETRY = re.compile(rb"(?<![^\n])x-should-retry:[^\n]*\n")

@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from router.contract.json_value import JsonObject
 from router.contract.net.addresses import ENGINES
 from router.contract.net.engine_tls import PLAIN, EngineTls
 from router.contract.net.outgoing import resolve
+from router.contract.values.json_value import JsonObject
 from router.upstream.errors import UpstreamError
 from router.upstream.fetch import get
 

@@ -1,8 +1,8 @@
 """The possible cost of a request in output tokens, and the cost of a broken stream. Pure."""
 
-from router.contract import lax
 from router.contract.api_paths import LIMITS
-from router.contract.json_value import JsonObject
+from router.contract.values import lax
+from router.contract.values.json_value import JsonObject
 
 DEFAULT_OUTPUT = 512  # output tokens assumed for an answer without a limit
 LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import orjson
 
-from router.contract import answers, verdict
+from router.contract.answer import answers, verdict
+from router.contract.answer.verdict import Result
 from router.contract.api_paths import ROUTED, UNCOMPUTED, BehindGateway
 from router.contract.connectors import NIXL
-from router.contract.verdict import Result
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
@@ -31,11 +31,11 @@ from router.request.call import Call
 from router.request.offload import Offload
 from router.request.outcome import Attempt
 from router.serving import stored
+from router.serving.answer.relay import own_lines
 from router.serving.pages import Pages
 from router.serving.pools import Pools
+from router.serving.prompt.sessions import Sessions
 from router.serving.proxy import Proxy
-from router.serving.relay import own_lines
-from router.serving.sessions import Sessions
 from router.spans.context import TRACE
 from router.telemetry.recorder import Recorder
 from router.tokenize.prompt import TOO_DEEP, TooComplex

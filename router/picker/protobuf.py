@@ -6,7 +6,7 @@ Envoy's own definitions come with 2 MB of generated code; a picker reads six fie
 
 from collections.abc import Iterable
 
-from router.contract.varint import varint
+from router.contract.values.varint import varint
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import xxhash
 
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.delivery import CELLS, Arm
 from router.contract.redis.published import CandidateVersion, Split, SplitRollout
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document
 from router.policy.schema.parameters import belongs_to_pool
 from router.policy.types import ParsedPolicy

@@ -55,7 +55,7 @@ class Prediction:
         self.reason: Reason = ""  # why no exact index is in force
         self.why = ""  # the reason in words
         self.untokenized = ""  # why the prompt cannot be tokenised as its engine does
-        self.engine_renders = False  # True: its engine can be asked for the tokens (serving/rendering.py)
+        self.engine_renders = False  # True: its engine can be asked for the tokens (serving/prompt/rendering.py)
 
 
 class Call:
@@ -67,7 +67,7 @@ class Call:
     )
 
     deadline: float | None
-    session: str | None  # client's name, else derived from the prompt (serving/sessions.py)
+    session: str | None  # client's name, else derived from the prompt (serving/prompt/sessions.py)
     alias: Chosen | None  # target chosen by the document Models
     # Instances beyond its gateway, or without the response that it continues; None: none
     outside: Mapping[str, str] | None
@@ -107,7 +107,7 @@ class Call:
         self.tracing = self.admission = self.decision = None
         self.asked_band = NOT_ASKED
         self.band = 0  # granted priority band
-        # serving/prepare.py
+        # serving/prompt/prepare.py
         self.pool = pool
         self.request = request  # until the request has ended
         self.session_by = ""  # what named the session, or why nothing did

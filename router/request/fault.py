@@ -5,7 +5,7 @@ The rule, with its numbers, is in docs/router.md.
 
 from collections import Counter
 
-from router.contract import verdict
+from router.contract.answer import verdict
 from router.contract.connectors import AT_ONCE
 from router.contract.net import engine_key
 from router.pool.endpoint import Endpoint

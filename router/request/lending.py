@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from router.contract.connectors import NIXL
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.json_value import Json, JsonObject
 from router.policy.types import Rates
 from router.pool.endpoint import Endpoint
 from router.pool.load import lent as lent_blocks
@@ -45,7 +45,7 @@ Word = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class Located(Protocol):
-    """What an answer said of its KV (router/serving/kv_location.py)."""
+    """What an answer said of its KV (router/serving/answer/kv_location.py)."""
 
     where: bytes
     prompt_ids: bytes

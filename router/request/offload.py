@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from router.contract.connectors import CONNECTORS
 from router.pool.load.pull import Pull
 from router.pool.load.unheld import Unheld
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 
 class PrefillFailed(Exception):

@@ -3,11 +3,11 @@
 from math import ceil
 from typing import NamedTuple
 
-from router.contract.verdict import VERDICTS, Fault, Label, Result
+from router.contract.answer.verdict import VERDICTS, Fault, Label, Result
 from router.pool.endpoint import Endpoint
 from router.pool.load.gpu_clock import GpuSpent
 from router.request.offload import Offload
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 
 class Failure(NamedTuple):
@@ -66,7 +66,7 @@ class Outcome(GpuSpent):
         # flows/
         self.offload: Offload | None = None  # offload that the policy wanted
         self.is_prefilled = False  # an instance has computed the prompt for another one
-        # serving/relay.py
+        # serving/answer/relay.py
         self.status = 0  # a refusal's is set by serving/proxy.py
         self.streamed = False
         self.begun = False  # something was sent to the client

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from router.contract.installation import VERSION
-from router.contract.json_value import JsonObject
 from router.contract.redis.api_keys import PublishedKey
+from router.contract.values.json_value import JsonObject
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
 from router.http.clients import ClientConnections

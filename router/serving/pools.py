@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from router.contract import models
 from router.contract.model_cards import Lengths, least
 from router.contract.models import Alias, Models, Target
-from router.contract.problem import InvalidInput
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.codec import Unreadable
 from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import NO_LOAD, Load, added
 from router.contract.session_names import DEFAULT_NAMES
+from router.contract.values.problem import InvalidInput
 from router.http.errors import ErrorResponse
 from router.limits.api_key_auth import ApiKeyAuth
 from router.pool.kv_event_state import IndexLink
 from router.pool.pool import Pool
-from router.serving.shared_names import SharedNames
+from router.serving.prompt.shared_names import SharedNames
 
 NAMES_SHOWN = 20
 

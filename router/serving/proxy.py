@@ -8,12 +8,12 @@ from functools import partial
 from math import ceil
 from typing import Any, Literal
 
-from router.contract import answers, verdict
+from router.contract.answer import answers, verdict
+from router.contract.answer.said import AnswerError
+from router.contract.answer.verdict import Result
 from router.contract.api_paths import UNCOMPUTED
 from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
-from router.contract.said import AnswerError
-from router.contract.verdict import Result
 from router.flows import serve
 from router.flows.post import post
 from router.http import body, errors, headers
@@ -32,15 +32,17 @@ from router.request import bands, fault, predict
 from router.request.call import Call
 from router.request.offload import PrefillBusy, PrefillFailed, PromptRefused
 from router.request.outcome import Attempt
-from router.serving import admit, delivery, prepare, relay, stored
+from router.serving import admit, delivery, stored
 from router.serving.admit import DEADLINES
 from router.serving.aliases import may_fall_back
+from router.serving.answer import relay
+from router.serving.answer.learning import learn
+from router.serving.answer.relay import BegunAnswer
 from router.serving.division import division
-from router.serving.learning import learn
 from router.serving.pools import Pools
-from router.serving.relay import BegunAnswer
-from router.serving.rendering import Rendering
-from router.serving.sessions import Sessions
+from router.serving.prompt import prepare
+from router.serving.prompt.rendering import Rendering
+from router.serving.prompt.sessions import Sessions
 from router.serving.stored import StoredResponses
 from router.telemetry.recorder import Recorder
 from router.telemetry.tracer import Tracer

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-from router.contract import lax
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.redis.published import StoredResponse, name_of
+from router.contract.values import lax
 from router.http.client import ClientConnection
 from router.http.errors import ErrorResponse
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
+from router.serving.answer.response_id import IdNoted
 from router.serving.pools import Pools
-from router.serving.response_id import IdNoted
 from router.tokenize import Prompt
 
 PATH = "/v1/responses"

@@ -11,11 +11,11 @@ from router.http.client import ClientConnection, IncomingRequest
 from router.http.errors import ErrorResponse
 from router.pool.endpoint import Endpoint
 from router.request import fault
-from router.serving.kv_location import LocationFilter
+from router.serving.answer.kv_location import LocationFilter
+from router.serving.answer.renaming import Rename
+from router.serving.answer.response_id import SANE
 from router.serving.passing import ByteChange, pass_on, request_bytes
 from router.serving.pools import Pools
-from router.serving.renaming import Rename
-from router.serving.response_id import SANE
 from router.serving.stored import PATH, StoredResponses
 from router.upstream.connection import Connection
 from router.upstream.errors import FirstByteTimeout, UpstreamError

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from router.contract.problem import Problem
 from router.contract.redis.api_keys import BAND_MAX, MARK, ApiKeysValue, PublishedKey
 from router.contract.redis.budgets import Per, PublishedBudget
+from router.contract.values.problem import Problem
 from router.standalone import POOL
 from router.standalone.text import BadInput, structure
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import orjson
 from prometheus_client.core import Metric
 
-from router.contract.json_value import Json, JsonObject
 from router.contract.redis.published import ModelsValue, PolicyValue
+from router.contract.values.json_value import Json, JsonObject
 from router.limits.token_buckets import MINUTE_S, Bucket, Grant, TokenRequest
 from router.metrics import of_files
 from router.pool.health.stall_troubles import stalled_why
 from router.request.call import Call
 from router.serving.pools import Pools
-from router.serving.sessions import Sessions
+from router.serving.prompt.sessions import Sessions
 from router.serving.stored import StoredResponses
 from router.standalone import POOL
 from router.standalone.api_keys import KeysFile, read_keys

@@ -11,14 +11,14 @@ from msgspec import ValidationError, convert
 
 from router.contract import models
 from router.contract.connectors import CONNECTORS
-from router.contract.json_value import JsonObject
 from router.contract.net import engine_tls
 from router.contract.net.addresses import is_base_path
 from router.contract.net.engine_key import ALLOWED, OPTION, is_reference
 from router.contract.net.engine_tls import PLAIN, EngineTls
-from router.contract.problem import InvalidInput, Problem
 from router.contract.redis.published import MOST_RANKS, KvFacts
-from router.contract.secret_text import HIDDEN
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.secret_text import HIDDEN
 from router.policy.schema import document
 from router.policy.types import Role
 from router.standalone.text import BadInput, structure, text

@@ -6,8 +6,8 @@ BadInput    one line for the operator: option and file, then what is wrong
 from pathlib import Path
 from typing import Any
 
-from router.contract.problem import Problem
-from router.contract.strict_text import UnreadableDocument, load_json, load_yaml
+from router.contract.values.problem import Problem
+from router.contract.values.strict_text import UnreadableDocument, load_json, load_yaml
 
 YAML = (".yaml", ".yml")
 

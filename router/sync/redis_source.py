@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Iterable
 
 from prometheus_client.core import Metric
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.metrics import of_redis
 from router.serving.pools import Pools
-from router.serving.sessions import Sessions
+from router.serving.prompt.sessions import Sessions
 from router.serving.stored import StoredResponses
 from router.sync import delivery_reports, response_directory, use_reports
 from router.sync.live_state import LiveState

@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 from msgspec import to_builtins
 
-from router.contract.json_value import JsonObject
+from router.contract.answer.verdict import Result
 from router.contract.redis.receipt import Receipt
-from router.contract.verdict import Result
+from router.contract.values.json_value import JsonObject
 from router.policy.candidates import Candidates
 from router.policy.reasons import in_words
 from router.request.call import Call
 from router.request.offload import Offload
 from router.request.outcome import Attempt
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
 # Placeholder for the decision of a request rejected before

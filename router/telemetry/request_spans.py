@@ -14,7 +14,7 @@ Prompts, answers and error texts never appear: errors are given by their codes.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from router.contract.verdict import VERDICTS
+from router.contract.answer.verdict import VERDICTS
 from router.request.call import Call
 from router.request.outcome import Attempt
 from router.request.tracing import QUEUE, SERVER, Tracing

@@ -1,8 +1,8 @@
 """Counts what API keys consume, by hour, key, pool and model, cumulatively until the database has them."""
 
-from router.contract import lax
 from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
+from router.contract.values import lax
 from router.request.call import Call
 
 MOST_IMAGES = 1_000  # images of one request, as the client's field is not trusted

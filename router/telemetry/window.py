@@ -4,9 +4,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-from router.contract import ranks, sketch
+from router.contract import ranks
 from router.contract.metrics.metrics_page import Histogram
 from router.contract.redis.router_status import WINDOW_S, HitShare, Moved, Window
+from router.contract.values import sketch
 from router.policy.types import Decision
 from router.request.call import Call
 

@@ -9,7 +9,7 @@ import redis
 from router.contract.redis import redis_keys
 from router.policy.schema import document
 from router.pool.rollout import hashed, is_candidate
-from router.serving.sessions import session_key
+from router.serving.prompt.sessions import session_key
 from router.tests.conftest import World
 from router.tests.values import stored
 

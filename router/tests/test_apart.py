@@ -7,7 +7,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import PublishedKey
 from router.pool.affinity import UNNAMED
 from router.request.call import Call
-from router.serving import prepare
+from router.serving.prompt import prepare
 from router.tests.conftest import entry, key_entry
 from router.tests.engine import engine
 from router.tests.test_aliases import known, second

@@ -15,7 +15,7 @@ from router.policy.schema import document
 from router.policy.types import InstanceState, RoutingRequest
 from router.request import bands
 from router.request.bands import AskedBand
-from router.serving import prepare
+from router.serving.prompt import prepare
 from router.tests.conftest import key_entry
 from router.tests.engine import hang
 from router.tests.http.test_own_errors import code_of

@@ -22,7 +22,7 @@ from router.tests.deliveries import SALT, split, tallies
 from router.tests.engine import events, hang, reply, stream
 from router.tests.pool.splits import split as rollout
 from router.tests.values import receipt_of
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 SLOW_MS = 250.0  # far above what a busy machine adds
 SLOW = {"warm": [math.log(SLOW_MS), 0.0, 0.0], "medium": [0.0, 0.0, 99.0]}

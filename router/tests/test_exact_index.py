@@ -22,7 +22,7 @@ from router.prefix.blocks import TOKEN_BYTES, Medium
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE
 from router.request.call import Call
-from router.serving import rendering
+from router.serving.prompt import rendering
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.picker.asking import Asking, body, headers, modes
@@ -31,7 +31,7 @@ from router.tests.values import loaded, stored
 from router.tokenize import Prompt, prompt
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import EngineRenders, packed
-from router.upstream import usage as usages
+from router.upstream.answer import usage as usages
 from router.upstream.errors import FirstByteTimeout
 
 __all__ = ["folder", "quick", "start_sim"]

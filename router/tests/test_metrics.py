@@ -4,8 +4,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.contract import sketch
 from router.contract.redis import redis_keys
+from router.contract.values import sketch
 from router.policy.schema.failure_parameters import FAILURE
 from router.tests.conftest import entry
 

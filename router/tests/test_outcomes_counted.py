@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from router.contract.verdict import VERDICTS
+from router.contract.answer.verdict import VERDICTS
 from router.limits.budgets import LocalBudgets
 from router.serving import proxy
 from router.tests.conftest import key_entry

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from router.contract.problem import VALUE_CHARS, Problem, as_json, by_path
+from router.contract.values.problem import VALUE_CHARS, Problem, as_json, by_path
 
 SEED = Problem("spec.pools[0].engine.seed", -1, "out of range", "0 or more")
 

@@ -11,7 +11,7 @@ from router.request.call import Call
 from router.request.offload import Offload
 from router.telemetry.rates import RateEstimates, lone_prefill
 from router.tests.conftest import fleet, instance
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 
 def pool() -> Pool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.serving.renaming import LARGEST, LONGEST, MOST_EVENTS, Rename
+from router.serving.answer.renaming import LARGEST, LONGEST, MOST_EVENTS, Rename
 from router.tokenize import prompt
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from router.serving import rendered_turns
-from router.serving.rendered_turns import KEPT_S, RenderedTurns, TurnsOfRequest, continued
+from router.serving.prompt import rendered_turns
+from router.serving.prompt.rendered_turns import KEPT_S, RenderedTurns, TurnsOfRequest, continued
 from router.tests.tokenize.conftest import TEXT as SENTENCES
 from router.tests.tokenize.conftest import save, trained
 from router.tests.tokenize.shapes import CHAT, MESSAGES, RESPONSES, TEMPLATES

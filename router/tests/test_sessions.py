@@ -8,7 +8,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.contract.session_names import LONGEST
 from router.pool.affinity import Affinity
-from router.serving.sessions import calls_of
+from router.serving.prompt.sessions import calls_of
 from router.sync import redis_source
 from router.sync.reporter import SESSIONS_BATCH
 from router.tests.conftest import running

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.serving.shared_names import KEPT, MOST, MOST_OF_MANY, STRETCH_S, SharedNames
+from router.serving.prompt.shared_names import KEPT, MOST, MOST_OF_MANY, STRETCH_S, SharedNames
 from router.tests.conftest import key_entry
 from router.tests.test_keys import ALICE, BOB, bearer, keyed
 from router.tokenize.prompt import read

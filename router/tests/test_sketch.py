@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.contract import sketch
+from router.contract.values import sketch
 
 values = st.lists(st.floats(min_value=0.002, max_value=1e7), min_size=1, max_size=200)
 

@@ -12,7 +12,7 @@ import pytest
 from router.contract.redis import redis_keys
 from router.contract.redis.published import StoredResponse, name_of
 from router.serving import stored_calls
-from router.serving.response_id import EVENTS, LARGEST, IdNoted
+from router.serving.answer.response_id import EVENTS, LARGEST, IdNoted
 from router.serving.stored import FairlyKept
 from router.sync import response_directory
 from router.sync.redis_link import RedisLink

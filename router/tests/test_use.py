@@ -19,7 +19,7 @@ from router.telemetry.use import UseCounter
 from router.tests.conftest import key_entry
 from router.tests.engine import reply
 from router.tests.test_keys import ALICE, bearer, keyed
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 RESULTS = {
     **{"ok": "served", "client_error": "client_error", "error": "failed_before_content"},

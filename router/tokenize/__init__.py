@@ -1,6 +1,6 @@
 """A request's body as the router has read it."""
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.value import Value
 
 

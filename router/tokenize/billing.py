@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 LINE = "x-anthropic-billing-header"  # begins a system block of Claude Code; some versions change it with each request
 

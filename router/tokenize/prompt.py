@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final
 import orjson
 import xxhash
 
-from router.contract import lax, multipart
 from router.contract.api_paths import MEDIA, UNCOMPUTED
 from router.contract.engine_fields import FIELDS, INTERVAL, per_event
-from router.contract.json_value import JsonObject
-from router.contract.multipart import InvalidMultipart
+from router.contract.values import lax, multipart
+from router.contract.values.json_value import JsonObject
+from router.contract.values.multipart import InvalidMultipart
 from router.policy.value import replace
 from router.tokenize import Prompt, billing, bounds, salt
 from router.tokenize.billing import without_billing

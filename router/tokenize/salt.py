@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from router.contract.api_paths import MEDIA, UNCOMPUTED
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 _SALT, _EXTRA = FIELDS = ("cache_salt", "extra_key")
 HEADER = b"x-cache-salt"

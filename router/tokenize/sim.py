@@ -5,8 +5,8 @@ Rendered as `<|role|>\\ncontent\\n` per message, then `<|assistant|>\\n`; tools 
 
 import orjson
 
-from router.contract.json_value import JsonObject
 from router.contract.sim_media import as_message, is_media, stand_in
+from router.contract.values.json_value import JsonObject
 from router.tokenize import Prompt
 from router.tokenize.tokenizer import NotTokenized, given_ids
 

@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 import orjson
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.tokenize import template_source
 from router.tokenize.chat_messages import normal, system_for, tool
 from router.tokenize.conversation import Manner, as_chat

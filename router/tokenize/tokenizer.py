@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.tokenize import Prompt
 
 

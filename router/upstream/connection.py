@@ -9,6 +9,7 @@ from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
 from router.contract.net.tls_refusal import explained
 from router.timers import Deadlines
 from router.upstream import host_liveness
+from router.upstream.answer.keep_alive import has_content
 from router.upstream.errors import (
     AnswerStalled,
     ConnectionBroken,
@@ -17,7 +18,6 @@ from router.upstream.errors import (
     ProtocolError,
     UpstreamError,
 )
-from router.upstream.keep_alive import has_content
 
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 
 import orjson
 
-from router.contract import answers
+from router.contract.answer import answers
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
-from router.upstream import usage
+from router.upstream.answer import usage
+from router.upstream.answer.used import Usage
 from router.upstream.errors import UpstreamError
-from router.upstream.used import Usage
 from router.workers.own_request import ask
 from router.workers.stepping import take_steps
 

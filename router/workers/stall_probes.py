@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 import orjson
 
-from router.contract import answers
-from router.contract.json_value import JsonObject
+from router.contract.answer import answers
+from router.contract.values.json_value import JsonObject
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
 from router.upstream.errors import UpstreamError

@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from router.contract.secret_text import MaskingFormatter
+from router.contract.values.secret_text import MaskingFormatter
 
 SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from router.contract.secret_text import masked
+from router.contract.values.secret_text import masked
 
 START_S = 10.0
 SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path

@@ -31,7 +31,7 @@ from controlplane.traffic.policies.drafts.conflicts import disputes
 from fleet.services import FleetChanged, NotPossible, digest
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 log = structlog.get_logger(__name__)
 

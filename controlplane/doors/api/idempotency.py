@@ -15,7 +15,7 @@ from ninja.operation import Operation
 from controlplane.doors.api.models import IdempotentAnswer
 from controlplane.doors.api.problems import ApiProblem, response
 from controlplane.people.permissions import Principal
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 KEPT = timedelta(hours=24)
 GIVEN_UP = timedelta(minutes=2)  # age of a claim without an answer after which its process counts as dead

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Schema
 
 from router.contract.net.retry_after import retry_after
-from router.contract.problem import Problem, as_json
+from router.contract.values.problem import Problem, as_json
 
 CONTENT_TYPE = "application/problem+json"
 TITLES = {

@@ -14,7 +14,7 @@ from ninja.operation import Operation
 
 from controlplane.common import parquet
 from controlplane.common.csv_cell import csv_text
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 Run = Callable[..., HttpResponseBase]

@@ -17,8 +17,8 @@ from pydantic import ConfigDict
 
 from controlplane.doors.api.auth import SAFE, principal_of
 from controlplane.doors.api.problems import ApiProblem
-from router.contract.problem import Problem
-from router.contract.strict_text import check_depth, unique_keys
+from router.contract.values.problem import Problem
+from router.contract.values.strict_text import check_depth, unique_keys
 
 BODIES = ("body", "form", "file")
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TextIO
 
-from router.contract.secret_text import masked
+from router.contract.values.secret_text import masked
 
 WIDTH = 12
 

@@ -25,7 +25,7 @@ from fleet.kinds import KINDS
 from fleet.node.launcher import LaunchFailed
 from fleet.spec import document, fleet_spec
 from router.contract import installation
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 DEMO_FLEET = installation.FILES / "examples/fleet-demo.yaml"
 NODE = "local"

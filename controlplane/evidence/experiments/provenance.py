@@ -28,7 +28,7 @@ from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet.models import Instance, Node, Pool
 from fleet.spec.masking import shown
 from router.contract.installation import VERSION
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 SCHEMA = 1
 

@@ -29,7 +29,7 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, QUEUED
 from fleet.models import Pool
 from fleet.selectors import pools
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 RUNS_MAX = 60
 

@@ -35,7 +35,7 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.counted import counted
 from fleet.jobs import DONE, ENDED, STATUSES
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 LISTED = 100
 MATRICES_LISTED = 20

@@ -23,7 +23,7 @@ from fleet.spec import document as fleet_document
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import FleetSpec, parse_fleet
 from fleet.systems.prices import Prices
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document
 from router.policy.strategies import STRATEGIES
 from router.policy.types import CLASSES, ParsedPolicy

@@ -22,7 +22,7 @@ from fleet.kinds.options.option import build
 from fleet.spec import document
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, parse_fleet
 from fleet.systems.prices import Prices
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 DEFAULT_POOL = PoolSpec("assumed", "llama-3.1-8b", "sim")  # one H100 per instance
 MOST_BUSY = 0.5  # busy share of an instance of the assumed fleet, by closed forms

@@ -7,9 +7,9 @@ from django.http import QueryDict
 
 from controlplane.evidence.planning.body import PlanIn
 from fleet.engine.profiles import GPUS
-from router.contract.fields import typed_number
-from router.contract.json_value import JsonObject
-from router.contract.problem import Problem, by_path
+from router.contract.values.fields import typed_number
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import Problem, by_path
 from router.policy.types import CLASSES
 
 LATENCIES = (("ttft_ms", "TTFT, ms"), ("tpot_ms", "TPOT, ms"), ("e2e_ms", "E2E, ms"))

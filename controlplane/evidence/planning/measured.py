@@ -12,7 +12,7 @@ from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import PoolSpec, config_hash
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 
 def engines_of(name: str) -> MeasuredEngines | None:

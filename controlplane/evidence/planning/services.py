@@ -20,7 +20,7 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED
 from fleet.kinds import KINDS
 from fleet.services import current_spec
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 KEPT = 50  # newest plans kept
 ABOUT = ("trace_name", "asked")  # audited

@@ -19,7 +19,7 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.engine.profiles import model_names
 from fleet.jobs import DONE
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 
 @require_http_methods(["GET", "POST"])

@@ -18,7 +18,7 @@ from controlplane.people.permissions import operator_controls
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.models import Draft, Policy
 from controlplane.traffic.policies.selectors import scope_of
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 DEFAULT_TRACE = f"recorded traffic of the pool; {BUILT_IN} below {LEAST_REQUESTS} requests"

@@ -23,7 +23,7 @@ from controlplane.traffic.policies.models import Policy
 from fleet import jobs, selectors
 from fleet.models import Pool
 from fleet.subprocess import SubprocessFailed
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 EXPECTED = (library.TraceError, BadTrace, SubprocessFailed, PolicyError, InvalidInput, NotModelled, redis.RedisError)
 SHOWN = "live_version", "pool", "status", "done", "total", "cause", "actor", "created_at", "started_at", "ended_at"

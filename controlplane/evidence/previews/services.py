@@ -26,7 +26,7 @@ from fleet import jobs
 from fleet.jobs import CANCELLED, FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
 KEPT = 200  # newest previews kept per policy

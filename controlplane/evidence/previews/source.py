@@ -11,7 +11,7 @@ from controlplane.evidence.previews.analysis.compute import read_part
 from controlplane.evidence.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.evidence.traces import generated, library, recorded_traffic
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 BUILT_IN = "agentic-demo"
 LARGE = 1 << 20  # bytes of a file that takes longer to read than a page may

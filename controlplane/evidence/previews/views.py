@@ -17,7 +17,7 @@ from controlplane.traffic.policies.drafts import conflicts, views
 from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.views import find
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 MOST_SEEDS = 5
 NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"

@@ -13,7 +13,7 @@ from fleet.engine.tables import EXPECTED, Tables, catalogue
 from fleet.profiling.fit import Layout
 from fleet.profiling.make import NotMade, from_tables
 from fleet.services import NotPossible
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 MODEL = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
 Quantization = Literal["", "bf16", "fp8", "fp8_block", "nvfp4", "int4"]

@@ -26,7 +26,7 @@ from fleet.engine.dwdp.phase import Phase, smallest_that_hides
 from fleet.systems.dwdp import published
 from fleet.systems.dwdp.pareto import ParetoPoint, context_pools
 from fleet.systems.dwdp.planning import ContextPool, Demand
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 NOTES_INFEASIBLE = 450e9  # one way: NVLink 4, which the notes give as 600 GB/s

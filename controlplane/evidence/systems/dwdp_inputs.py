@@ -10,7 +10,7 @@ from fleet.engine.dwdp.phase import Phase, Prompts
 from fleet.engine.dwdp.table_1 import FILLED
 from fleet.kinds.options.option import option
 from fleet.systems.dwdp.planning import Demand
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 PETA, TERA, GIGA = 1e15, 1e12, 1e9
 

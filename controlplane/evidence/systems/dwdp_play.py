@@ -15,7 +15,7 @@ from fleet.engine.profiles import MEMORY_USED
 from fleet.systems.dwdp.known_models import experts_of
 from fleet.systems.dwdp.pareto import ParetoPoint, points
 from fleet.systems.dwdp.published import END_TO_END, within
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 TRACE = "prompts-8k"
 MOST_GPUS = 64  # GPUs per generation server

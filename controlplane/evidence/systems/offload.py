@@ -39,8 +39,8 @@ from fleet.systems.offload import (
     shares,
     transfer_s,
 )
-from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import Problem
 
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
 ORDERS = ("heavy_first", "session_first")

@@ -11,7 +11,7 @@ from fleet.engine.tiers.devices import DRAM, DRIVES, LAYER_PASS_S, SSD_TUTTI
 from fleet.engine.tiers.loading import ATTENTION
 from fleet.kinds.options.option import options_of
 from fleet.systems.tiers.load import TierLoad
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.json_value import Json, JsonObject
 
 LOADS = (0.05, 20.0)  # factors that an experiment takes
 TIERS_S, NEURON_S = 2_400, 300  # duration of the trace, s

@@ -11,7 +11,7 @@ from controlplane.evidence.systems.system import Answer, Figure, Play, PoolFacts
 from controlplane.evidence.systems.tiers import TIERS
 from fleet.kinds.options.option import build, check
 from fleet.selectors import pools
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 SYSTEMS: dict[str, System] = {system.slug: system for system in (TIERS, OFFLOAD, NEURON, DWDP)}
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from fleet.systems.basis import Basis
-from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import Problem
 
 Value = float | int | str | None  # value of a cell; None is unknown
 Preset = Mapping[str, Value]  # inputs that differ from the defaults

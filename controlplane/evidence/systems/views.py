@@ -13,8 +13,8 @@ from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, plays
 from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import build, options_of
 from fleet.kinds.options.option_field import OptionField, shown, typed_value
-from router.contract.fields import Field
-from router.contract.problem import InvalidInput, by_path
+from router.contract.values.fields import Field
+from router.contract.values.problem import InvalidInput, by_path
 
 
 @require_GET

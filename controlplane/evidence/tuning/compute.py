@@ -18,8 +18,8 @@ from controlplane.evidence.tuning.space import Dimension
 from controlplane.evidence.tuning.types import FoundByTuning, Reason
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 from router.policy.types import ParsedPolicy
 

@@ -23,8 +23,8 @@ from controlplane.traffic.policies.drafts import editor
 from fleet.counted import percent
 from fleet.jobs import ENDED
 from fleet.models import Pool
-from router.contract.fields import number
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.fields import number
+from router.contract.values.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
 

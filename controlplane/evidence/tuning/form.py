@@ -11,8 +11,8 @@ from controlplane.evidence.tuning import services
 from controlplane.evidence.tuning.display import GOALS
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.space import Range, by_default, searchable, space_of, suggested
-from router.contract.fields import Field, accept, number, typed_number
-from router.contract.problem import InvalidInput, Problem, by_path
+from router.contract.values.fields import Field, accept, number, typed_number
+from router.contract.values.problem import InvalidInput, Problem, by_path
 from router.policy.schema.parameter import Parameter
 from router.policy.types import ParsedPolicy as Document
 

@@ -21,7 +21,7 @@ from controlplane.evidence.twin.pool_model import Modelled, twin_of
 from controlplane.traffic.policies import selectors as policies
 from fleet import subprocess
 from fleet.jobs import Heartbeat
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 
 @shared_task(name="tuning.run")

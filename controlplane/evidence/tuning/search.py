@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.evidence.tuning.goals import OBJECTIVES, Goals
 from controlplane.evidence.tuning.space import Dimension
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}

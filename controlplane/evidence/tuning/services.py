@@ -20,8 +20,8 @@ from controlplane.traffic.policies.models import Draft, Policy
 from fleet import jobs
 from fleet.jobs import DONE
 from fleet.models import Pool
-from router.contract.fields import Field
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import Field
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
 KEPT = 50  # newest tunings kept per policy

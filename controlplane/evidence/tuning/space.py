@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from router.contract.fields import accept, number
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import accept, number
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 

@@ -19,7 +19,7 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import PolicyError
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.views import find
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 

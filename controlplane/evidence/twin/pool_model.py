@@ -26,7 +26,7 @@ from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
 from fleet.kinds.options.option import build
 from fleet.kinds.sim.twin_kv import STORE_LINK
 from fleet.models import Calibration, DesiredState, Pool, State
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 
 class NotModelled(Exception):

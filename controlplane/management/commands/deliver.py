@@ -22,7 +22,7 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import NothingToPublish, PolicyError
 from controlplane.traffic.policies.models import Policy
 from fleet.counted import percent
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 EVERY_S = 1.0
 DAY = 86_400

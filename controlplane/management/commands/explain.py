@@ -21,9 +21,9 @@ from controlplane.pages.receipts.replay import (
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from fleet.models import Pool
 from fleet.redis import connect
-from router.contract.problem import InvalidInput
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
+from router.contract.values.problem import InvalidInput
 from router.policy.replay import NotReplayable
 from router.policy.types import Candidate
 

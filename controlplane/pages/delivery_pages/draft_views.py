@@ -35,7 +35,7 @@ from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Direct, Draft, Policy
 from controlplane.traffic.policies.selectors import scope_of
 from controlplane.traffic.policies.views import find, refusal_of
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
 JSON_MAX = 20_000  # characters

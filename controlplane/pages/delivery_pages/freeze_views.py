@@ -24,7 +24,7 @@ from controlplane.traffic.deliveries.timing.durations import parse as seconds_of
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.selectors import published_names
 from controlplane.traffic.policies.views import find
-from router.contract.problem import InvalidInput, by_path
+from router.contract.values.problem import InvalidInput, by_path
 
 NEXT = 3  # occurrences in the list
 RULE_FIELDS: dict[str, Callable[[str], object]] = {

@@ -24,8 +24,8 @@ from controlplane.traffic.deliveries.plan.types import (
 )
 from controlplane.traffic.deliveries.timing.durations import parse as seconds_of
 from controlplane.traffic.deliveries.timing.durations import words
-from router.contract.fields import typed_number
-from router.contract.problem import Problem
+from router.contract.values.fields import typed_number
+from router.contract.values.problem import Problem
 
 CANARIES = 4
 Unchecked = dict[str, object]  # plan or part of a plan, not validated

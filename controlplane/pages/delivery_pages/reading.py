@@ -27,7 +27,7 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, Canary, Compariso
 from controlplane.traffic.deliveries.states import OPEN, State
 from controlplane.traffic.deliveries.timing import freezes
 from controlplane.traffic.policies.views import ShownChange, changes
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema.parameters import belongs_to_pool
 
 TIMELINE = 100  # entries on the page

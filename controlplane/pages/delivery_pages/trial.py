@@ -18,7 +18,7 @@ from controlplane.traffic.policies.models import Direct, Policy
 from fleet.kinds import KINDS
 from fleet.models import Pool
 from fleet.spec.fleet_spec import SERVE
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 
 Candidate = Literal["good", "harmful"]

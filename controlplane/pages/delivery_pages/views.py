@@ -24,7 +24,7 @@ from controlplane.traffic.deliveries.states import State, Trigger
 from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.views import find as find_policy
 from controlplane.traffic.policies.views import refusal_of
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 LISTED = 100
 WHOLE = "deliveries/delivery.html"

@@ -28,8 +28,8 @@ from fleet.services import Applied, NotPossible
 from fleet.snapshot import pool_spec
 from fleet.spec import document as documents
 from fleet.spec.fleet_spec import SERVE, FleetSpec, InvalidFleet, PoolSpec, config
-from router.contract.fields import suggestion
-from router.contract.problem import Problem
+from router.contract.values.fields import suggestion
+from router.contract.values.problem import Problem
 
 VERBS: dict[str, Callable[[str, str, str], Instance]] = {
     "drain": services.drain,

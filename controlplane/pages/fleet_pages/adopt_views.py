@@ -25,7 +25,7 @@ from fleet.services import Applied
 from fleet.spec import document as documents
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import OBSERVE, SERVE, InvalidFleet
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 PLACES = {"urls": ("urls",), "dns": ("dns",), "file": ("file",), "kubernetes": ("namespace", "selector")}
 _PLACE = ("urls", "dns", "file", "namespace", "selector", "port")

@@ -25,7 +25,7 @@ from fleet.services import Applied
 from fleet.spec.document import UnreadableDocument
 from fleet.spec.fleet_spec import InvalidFleet, PoolSpec
 from fleet.spec.masking import option_shown
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 REFUSED = (UnreadableDocument, InvalidFleet, RulesForbid, InvalidInput)
 

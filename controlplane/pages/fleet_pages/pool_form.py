@@ -9,8 +9,8 @@ from fleet.kinds import KINDS
 from fleet.kinds.options.option import options_of
 from fleet.kinds.options.option_field import OptionField, shown, shown_in, typed_value
 from fleet.spec import fleet_spec
-from router.contract.fields import Field
-from router.contract.problem import Problem
+from router.contract.values.fields import Field
+from router.contract.values.problem import Problem
 
 POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # The kind is chosen first.
 PREFIX = "engine."

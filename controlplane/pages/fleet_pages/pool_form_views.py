@@ -22,8 +22,8 @@ from fleet.kinds.options.option_field import OptionField
 from fleet.models import Node
 from fleet.spec import document
 from fleet.spec.fleet_spec import InvalidFleet
-from router.contract.fields import REQUIRED
-from router.contract.problem import Problem
+from router.contract.values.fields import REQUIRED
+from router.contract.values.problem import Problem
 
 FIRST = "vllm"
 # Options that nearly everybody sets, in any kind: what runs, and on what hardware

@@ -9,7 +9,7 @@ from fleet.kinds.options.option import options_of
 from fleet.models import Pool
 from fleet.spec.fleet_spec import PoolSpec
 from fleet.spec.sections import Autoscale, Placement, Update, access_of, schedule_of, update_of
-from router.contract.fields import Field
+from router.contract.values.fields import Field
 
 Row = tuple[str, str]  # (title, value with its unit)
 

@@ -50,9 +50,9 @@ from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.masking import option_shown
 from fleet.spec.sections import MAX_REPLICAS, slo_of, update_of
-from router.contract.fields import Field
 from router.contract.redis.staleness import FRAME_OLD_S
-from router.contract.secret_text import masked_words
+from router.contract.values.fields import Field
+from router.contract.values.secret_text import masked_words
 
 LOG_LINES = 60
 FIND_MAX = 80  # characters

@@ -17,8 +17,8 @@ from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ALL_POOLS, ApiKey
 from controlplane.traffic.keys.publishing import publish
 from controlplane.traffic.keys.services import KeyTerms
-from router.contract.problem import InvalidInput
 from router.contract.redis.api_keys import MARK
+from router.contract.values.problem import InvalidInput
 
 REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administrators change them
 

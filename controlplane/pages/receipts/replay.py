@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from controlplane.traffic.policies import selectors
 from controlplane.traffic.policies.errors import NoSuchPolicy
-from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
 from router.contract.redis.receipt import Receipt
+from router.contract.values.json_value import JsonObject
 from router.policy import replay
 from router.policy.replay import ReplayedDecision
 from router.policy.schema import document as documents

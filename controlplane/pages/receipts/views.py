@@ -24,9 +24,9 @@ from controlplane.pages.receipts.replay import ReplayComparison, compare, own_ru
 from controlplane.traffic.keys.models import ApiKey
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from fleet.redis import connect
-from router.contract.problem import by_path
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS
+from router.contract.values.problem import by_path
 from router.policy.replay import NotReplayable
 from router.policy.types import CLASSES
 

@@ -11,7 +11,7 @@ from controlplane.people.accounts.models import can_expire_at, digest
 from controlplane.people.audit import services as audit
 from controlplane.people.audit.services import Actor
 from fleet.models import Pool
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 
 @transaction.atomic

@@ -21,7 +21,7 @@ class Revocable(models.Model):
     """A named secret that may expire and be revoked. It is shown once, when it is issued: the row stores only its
     hash."""
 
-    mark: ClassVar[str]  # prefix of every secret of the class, masked in logs (router/contract/secret_text.py)
+    mark: ClassVar[str]  # prefix of every secret of the class, masked in logs (router/contract/values/secret_text.py)
     separator: ClassVar[str] = "_"
 
     name = models.CharField(max_length=80)

@@ -1,6 +1,6 @@
 """Compares two JSON documents field by field. Pure."""
 
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.json_value import Json, JsonObject
 
 
 def flatten(document: JsonObject) -> JsonObject:

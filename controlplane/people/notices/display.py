@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from router.contract.secret_text import HIDDEN
+from router.contract.values.secret_text import HIDDEN
 
 
 def masked_url(url: str) -> str:

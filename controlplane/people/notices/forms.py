@@ -7,7 +7,7 @@ from django import forms
 from controlplane.people.notices.events import EVENTS, EVERY, choices
 from controlplane.people.notices.models import ChannelKind
 from controlplane.people.notices.services import NAME_MAX, ChannelEdit, ChannelTerms
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 
 def event_choices() -> list[tuple[str, str]]:

@@ -19,8 +19,8 @@ from controlplane.people.notices.models import Channel, ChannelKind, Notice, Sta
 from controlplane.people.notices.senders import apprise_urls, signing, webhooks
 from fleet.events import announce, record_pool
 from fleet.models import Pool
-from router.contract.json_value import JsonObject
-from router.contract.problem import invalid
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import invalid
 
 NAME_MAX = 80
 NOTE_MAX = 500

@@ -20,8 +20,8 @@ from controlplane.people.notices.models import ChannelKind, Cursor, Notice, Stat
 from controlplane.people.notices.senders import apprise_urls, webhooks
 from controlplane.people.notices.services import enqueue
 from fleet.models import InstanceEvent, State
-from router.contract.json_value import JsonObject
 from router.contract.pools import is_ephemeral
+from router.contract.values.json_value import JsonObject
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from controlplane.people.notices.display import masked_url
 from controlplane.people.notices.forms import ChangeChannelForm, NewChannelForm
 from controlplane.people.notices.models import Channel
 from fleet.models import Pool
-from router.contract.problem import InvalidInput, invalid
+from router.contract.values.problem import InvalidInput, invalid
 
 
 @operator_required

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.people.notices.events import EVENTS
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,199}"  # name of a pool, an instance, a policy or a model; it has no blanks
 SUBJECT = re.compile(rf"(?:policy|pool|instance|node) {NAME}(?: v\d+)?|Models(?: v\d+)?")

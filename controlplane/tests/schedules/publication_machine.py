@@ -29,8 +29,8 @@ from controlplane.traffic.policies.errors import PolicyError
 from controlplane.traffic.policies.models import Direct, Draft, Policy
 from fleet.control.publish import publish_fleet, publish_step
 from fleet.models import Instance
-from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 ADA = Person("user", "ada", is_admin=True)

@@ -9,9 +9,9 @@ from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import SERVE
 from router.contract import models
-from router.contract.json_value import JsonObject
 from router.contract.models import Adapter, Models, Target
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 
 
 def checked(document: object) -> JsonObject:

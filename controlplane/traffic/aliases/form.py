@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.traffic.aliases.words import condition
-from router.contract.fields import typed_number
-from router.contract.json_value import Json, JsonObject
 from router.contract.models import CONDITIONS, Alias
+from router.contract.values.fields import typed_number
+from router.contract.values.json_value import Json, JsonObject
 
 Typed = tuple[str, str, str]  # pool, weight, model
 

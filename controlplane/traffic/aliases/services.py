@@ -18,8 +18,8 @@ from controlplane.traffic.policies.models import Policy
 from fleet.models import Pool
 from fleet.services import hold_fleet
 from router.contract import models
-from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Models
+from router.contract.values.json_value import JsonObject
 
 ModelsPublication = Publication[ModelsVersion]
 

@@ -24,9 +24,9 @@ from fleet.selectors import pool_ready
 from fleet.spec import document as texts
 from fleet.spec.fleet_spec import SERVE
 from router.contract import models
-from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Models
-from router.contract.problem import InvalidInput, by_path
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, by_path
 
 HISTORY = 50  # versions on the page
 EVERY_ROUTER = Scope(("every pool",), 0)

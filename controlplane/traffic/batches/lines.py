@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import orjson
 
-from router.contract import answers, verdict
-from router.contract.said import AnswerError
+from router.contract.answer import answers, verdict
+from router.contract.answer.said import AnswerError
 
 MOST_LINES = 50_000
 MOST_MODELS = 100  # names of models in a batch, each of which has its own pace and reasons to wait

@@ -27,13 +27,13 @@ from fleet.redis import live_routers, value_of, values_of
 from router.contract import models
 from router.contract.net.addresses import ENGINES
 from router.contract.net.pinned_http import PinnedTransport
-from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 from router.contract.redis.api_keys import BAND_MAX, KEY_ID
 from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
+from router.contract.values.problem import InvalidInput
 
 log = structlog.get_logger(__name__)
 CONNECT_S = 2.0

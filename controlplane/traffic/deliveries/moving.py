@@ -32,7 +32,7 @@ from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Draft
 from controlplane.traffic.policies.selectors import pools_of
 from fleet.counted import percent
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)

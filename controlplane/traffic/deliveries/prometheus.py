@@ -13,7 +13,7 @@ from controlplane.traffic.deliveries.judge.prometheus import QueryResult, QueryR
 from controlplane.traffic.deliveries.plan.types import Plan, PrometheusGuard
 from router.contract.net import pinned_http
 from router.contract.net.addresses import ENGINES
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 TIMEOUT_S = 3.0
 LONGEST_S = 5.0  # limit for the queries of all deliveries; none waits longer for another's queries

@@ -22,7 +22,7 @@ from controlplane.traffic.policies.drafts import services as drafts
 from controlplane.traffic.policies.drafts.versioned import claim, draft_to_publish
 from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 
 def propose(

@@ -17,8 +17,8 @@ from controlplane.traffic.policies.drafts import services as drafts
 from controlplane.traffic.policies.drafts.versioned import check_live, draft_of_file
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy, PolicyVersion
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 

@@ -4,8 +4,8 @@ from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.plan import stored_plan
 from controlplane.traffic.deliveries.plan.types import Canary, Plan, Switchback
 from controlplane.traffic.deliveries.states import SPLIT
-from router.contract.json_value import JsonObject
 from router.contract.redis.published import CandidateVersion, FullRollout, Rollout, SplitRollout
+from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import belongs_to_pool

@@ -11,7 +11,7 @@ from controlplane.traffic.deliveries.states import OPEN, State, Trigger
 from controlplane.traffic.deliveries.timing import freezes
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 
 RELATED = ("policy", "candidate", "base")

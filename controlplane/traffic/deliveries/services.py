@@ -34,7 +34,7 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import services as drafts
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 __all__ = [
     "Change",

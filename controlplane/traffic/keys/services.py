@@ -18,8 +18,8 @@ from controlplane.traffic.keys.models import ALL_POOLS, ApiKey, KeyedPool
 from fleet.models import Pool
 from fleet.services import hold_fleet
 from router.contract.models import LONGEST_NAME
-from router.contract.problem import invalid
 from router.contract.redis.api_keys import BAND_MAX
+from router.contract.values.problem import invalid
 
 LIMIT_MAX = 2_000_000_000
 

@@ -19,8 +19,8 @@ from controlplane.people.permissions import can_administer
 from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ALL_POOLS, ApiKey
 from controlplane.traffic.keys.services import LIMIT_MAX, KeyTerms
-from router.contract.problem import InvalidInput
 from router.contract.redis.api_keys import BAND_MAX
+from router.contract.values.problem import InvalidInput
 
 
 class KeyForm(forms.Form):

@@ -1,6 +1,6 @@
 """Errors of policies.
 
-InvalidInput (router/contract/problem.py)
+InvalidInput (router/contract/values/problem.py)
 └── NothingToPublish   the draft equals the live version
 PolicyError
 ├── RulesForbid            a fleet document gives pools a policy that the rules do not let go live
@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from router.contract.json_value import Json, JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.json_value import Json, JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 
 
 class PolicyError(Exception):

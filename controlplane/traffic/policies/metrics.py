@@ -8,11 +8,12 @@ from typing import Any
 import redis
 
 from fleet.redis import connect, values_of
-from router.contract import ranks, sketch
+from router.contract import ranks
 from router.contract.redis import redis_keys, staleness
 from router.contract.redis.published import FleetValue
 from router.contract.redis.router_status import NO_LOAD, WINDOW_S, Load, RouterStatus, Window, added
 from router.contract.redis.sample import InstanceSample
+from router.contract.values import sketch
 
 FEW = 20  # number of observations below which a metric is marked
 

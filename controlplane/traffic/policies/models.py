@@ -7,7 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.traffic.policies.versioned import Immutable, OpenDraft, PublishedVersion, Unchanging
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema.document import upgrade_if_known
 
 __all__ = ["Direct", "Draft", "FormerPool", "Immutable", "LeastPlan", "Policy", "PolicyVersion"]

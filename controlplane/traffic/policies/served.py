@@ -11,8 +11,8 @@ from fleet.kinds.servers import SERVERS
 from fleet.models import Instance, Pool
 from fleet.snapshot import pool_spec
 from fleet.spec.fleet_spec import OBSERVE, PoolSpec
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 from router.policy.strategies import STRATEGIES
 from router.policy.types import ParsedPolicy

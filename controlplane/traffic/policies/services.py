@@ -28,7 +28,7 @@ from controlplane.traffic.policies.drafts.services import (
 from controlplane.traffic.policies.errors import Conflict, NothingToPublish, stale_if_overtaken
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
 from controlplane.traffic.policies.publication import republish_missing
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 from django.db import models
 from django.utils import timezone
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 
 class Immutable(Exception):

@@ -7,7 +7,7 @@ from django.db.models import F, Max
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.policies import served
 from controlplane.traffic.policies.models import Policy, PolicyVersion
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 
 

@@ -23,8 +23,8 @@ from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
 from controlplane.traffic.policies.publication import acknowledgement
 from controlplane.traffic.policies.selectors import scope_of
 from fleet.counted import counted
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES

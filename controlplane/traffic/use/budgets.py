@@ -18,8 +18,8 @@ from controlplane.traffic.keys import publishing
 from controlplane.traffic.keys.models import ApiKey, Budget, BudgetPer, BudgetUnit
 from controlplane.traffic.keys.services import pool_names
 from controlplane.traffic.use import spending, step
-from router.contract.problem import invalid
 from router.contract.redis.budgets import MICRO
+from router.contract.values.problem import invalid
 
 log = structlog.get_logger(__name__)
 MOST = {BudgetUnit.TOKENS: 1e15, BudgetUnit.DOLLARS: 1e9, BudgetUnit.REQUESTS: 1e12}

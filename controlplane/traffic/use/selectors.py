@@ -11,7 +11,7 @@ from django.db.models.functions import TruncDay, TruncHour, TruncMonth
 
 from controlplane.traffic.use.ledger import HOURS_KEPT
 from controlplane.traffic.use.models import COUNTS, HELD, Use
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 IDLE = "(idle)"
 BY = ("key", "pool", "model")

@@ -24,7 +24,7 @@ from controlplane.traffic.use.budgets import BudgetTerms
 from controlplane.traffic.use.chart import PER, UseChart, chart_of
 from controlplane.traffic.use.selectors import BY, UseQuery, between, lines, total
 from controlplane.traffic.use.spending import budgets_now
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 RANGES = {"day": "24 hours", "week": "7 days", "month": "this month", "last_month": "last month", "year": "12 months"}
 PERS = {"": "in all", "hour": "by hour", "day": "by day", "month": "by month"}

@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any
 
 from fleet.kinds.options.option import option
-from router.contract.fields import Field
 from router.contract.installation import VERSION
 from router.contract.net import engine_tls
 from router.contract.net.engine_key import ALLOWED, is_reference
 from router.contract.redis.published import MOST_RANKS
-from router.contract.secret_text import HIDDEN
+from router.contract.values.fields import Field
+from router.contract.values.secret_text import HIDDEN
 
 IMAGE = "image"
 WEIR_IMAGE = f"weir:{VERSION}"

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from router.contract.fields import KINDS, Field, accept, unknown
-from router.contract.problem import Problem
+from router.contract.values.fields import KINDS, Field, accept, unknown
+from router.contract.values.problem import Problem
 
 Spec = TypeVar("Spec")
 

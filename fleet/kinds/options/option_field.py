@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from router.contract.fields import JOIN, REQUIRED, Field, accept, typed_flag, typed_number
-from router.contract.problem import Problem
+from router.contract.values.fields import JOIN, REQUIRED, Field, accept, typed_flag, typed_number
+from router.contract.values.problem import Problem
 
 SWITCH = (("true", "on"), ("false", "off"))  # (value, label)
 

@@ -35,9 +35,9 @@ from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.trtllm import trtllm_dwdp
 from fleet.kinds.wire import KvWire
 from router.contract import connectors
-from router.contract.json_value import JsonObject
 from router.contract.metrics.engine_metrics import TRTLLM_SCRAPE
 from router.contract.redis.published import InstanceRole
+from router.contract.values.json_value import JsonObject
 
 OPTIONS_FILE = "llm_options.yaml"
 _SCHEDULERS = ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH")

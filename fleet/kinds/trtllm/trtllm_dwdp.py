@@ -6,7 +6,7 @@ from fleet.engine.dwdp.layout import ExpertLayout, LayoutError, layout
 from fleet.kinds.kind import Launch
 from fleet.kinds.serving import BOTH, DECODE, PREFILL, role_of
 from fleet.systems.dwdp.known_models import experts_of
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 if TYPE_CHECKING:
     from fleet.kinds.trtllm.trtllm import TrtllmSpec

@@ -31,9 +31,9 @@ from fleet.kinds.transfer import GIB, modes, rank_0
 from fleet.kinds.vllm.vllm_spec import VllmSpec
 from fleet.kinds.wire import KvFacts, KvWire
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
-from router.contract.json_value import JsonObject
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
+from router.contract.values.json_value import JsonObject
 
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 STORE = "mooncake-store"

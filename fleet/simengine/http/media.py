@@ -11,8 +11,8 @@ import orjson
 from fleet.simengine.http.body import Body, parse
 from fleet.simengine.http.errors import ApiError
 from fleet.simengine.http.formats.openai import model_of
-from router.contract import multipart
-from router.contract.multipart import InvalidMultipart
+from router.contract.values import multipart
+from router.contract.values.multipart import InvalidMultipart
 
 JSON, TEXT, WAV = b"application/json", b"text/plain; charset=utf-8", b"audio/wav"
 SAMPLES_PER_S = 8_000  # sample rate of the speech: one byte per sample, one channel

@@ -6,8 +6,8 @@ read again when they change. The key itself is in no database, Redis value, log 
 
 import re
 
+from router.contract.answer.verdict import KEY_REFUSED
 from router.contract.net.whereabouts import Missing, Sought, is_named, read
-from router.contract.verdict import KEY_REFUSED
 
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
 OPTION = "engine_key"

@@ -12,7 +12,7 @@ BLOCK_CHUNKS = 8  # chunks of the prefix index (256 bytes each) in a block of re
 class ReceiptAttempt(Struct, frozen=True, kw_only=True):
     instance: str
     status: int | None = None  # HTTP, of the engine
-    result: str | None = None  # router/contract/verdict.py; None in receipts of older routers
+    result: str | None = None  # router/contract/answer/verdict.py; None in receipts of older routers
     error: str = ""
 
 
@@ -68,7 +68,7 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     status: int | None = None  # HTTP, to the client
     # ok, client_error, error, refused, cancelled, picked (by a gateway, which reports no outcome)
     outcome: str | None = None
-    result: str | None = None  # router/contract/verdict.py, like the next; None in receipts of older routers
+    result: str | None = None  # router/contract/answer/verdict.py, like the next; None in receipts of older routers
     fault: str | None = None  # client, engine, router, nobody
     error: str | None = None
     code: str | None = None  # code of the error

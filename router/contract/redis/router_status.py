@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from router.contract.redis.codec import Order, RedisValue
 from router.contract.redis.published import Split
-from router.contract.sketch import Sketch
+from router.contract.values.sketch import Sketch
 
 WINDOW_S = 60  # time that a Window covers
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from router.contract.fields import is_number
-from router.contract.json_value import JsonObject
+from router.contract.values.fields import is_number
+from router.contract.values.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from router.contract.fields import accept, number, quoted, shown, suggestion
-from router.contract.json_value import Json, JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import accept, number, quoted, shown, suggestion
+from router.contract.values.json_value import Json, JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.rules.scorers import SCORERS
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, OF_OFFLOADS, PARAMETERS, STRATEGY_NAME

@@ -1,6 +1,6 @@
 """The document's JSON Schema, from the definitions of its parameters."""
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema.document import SCHEMA
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, STRATEGY_NAME

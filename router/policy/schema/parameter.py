@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from router.contract.fields import Field
+from router.contract.values.fields import Field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

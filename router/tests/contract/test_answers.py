@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.contract import answers
+from router.contract.answer import answers
 from router.flows import first_token
-from router.upstream.beginning import LARGEST, Beginning
-from router.upstream.stream_tail import StreamTail
-from router.upstream.usage import Strip, parse
+from router.upstream.answer.beginning import LARGEST, Beginning
+from router.upstream.answer.stream_tail import StreamTail
+from router.upstream.answer.usage import Strip, parse
 
 QUIET = [
     {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from router.contract.lax import LONGEST, number
+from router.contract.values.lax import LONGEST, number
 
 INT = TypeAdapter(int)
 PIECES = ("0", "0", "_", "1", "7", "1000", ".", ".0", "+", "-", " ", "\t", "e3", "x", "\u0663", "0" * 50, "9" * 50)

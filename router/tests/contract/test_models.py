@@ -4,7 +4,7 @@ import pytest
 
 from router.contract import models
 from router.contract.models import Adapter, Alias, Target
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 WHOLE = {
     "schema": 1,

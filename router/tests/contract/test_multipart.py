@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from router.contract import multipart
-from router.contract.multipart import InvalidMultipart
+from router.contract.values import multipart
+from router.contract.values.multipart import InvalidMultipart
 from router.limits.charge import answers
 from router.tokenize.prompt import read
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from router.contract.secret_text import HIDDEN, MaskingFormatter, masked, masked_words
+from router.contract.values.secret_text import HIDDEN, MaskingFormatter, masked, masked_words
 
 TOKEN = "weir_1a2b3c4d_" + "Ab-_" * 10 + "xyz"
 KEY = "sk-weir-1a2b3c4d-" + "Ab-_" * 10 + "xyz"

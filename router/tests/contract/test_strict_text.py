@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.contract.strict_text import NODES_LIMIT, UnreadableDocument, load_yaml
+from router.contract.values.strict_text import NODES_LIMIT, UnreadableDocument, load_yaml
 
 
 @pytest.mark.parametrize(

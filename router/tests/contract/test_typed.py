@@ -1,6 +1,6 @@
 import pytest
 
-from router.contract.fields import typed_flag, typed_number
+from router.contract.values.fields import typed_flag, typed_number
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from router.contract.verdict import VERDICTS, of_own_answer, of_routers_answer, of_status
+from router.contract.answer.verdict import VERDICTS, of_own_answer, of_routers_answer, of_status
 
 COUNTED_AS = {"ok": "–", "client_error": "client_errors", "error": "failed", "picked": "–"}  # in use
 SHOWN_AS = {"client_error": "client errors", "error": "failed", "refused": "refused"}  # on Live; all others nowhere

@@ -9,11 +9,11 @@ from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 from router.request.call import Call
 from router.request.offload import Offload
-from router.serving.learning import learn
+from router.serving.answer.learning import learn
 from router.tests.conftest import instance
 from router.tests.flows.conftest import PROMPT, Build, Sim
 from router.tests.forked import STORE
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 CACHED = 1984  # whole blocks of the prompt
 OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # no prefix is kept; the store has the last block, too

@@ -139,7 +139,7 @@ async def test_every_api_attributes_a_failure_to_its_cause(world: Any, kv: str) 
     ("kv", "mend", "without"),
     [
         ("nixl", "router.flows.prefill._error_in", lambda raw: None),
-        (NONE, "router.contract.verdict.DOUBTFUL", frozenset()),
+        (NONE, "router.contract.answer.verdict.DOUBTFUL", frozenset()),
         ("nixl", "router.flows.prefill.PrefillBusy", PrefillBroken),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from router.pool.load.lent import LONGEST
-from router.serving import kv_location, relay
-from router.serving.kv_location import LocationFilter
+from router.serving.answer import kv_location, relay
+from router.serving.answer.kv_location import LocationFilter
 from router.tests.engine import reply, stream
 from router.tests.flows.test_prefill_answers import PROMPT, offloading
 

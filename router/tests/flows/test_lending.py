@@ -14,7 +14,7 @@ from router.flows import prefill
 from router.policy.types import Rates
 from router.pool.load.lent import KEPT_S, LONGEST, MOST_BYTES, Lendings, LentBlocks, worth
 from router.request import lending
-from router.serving.kv_location import LocationFilter
+from router.serving.answer.kv_location import LocationFilter
 from router.tests.conftest import entry
 from router.tests.engine import Behaviour, hang, hang_up, reply
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair

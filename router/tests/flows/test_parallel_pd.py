@@ -8,8 +8,8 @@ import pytest
 
 from router.tests.flows.conftest import PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
-from router.upstream.stream_tail import StreamTail
-from router.upstream.usage import parse
+from router.upstream.answer.stream_tail import StreamTail
+from router.upstream.answer.usage import parse
 
 ROLES = ("prefill", "decode")
 

@@ -12,8 +12,8 @@ from router.http.client import IncomingRequest
 from router.http.exchange import HttpExchange
 from router.request.call import Call
 from router.request.request import NOT_READ
-from router.serving import relay
-from router.serving.relay import BegunAnswer
+from router.serving.answer import relay
+from router.serving.answer.relay import BegunAnswer
 from router.tests.engine import USAGE
 from router.upstream.connection import Connection
 

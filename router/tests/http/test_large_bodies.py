@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from router.http.body import ANY_RATIO, MAX_RATIO
-from router.serving.prepare import AT_ONCE
+from router.serving.prompt.prepare import AT_ONCE
 from router.tests.conftest import entry, key_entry
 from router.tests.http.test_own_errors import code_of
 from router.tests.http.test_request_limits import HEAD, code, connect  # noqa: F401 - a fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.tests.engine import Engine, Received, Writer, reply, write_chunk, write_head
 from router.tests.test_aliases import known
 

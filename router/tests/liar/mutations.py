@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from router.contract import answers, lax, verdict
-from router.contract.said import Ended, Ending
+from router.contract.answer import answers, verdict
+from router.contract.answer.said import Ended, Ending
+from router.contract.values import lax
 from router.limits import charge
 from router.pool.health import failure_attribution
 from router.pool.health.progress import Progress
 from router.request import fault
 from router.request.offload import Offload
 from router.request.outcome import Outcome
-from router.serving import relay
-from router.upstream import beginning, usage
+from router.serving.answer import relay
+from router.upstream.answer import beginning, usage
 from router.upstream.breaker import Breaker
 
 TakeOut = Callable[[pytest.MonkeyPatch], None]

@@ -7,7 +7,7 @@ import csv
 import re
 from io import StringIO
 
-from router.contract.fields import number
+from router.contract.values.fields import number
 from router.policy.schema.parameters import PARAMETERS
 
 

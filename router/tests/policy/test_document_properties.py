@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.contract.fields import accept
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import accept
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameter import Parameter

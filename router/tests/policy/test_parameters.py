@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from router.contract.fields import accept
+from router.contract.values.fields import accept
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document
 from router.policy.schema.diff import diff
 from router.policy.strategies import STRATEGIES

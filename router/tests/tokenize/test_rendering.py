@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.tests.tokenize.conftest import prompt_of
 from router.tests.tokenize.shapes import CHAT, SHAPES, TEMPLATES, digest
 from router.tokenize.folder import FolderTokenizer

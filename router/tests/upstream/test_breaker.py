@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from router.pool.endpoint import Endpoint
-from router.serving.sessions import Sessions
+from router.serving.prompt.sessions import Sessions
 from router.tests.conftest import instance
 from router.tests.engine import break_off, events, hang_up, reply
 from router.upstream.breaker import Breaker

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.upstream.field_scan import LONGEST, FieldScan
+from router.upstream.answer.field_scan import LONGEST, FieldScan
 
 WANTED = [("usage",), ("response", "usage"), ("error",), ("response", "status"), ("type",)]
 NAMES = st.sampled_from(["usage", "response", "error", "status", "type", "x", '\\"usage'])

@@ -13,8 +13,8 @@ from router.contract.net.http_client import MAX_HEAD, MAX_HEADERS
 from router.pool.endpoint import MOST_REASONS
 from router.telemetry.prefix_metrics import indexes
 from router.tests.engine import events, reply, stream
-from router.upstream import usage
-from router.upstream.stream_tail import StreamTail
+from router.upstream.answer import usage
+from router.upstream.answer.stream_tail import StreamTail
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
 BODY = b"2\r\n{}\r\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.upstream.keep_alive import has_content
+from router.upstream.answer.keep_alive import has_content
 
 
 @pytest.mark.parametrize(

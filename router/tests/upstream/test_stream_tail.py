@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from router.upstream.stream_tail import LARGEST_EVENT, StreamTail, WholeTail
+from router.upstream.answer.stream_tail import LARGEST_EVENT, StreamTail, WholeTail
 
 USAGE = {"prompt_tokens": 6000, "completion_tokens": 77}
 OTHER = {"prompt_tokens": 1, "completion_tokens": 1}

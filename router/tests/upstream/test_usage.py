@@ -5,8 +5,8 @@ import json
 import pytest
 
 from router.tests.engine import USAGE, events, reply, stream
-from router.upstream.usage import Strip, combined, parse
-from router.upstream.used import LARGEST, Usage
+from router.upstream.answer.usage import Strip, combined, parse
+from router.upstream.answer.used import LARGEST, Usage
 
 TIERS = {"device": 1, "host": 2, "storage": 4}
 CHUNK = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"

@@ -4,7 +4,7 @@ from typing import Any
 
 import jinja2
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.tokenize import template_source
 from router.tokenize.sglang.chat import normal, tools
 from router.tokenize.sglang.conversation import SglangManner, as_chat

@@ -5,7 +5,7 @@ from typing import Any
 
 from fleet.systems.offload import TRANSFER_RATES
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NEURON, NIXL, NONE, TRTLLM
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.json_value import Json, JsonObject
 
 HEAVY_OF_DESIGN: JsonObject = {"classes.heavy_new_tokens": 20_000}  # the default may differ
 

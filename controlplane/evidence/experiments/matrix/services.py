@@ -12,7 +12,7 @@ from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.people.audit.services import Actor, record
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 AGAIN = (FAILED, CANCELLED)
 

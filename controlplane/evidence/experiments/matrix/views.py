@@ -26,9 +26,9 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.jobs import ENDED
 from fleet.selectors import pools, store_pool
-from router.contract.fields import typed_number
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput, by_path
+from router.contract.values.fields import typed_number
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, by_path
 
 LABELS = {
     "name": "Name",

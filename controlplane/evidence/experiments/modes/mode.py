@@ -8,7 +8,7 @@ from controlplane.evidence.experiments.models import Arm, Experiment, FleetChang
 from controlplane.evidence.experiments.results.types import WholeRunResults
 from fleet.jobs import Heartbeat
 from fleet.models import Pool
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from controlplane.evidence.traces.summary import trace_classes
 from fleet.jobs import ENDED, RUNNING, Heartbeat
 from fleet.kinds import KINDS
 from fleet.models import Pool
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 LOOK_S = 0.25
 OVERHEAD_S = 12.0  # time to start and remove the pool of a run

@@ -39,7 +39,7 @@ from fleet.kinds import KINDS
 from fleet.kinds.kind import twin_model_of
 from fleet.kinds.options.option import build
 from fleet.models import Pool
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 from router.policy.schema import document as documents
 
 

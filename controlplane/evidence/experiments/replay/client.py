@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from router.contract import answers
+from router.contract.answer import answers
 from router.contract.net.addresses import ENGINES
 from router.contract.net.http_client import HttpClientProtocol
 from router.contract.net.outgoing import connect

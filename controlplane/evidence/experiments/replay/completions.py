@@ -8,9 +8,9 @@ import orjson
 from msgspec import Struct
 
 from controlplane.evidence.experiments.replay.client import ReplayAnswer
-from router.contract import answers
-from router.contract.json_value import JsonObject
-from router.contract.verdict import VERDICTS, of_error, of_routers_answer
+from router.contract.answer import answers
+from router.contract.answer.verdict import VERDICTS, of_error, of_routers_answer
+from router.contract.values.json_value import JsonObject
 
 PATH = "/v1/completions"
 

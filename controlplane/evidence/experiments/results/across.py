@@ -8,7 +8,7 @@ from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.results.assemble import make
 from controlplane.evidence.experiments.results.types import Results
 from fleet.jobs import DONE, ENDED
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 MOST = 6  # arms distinguishable in a chart
 

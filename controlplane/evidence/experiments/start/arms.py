@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from controlplane.common.input_errors import problems_of
 from controlplane.evidence.experiments.models import AS_IT_IS, Arm, FleetChanges
 from controlplane.evidence.experiments.start.body import ARM_NAME, ArmIn
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 from router.policy.strategies import STRATEGIES
 

@@ -16,8 +16,8 @@ from pydantic import (
 
 from controlplane.evidence.experiments.modes import MODES
 from fleet.spec.sections import MAX_REPLICAS
-from router.contract import fields
-from router.contract.problem import Problem
+from router.contract.values import fields
+from router.contract.values.problem import Problem
 
 ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@=,-]{0,59}")
 SEED_MAX = 2**31 - 1

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from controlplane.evidence.experiments.start.body import ExperimentIn
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
 

@@ -26,8 +26,8 @@ from fleet.kinds.options.option import build
 from fleet.models import Pool
 from fleet.spec import allow_lists
 from fleet.spec.sections import MAX_REPLICAS
-from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import Problem
 
 CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields of a pool's document
 LAW = "law_type"  # law of a recorded engine model: a key of LAWS

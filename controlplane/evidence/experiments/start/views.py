@@ -25,9 +25,9 @@ from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 from fleet.selectors import pools
-from router.contract.fields import typed_number
-from router.contract.json_value import Json, JsonObject
-from router.contract.problem import InvalidInput, by_path
+from router.contract.values.fields import typed_number
+from router.contract.values.json_value import Json, JsonObject
+from router.contract.values.problem import InvalidInput, by_path
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 

@@ -17,8 +17,8 @@ from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.tests.conftest import edit
 from fleet import jobs
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED
-from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
+from router.contract.values.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("sent")
 

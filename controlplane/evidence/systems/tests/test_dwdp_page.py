@@ -29,7 +29,7 @@ from controlplane.people.audit.services import Actor
 from fleet import services as fleet
 from fleet.engine.dwdp.phase import Prompts
 from fleet.systems.dwdp.published import r1_phase, within
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[4]
 

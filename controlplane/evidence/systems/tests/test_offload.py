@@ -15,7 +15,7 @@ from controlplane.evidence.traces import library
 from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.audit.services import Actor
 from fleet import services as fleet
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 pytestmark = pytest.mark.django_db
 OFFLOAD = SYSTEMS["offload"]

@@ -20,7 +20,7 @@ from controlplane.evidence.systems.system import Answer, Chart, System, Table
 from controlplane.evidence.systems.templatetags.systems import as_table, lead, rest
 from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.options.option import options_of
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 pytestmark = pytest.mark.django_db  # a page may read traces
 DOCS = Path(__file__).resolve().parents[4] / "docs"

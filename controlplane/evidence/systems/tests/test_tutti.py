@@ -17,7 +17,7 @@ from fleet.engine.tiers.loading import effective_bytes_per_s
 from fleet.systems.tiers import serving
 from fleet.systems.tiers.published import TITLES, TTFT_S
 from fleet.systems.tiers.study import Runs, Study
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 TUTTI = SYSTEMS["tutti"]
 of_figures = import_module("controlplane.evidence.systems.tiers.figures")  # the package names a function so

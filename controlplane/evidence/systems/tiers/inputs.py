@@ -16,7 +16,7 @@ from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
 from fleet.systems.tiers.serving import TierCapacity, TieredEngine
 from fleet.systems.tiers.study import Runs, Study, tiers_of
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
 TPS = tuple(sorted({str(tp) for _, _, tp in FITS}))

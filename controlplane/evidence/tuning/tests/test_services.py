@@ -19,7 +19,7 @@ from controlplane.traffic.policies.models import Draft, Policy
 from controlplane.traffic.policies.tests.conftest import ADA, edit
 from fleet import jobs, subprocess
 from fleet.models import Pool
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("sent")
 

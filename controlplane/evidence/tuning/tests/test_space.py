@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.evidence.tuning.space import Dimension, Range, searchable, space_of, suggested
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import STRATEGIES
 

@@ -31,7 +31,6 @@ from controlplane.live.dashboard.frame.types import (
 from fleet.counted import percent
 from fleet.kinds import KINDS
 from fleet.plan.state import beside
-from router.contract import sketch
 from router.contract.pools import is_ephemeral
 from router.contract.redis.delivery import DeliveryLine
 from router.contract.redis.fleet_status import FleetEvent, NodeReport, ScalingAdvice, StepReport
@@ -40,6 +39,7 @@ from router.contract.redis.router_status import WINDOW_S, RouterStatus, Window
 from router.contract.redis.sample import EngineMetrics, GpuSample, InstanceSample
 from router.contract.redis.staleness import NODE_GONE_S, ROUTER_DOWN_S, ROUTER_GONE_S, SAMPLE_STALE_S, WORKER_DOWN_S
 from router.contract.redis.use import SavingLine
+from router.contract.values import sketch
 from router.policy.schema.document import upgrade_if_known
 from router.policy.strategies import title_of
 from router.policy.types import CLASSES

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fleet.counted import percent
-from router.contract.fields import accept
-from router.contract.problem import Problem
 from router.contract.redis.published import PolicyValue
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_STALE_S
+from router.contract.values.fields import accept
+from router.contract.values.problem import Problem
 from router.policy.schema.document import upgrade_if_known
 from router.policy.schema.parameters import PARAMETERS
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from router.contract import sketch
-from router.contract.json_value import Json
+from router.contract.values import sketch
+from router.contract.values.json_value import Json
 
 Columns = dict[str, list[Any]]  # one list per field, one entry per row
 

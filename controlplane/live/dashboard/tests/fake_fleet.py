@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from router.contract import sketch
 from router.contract.redis import redis_keys
+from router.contract.values import sketch
 from router.policy.candidates import Candidates
 from router.policy.decide import decide
 from router.policy.schema import document

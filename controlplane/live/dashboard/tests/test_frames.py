@@ -7,7 +7,7 @@ from msgspec import convert
 
 from controlplane.live.dashboard.frame import types
 from controlplane.live.dashboard.frame.build import FrameInputs, build_frame
-from router.contract import sketch
+from router.contract.values import sketch
 
 NOW = 1_000_000.0
 

@@ -8,8 +8,8 @@ import pytest
 from controlplane.live.dashboard.tests.test_attention import frame_of, rules
 from controlplane.live.dashboard.tests.test_frames import router
 from controlplane.traffic.deliveries.judge.pool_guards import METRICS
+from router.contract.answer.verdict import VERDICTS, Result
 from router.contract.redis.router_status import Window
-from router.contract.verdict import VERDICTS, Result
 from router.tests.contract.test_verdict import ROWS
 
 FIGURES = {"client errors": "client_errors", "failed": "errors", "refused": "refused"}

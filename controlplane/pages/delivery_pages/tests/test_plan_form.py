@@ -6,7 +6,7 @@ from controlplane.pages.delivery_pages import plan_form
 from controlplane.traffic.deliveries.plan.default import default_plan
 from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.types import PoolGuard, Start, Switchback
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 POOLS = ("chat", "code")
 OFFERED = default_plan(POOLS, shares={"warm": 0.5, "medium": 0.45, "heavy": 0.05})

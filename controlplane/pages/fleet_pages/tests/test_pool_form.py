@@ -10,7 +10,7 @@ from controlplane.traffic.policies.services import ensure_default_policy
 from fleet import services
 from fleet.kinds.options.option_field import shown
 from fleet.models import Pool
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 TYPED = {
     "name": "chat",

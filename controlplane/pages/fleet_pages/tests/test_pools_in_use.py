@@ -10,7 +10,7 @@ from controlplane.traffic.aliases.tests.conftest import OTTO, WHY, document
 from controlplane.traffic.policies.services import ensure_default_policy
 from fleet.models import Pool
 from fleet.services import apply_fleet, export, export_yaml
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("live_redis")
 JSON = "application/json"

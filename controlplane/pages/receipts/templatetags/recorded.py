@@ -10,7 +10,7 @@ from controlplane.pages.receipts import class_shares, spreads
 from controlplane.pages.receipts.spreads import RecordedRequests
 from controlplane.traffic.policies.drafts.editor import PolicyField
 from fleet.redis import connect
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema.document import parse
 
 register = template.Library()

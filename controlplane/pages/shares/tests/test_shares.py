@@ -19,7 +19,7 @@ from controlplane.pages.shares import badge, consumers, places, view
 from controlplane.pages.shares.models import Share
 from controlplane.people.audit.models import AuditEntry
 from controlplane.testing import ApiCaller
-from router.contract.secret_text import masked
+from router.contract.values.secret_text import masked
 
 
 @pytest.fixture

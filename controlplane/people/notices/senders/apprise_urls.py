@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from controlplane.people.notices.errors import Unsendable
 from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.outgoing import BeyondReach, resolve
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 # These schemes post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})

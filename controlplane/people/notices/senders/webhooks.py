@@ -9,10 +9,10 @@ import httpx
 from controlplane.people.notices.errors import Unsendable
 from controlplane.people.notices.senders import signing
 from controlplane.people.notices.senders.addresses import reach
-from router.contract.json_value import JsonObject
 from router.contract.net.addresses import literal, refusal
 from router.contract.net.pinned_http import PinnedTransport
-from router.contract.problem import InvalidInput, invalid
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, invalid
 
 ANSWER_MAX = 64_000  # bytes read of an answer, whose content is not used
 AGENT = "weir"

@@ -13,7 +13,7 @@ from controlplane.people.notices.models import Notice, Status
 from controlplane.people.notices.senders import apprise_urls
 from controlplane.people.notices.services import ChannelTerms
 from controlplane.people.notices.tests.conftest import ADA
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 URL = "slack://s3cret/B0/C0"
 

@@ -7,7 +7,7 @@ from controlplane.people.notices import display, services
 from controlplane.people.notices.models import Channel
 from controlplane.people.notices.services import ChannelTerms
 from controlplane.people.notices.tests.conftest import ADA
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 URL = "https://hooks.example.com/services/T0/s3cret?key=s3cret"
 

@@ -8,9 +8,9 @@ from controlplane.people.notices import services
 from controlplane.people.notices.events import EVENTS, choices, matches
 from controlplane.people.notices.models import Notice
 from fleet.models import InstanceEvent, Pool
-from router.contract.problem import InvalidInput
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import FleetEvent
+from router.contract.values.problem import InvalidInput
 
 OTTO = Actor("user", "otto")
 

@@ -18,9 +18,9 @@ from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.versioned import Immutable
 from fleet.models import Pool
 from router.contract import models
-from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
 from router.contract.redis.router_status import RouterStatus
+from router.contract.values.problem import InvalidInput
 from router.tests.values import loaded, stored
 
 pytestmark = pytest.mark.django_db

@@ -26,8 +26,8 @@ from controlplane.traffic.policies import versions
 from controlplane.traffic.policies.errors import RulesForbid
 from controlplane.traffic.policies.models import FormerPool, Policy
 from fleet.spec.fleet_spec import PoolSpec
-from router.contract.json_value import JsonObject
-from router.contract.problem import Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import Problem
 
 REMEMBERED = timedelta(days=30)  # how long the rules of a removed pool's policy still apply
 

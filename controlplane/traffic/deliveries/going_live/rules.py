@@ -29,9 +29,9 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import services as drafts
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Direct, LeastPlan, Policy, PolicyVersion
-from router.contract.fields import Field, accept
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import Field, accept
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 
 # What a delivery must show before it goes live, for policies that may not go live directly
 

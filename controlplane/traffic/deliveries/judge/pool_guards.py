@@ -8,8 +8,8 @@ from controlplane.traffic.deliveries.judge.memory import EndedCounts
 from controlplane.traffic.deliveries.judge.sums import Evidence
 from controlplane.traffic.deliveries.plan.types import PoolGuard
 from fleet.counted import counted, percent
-from router.contract import sketch
 from router.contract.redis.router_status import Window
+from router.contract.values import sketch
 
 # The breaker: fails at once when many of the candidate's requests fail, without waiting for a comparison
 WINDOW_S = 30.0

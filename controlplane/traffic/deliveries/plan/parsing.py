@@ -31,8 +31,8 @@ from controlplane.traffic.deliveries.plan.types import (
     Waits,
 )
 from controlplane.traffic.deliveries.timing.schedules import is_local_time, is_zone
-from router.contract.fields import number
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.fields import number
+from router.contract.values.problem import InvalidInput, Problem
 
 STEPS_MAX, GUARDS_MAX = 20, 40
 QUERY_MAX, QUERIES_MAX = 2_000, 10

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from router.contract.fields import Field, accept
-from router.contract.problem import Problem, shown
+from router.contract.values.fields import Field, accept
+from router.contract.values.problem import Problem, shown
 
 HOUR, DAY = 3600, 86_400
 SHARE_MAX = 0.5  # largest share of a canary; beyond it control would be the smaller arm

@@ -12,7 +12,7 @@ from controlplane.traffic.deliveries.tests.conftest import ADA
 from controlplane.traffic.deliveries.timing import freezing
 from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.errors import NoSuchPolicy
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 WEEKLY = FreezeRule(
     "weekends",

@@ -21,8 +21,8 @@ from controlplane.traffic.policies import publication
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import PolicyVersion
-from router.contract.problem import InvalidInput
 from router.contract.redis.delivery import StopValue
+from router.contract.values.problem import InvalidInput
 
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 SWITCHBACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}

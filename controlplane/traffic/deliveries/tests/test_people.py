@@ -33,7 +33,7 @@ from controlplane.traffic.policies import services as publishing
 from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.models import Draft, PolicyVersion
 from controlplane.traffic.policies.tests.conftest import edit
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 PROPOSED = {"approvals": {"needed": 1}}
 

@@ -13,7 +13,7 @@ from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.plan.reader import NUMBERS
 from controlplane.traffic.deliveries.plan.types import Canary, ComparisonGuard
 from controlplane.traffic.deliveries.tests.conftest import CANARY, FULL, SHADOW, STEPS
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 SWITCHBACK = {"mode": "switchback", "block_s": 300, "washout_s": 30, "pairs": 6}
 TTFT = {"metric": "ttft", "classes": ["heavy"], "worse": 0.1, "fine": 0.25}

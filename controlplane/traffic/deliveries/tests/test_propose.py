@@ -3,7 +3,7 @@ import pytest
 from controlplane.traffic.deliveries import selectors, services
 from controlplane.traffic.deliveries.tests.conftest import ADA, OTTO, WHY, proposed
 from controlplane.traffic.policies import selectors as policies
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 
 def test_a_proposal_makes_the_draft_the_candidate_and_leaves_the_live_version_alone(redis_away, policy, pool):

@@ -12,7 +12,7 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as publishing
 from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.tests.conftest import edit
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 CHANGED = documents.apply_overrides(documents.default(), {"classes.heavy_new_tokens": 9000})

@@ -10,7 +10,7 @@ from dateutil.rrule import rrule, rrulestr
 from msgspec import Struct
 
 from controlplane.traffic.deliveries.timing.schedules import LOCAL, instant, is_local_time, is_zone
-from router.contract.problem import Problem, shown
+from router.contract.values.problem import Problem, shown
 
 HORIZON = timedelta(days=366)  # how far ahead occurrences are searched
 LONGEST = timedelta(days=92)  # longest occurrence

@@ -17,7 +17,7 @@ from controlplane.traffic.deliveries.timing.freezes import FreezeRule
 from controlplane.traffic.policies.drafts.services import check_reason
 from controlplane.traffic.policies.errors import NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem
 
 NAME_MAX = 80
 

@@ -11,7 +11,7 @@ from controlplane.traffic.policies import selectors
 from controlplane.traffic.policies.drafts.editor import shown
 from controlplane.traffic.policies.errors import Conflict, Dispute
 from controlplane.traffic.policies.models import Policy
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.document import upgrade_if_known
 from router.policy.schema.parameters import PARAMETERS, STRATEGY_NAME

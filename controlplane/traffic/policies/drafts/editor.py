@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from controlplane.people.audit.differences import flatten
 from controlplane.traffic.policies.metrics import LiveMetric
 from fleet.counted import percent
-from router.contract.fields import typed_flag, typed_number
-from router.contract.json_value import Json, JsonObject
+from router.contract.values.fields import typed_flag, typed_number
+from router.contract.values.json_value import Json, JsonObject
 from router.policy.schema.document import parameters_of
 from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import STRATEGY_NAME

@@ -10,8 +10,8 @@ from controlplane.traffic.policies.drafts import versioned as drafts
 from controlplane.traffic.policies.drafts.versioned import DraftedDocument
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
-from router.contract.json_value import Json, JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.json_value import Json, JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
 PATCH_ATTEMPTS = 5

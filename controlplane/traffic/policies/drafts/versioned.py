@@ -21,8 +21,8 @@ from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.versioned import OpenDraft, PublishedVersion
 from fleet.events import announce
 from fleet.redis import live_routers, ordered_write
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput, Problem
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, Problem
 
 log = structlog.get_logger(__name__)
 V = TypeVar("V", bound=PublishedVersion)

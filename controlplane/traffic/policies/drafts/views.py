@@ -33,8 +33,8 @@ from controlplane.traffic.policies.views import (
     refusal_of,
     remember_publication,
 )
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput, by_path
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput, by_path
 from router.policy.schema.document import apply_overrides
 
 

@@ -5,7 +5,7 @@ from controlplane.traffic.policies import services
 from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.models import Draft
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, edit
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 pytestmark = pytest.mark.usefixtures("redis_away")

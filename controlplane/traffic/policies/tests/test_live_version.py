@@ -8,7 +8,7 @@ from controlplane.traffic.policies import selectors, services, versions
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.tests.conftest import OTTO, WHY, edit, published
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from controlplane.traffic.policies import services
 from controlplane.traffic.policies.metrics import METRICS, policy_metrics
 from controlplane.traffic.policies.tests.conftest import OTTO
-from router.contract import sketch
 from router.contract.redis import redis_keys, staleness
+from router.contract.values import sketch
 from router.policy.schema.parameters import PARAMETERS
 from router.tests.values import stored
 

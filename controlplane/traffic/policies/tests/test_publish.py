@@ -6,8 +6,8 @@ from controlplane.traffic.policies.errors import Conflict, NothingToPublish, sta
 from controlplane.traffic.policies.models import Draft, PolicyVersion
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, edit, of_an_arm, published
 from fleet.models import Pool
-from router.contract.problem import InvalidInput
 from router.contract.redis import redis_keys
+from router.contract.values.problem import InvalidInput
 from router.tests.values import loaded
 
 

@@ -5,7 +5,7 @@ from controlplane.traffic.policies import selectors, services
 from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish
 from controlplane.traffic.policies.models import Immutable, Policy, PolicyVersion
 from controlplane.traffic.policies.tests.conftest import ADA, OTTO, WHY, published
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 pytestmark = pytest.mark.usefixtures("redis_away")
 

@@ -13,8 +13,8 @@ from fleet.kinds.options import option
 from fleet.models import Pool, PoolVersion
 from fleet.services import NotPossible
 from fleet.spec.fleet_spec import InvalidFleet
-from router.contract.json_value import JsonObject
-from router.contract.problem import InvalidInput
+from router.contract.values.json_value import JsonObject
+from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
 ADA = Actor("user", "ada")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.traffic.policies.drafts.editor import as_input, reading, shown, typed
-from router.contract.fields import accept
+from router.contract.values.fields import accept
 from router.policy.schema.parameters import PARAMETERS
 
 HEAVY = PARAMETERS["classes.heavy_new_tokens"]

@@ -23,7 +23,7 @@ from controlplane.evidence.experiments.results.types import JobStatus, Overall, 
 from controlplane.evidence.experiments.start.body import SEED_MAX, ExperimentIn
 from controlplane.people.audit.services import actor_of
 from fleet.jobs import ENDED
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 router = Router(tags=["experiments"])
 

@@ -14,8 +14,8 @@ from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, plays
 from controlplane.evidence.systems.system import System
 from fleet.kinds.options.option import options_of
 from fleet.systems.basis import Basis
-from router.contract import fields
-from router.contract.problem import InvalidInput
+from router.contract.values import fields
+from router.contract.values.problem import InvalidInput
 
 router = Router(tags=["systems"])
 Cell = float | int | str | None

@@ -11,7 +11,7 @@ from controlplane.doors.api.problems import ApiProblem
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.formats import registry
 from controlplane.people.audit.services import actor_of
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 router = Router(tags=["traces"])
 

@@ -30,7 +30,7 @@ from fleet import selectors, services
 from fleet.models import Instance, Pool
 from fleet.spec import document as documents
 from fleet.spec import masking
-from router.contract.secret_text import masked_words
+from router.contract.values.secret_text import masked_words
 
 router = Router(tags=["fleet"])
 

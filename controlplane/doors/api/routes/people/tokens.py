@@ -17,7 +17,7 @@ from controlplane.people.accounts import services
 from controlplane.people.accounts.models import ApiToken, can_expire_at
 from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import SCOPES
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 router = Router(tags=["tokens"])
 

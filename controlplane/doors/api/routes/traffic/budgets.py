@@ -17,8 +17,8 @@ from controlplane.people.audit.services import actor_of
 from controlplane.traffic.keys.models import ApiKey, Budget
 from controlplane.traffic.use import budgets
 from controlplane.traffic.use.spending import BudgetNow, budgets_now
-from router.contract.problem import invalid
 from router.contract.redis.budgets import Per, Unit
+from router.contract.values.problem import invalid
 
 router = Router(tags=["use"])
 

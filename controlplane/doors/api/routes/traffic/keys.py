@@ -15,8 +15,8 @@ from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.keys import services
 from controlplane.traffic.keys.models import ApiKey
-from router.contract.problem import invalid
 from router.contract.redis.api_keys import BAND_MAX
+from router.contract.values.problem import invalid
 
 router = Router(tags=["keys"])
 

@@ -26,7 +26,7 @@ from controlplane.doors.api.routes.traffic.policy_schemas import (
 )
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import publication, selectors, services
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 from router.policy.schema import diff as diffs
 from router.policy.schema.json_schema import json_schema
 from router.policy.schema.parameters import PARAMETERS

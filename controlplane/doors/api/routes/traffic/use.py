@@ -13,7 +13,7 @@ from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import tables
 from controlplane.doors.api.auth import needs
 from controlplane.traffic.use.selectors import BY, COLUMNS, IDLE, UseLine, UseQuery, lines
-from router.contract.problem import invalid
+from router.contract.values.problem import invalid
 
 router = Router(tags=["use"])
 WEEK = timedelta(days=7)

@@ -16,8 +16,8 @@ from controlplane.traffic.policies.drafts.editor import BARE
 from fleet.kinds import KINDS
 from fleet.kinds.options.option import options_of
 from fleet.spec import masking
-from router.contract.fields import Field
-from router.contract.json_value import JsonObject
+from router.contract.values.fields import Field
+from router.contract.values.json_value import JsonObject
 from router.policy.schema.document import values_of
 from router.policy.schema.parameters import PARAMETERS
 from router.policy.strategies import title_of

@@ -29,9 +29,9 @@ from router.request.call import Call
 from router.request.request import NOT_READ
 from router.serving import admit, proxy
 from router.serving.pools import Pools
-from router.serving.sessions import Sessions
+from router.serving.prompt.sessions import Sessions
 from router.telemetry.recorder import Recorder
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 RATES = Rates(prefill_tokens_per_s=100.0)
 DRAW = 0.25

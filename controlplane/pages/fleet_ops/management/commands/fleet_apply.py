@@ -12,7 +12,7 @@ from controlplane.traffic.policies.errors import RulesForbid
 from fleet.services import Applied
 from fleet.spec.changes import FleetChange
 from fleet.spec.document import UnreadableDocument
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 
 OK, FAILED, USAGE, DRIFT = 0, 1, 2, 3
 

@@ -16,7 +16,7 @@ from controlplane.traffic.deliveries.judge.pools import LookInputs
 from controlplane.traffic.deliveries.judge.sums import Traffic
 from controlplane.traffic.deliveries.plan.parsing import parse_plan
 from controlplane.traffic.deliveries.states import State, Trigger
-from router.contract import verdict
+from router.contract.answer import verdict
 from router.contract.redis.delivery import Arm, DeliveryTally
 from router.contract.redis.router_status import RouterStatus, ServedPool
 from router.pool.rollout import Assignment, SplitState

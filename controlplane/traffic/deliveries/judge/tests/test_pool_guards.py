@@ -2,8 +2,8 @@ import pytest
 
 from controlplane.traffic.deliveries.judge.pool_guards import METRICS, judge, measure
 from controlplane.traffic.deliveries.plan.types import POOL_METRICS, PoolGuard
-from router.contract import sketch
 from router.contract.redis.router_status import Window
+from router.contract.values import sketch
 
 
 def latencies(*values: float) -> dict[int, int]:

@@ -27,7 +27,7 @@ from controlplane.traffic.deliveries.states import State
 from controlplane.traffic.deliveries.tests.conftest import FULL, proposed
 from controlplane.traffic.policies.models import Policy
 from fleet.models import Pool
-from router.contract.problem import InvalidInput
+from router.contract.values.problem import InvalidInput
 from router.tests.ports import free_port
 
 TTFT = {"metric": "ttft", "classes": ["warm"], "worse": 0.5, "fine": 0.6}

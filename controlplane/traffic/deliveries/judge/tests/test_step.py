@@ -22,11 +22,11 @@ from controlplane.traffic.deliveries.states import State, Trigger
 from controlplane.traffic.deliveries.tests.conftest import CANARY, FULL, OTTO, SHADOW, WHY, proposed
 from controlplane.traffic.policies.models import Policy
 from fleet.models import Pool
-from router.contract import sketch
 from router.contract.redis import codec, redis_keys
 from router.contract.redis.delivery import DeliveryTally, ShadowTally, StopValue, WatchValue
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.router_status import RouterStatus, ServedPool, Window
+from router.contract.values import sketch
 
 TENTH = {**CANARY, "share": 0.1}
 BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}

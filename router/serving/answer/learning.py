@@ -7,7 +7,7 @@ from router.prefix.chain import CHUNK_BYTES
 from router.request import predict
 from router.request.call import Call
 from router.request.offload import Offload
-from router.upstream.used import Usage
+from router.upstream.answer.used import Usage
 
 
 def learn(call: Call, endpoint: Endpoint) -> None:

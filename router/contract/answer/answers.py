@@ -14,9 +14,9 @@ from typing import Literal
 import msgspec
 import orjson
 
+from router.contract.answer.said import AnswerError, Ending, Said, SaidChoice
 from router.contract.api_paths import MEDIA
-from router.contract.json_value import JsonObject
-from router.contract.said import AnswerError, Ending, Said, SaidChoice
+from router.contract.values.json_value import JsonObject
 
 # quiet: a sign of life without output; end: nothing follows
 Sign = Literal["quiet", "content", "error", "end"]

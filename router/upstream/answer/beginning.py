@@ -2,9 +2,9 @@
 
 import re
 
-from router.contract import answers
-from router.contract.answers import Sign
-from router.contract.said import AnswerError
+from router.contract.answer import answers
+from router.contract.answer.answers import Sign
+from router.contract.answer.said import AnswerError
 
 _END = re.compile(rb"\n\r?\n")
 LARGEST = 2 * 1024 * 1024  # bytes; a longer beginning counts as content. A response repeats instructions and tools

@@ -5,11 +5,11 @@ from collections import deque
 
 import msgspec
 
-from router.contract import answers
-from router.contract.json_value import JsonObject
-from router.contract.said import Ended, Said
-from router.upstream.field_scan import FieldScan
-from router.upstream.usage import USAGE, end_of_events
+from router.contract.answer import answers
+from router.contract.answer.said import Ended, Said
+from router.contract.values.json_value import JsonObject
+from router.upstream.answer.field_scan import FieldScan
+from router.upstream.answer.usage import USAGE, end_of_events
 
 PARTS = 16  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; only some fields of larger events are read

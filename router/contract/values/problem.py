@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 VALUE_CHARS = 200  # characters of a rejected value in an answer
 

@@ -4,7 +4,7 @@ import json
 import re
 from functools import lru_cache
 
-from router.contract import answers
+from router.contract.answer import answers
 
 LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
 LARGEST = 1024 * 1024  # bytes of an answer or event searched for the engine's model name

@@ -9,9 +9,9 @@ from typing import Final
 from router.contract import engine_fields
 from router.contract.api_paths import MEDIA, UNCOMPUTED, WITH_FILES
 from router.contract.engine_fields import LOOKED_AT
-from router.contract.json_value import JsonObject
 from router.contract.models import Alias, Target
 from router.contract.redis.api_keys import PublishedKey
+from router.contract.values.json_value import JsonObject
 from router.http import headers
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
@@ -24,7 +24,7 @@ from router.request.chosen import Chosen, Hashed
 from router.request.request import NOT_READ, ProxiedRequest
 from router.serving import aliases
 from router.serving.pools import Pools
-from router.serving.shared_names import MOST, MOST_OF_MANY
+from router.serving.prompt.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import Prompt, bounds, prompt, salt
 
 AT_ONCE: Final = 512 * 1024  # bytes that are parsed without a thread; the parser keeps other threads waiting anyway

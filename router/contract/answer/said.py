@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 
 class AnswerError(msgspec.Struct, frozen=True):

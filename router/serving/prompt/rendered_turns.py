@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 import xxhash
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 from router.prefix.blocks import TOKEN_BYTES
 from router.tokenize.billing import without_billing
 

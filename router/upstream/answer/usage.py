@@ -4,9 +4,9 @@ import re
 
 import msgspec
 
-from router.contract import answers
-from router.contract.json_value import JsonObject
-from router.upstream.used import LARGEST, PlainUsage, Usage
+from router.contract.answer import answers
+from router.contract.values.json_value import JsonObject
+from router.upstream.answer.used import LARGEST, PlainUsage, Usage
 
 TRIES = 16  # last "usage" keys examined in a part of a stream, as an engine may send nothing else
 HELD = 64 * 1024  # bytes; longer unfinished events are forwarded unchanged

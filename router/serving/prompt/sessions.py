@@ -6,8 +6,8 @@ from typing import Any, Final, Protocol
 
 import xxhash
 
-from router.contract.json_value import JsonObject
 from router.contract.redis.api_keys import PublishedKey
+from router.contract.values.json_value import JsonObject
 from router.policy.types import RoutingRequest
 from router.pool.affinity import Bound
 from router.pool.endpoint import Endpoint

@@ -5,7 +5,7 @@ docs/router.md has the table of who counts what.
 
 from typing import Literal, NamedTuple
 
-from router.contract.said import AnswerError
+from router.contract.answer.said import AnswerError
 
 Result = Literal[
     "served",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from router.contract import answers
+from router.contract.answer import answers
 from router.http.client import ClientConnection
 
 LARGEST = 16 * 1024 * 1024  # bytes of an answer searched; the first event repeats tools and instructions

@@ -6,24 +6,24 @@ from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import Any, Protocol
 
-from router.contract import answers, verdict
+from router.contract.answer import answers, verdict
+from router.contract.answer.said import AnswerError, Ended
+from router.contract.answer.verdict import Result
 from router.contract.api_paths import MEDIA
 from router.contract.engine_fields import per_event
-from router.contract.said import AnswerError, Ended
-from router.contract.verdict import Result
 from router.http import errors, headers
 from router.http.client import ClientConnection
 from router.limits import charge
 from router.request import lending
 from router.request.call import Call
-from router.serving import kv_location, renaming
+from router.serving.answer import kv_location, renaming
 from router.serving.passing import ByteChange
-from router.upstream import usage
-from router.upstream.beginning import Beginning
+from router.upstream.answer import usage
+from router.upstream.answer.beginning import Beginning
+from router.upstream.answer.stream_tail import StreamTail, WholeTail
 from router.upstream.connection import EventSink
 from router.upstream.errors import ProtocolError, UpstreamError
 from router.upstream.response import EngineResponse
-from router.upstream.stream_tail import StreamTail, WholeTail
 
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry

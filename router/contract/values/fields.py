@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from router.contract.problem import Problem
+from router.contract.values.problem import Problem
 
 REQUIRED: Any = object()  # default of a required field
 _KINDS = {bool: "bool", int: "int", float: "float", str: "text", tuple: "list"}

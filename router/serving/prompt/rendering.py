@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from router.contract.json_value import JsonObject
 from router.contract.redis.published import AS_SGLANG
+from router.contract.values.json_value import JsonObject
 from router.pool.endpoint import Endpoint
 from router.prefix.blocks import TOKEN_BYTES, Medium
 from router.request import predict
 from router.request.call import Call
-from router.serving.rendered_turns import RenderedTurns, TurnsOfRequest, continued
+from router.serving.prompt.rendered_turns import RenderedTurns, TurnsOfRequest, continued
 from router.tokenize.tokenizer import NotTokenized, packed
 from router.upstream.errors import AnswerStalled, FirstByteTimeout, UpstreamError
 from router.upstream.fetch import whole

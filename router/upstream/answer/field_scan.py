@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import orjson
 
-from router.contract.json_value import JsonObject
+from router.contract.values.json_value import JsonObject
 
 LONGEST = 64 * 1024  # bytes of a value or of an unfinished string; longer ones are skipped
 _TOKEN = re.compile(rb'["{}\[\]:,]')
