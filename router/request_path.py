@@ -40,6 +40,7 @@ ROUTER = CompiledCopy(
         "pool.fleet_view",
         "pool.health.progress",
         "pool.kv_event_state",
+        "pool.learned",
         "pool.lease",
         "pool.load.gpu_clock",
         "pool.load.output_guess",

@@ -97,12 +97,8 @@ class EngineRequest:
         self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier
         self.written = 0  # leading blocks that need no more writing
         # Virtual seconds; NaN: not yet.
-        self.arrived_s = math.nan
-        self.ready_s = math.nan
-        self.scheduled_s = math.nan
-        self.first_token_s = math.nan
-        self.second_token_s = math.nan
-        self.last_token_s = math.nan
+        self.arrived_s = self.ready_s = self.scheduled_s = math.nan
+        self.first_token_s = self.second_token_s = self.last_token_s = math.nan
         self.finished_s = math.nan
 
     def cached_from(self, media: Sequence[str]) -> CachedFrom:

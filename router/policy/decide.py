@@ -17,10 +17,8 @@ REASONS_SHOWN = 5  # distinct refusals listed when no instance can take a reques
 
 
 def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: ParsedPolicy, draw: float) -> Decision:
-    """Choose the instance for the request, with reasons; `draw` in [0, 1) breaks ties.
-
-    `Decision.instance` is empty when no instance can take it. The class comes from n and h on the instance that the
-    policy would pick by cache.
+    """Choose the instance for the request, with reasons; `draw` in [0, 1) breaks ties. Without an instance that can
+    take it, `Decision.instance` is empty. Its class comes from n and h on the instance that the policy picks by cache.
     """
     if request.band < 0:
         policy = of_low_bands(policy)

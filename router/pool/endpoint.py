@@ -1,6 +1,5 @@
 """One instance, or one of its data-parallel ranks, as the router knows it: its address, its load, its health."""
 
-from collections import Counter
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,28 +12,25 @@ from router.contract.redis.sample import InstanceSample, RankSample, queued
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S, SAMPLE_UNKNOWN_S
 from router.policy.types import KV_UNKNOWN, InstanceState, Role
 from router.pool.health.progress import Progress
+from router.pool.learned import LearnedFromAnswers
 from router.pool.lease import Lease
 from router.pool.load.gpu_clock import GpuClock, GpuSpent
-from router.pool.load.lent import KEPT_S
 from router.pool.load.load_order import Load
 from router.pool.ranks import InstanceRanks
 from router.pool.shortlist import Traits
-from router.prefix.accuracy import Accuracy
-from router.prefix.accuracy_by_kind import AccuracyByKind
-from router.prefix.belief import GUESS, Belief, Index
 
 if TYPE_CHECKING:
     from router.pool.kv_event_state import EventFeed
     from router.pool.ranks import StepGroup
 
 
-MOST_REASONS = 20  # reasons of refused answers
 DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
 
 
-class Endpoint:
+class Endpoint(LearnedFromAnswers):
     def __init__(self, instance: PublishedInstance, shared: InstanceRanks | None = None) -> None:
         """`shared`: state that the instance's ranks share; None for an instance with one rank."""
+        super().__init__()
         self.ranks = shared = shared or InstanceRanks(instance)
         self.instance = instance.id
         self.rank = shared.dp.first + len(shared.endpoints) if shared.dp.ranks > 1 else None  # None without ranks
@@ -42,8 +38,7 @@ class Endpoint:
         self.rank_line = b""  # header of its requests
         self.step_group: StepGroup | None = None  # ranks that step together
         self.epoch = instance.epoch
-        self.upstream = shared.upstream
-        self.breaker = shared.breaker
+        self.upstream, self.breaker = shared.upstream, shared.breaker
         self.requests = 0  # this router's requests in flight
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
@@ -65,22 +60,7 @@ class Endpoint:
         self._tells = (False, False)  # KV usage, waiting requests
         self._rejected: float | None = None  # requests that its latest sample says it refused as full
         self._rejects = False  # whether those became more since the sample before
-        self.engine_id = ""  # from the bootstrap server of its connector, if any
-        self.refused: Counter[str] = Counter()  # refused answers: reason → how often
-        self.reports_cached = False  # whether its usage has ever included cached tokens
-        self.unconfirmed = 0  # hits predicted from KV events while it has reported none
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
-        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers say where their KV is
-        self.lends_s = KEPT_S  # how long it keeps that
-        self.hung_on_lent = False  # whether a prefill with lent blocks was not answered in time
-        # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
-        self.renders_from = [0.0, 0.0]
-        self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, whose answer was slow or too large
-        self.exact = Accuracy()
-        self.approximate = Accuracy()
-        self.by_kind = AccuracyByKind()
-        self.belief = GUESS
-        self.beliefs: dict[str, Belief] = {}  # by kind of request, "" for others; if empty, `belief` applies
         self.changes: set[str] = set()  # ids of changed instances in its pool
         self.pace = 1.0  # speed relative to the pool's median instance (router/telemetry/rates.py)
         self.measured_at = 0.0  # s, Unix: latest long prompt computed alone
@@ -110,10 +90,6 @@ class Endpoint:
         self.gpu_clock.priced(instance.gpus * of_ranks, dollars and dollars * of_ranks, perf_counter())
         self.touch()
 
-    def note_refused(self, reason: str) -> None:
-        """Count an unusable answer by its reason. The number of reasons is bounded."""
-        self.refused[reason if reason in self.refused or len(self.refused) < MOST_REASONS else "other"] += 1
-
     def refusal(self, now: float, open_s: float) -> str:
         """Return why the endpoint cannot take a request; empty if it can. `now` is the loop's time."""
         if not self.routable:
@@ -122,19 +98,6 @@ class Endpoint:
         if breaker.opened_at is None:
             return self.progress.refusal if self.progress.stalled else ""
         return breaker.refusal(now, open_s)
-
-    def cached_tokens(self, reported: int | None) -> int | None:
-        """Read the cached tokens of an answer. vLLM omits zero; None until the engine has reported any."""
-        if reported is not None:
-            self.reports_cached, self.unconfirmed = True, 0
-        return 0 if reported is None and self.reports_cached else reported
-
-    def index_for(self, kind: str) -> Index:
-        """Return the index in force for this kind of request."""
-        return self.belief_for(kind).index
-
-    def belief_for(self, kind: str) -> Belief:
-        return (self.beliefs.get(kind) or self.beliefs[""]) if self.beliefs else self.belief
 
     @property
     def shares_store(self) -> bool:

@@ -35,34 +35,33 @@ EXHAUSTED_S = 60.0  # how long /healthz reports that the router could open no co
 
 
 class Pool:
+    # Derived from its endpoints
+    adapters: frozenset[str]  # adapters that an instance lists
+    decode_connectors: tuple[str, ...] | None  # connectors of decoders; None: all do both
+    is_mixed: bool  # several speed groups
+    block_size: int  # tokens per KV block, if it is the same on all endpoints
+    _by_instance: dict[str, list[Endpoint]]
+
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ephemeral = is_ephemeral(name)
-        self.name_in_use = pool_in_use(name)
+        self.ephemeral, self.name_in_use = is_ephemeral(name), pool_in_use(name)
         self.model = ""
-        self.adapters: frozenset[str] = frozenset()  # adapters that an instance lists
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # shown only; serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
         self.policy_name = ""
-        self.version = 0  # 0: the built-in default
+        self.version = self.generation = 0  # 0: the built-in default; generation of the rollout in force
         self._sha256 = ""  # digest of the policy document
         self._rollout: Rollout = FullRollout()
-        self.generation = 0  # generation of the rollout in force
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
-        self.trips = 0  # since the start
-        self.stalls = 0  # stalls of engines since the start
+        self.trips = self.stalls = 0  # since the start; stalls of engines
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
-        self.acked_at: float | None = None  # s, Unix
-        self.fleet_at: float | None = None  # s, Unix
+        self.acked_at: float | None = None  # s, Unix; so is the next
+        self.fleet_at: float | None = None
         self.endpoints: dict[str, Endpoint] = {}
-        self._by_instance: dict[str, list[Endpoint]] = {}
-        self.is_mixed = False  # several speed groups
-        self.block_size = 0  # tokens per KV block, if it is the same on all endpoints
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
-        self.decode_connectors: tuple[str, ...] | None = None  # connectors of decoders; None: all do both
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.salt_by_key = self.removes_billing_line = False  # as published
         self.trouble = ""  # trouble of the worker registry that amends the instances
@@ -82,6 +81,7 @@ class Pool:
         self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py
         self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # part of `rates` published with the fleet
         self.turn = 0
+        self._replace({})
 
     def adapter(self, model: str) -> str:
         """Return the adapter that a request means by this model; empty for the base model. A name not known as the

@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from router.contract.net.http_client import MAX_HEAD, MAX_HEADERS
-from router.pool.endpoint import MOST_REASONS
+from router.pool.learned import MOST_REASONS
 from router.telemetry.prefix_metrics import indexes
 from router.tests.engine import events, reply, stream
 from router.upstream.answer import usage

@@ -31,6 +31,7 @@ class SimRouter:
         index: Index,
         policy: ParsedPolicy,
         shadow: ParsedPolicy | None,
+        lent: Callable[[SimCall], tuple[SimEndpoint, int] | None],
         arms: Arms | None = None,
     ) -> None:
         self._index = index
@@ -55,7 +56,7 @@ class SimRouter:
         self._fleet_view = FleetView(self._by_id)
         self.queue = AdmissionQueue()
         self.queue.follow(policy)
-        self.lent: Callable[[SimCall], tuple[SimEndpoint, int] | None] = _nothing_lent
+        self._lent = lent
 
     def able(self, call: SimCall) -> bool:
         """Tell whether an instance could take the request if it had capacity; none of them ever fails here."""
@@ -88,7 +89,7 @@ class SimRouter:
         bound = self._affinity.get(call.session, now, self._ttl_s) if call.session is not None else None
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
         held, tiers = self._index.held(call)
-        if (lent := self.lent(call)) is not None:
+        if (lent := self._lent(call)) is not None:
             decoder, much = lent
             takers = (name for name, one in self._by_id.items() if one.model.role == "prefill" and one is not decoder)
             held = priced(held, much, takers, self._rates)
@@ -155,10 +156,6 @@ class SimRouter:
         for name in uneven.keys() | self._uneven.keys():
             self._by_id[name].take_pace(uneven.get(name, 1.0))
         self._uneven = uneven
-
-
-def _nothing_lent(call: SimCall) -> None:
-    """Return None, until decoders lend blocks."""
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:

@@ -63,6 +63,11 @@ def simulate(
     ).outcome()
 
 
+def _drawn(requests: Sequence[TraceRequest], seed: int) -> dict[int, float]:
+    draw = random.Random(seed)  # noqa: S311 - ties, no secret
+    return {request.index: draw.random() for request in requests}
+
+
 class Simulation:
     """A play of a trace, as `simulate` describes it, that can stop on its way."""
 
@@ -82,8 +87,7 @@ class Simulation:
     ) -> None:
         self._seed, self._total, self._on_progress = seed, len(requests), on_progress
         self._awaited = {request.index for request in requests}  # requests whose end is awaited
-        draw = random.Random(seed)  # noqa: S311 - ties, no secret
-        self._draws = draws or {request.index: draw.random() for request in requests}  # equal under every policy
+        self._draws = draws or _drawn(requests, seed)  # equal under every policy
         self._chains = TraceChains(prompts or prompts_of(requests))
         self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [
@@ -91,16 +95,13 @@ class Simulation:
             for position, (name, model) in enumerate(fleet.instances.items())
         ]
         self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled: of many engines few are busy
-        self._samples = 0  # samples per instance
         self._by_name = {endpoint.id: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
-        self._sim_router = SimRouter(self._endpoints, index, policy, shadow, arms)
-        self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
         self._transfers = SimTransfers(self._post, self._schedule)
-        if any(endpoint.model.transfers and endpoint.model.transfers.lend_s for endpoint in self._endpoints):
-            self._sim_router.lent = self._transfers.lent
+        self._sim_router = SimRouter(self._endpoints, index, policy, shadow, self._transfers.lent, arms)
+        self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
         self._arrivals = Arrivals(requests, pacing, duration_s)
-        self._now, self._ended_s, self._turns = 0.0, 0.0, 0
+        self._now, self._ended_s, self._turns, self._samples = 0.0, 0.0, 0, 0  # samples: of each instance
         self._over: list[Simulated] = []
         self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
@@ -247,7 +248,7 @@ class Simulation:
         self._schedule(endpoint)
 
     def _take_lent(self, call: SimCall, handover: Handover) -> None:
-        found, sender = self._sim_router.lent(call), handover.sender
+        found, sender = self._transfers.lent(call), handover.sender
         if found is not None and sender.model.role == "prefill":
             tokens = self._sim_router.offered(call, sender, found[1])
             if tokens is not None:

@@ -34,7 +34,7 @@ def test_ranks_that_step_together_count_their_groups_decodes() -> None:
     endpoints = [
         SimEndpoint(name, place, model, model) for place, (name, model) in enumerate(found.fleet.instances.items())
     ]
-    SimRouter(endpoints, None, policy(), None)  # type: ignore[arg-type]  # asked for nothing
+    SimRouter(endpoints, None, policy(), None, lambda _: None)  # type: ignore[arg-type]  # asked for nothing
     endpoints[0].sent(100)
     endpoints[0].began(100)
     assert [endpoint.view("").decodes for endpoint in endpoints] == [1, 1, 0, 0]
