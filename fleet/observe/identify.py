@@ -86,7 +86,7 @@ async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified |
     events, ranks = await _events(asked, spec, about)
     said = bool(events or spec.kv_endpoint) or spec.kv_events is not None
     other = ranks if ranks != spec.data_parallel_size else 0
-    page = await _page(asked, server.metrics_path, METRICS_LARGEST) if server.name == "vllm" else None
+    page = await _page(asked, server.metrics_path, METRICS_LARGEST) if server.scrape.cache_config else None
     uncached = is_uncached(server.name, about, page)
     lacks = lacking(server.name, about, events=said, ranks=other, uncached=uncached)
     return Identified(server, shown, models, events, lacks, ranks, uncached, half_of(server.name, about))

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 
+from fleet.kinds.servers import SERVERS
 from router.contract.connectors import SGLANG
-from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
+from router.contract.metrics.engine_metrics import parse_metrics
 
 EVENTS = "--kv-events-config"
 CACHE_REPORT = "--enable-cache-report"
 PROMPT_DETAILS = "--enable-prompt-tokens-details"  # vLLM does not say whether it has it
 OF_TRTLLM = "kv_events_config (1.4), with its address as kv_endpoint"
-# TensorRT-LLM does not say whether it has enable_block_reuse.
-UNCACHED = {"vllm": "a start without --no-enable-prefix-caching", "sglang": "a start without --disable-radix-cache"}
+UNCACHED = {
+    "vllm": "a start without --no-enable-prefix-caching",
+    "sglang": "a start without --disable-radix-cache",
+    "trtllm": "kv_cache_config.enable_block_reuse",
+}
 # Meaning of a field's value in SGLang's /server_info.
 _OF_SGLANG = (
     ("enable_cache_report", False, CACHE_REPORT),
@@ -36,22 +40,20 @@ def misplaced(half: str, role: str, connector: str) -> str:
 
 
 def is_uncached(server: str, about: object, page: bytes | None) -> bool:
-    """Return whether it reuses no prefix. `page`: its metrics, if it is a vLLM. Decode servers of SGLang never do."""
+    """Return whether it reuses no prefix. `page`: its metrics, if they tell. Decode servers of SGLang never do."""
     if server == "sglang" and isinstance(about, Mapping):
         return about.get("disable_radix_cache") is True and half_of(server, about) != "decode"
-    return page is not None and parse_metrics(page, VLLM_SCRAPE).uncached
+    return page is not None and parse_metrics(page, SERVERS[server].scrape).uncached
 
 
 def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncached: bool = False) -> tuple[str, ...]:
     """Return the missing flags. `about`: the version page, where SGLang lists its options; `events`: whether it
     publishes KV events; `ranks`: its number of ranks, if the pool declares another; `uncached`: it reuses no prefix."""
-    if server == "trtllm":
-        return () if events else (OF_TRTLLM,)
-    if server not in ("vllm", "sglang"):
+    if server not in UNCACHED:
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}
     found = [UNCACHED[server]] if uncached else []
     found += [flag for field, value, flag in _OF_SGLANG if known.get(field) == value]
     if ranks:
         return (f"data_parallel_size: {ranks}", *found)
-    return tuple(found if events else [EVENTS, *found])
+    return tuple(found if events else [OF_TRTLLM if server == "trtllm" else EVENTS, *found])

@@ -420,7 +420,8 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
-    uncached = found.uncached and found.server.name != "vllm"  # its metrics page says again, also of its connector
+    # A metrics page that says so says it again, of its connector, too.
+    uncached = found.uncached and not found.server.scrape.cache_config
     made = {**row.wire, **{name: value for name, value in identified.items() if value}, "uncached": uncached}
     return {name: value for name, value in made.items() if value}
 

@@ -121,5 +121,5 @@ def test_a_sample_says_that_an_engine_caches_no_prefixes_wherever_it_was_told() 
 
 
 def test_only_what_no_metrics_page_says_again_is_kept_of_an_engine_without_prefix_caching() -> None:
-    told = {name: _wire(Instance(), Identified(SERVERS[name], uncached=True)) for name in ("vllm", "sglang")}
+    told = {name: _wire(Instance(), Identified(SERVERS[name], uncached=True)) for name in ("vllm", "sglang", "trtllm")}
     assert [name for name, wire in told.items() if wire.get("uncached")] == ["sglang"]

@@ -28,7 +28,10 @@ trtllm_num_requests_waiting{model_name="m",engine_type="trtllm"} 0.0
 trtllm_kv_cache_tokens_per_block{model_name="m",engine_type="trtllm"} 32.0
 trtllm_kv_cache_max_blocks{model_name="m",engine_type="trtllm"} 512.0
 trtllm_prompt_tokens_total{model_name="m",engine_type="trtllm"} 10.0
+trtllm_kv_cache_config_info{model_name="m",enable_block_reuse="True",enable_partial_reuse="True",pid="7"} 1.0
 """
+
+NO_REUSE = TRTLLM_PAGE.replace('block_reuse="True"', 'block_reuse="False"')
 
 
 def models(owner: str = "") -> str:

@@ -8,8 +8,16 @@ import pytest
 
 from fleet.kinds.external import ExternalSpec
 from fleet.observe.identify import Identified, identify, sglang_events
-from fleet.observe.lacking import UNCACHED, is_uncached, lacking
-from fleet.tests.discovery.other_engines import SERVERS, SGLANG_PAGE, TRTLLM_PAGE, VLLM_PAGE, OtherEngine, sglang_info
+from fleet.observe.lacking import OF_TRTLLM, UNCACHED, is_uncached, lacking
+from fleet.tests.discovery.other_engines import (
+    NO_REUSE,
+    SERVERS,
+    SGLANG_PAGE,
+    TRTLLM_PAGE,
+    VLLM_PAGE,
+    OtherEngine,
+    sglang_info,
+)
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE, TRTLLM_SCRAPE, parse_metrics
 from router.contract.net.probe import Prober
 from router.kv_events.sources import KvEventSource, RankPlace, given
@@ -93,6 +101,8 @@ def cached(page: str) -> str:
     [
         ("vllm", {"/metrics": cached(VLLM_PAGE)}, ()),
         ("vllm", {"/metrics": cached(VLLM_PAGE).replace("True", "False")}, (UNCACHED["vllm"],)),
+        ("trtllm", {}, (OF_TRTLLM,)),
+        ("trtllm", {"/prometheus/metrics": NO_REUSE}, (OF_TRTLLM, UNCACHED["trtllm"])),
         ("sglang", {"/server_info": sglang_info()}, ()),
         (
             "sglang",
@@ -107,7 +117,7 @@ def test_an_engine_that_caches_no_prefixes_says_so(
     engine = start({**SERVERS[server], **pages})
     for found in (told(engine.url), told(engine.url, server=server)):
         assert found is not None
-        assert (found.uncached, found.lacks) == (bool(lacks), lacks)
+        assert (found.uncached, found.lacks) == (UNCACHED.get(server) in lacks, lacks)
     decodes = {"disable_radix_cache": True, "disaggregation_mode": "decode"}
     assert not is_uncached("sglang", decodes, None)  # as all of them, which compute no prompts
 

@@ -22,7 +22,7 @@ from fleet.models import Instance, InstanceEvent, InstanceSource, State
 from fleet.redis import connect
 from fleet.services import NotPossible
 from fleet.tests.cluster import Cluster
-from fleet.tests.discovery.other_engines import SERVERS, VLLM_PAGE, OtherEngine, sglang_info
+from fleet.tests.discovery.other_engines import NO_REUSE, SERVERS, VLLM_PAGE, OtherEngine, sglang_info
 from fleet.tests.discovery.test_options import document
 from fleet.tests.world import World, deliver, roll_back
 from router.contract.redis import codec, redis_keys
@@ -148,6 +148,7 @@ def uncached() -> bool:
     [
         ("vllm", "/metrics", f'{VLLM_PAGE}vllm:cache_config_info{{enable_prefix_caching="False"}} 1.0\n'),
         ("sglang", "/server_info", sglang_info().replace("{", '{"disable_radix_cache": true,', 1)),
+        ("trtllm", "/prometheus/metrics", NO_REUSE),
     ],
 )
 def test_an_engine_restarted_with_prefix_caching_is_known_to_cache(

@@ -44,13 +44,14 @@ class Scrape:
     generation_tokens: str
     preemptions: str
     cached_by_source: str  # a counter with a `source` label
-    cache_config: str  # a gauge whose labels hold block_size and num_gpu_blocks
+    cache_config: str  # a gauge whose labels hold block_size, num_gpu_blocks and `reuses`
     prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
     transfers: tuple[KvTransferTotals, ...] = ()
     tiers: tuple[TierNames, ...] = ()  # tiers of KV below the GPU
     is_store: bool = False  # True if its KV usage is that of its first tier
     block_size: str = ""  # gauges used where `cache_config` has no such labels
     kv_blocks: str = ""
+    reuses: str = ""  # label of `cache_config`: whether prefixes of earlier prompts are reused
     busy: str = ""  # seconds in which its GPU computed, where the engine knows
     waiting_by_reason: str = ""  # a gauge with the label DEFERRED for requests that wait for no capacity
     rejected: str = ""  # requests refused for want of room in its queue
@@ -75,6 +76,7 @@ VLLM_SCRAPE = Scrape(
     preemptions="vllm:num_preemptions_total",
     cached_by_source="vllm:prompt_tokens_cached_by_source_total",
     cache_config="vllm:cache_config_info",
+    reuses="enable_prefix_caching",
     prompt_by_source="vllm:prompt_tokens_by_source_total",
     waiting_by_reason="vllm:num_requests_waiting_by_reason",
     rejected="vllm:admission_rejections_total",
@@ -150,6 +152,8 @@ TRTLLM_SCRAPE = replace(
     prefix_hits="trtllm_prompt_cached_tokens_total",
     prompt_tokens="trtllm_prompt_tokens_total",
     generation_tokens="trtllm_generation_tokens_total",
+    cache_config="trtllm_kv_cache_config_info",
+    reuses="enable_block_reuse",
     block_size="trtllm_kv_cache_tokens_per_block",
     kv_blocks="trtllm_kv_cache_max_blocks",
 )
@@ -185,7 +189,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         transfers=_transfers(read, names),
         busy_s_total=read.mean(names.busy),
         ranks=_ranks(MetricsPage(page, Counter()), names),  # lines refused above count once
-        uncached=config.get(b"enable_prefix_caching") == b"False" and not (tiers or _connector_reuses(read, names)),
+        uncached=config.get(names.reuses.encode()) == b"False" and not (tiers or _connector_reuses(read, names)),
     )
 
 

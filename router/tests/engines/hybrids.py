@@ -1,4 +1,4 @@
-"""Real vLLM with tiny hybrid models: what the router predicted of each prompt beside what the engine had cached.
+"""Real vLLM with tiny hybrid models, or files: what the router predicted of each prompt beside what was cached.
 
 python -m router.tests.engines.hybrids [KIND …]    (`make engines` first; 1 to 2 minutes for each kind)
 
@@ -53,12 +53,30 @@ _MTP: Config = {
     **{"n_group": 1, "topk_group": 1, "attention_bias": False, "use_qk_norm": False, "partial_rotary_factor": 0.5},
 }
 _SPECULATES = ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}')
+_PLAIN: Config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2}
+_FOLDER = "FOLDER"  # stands for that of the run
+_FILES: Config = {
+    **{"spec_module_path": "router.tests.engines.cpu_offload", "spec_name": "CopyingSpec", "cpu_bytes_to_use": 2 << 20},
+    "secondary_tiers": [{"type": "fs", "root_dir": _FOLDER, "enable_kv_events": True}],
+}
+_OFFLOADS: Config = {
+    **{"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute"},
+    "kv_connector_extra_config": _FILES,
+}
 # The configuration of each kind's model, and further arguments of its engine
 KINDS: Mapping[str, tuple[Config, tuple[str, ...]]] = {
     "window": ({**_ALL, **_WINDOWS}, ("--block-size", "32")),
     "state": ({**_ALL, **_STATES}, ("--mamba-cache-mode", "align")),
     "mtp": ({**_ALL, **_MTP}, ("--block-size", "32", *_SPECULATES)),
+    "files": (  # 128 blocks on the device, 64 in memory, and what came again from files
+        {**_ALL, **_PLAIN},
+        (
+            *("--block-size", "32", "--num-gpu-blocks-override", "128", "--max-model-len", "4096"),
+            *("--kv-transfer-config", json.dumps(_OFFLOADS)),
+        ),
+    ),
 }
+AGAIN = ("files",)  # kinds to which all conversations come a second time
 
 
 def command(folder: Path, ports: Sequence[int], more: Sequence[str]) -> list[object]:
@@ -69,7 +87,8 @@ def command(folder: Path, ports: Sequence[int], more: Sequence[str]) -> list[obj
         *(ENGINES / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port),
         *("--model", folder / "model", "--served-model-name", MODEL, "--load-format", "dummy", "--dtype", "float32"),
         *("--max-model-len", 8192, "--enforce-eager", "--num-gpu-blocks-override", 512, "--enable-prefix-caching"),
-        *("--enable-prompt-tokens-details", "--kv-events-config", json.dumps({**told, **places}), *more),
+        *("--enable-prompt-tokens-details", "--kv-events-config", json.dumps({**told, **places})),
+        *(word.replace(_FOLDER, str(folder / "kv")) for word in more),
     ]
 
 
@@ -121,7 +140,7 @@ def played(kind: str) -> Sequence[Receipt]:
             with process(weir, Path(tempfile.gettempdir()) / f"weir-hybrid-{kind}-router.log"):
                 until(lambda: get(f"{url}/healthz")["instances"][0]["index"] == "exact", "an exact index")
                 with ThreadPoolExecutor(2) as together:
-                    list(together.map(lambda number: talk(url, number), range(TALKS)))
+                    list(together.map(lambda number: talk(url, number), [*range(TALKS)] * (1 + (kind in AGAIN))))
                 return receipts(url, 0.0)
 
 
