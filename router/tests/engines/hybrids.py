@@ -56,7 +56,8 @@ _SPECULATES = ("--speculative-config", '{"method": "mtp", "num_speculative_token
 _PLAIN: Config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2}
 _FOLDER = "FOLDER"  # stands for that of the run
 _FILES: Config = {
-    **{"spec_module_path": "router.tests.engines.cpu_offload", "spec_name": "CopyingSpec", "cpu_bytes_to_use": 2 << 20},
+    **{"spec_module_path": "router.tests.engines.cpu_offload", "spec_name": "CopyingSpec"},
+    "cpu_bytes_to_use": 20 << 15,
     "secondary_tiers": [{"type": "fs", "root_dir": _FOLDER, "enable_kv_events": True}],
 }
 _OFFLOADS: Config = {
@@ -68,15 +69,15 @@ KINDS: Mapping[str, tuple[Config, tuple[str, ...]]] = {
     "window": ({**_ALL, **_WINDOWS}, ("--block-size", "32")),
     "state": ({**_ALL, **_STATES}, ("--mamba-cache-mode", "align")),
     "mtp": ({**_ALL, **_MTP}, ("--block-size", "32", *_SPECULATES)),
-    "files": (  # 128 blocks on the device, 64 in memory, and what came again from files
+    "files": (  # 40 blocks on the device, 20 in memory, the others in files
         {**_ALL, **_PLAIN},
         (
-            *("--block-size", "32", "--num-gpu-blocks-override", "128", "--max-model-len", "4096"),
+            *("--block-size", "32", "--num-gpu-blocks-override", "40", "--max-model-len", "1024"),
             *("--kv-transfer-config", json.dumps(_OFFLOADS)),
         ),
     ),
 }
-AGAIN = ("files",)  # kinds to which all conversations come a second time
+AGAIN = ("files",)  # kinds to which all conversations come a second time, from files
 
 
 def command(folder: Path, ports: Sequence[int], more: Sequence[str]) -> list[object]:
@@ -141,7 +142,17 @@ def played(kind: str) -> Sequence[Receipt]:
                 until(lambda: get(f"{url}/healthz")["instances"][0]["index"] == "exact", "an exact index")
                 with ThreadPoolExecutor(2) as together:
                     list(together.map(lambda number: talk(url, number), [*range(TALKS)] * (1 + (kind in AGAIN))))
+                if kind in AGAIN:
+                    print(f"HYBRID {kind}: {read_bytes(ports[0]):,.0f} bytes read from files", flush=True)
                 return receipts(url, 0.0)
+
+
+def read_bytes(port: int) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        page = answer.read().decode().splitlines()
+    read = sum(float(line.split()[-1]) for line in page if line.startswith("vllm:kv_offload_tiering_read_bytes_total{"))
+    assert read, "nothing was read from files"
+    return read
 
 
 def judged(kind: str, received: Sequence[Receipt]) -> bool:
