@@ -12,8 +12,8 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from router.spans import names
 
 BLOCK_TOKENS = 64  # nominal size
-INPUT = (names.INPUT, names.OLDER_INPUT)
-OUTPUT = (names.OUTPUT, names.OLDER_OUTPUT)
+INPUT = (names.INPUT, names.OLDER_INPUT, "llm.token_count.prompt")  # the last is OpenInference's
+OUTPUT = (names.OUTPUT, names.OLDER_OUTPUT, "llm.token_count.completion")
 SESSION = (names.CONVERSATION, "session.id")
 
 
@@ -58,11 +58,18 @@ def _of_span(span: fields.TraceLine) -> TraceRequest | None:
     """Return the request; None without a prompt or an answer."""
     tokens = span.integer(_first(span, INPUT), 0)
     output = span.integer(_first(span, OUTPUT), 0) if span.values.keys() & set(OUTPUT) else 0
-    at = arrivals.moment(span, "startTimeUnixNano")
+    at = _began(span)
     if not tokens or not output:
         return None
     session = span.session(0, _first(span, SESSION)) if span.values.keys() & set(SESSION) else ""
     return TraceRequest(0, at, session, tokens, output, (), BLOCK_TOKENS, 0.0)
+
+
+def _began(span: fields.TraceLine) -> float:
+    """Return the arrival. Logfire writes a stream's usage when it ends, with the time since its headers."""
+    at = arrivals.moment(span, "startTimeUnixNano")
+    logged = span.values.get("logfire.span_type") == "log" and "duration" in span.values
+    return at - span.seconds("duration") if logged else at
 
 
 def _first(span: fields.TraceLine, among: tuple[str, ...]) -> str:
@@ -97,7 +104,7 @@ def _list(row: fields.TraceLine, values: dict[str, Any], field: str) -> list[dic
 def _attribute(value: dict[str, Any]) -> object:
     if "intValue" in value:
         return _number(value["intValue"])
-    return value.get("stringValue")
+    return value.get("doubleValue", value.get("stringValue"))
 
 
 def _number(value: object) -> object:

@@ -155,8 +155,9 @@ def test_a_bad_entry_of_a_json_list_is_refused_at_its_own_line():
 
 
 def span(span_id, parent, at_ns, **attributes):
+    kinds = {int: "intValue", float: "doubleValue", str: "stringValue"}
     found = [
-        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        {"key": key, "value": {kinds[type(value)]: str(value) if isinstance(value, int) else value}}
         for key, value in attributes.items()
     ]
     return {"spanId": span_id, "parentSpanId": parent, "startTimeUnixNano": str(at_ns), "attributes": found}
@@ -178,6 +179,28 @@ def test_spans_with_usage_are_requests_once_though_gateway_and_engine_report_the
         trace = read(text)
         assert (trace.format, times(trace), trace.left_out) == ("spans", [0, 2], 1)
         assert [(request.session, request.input_tokens) for request in trace.requests] == [("c", 700), ("", 700)]
+
+
+def test_a_stream_whose_usage_logfire_logs_at_its_end_arrived_when_it_began():
+    """Logfire 5.4.0: findings/logfire-streams.sh."""
+    usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
+    log = {"logfire.span_type": "log", "duration": 4.5, **usage}
+    plain = {"logfire.span_type": "span", "duration": 4.5, **usage}
+    start = 1_762_164_000_000_000_000
+    spans = [span("a", "", start + 5_000_000_000, **log), span("b", "", start + 2_000_000_000, **plain)]
+    trace = read(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+    assert [request.at_s for request in trace.requests] == [0, 1.5]
+    broken = span("a", "", start, **{**log, "duration": -1.0})
+    with pytest.raises(BadTrace, match=r"line 1, duration: -1.0"):
+        read(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [broken]}]}]}))
+
+
+def test_spans_under_the_names_of_openinference_are_requests():
+    """openinference-instrumentation-openai 0.1.66: findings/logfire-streams.sh."""
+    usage = {"llm.token_count.prompt": 700, "llm.token_count.completion": 30}
+    named = span("a", "", 1_762_164_000_000_000_000, **usage, **{"session.id": "c"})
+    (request,) = read(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [named]}]}]})).requests
+    assert (request.session, request.input_tokens, request.output_tokens) == ("c", 700, 30)
 
 
 def test_sglang_reports_arrivals_by_the_end_and_the_latency_in_both_forms():
