@@ -55,11 +55,16 @@ class Template:
         sources = _sources(folder, config.get("chat_template"))
         made = template_source.environment()
         self._templates = {name: made.from_string(source) for name, source in sources.items()}
-        self._own_renderer = next(filter(self._is_rendered_in_code, _names(folder)), "")
+        self._own_renderer = next(filter(self._is_rendered_in_code, _names(folder)), self._mistral(folder))
         self._study(sources)
 
     def _is_rendered_in_code(self, name: str) -> bool:
         return name in _WITHOUT_TEMPLATE
+
+    def _mistral(self, folder: Path) -> str:
+        """Return the file of mistral-common, by which engines render chats for weights in Mistral's own format."""
+        found = (file.name for name in ("tekken.json", "tokenizer.model.v*") for file in folder.glob(name))
+        return next(found, "") if next(folder.glob("consolidated*.safetensors"), None) else ""
 
     def _study(self, sources: dict[str, str]) -> None:
         """Find what the templates support."""

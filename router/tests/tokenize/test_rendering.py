@@ -19,7 +19,7 @@ from router.tests.tokenize.shapes import CHAT, SHAPES, TEMPLATES, digest
 from router.tokenize.folder import FolderTokenizer
 from router.tokenize.sglang.template import SglangTemplate
 from router.tokenize.template import Template
-from router.tokenize.tokenizer import NotTokenized
+from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 HERE = Path(__file__).parent
 Digests = dict[str, dict[str, str | None]]
@@ -107,6 +107,17 @@ def test_a_model_that_engines_render_by_code_of_their_own_is_left_to_them(tmp_pa
     template = Template(with_model("gpt_oss", folder_of("plain", tmp_path)))
     with pytest.raises(NotTokenized, match="gpt_oss: engines render it without its template"):
         template.prompt({"messages": [{"role": "user", "content": "hi"}]}, CHAT)
+
+
+@pytest.mark.parametrize("file", ["tekken.json", "tokenizer.model.v7m1"])
+def test_chats_of_mistrals_own_weights_and_tokenizer_are_left_to_vllm(file: str, tmp_path: Path) -> None:
+    """vLLM 0.32 takes mistral-common then, whose prompts are no template's (findings/mistral-questions.sh)."""
+    folder, hi = folder_of("plain", tmp_path), {"messages": [{"role": "user", "content": "hi"}]}
+    (folder / file).touch()
+    assert Template(folder).prompt(hi, CHAT), "with other weights it takes the template"
+    (folder / "consolidated-00001-of-00002.safetensors").touch()
+    with pytest.raises(EngineRenders, match=f"{file}: engines render it without its template"):
+        Template(folder).prompt(hi, CHAT)
 
 
 def with_model(name: str, folder: Path) -> Path:
