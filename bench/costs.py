@@ -158,10 +158,13 @@ PAUSE_ARMS: tuple[Arm, ...] = (
 )
 
 
+PAUSE_CELL = Cell(PAUSING, 1.0, 1_800.0, "")
+
+
 def main() -> None:
-    cell, rows = Cell(PAUSING, 1.0, 1_800.0, ""), [("arm", "engines needed, by seed", "$/day, by seed")]
+    rows = [("arm", "engines needed, by seed", "$/day, by seed")]
     for name, strategy, engine in PAUSE_ARMS:
-        needed = [shrunk(cell, strategy, engine, seed).instances for seed in (1, 2, 3)]
+        needed = [shrunk(PAUSE_CELL, strategy, engine, seed).instances for seed in (1, 2, 3)]
         dollars = (f"{24 * dollars_per_hour(engine, each):,.0f}" for each in needed)
         rows.append((name, ", ".join(map(str, needed)), ", ".join(dollars)))
     sheets.save("pauses", rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import arms, by_class, costs, findings, own_fleet, sheets, unseen
-from bench.played import DEMO, METRICS, Cell, Played, fleet_of, named, play, requests_of
+from bench.played import DEMO, DESIGN, METRICS, Cell, Played, fleet_of, named, play, requests_of, spread
 from controlplane.evidence.traces.formats import registry
 from router.policy.schema import document as documents
 
@@ -223,6 +223,63 @@ def test_the_page_of_findings_says_of_costs_and_tiers_what_their_tables_have():
     dollars = [round(float(tiers[name][5].partition(" ±")[0])) for name in names]
     assert all(f" {each} $" in text for each in dollars)
     assert tiers["HBM only"][3] == "more than 8"
+
+
+def claim(begin: str) -> str:
+    """What differs, by the table of claims."""
+    (row,) = (row for row in sheets.read("claims") if row[1].startswith(begin))
+    return row[6]
+
+
+def test_the_texts_about_agents_that_pause_say_what_their_table_has():
+    (_, *of_hbm), (_, *of_drives) = sheets.read("pauses")[1:]
+    needed = [[int(one) for one in cells[0].split(", ")] for cells in (of_hbm, of_drives)]
+    dollars = [[int(one) for one in cells[1].split(", ")] for cells in (of_hbm, of_drives)]
+    for (_, _, engine), sizes, money in zip(costs.PAUSE_ARMS, needed, dollars, strict=True):
+        assert money == [round(24 * costs.dollars_per_hour(engine, size)) for size in sizes]
+    assert len(set(needed[1])) == 1
+    text = (FINDINGS / "cost.md").read_text()
+    assert f"need {min(needed[0])} or {max(needed[0])} engines, with drives {needed[1][0]} ([each seed]" in text
+    middle, half = spread([before - after for before, after in zip(*dollars, strict=True)])
+    assert middle < half
+    said = f"{dollars[1][0]} $ a day instead of {min(dollars[0])} to {max(dollars[0])}, not surely less"
+    assert f"{said} ({middle:.0f} ± {half:.0f} $)" in claim("agents' long histories")
+
+
+@pytest.mark.slow
+def test_the_engines_that_agents_with_pauses_need_are_those_of_the_twin():
+    """One seed with drives; the others take as long."""
+    name, strategy, engine = costs.PAUSE_ARMS[1]
+    (row,) = (row for row in sheets.read("pauses") if row[0] == name)
+    assert costs.shrunk(costs.PAUSE_CELL, strategy, engine, 1).instances == int(row[1].split(", ")[0])
+
+
+def test_the_causes_of_a_longer_tpot_agree_with_the_texts_and_with_the_authors_fleet():
+    rows = {(trace, arm): cells for trace, arm, *cells in sheets.read("tpot")[1:]}
+    for trace in ("coding agent", "agentic-design"):
+        (same,) = (row for row in section("own-fleet", trace) if row[0] == "D at 9.7 GB/s, TPOT p90")
+        assert same[3] == rows[trace, "D at 9.7 GB/s"][0]
+    tail, prefills, beside = rows["agentic-design", "D at 9.7 GB/s"]
+    instant, *_ = rows["agentic-design", "D, transfers in no time"]
+    said = claim("expected: TPOT at most")
+    assert f"D: p90 {tail} in agentic-design" in said
+    assert f"prefills meet {float(prefills.split()[0]):.0f} % more decodes and answers more of each other" in said
+    for cells in (tail, prefills, beside, instant):
+        middle, _, half, _ = cells.split()
+        assert float(middle) > float(half), "surely more"
+    text = (FINDINGS / "design.md").read_text()
+    assert f"TPOT p90 rises by {float(tail.split()[0]):g} % (there 6.9), also with transfers in no time" in text
+
+
+@pytest.mark.slow
+def test_the_causes_of_a_longer_tpot_are_those_of_the_twin():
+    """Three of ten seeds, each within the interval of all."""
+    cell = Cell(DESIGN, 1.0, 600.0, "")
+    documented = {arm: cells for trace, arm, *cells in sheets.read("tpot")[1:] if trace == DESIGN}
+    for _, arm, *cells in own_fleet.causes(cell, (1, 2, 3)):
+        for now, all_ten in zip(cells, documented[arm], strict=True):
+            middle, _, half, _ = all_ten.split()
+            assert abs(float(now.split()[0]) - float(middle)) <= 2 * float(half), arm
 
 
 def test_the_text_about_tiers_says_what_its_table_has():
