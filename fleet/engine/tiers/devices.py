@@ -47,7 +47,8 @@ _AT_128K = 131_072 * 131_072  # bytes that figure 9 retrieves
 
 DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=50e9, write_bytes_per_s=18.4e9, medium="CPU")
 # The set-up that figure 13's crossover at 97.9 % needs at the link's rate, 4.15 ms a layer; only the reproduction uses
-# it. Figures 2 and 11 confirm it; a lower rate instead (19.4 GB/s) turns the sign of figure 11.
+# it. Figures 2 and 11 confirm it; a lower rate instead (19.4 GB/s) turns the sign of figure 11. It is not the medium's:
+# on an H200 vLLM's own offloading read 6,000 tokens back in 14 ms (docs/findings/gpu.md), and this set-up takes 133.
 _AT_CROSSOVER = 0.979 * 32_768 * 131_072  # bytes
 DRAM_FITTED = replace(DRAM, layer_setup_s=(LAYER_PASS_S - _AT_CROSSOVER / DRAM.read_bytes_per_s) / 32)
 SSD = TierDevice(
