@@ -23,6 +23,7 @@ from fleet.counted import counted, percent
 from fleet.engine.dwdp.contention import met
 from fleet.engine.dwdp.layout import ExpertLayout
 from fleet.engine.dwdp.phase import Phase, smallest_that_hides
+from fleet.engine.dwdp.table_1 import BETWEEN
 from fleet.systems.dwdp import published
 from fleet.systems.dwdp.pareto import ParetoPoint, context_pools
 from fleet.systems.dwdp.planning import ContextPool, Demand
@@ -251,7 +252,7 @@ def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
         gathered = each.gathered_ms(inputs.gather_cores / 100)
         copy = replace(each, sliced=False).copy_ms
         rows.append(
-            (f"all-gather by NCCL{suffix}", copy, copy, gathered, gathered - each.window_ms, each.dep_ms / gathered)
+            (f"all-gather by NCCL{suffix}", copy, copy, gathered, gathered - each.window_ms, each.over_dep(gathered))
         )
     columns = (
         "Copies",
@@ -379,7 +380,7 @@ COMPARED: JsonObject = {
 }
 _PEAKS = {
     "link_share": 1.0, "expert_share": 1.0, "attention_share": 1.0, "all_to_all_share": 1.0, "other_us": 0.0,
-    "slowed": 0.0, "skew_us": 0.0, "filled": 100.0, "layers": 58, "prompt_variation": 0.0,
+    "slowed": 0.0, "skew_us": 0.0, "filled": 100.0, "layers": 58, "prompt_variation": 0.0, "projection_pflops": 2.5,
 }  # fmt: skip
 DWDP = System(
     "dwdp",
@@ -390,6 +391,7 @@ DWDP = System(
     {
         "DeepSeek-R1 on GB200 NVL72, DWDP4": {},
         "DWDP3": {"ranks": 3},
+        "Context only, as published": {"between_ms": round(BETWEEN)},
         "Iterations of 16,384, slices": {"max_tokens": 16_384, "slices": True},
         "Uneven prompts of 16,384": {"prompt_tokens": 16_384, "prompt_variation": 25.0},
         "600 GB/s, both ways": {"link_gb_per_s": 300.0},

@@ -108,6 +108,9 @@ class DwdpInputs:
         range=(0, 10_000),
     )
     filled: float = option(FILLED * 100, "Filled", "Of an iteration: prompts stay whole.", unit="%", range=(1, 100))
+    between_ms: float = option(
+        0.0, "Between iterations", "Not published: 751 gives table 3's TPS/GPU.", unit="ms", range=(0, 100_000)
+    )
 
 
 def moe_of(inputs: DwdpInputs) -> Moe:
@@ -168,6 +171,7 @@ def phase_of(inputs: DwdpInputs) -> Phase:
         inputs.in_flight,
         inputs.slice_us / 1e3,
         inputs.hot_experts,
+        inputs.between_ms,
     )
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
+from statistics import NormalDist
 
 from fleet.engine.dwdp.contention import layer_ms
 from fleet.engine.dwdp.layout import ExpertLayout
@@ -14,6 +16,7 @@ from fleet.engine.dwdp.waiting import waiting_ms
 DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
 HIDDEN_WITHIN = 0.01  # share of the layer below which an exposed copy is called hidden
 MOST_TOKENS = 2**24
+_NORMAL, _RARE = NormalDist(), 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,18 @@ class Prompts:
         """Return prompts of uniform length between ratio x longest and longest."""
         mean = (1 + ratio) / 2 * longest
         return Prompts(mean, (1 - ratio) * longest / math.sqrt(12) / mean)
+
+    def filled(self, max_tokens: int) -> float:
+        """Return the share of an iteration, 0–1, that as many whole prompts as fit take on average: one, and more while
+        their sum, which counts as normal, fits."""
+        prompts = 1.0
+        for number in count(2):
+            room, spread = max_tokens - number * self.mean, math.sqrt(number) * self.cv * self.mean
+            fits = _NORMAL.cdf(room / spread) if spread else float(room >= 0)
+            if fits < _RARE:
+                break
+            prompts += fits
+        return min(prompts * self.mean / max_tokens, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,7 @@ class Phase:
     in_flight: int = 2  # slices in flight per copy engine
     setup_ms: float = 0.0  # set-up of a slice, before its bytes move
     hot_experts: float = 0.0  # Zipf exponent of the router's choice; 0: uniform
+    between_ms: float = 0.0  # time between iterations, in which nothing is computed
 
     @property
     def tokens(self) -> float:
@@ -243,7 +259,11 @@ class Phase:
     @property
     def gain(self) -> float:
         """Return the throughput of a GPU under DWDP over that under DEP."""
-        return self.dep_ms / self.dwdp_ms
+        return self.over_dep(self.dwdp_ms)
+
+    def over_dep(self, layer_ms: float) -> float:
+        """Return the throughput of a GPU whose MoE layers take `layer_ms` each over that under DEP."""
+        return self.tokens_per_s(layer_ms) / self.tokens_per_s(self.dep_ms)
 
     @property
     def dwdp_alone_s(self) -> float:
@@ -261,7 +281,7 @@ class Phase:
 
     def tokens_per_s(self, layer: float) -> float:
         """Return the throughput of one GPU whose MoE layers take `layer` ms each."""
-        return self.tokens / (layer * self.moe.moe_layers) * 1e3
+        return self.tokens / (layer * self.moe.moe_layers + self.between_ms) * 1e3
 
     def expert_bytes(self, held: float, *, buffers: bool) -> float:
         """Return the device memory for experts: `held` per layer, and twice the copied ones of a layer."""

@@ -27,6 +27,7 @@ class ContextServer:
     gpus: int
     iteration_s: tuple[float, ...]  # duration by number of lumps in the iteration, from 1
     lump: float = 1.0  # prompts combined into one: above 1 for prompts much shorter than an iteration
+    between_s: float = 0.0  # time between iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def _server(phase: Phase, gpus: int, layer_ms: Callable[[float], float]) -> Cont
     steps = min(most, MOST_PROMPTS)
     lump = most / steps
     seconds = (layer_ms(lump * step) * phase.moe.moe_layers / 1e3 for step in range(1, steps + 1))
-    return ContextServer(gpus, tuple(seconds), lump)
+    return ContextServer(gpus, tuple(seconds), lump, phase.between_ms / 1e3)
 
 
 def _of_prompts(phase: Phase, prompts: float) -> Phase:
@@ -85,7 +86,7 @@ def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> Fi
     """Simulate the wait for the first token. `servers`: their number."""
     played = min(servers, MOST_SERVERS)
     gap_s = server.lump * servers / (prompts_per_s * played)
-    draw, now, queues = random.Random("context"), 0.0, _Queues(server.iteration_s, played)  # noqa: S311 - no secret
+    draw, now, queues = random.Random("context"), 0.0, _Queues(server, played)  # noqa: S311 - no secret
     for _ in range(PLAYED):
         now += draw.expovariate(1.0) * gap_s
         queues.end_iterations(now)
@@ -97,8 +98,8 @@ def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> Fi
 class _Queues:
     """One queue for each server."""
 
-    def __init__(self, iteration_s: tuple[float, ...], servers: int) -> None:
-        self._iteration_s = iteration_s
+    def __init__(self, server: ContextServer, servers: int) -> None:
+        self._iteration_s, self._between_s = server.iteration_s, server.between_s
         self._computing = [0] * servers
         self._held = [0] * servers  # prompts that wait or are being computed
         self._waiting: list[list[float]] = [[] for _ in range(servers)]  # arrival times of waiting prompts
@@ -127,6 +128,6 @@ class _Queues:
         batch, self._waiting[place] = waiting[:most], waiting[most:]
         takes_s = self._iteration_s[len(batch) - 1]
         self._computing[place] = len(batch)
-        heappush(self._ends, (now + takes_s, place))
+        heappush(self._ends, (now + takes_s + self._between_s, place))
         self.waits += [now - arrival for arrival in batch]
         self.prefills += [takes_s] * len(batch)

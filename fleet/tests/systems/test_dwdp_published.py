@@ -1,22 +1,32 @@
 """The published figures of DWDP: what the model reproduces, and what it misses."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from bench import sheets
 from fleet.engine.dwdp import table_1
-from fleet.systems.dwdp.published import SPEEDUP, VERDICT, Published, figures
+from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200
+from fleet.engine.dwdp.phase import Prompts
+from fleet.systems.dwdp.published import (
+    SPEEDUP,
+    TTFT_S,
+    VERDICT,
+    Published,
+    figures,
+    r1_phase,
+    roofline,
+    throughput_share,
+)
 
 BY_GROUP = {group: [*rows] for group, rows in itertools.groupby(figures(), key=lambda row: row.group)}
 MISSED = {
     "An iteration, 8,192 x 0.8–1, MNT 32,768": ["copy at the whole link", "waiting"],
     VERDICT: ["GB200 with NVLink 5", "H100 with NVLink 4", "GB200 at 50 GB/s"],
-    "Computing over copy, one prompt": ["1024", "8192", "16384", "32768"],
-    "DEP over DWDP, one prompt": ["1024"],
-    "Waiting at 20 % variation, about": ["prompts of table 1"],
+    "The same, about": ["mean of 7,373"],
     "TTFT by MNT": ["16384"],
-    "TPS/GPU, whole pulls": ["0.5/16384", "0.8/16384"],
+    "TPS/GPU, whole pulls": ["0.8/16384"],
     "TPS/GPU, slices": ["0.5/16384"],
     "TTFT of DWDP over DEP": ["0.97 to 1.64 s", "2.5 to 8.3 s"],
     "gpt-oss-120b, 4 x B200, MNT 16,384": ["4096"],
@@ -37,19 +47,20 @@ def test_every_group_is_in_one_place_and_no_case_twice() -> None:
     [
         ("Copy by link", [7.03, 21.1, 253], 0.002),
         ("Window over copy", [1.43, 0.476, 0.0396], 0.005),
-        ("Computing over copy, one prompt", [0.168, 0.475, 1.31, 4.28], 0.003),
-        ("DEP over DWDP, one prompt", [0.0836, 0.669, 1.339, 1.207], 0.001),
-        ("Waiting at 20 % variation", [11.11], 0.001),
-        ("TTFT by prompt", [1.188, 1.151, 1.130, 1.124], 0.001),
-        ("TTFT by MNT", [1.031], 0.001),
-        ("TTFT by deviation of a prompt of 16,384", [1.115, 1.127, 1.158, 1.244], 0.001),
+        ("Computing over copy, one prompt", [0.183, 0.591, 1.54, 4.75], 0.003),
+        ("DEP over DWDP, one prompt", [0.098, 0.785, 1.288, 1.187], 0.002),
+        ("Waiting, prompts up to 20 % shorter (CV 6.4 %)", [11.11], 0.001),
+        ("Waiting at a CV of 20 %, about", [12.76], 0.001),
+        ("TTFT by prompt", [1.199, 1.151, 1.130, 1.124], 0.001),
+        ("TTFT by MNT", [1.030], 0.001),
+        ("TTFT by deviation of a prompt of 16,384", [1.123, 1.112, 1.142, 1.228], 0.001),
         ("TTFT by GPUs", [0.855, 1.130], 0.001),
-        ("TPS/GPU by prompt", [1.102, 1.091, 1.085, 1.090], 0.001),
+        ("TPS/GPU by prompt", [1.112, 1.091, 1.085, 1.090], 0.001),
         ("TPS/GPU by MNT", [1.014], 0.001),
-        ("TPS/GPU by deviation of a prompt of 16,384", [1.076, 1.084, 1.104, 1.162], 0.001),
+        ("TPS/GPU by deviation of a prompt of 16,384", [1.084, 1.070, 1.089, 1.143], 0.001),
         ("TPS/GPU by GPUs", [1.091, 1.085], 0.001),
-        ("TPS/GPU, whole pulls", [1.021, 1.101, 1.014, 1.091], 0.001),
-        ("TPS/GPU, slices", [1.038, 1.101, 1.027, 1.091], 0.001),
+        ("TPS/GPU, whole pulls", [0.991, 1.103, 1.014, 1.091], 0.001),
+        ("TPS/GPU, slices", [1.028, 1.103, 1.027, 1.091], 0.001),
         ("TPS/GPU at 20 to 100 TPS/user", [1.066, 1.098, 1.121], 0.001),
         ("TTFT of DWDP over DEP", [2.05, 2.65], 0.002),
     ],
@@ -62,10 +73,10 @@ def test_the_fractions_of_table_2_are_exact() -> None:
     assert all(abs(row.ours - row.published) < 0.01 for row in BY_GROUP["Copies at one source"])
 
 
-def test_speedups_of_tables_3_4_and_6_are_within_7_percent() -> None:
+def test_speedups_of_tables_3_4_and_6_are_within_6_percent() -> None:
     rows = [row for row in figures() if row.unit == SPEEDUP and row.source.startswith("[P]")]
     assert len(rows) == 33
-    assert max(abs(row.error) for row in rows) < 0.0705
+    assert max(abs(row.error) for row in rows) < 0.06
 
 
 def test_misses_are_called_misses() -> None:
@@ -84,11 +95,53 @@ def test_a_verdict_that_differs_from_the_notes_is_shown_beside_theirs() -> None:
 def test_a_gain_instead_of_a_loss_is_a_miss() -> None:
     assert Published("", "", 0.995, 1.005, SPEEDUP, "").is_missed
     assert not Published("", "", 0.995, 1.005, "", "").is_missed
+    assert not Published("", "", 0.995, 0.991, SPEEDUP, "").is_missed
+    assert Published("", "", 1.03, 1.01, SPEEDUP, "").is_missed
 
 
-def test_only_table_1_and_two_numbers_of_table_3_are_fitted() -> None:
+def test_iterations_hold_as_many_whole_prompts_as_fit() -> None:
+    assert Prompts(16_384).filled(32_768) == 1
+    assert Prompts(16_384, 0.1).filled(32_768) == pytest.approx(0.75, abs=0.001)  # half of the second prompts fit
+    assert Prompts.uniform(8192, 0.8).filled(32_768) == pytest.approx(0.9, abs=0.001)
+    assert Prompts.uniform(8192, 0.5).filled(16_384) == pytest.approx(0.81, abs=0.01)
+    assert Prompts(40_000).filled(32_768) == 1
+
+
+def test_figure_3_is_met_by_projections_in_bf16_alone() -> None:
+    for tokens, ratio in ((1024, 0.19), (8192, 0.62), (16_384, 1.52), (32_768, 4.77)):
+        in_bf16 = roofline(tokens)
+        in_fp8 = replace(in_bf16, gpu=replace(in_bf16.gpu, projection_flops=GB200.projection_flops))
+        assert in_bf16.ratio == pytest.approx(ratio, rel=0.05)
+        assert in_fp8.ratio < 0.9 * ratio
+    dense_ms = 2 * DEEPSEEK_R1.attention_weights * DEEPSEEK_R1.layers * table_1.TOKENS / GB200.attention_flops * 1e3
+    assert dense_ms > 1.5 * table_1.DENSE_GEMM  # so table 1 was measured with others
+
+
+def test_tables_3b_and_4_contradict_each_other_where_the_model_misses_them() -> None:
+    """Both have whole pulls, prompts of 0.8–1 x 8,192 and iterations of 16,384: 1.01 and 1.039 times DEP's TPS/GPU."""
+    (of_3b,), of_4 = BY_GROUP["TPS/GPU by MNT"], {row.case: row for row in BY_GROUP["TPS/GPU, whole pulls"]}
+    assert of_4["0.8/16384"].ours == of_3b.ours
+    assert of_3b.published < of_3b.ours < of_4["0.8/16384"].published
+    iteration = r1_phase(Prompts.uniform(8192, 0.8), max_tokens=16_384).gain
+    assert of_3b.published < iteration < of_4["0.8/16384"].published
+    for group, sliced in (("TPS/GPU, whole pulls", False), ("TPS/GPU, slices", True)):
+        for ratio in (0.5, 0.8):
+            row = next(row for row in BY_GROUP[group] if row.case == f"{ratio}/16384")
+            alone = r1_phase(Prompts.uniform(8192, ratio), max_tokens=16_384, sliced=sliced).gain
+            assert min(abs(alone - row.published), abs(row.ours - row.published)) < 0.016, row.case
+
+
+def test_a_tenth_less_context_throughput_gives_each_ttft_of_table_6() -> None:
+    """So its ratios follow from the numbers of GPUs, which are not published."""
+    fast, slow = (throughput_share(*times, 1000 / users) for users, times in zip((100, 20), TTFT_S, strict=True))
+    assert (fast, slow) == (pytest.approx(0.942, abs=0.001), pytest.approx(0.901, abs=0.001))
+    assert slow / r1_phase(Prompts.uniform(8192, 0.8)).gain == pytest.approx(0.78, abs=0.01)  # of DEP's GPUs
+
+
+def test_only_table_1_a_value_of_figure_3_and_two_of_table_3_are_fitted() -> None:
     fitted = {(row.source, row.group, row.case) for row in figures() if row.basis == "fitted"}
-    assert {one for one in fitted if one[0] != "[P] table 1"} == {
+    assert {one for one in fitted if one[1] != "An iteration, 8,192 x 0.8–1, MNT 32,768"} == {
+        ("[P] figure 3", "Computing over copy, one prompt", "8192"),
         ("[P] table 3a", "TPS/GPU by prompt", "8192"),
         ("[P] table 3c", "TTFT by deviation of a prompt of 16,384", "0"),
     }

@@ -43,6 +43,13 @@ def test_prompts_that_wait_share_an_iteration() -> None:
     assert busy.wait_s < 1.3
 
 
+def test_time_between_iterations_delays_those_that_wait_but_no_answer() -> None:
+    late = first_token(ContextServer(1, (1.0,), between_s=0.5), 1, 0.5)
+    assert late.prefill_s == 1.0
+    assert late.wait_s > 1.5 * first_token(ONE_BY_ONE, 1, 0.5).wait_s
+    assert dwdp_server(replace(R1, between_ms=500.0)).between_s == 0.5
+
+
 def test_a_group_of_dep_computes_one_prompt_together_and_a_gpu_of_dwdp_waits_for_its_copy() -> None:
     dep, dwdp = dep_server(R1), dwdp_server(R1)
     assert (len(dep.iteration_s), len(dwdp.iteration_s)) == (16, 4)
