@@ -1,23 +1,24 @@
-"""Generates questions about documents with the published statistics of LEval and LooGLE, one a second: the load of
-Tutti's page.
+"""Generates questions about documents, one a second: the loads of Tutti's page.
 
-Lengths are assumed, as the publication names none; hits are the published ones.
+`leval` and `loogle` have the hits that the publication measured with them, and assumed lengths, as it names none;
+`leval-documents` and `loogle-documents` have the documents of the benchmarks, as their authors count them.
 """
 
 import math
 
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
-from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad, gaps, questions
+from fleet.systems.tiers.benchmarks import BENCHMARKS
+from fleet.systems.tiers.load import LEVAL, LOOGLE, Load, gaps
 
 BLOCK_TOKENS = 64
 REQUESTS = 2_000
 PER_S = 1.0
 ANSWER_TOKENS = 100
-LOADS = {"leval": LEVAL, "loogle": LOOGLE}
+LOADS: dict[str, Load] = {"leval": LEVAL, "loogle": LOOGLE, **BENCHMARKS}
 
 
-def generate(load: TierLoad, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
-    asked = questions(load, seed, requests)
+def generate(load: Load, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
+    asked = load.asked(seed, requests)
     of_document = math.ceil(load.longest / BLOCK_TOKENS)  # block ids per document
     own, at, made = (1 + max(one.document for one in asked)) * of_document, 0.0, []
     for number, (question, gap) in enumerate(zip(asked, gaps(seed, requests), strict=True)):

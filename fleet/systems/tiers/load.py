@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _NORMAL = NormalDist()
 _GOLDEN = (math.sqrt(5) - 1) / 2  # successive lengths of a sub-set fill its part of the distribution evenly
@@ -19,6 +19,18 @@ _GOLDEN = (math.sqrt(5) - 1) / 2  # successive lengths of a sub-set fill its par
 class Question(NamedTuple):
     document: int
     tokens: int  # length of the document; the question itself is new
+
+
+class Load(Protocol):
+    @property
+    def question_tokens(self) -> int: ...
+
+    @property
+    def longest(self) -> int:
+        """Return the most tokens of a document."""
+
+    def asked(self, seed: int, count: int) -> list[Question]:
+        """Return the first questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,22 @@ class TierLoad:
         at = min(max(low + (high - low) * quantile, 1e-12), 1 - 1e-12)
         return min(max(int(math.exp(middle + self.sigma * _NORMAL.inv_cdf(at))), self.shortest), self.longest)
 
+    def asked(self, seed: int, count: int) -> list[Question]:
+        """Generate the questions: the same load and seed give the same ones, at any rate."""
+        draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
+        fresh = [_documents(self, subset, draw.random()) for subset in range(self.subsets)]
+        open_ = [[_Open(next(made), draw.randint(1, self.questions)) for _ in range(self.documents)] for made in fresh]
+        asked: list[Question] = []
+        while len(asked) < count:
+            for subset in draw.sample(range(self.subsets), self.subsets):
+                place = draw.randrange(self.documents)
+                document = open_[subset][place]
+                asked.append(document.question)
+                document.left -= 1
+                if not document.left:
+                    open_[subset][place] = _Open(next(fresh[subset]), self.questions)
+        return asked[:count]
+
 
 LEVAL = TierLoad()
 # The length is fitted to the TTFT of GDS over Tutti, documents and questions to the published hits.
@@ -51,23 +79,6 @@ class _Open:
 
     question: Question
     left: int
-
-
-def questions(load: TierLoad, seed: int, count: int) -> list[Question]:
-    """Generate the questions: the same load and seed give the same ones, at any rate."""
-    draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
-    fresh = [_documents(load, subset, draw.random()) for subset in range(load.subsets)]
-    open_ = [[_Open(next(made), draw.randint(1, load.questions)) for _ in range(load.documents)] for made in fresh]
-    asked: list[Question] = []
-    while len(asked) < count:
-        for subset in draw.sample(range(load.subsets), load.subsets):
-            place = draw.randrange(load.documents)
-            document = open_[subset][place]
-            asked.append(document.question)
-            document.left -= 1
-            if not document.left:
-                open_[subset][place] = _Open(next(fresh[subset]), load.questions)
-    return asked[:count]
 
 
 def _documents(load: TierLoad, subset: int, start: float) -> Iterator[Question]:

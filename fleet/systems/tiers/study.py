@@ -7,7 +7,7 @@ from statistics import fmean, median
 from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_GDS, SSD_TUTTI, TierDevice
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.systems.prices import Prices, per_million
-from fleet.systems.tiers.load import Question, TierLoad, gaps, questions
+from fleet.systems.tiers.load import Load, Question, gaps
 from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middle, serve
 from fleet.systems.tiers.serving import PrefillJob, TierCapacity, TieredEngine, jobs
 
@@ -52,7 +52,7 @@ class Shares:
 class Study:
     engine: TieredEngine
     tiers: Mapping[str, TierCapacity]
-    load: TierLoad
+    load: Load
     runs: Runs = field(default_factory=Runs)
     contention: Contention = field(default_factory=Contention)
     _asked: list[list[Question]] = field(init=False)
@@ -61,7 +61,7 @@ class Study:
 
     def __post_init__(self) -> None:
         count = self.runs.warm + self.runs.requests
-        self._asked = [questions(self.load, seed, count) for seed in range(self.runs.seeds)]
+        self._asked = [self.load.asked(seed, count) for seed in range(self.runs.seeds)]
         self._gaps = [gaps(seed, self.runs.requests) for seed in range(self.runs.seeds)]
 
     def work(self, name: str) -> list[list[PrefillJob]]:

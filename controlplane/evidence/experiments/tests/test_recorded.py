@@ -14,7 +14,7 @@ from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.experiments.tests.conftest import body
 from controlplane.evidence.experiments.tests.fake_engine import engine_in_a_thread
 from controlplane.evidence.experiments.tests.stand_in import StandIn
-from controlplane.evidence.traces import library
+from controlplane.evidence.traces import library, questions
 from controlplane.evidence.traces.models import Trace
 from controlplane.evidence.traces.tests.test_recorded_format import recorded_line
 from controlplane.people.audit.models import AuditEntry
@@ -88,8 +88,8 @@ def test_a_recording_of_nothing_but_failures_says_so(ci, record, demo_pool, sent
 
 
 def test_without_redis_the_other_traces_are_listed(ci, redis_away, data_dir):
-    built_in = ["agentic-demo", "agentic-design", "documents-reread", "leval", "loogle", "prompts-8k"]
-    assert [row["name"] for row in ci.get("/traces").json()] == built_in
+    built_in = ["agentic-demo", "agentic-design", "documents-reread", "prompts-8k", *questions.LOADS]
+    assert [row["name"] for row in ci.get("/traces").json()] == sorted(built_in)
     answer = ci.get("/traces/recorded:demo")
     assert answer.status_code == 404
     assert "does not answer" in answer.json()["detail"]

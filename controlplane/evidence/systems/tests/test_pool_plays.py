@@ -37,6 +37,7 @@ ONE_PAIR = ["1P1D", "continuous batching", "chunked prefill"]
     [
         ("tutti", {}, ["leval", "documents-reread"], TIERS),
         ("tutti", {"mean_tokens": 20_000}, ["documents-reread"], TIERS),
+        ("tutti", {"benchmark": "leval-documents"}, ["leval-documents", "documents-reread"], TIERS),
         ("tutti", {"floor_s": 0.217, "rate": 3, "dram_gb": 64}, ["leval", "documents-reread"], TIERS),
         ("neuron", {}, ["prompts-8k"], ONE_PAIR),
         ("neuron", {"decodes": 2}, ["prompts-8k"], ["1P1D", "1P2D", *ONE_PAIR[1:]]),

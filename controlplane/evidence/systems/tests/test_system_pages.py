@@ -5,7 +5,7 @@ import json
 import math
 import re
 import time
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -146,18 +146,31 @@ def test_every_claim_is_in_the_table_with_its_evidence_or_the_reason_for_none() 
         assert (why == "") is (shown == "✔" and agrees == "yes"), claim
 
 
-# A claim with a published value: the table and the rows that have it, beside ours.
-VALUES = {
+def of_figure_8(tier: str) -> tuple[tuple[str, str], ...]:
+    """The closed form, event by event, and with nothing fitted."""
+    return (
+        ("tutti", f"LEval, 1.5 requests/s: mean TTFT, {tier}"),
+        ("tutti-played", f"Figure 8, 1.5 requests/s: mean TTFT, {tier}"),
+        ("tutti", f"The same with nothing fitted to it, {tier} ("),
+    )
+
+
+Places = tuple[tuple[str, str], ...]
+# A claim with a published value: the tables and the rows that have it, beside ours.
+VALUES: dict[str, tuple[str, str] | Places] = {
     "figure 2: the bubble of GDS": ("tutti", "Bubble, 64K, 75 % cached, not by layers, LMCache-GDS"),
     "figure 2: the bubble of LMCache-SSD": ("tutti", "Bubble, 64K, 75 % cached, not by layers, LMCache-SSD"),
     "figure 2: the bubble of DRAM": ("tutti", "Bubble, 64K, 75 % cached, not by layers, LMCache-DRAM"),
     "figure 6: reads and writes": ("tutti", "Drop of two drives' rate"),
-    "figure 8: HBM": ("tutti", "LEval, 1.5 requests/s: mean TTFT, HBM only"),
-    "figure 8: LMCache-SSD": ("tutti", "LEval, 1.5 requests/s: mean TTFT, LMCache-SSD"),
-    "figure 8: GDS": ("tutti", "LEval, 1.5 requests/s: mean TTFT, LMCache-GDS"),
-    "figure 8: DRAM": ("tutti", "LEval, 1.5 requests/s: mean TTFT, LMCache-DRAM"),
-    "figure 8: Tutti": ("tutti", "LEval, 1.5 requests/s: mean TTFT, Tutti"),
-    "69.1 % below DRAM": ("tutti", "LEval: TTFT of Tutti below LMCache-DRAM"),
+    "figure 8: HBM": of_figure_8("HBM only"),
+    "figure 8: LMCache-SSD": of_figure_8("LMCache-SSD"),
+    "figure 8: GDS": of_figure_8("LMCache-GDS"),
+    "figure 8: DRAM": of_figure_8("LMCache-DRAM"),
+    "figure 8: Tutti": of_figure_8("Tutti"),
+    "69.1 % below DRAM": (
+        ("tutti", "LEval: TTFT of Tutti below LMCache-DRAM"),
+        ("tutti", "The same with nothing fitted to it: TTFT of Tutti below"),
+    ),
     "78.3 % below GDS": ("tutti", "LEval: TTFT of Tutti below LMCache-GDS"),
     "LooGLE: 62.0 % below GDS": ("tutti", "LooGLE, 0.6 requests/s: TTFT of GDS"),
     "LooGLE: 93.2 % below DRAM": ("tutti", "LooGLE, 0.6 requests/s: TTFT of DRAM"),
@@ -167,9 +180,9 @@ VALUES = {
     "figure 9: GDS": ("tutti", "Retrieving 128K tokens, LMCache-GDS"),
     "figure 9: stores": ("tutti", "Storing, "),
     "figure 11: Tutti up to": ("tutti", "TTFT of Tutti below DRAM, 16K to 96K"),
-    "figure 11: DRAM 20.6 %": ("tutti", "TTFT of DRAM below Tutti, 127K of 128K cached"),
+    "figure 11: DRAM 20.6 %": ("tutti", "TTFT of DRAM below Tutti, "),
     "figure 11: 5.8 to 61.4": ("tutti", "TTFT of Tutti below GDS, "),
-    "figure 12: 640K": ("tutti", "GLM-4-9B-1M on two H100: 640K"),
+    "figure 12: 640K": ("tutti", "GLM-4-9B-1M on two H100: 640K cached tokens, Tutti (the engine alone"),
     "figure 13: crossover of LMCache-SSD": ("tutti", "Crossover, LMCache-SSD"),
     "figure 13: crossover of DRAM": ("tutti", "Crossover, LMCache-DRAM by layers"),
     "figure 13: crossover of Tutti": ("tutti", "Crossover, Tutti"),
@@ -177,7 +190,7 @@ VALUES = {
     "figure 13: a mean bubble": ("tutti", "Bubble of Tutti, mean"),
     "figure 14: 66.2": ("tutti", "LooGLE: cost of Tutti below LMCache-SSD"),
     "figure 14: 27 %": ("tutti", "LooGLE: cost of Tutti below LMCache-GDS"),
-    "table 1: hits": ("tutti", "LEval: hits, "),
+    "table 1: hits": (("tutti", "LEval: hits, "), ("tutti", "LEval's own documents: hits, ")),
     "8.9 GB/s of SGL": ("tutti", "SGL, objects of 128 KiB"),
 }
 LAW_ALONE = "by the law alone"  # rows beside the model's
@@ -186,13 +199,20 @@ LAW_ALONE = "by the law alone"  # rows beside the model's
 @pytest.mark.parametrize("claim", VALUES)
 def test_a_published_value_agrees_within_ten_per_cent_and_in_part_within_a_quarter(claim: str) -> None:
     (_, _, state, _, _, agrees, _) = next(row for row in sheets.read("claims")[1:] if row[1].startswith(claim))
-    name, begin = VALUES[claim]
-    rows = [row for row in sheets.read(name)[1:] if row[0].startswith(begin) and LAW_ALONE not in row[0]]
-    columns = sheets.read(name)[0]
-    said, ours = (columns.index(one) for one in ("published", "event by event" if name == "tutti-played" else "model"))
-    off = [abs(float(row[ours].split()[0]) / float(row[said].split()[0]) - 1) for row in rows]
+    places = VALUES[claim]
+    found = [rows_at(*place) for place in ([places] if isinstance(places[0], str) else places)]  # type: ignore[misc]
+    assert all(found)
+    off = [abs(ours / said - 1) for said, ours, _ in chain(*found)]
     assert agrees == ("yes" if max(off) <= 0.1 else "partly" if max(off) <= 0.25 or min(off) <= 0.1 else "no"), off
-    assert (state == "fitted") is (rows[0][-1] == "fitted")
+    assert (state == "fitted") is (found[0][0][2] == "fitted")
+
+
+def rows_at(name: str, begin: str) -> list[tuple[float, float, str]]:
+    """Return (published, ours, basis) of the rows of a table with that beginning."""
+    columns, *rows = sheets.read(name)
+    said, ours = (columns.index(one) for one in ("published", "event by event" if name == "tutti-played" else "model"))
+    mine = [row for row in rows if row[0].startswith(begin) and LAW_ALONE not in row[0]]
+    return [(float(row[said].split()[0]), float(row[ours].split()[0]), row[-1]) for row in mine]
 
 
 @pytest.mark.parametrize(

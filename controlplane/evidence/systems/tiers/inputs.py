@@ -11,6 +11,7 @@ from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.options.option import option
 from fleet.systems.prices import Prices
+from fleet.systems.tiers.benchmarks import BENCHMARKS, load_named
 from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
@@ -67,6 +68,12 @@ class TierInputs:
         "Load a prefix only when that is faster than computing it; LMCache loads whatever it has.",
     )
 
+    benchmark: str = option(
+        "",
+        "Documents",
+        "Those of L-Eval or LooGLE, as their authors count them. Empty: of the lengths below.",
+        choices=("", *BENCHMARKS),
+    )
     mean_tokens: float = option(
         12_200.0,
         "Mean length",
@@ -168,8 +175,8 @@ GROUPS = (
     Group(
         "Load",
         (
-            "mean_tokens", "sigma", "shortest", "longest", "subsets", "documents", "questions", "question_tokens",
-            "output_tokens",
+            "benchmark", "mean_tokens", "sigma", "shortest", "longest", "subsets", "documents", "questions",
+            "question_tokens", "output_tokens",
         ),
     ),
     Group(
@@ -196,7 +203,7 @@ PRESETS: dict[str, Preset] = {
         "dram_layer_ms": round(DRAM_FITTED.layer_setup_s * 1e3, 2),
         "hbm_tokens": 410_000,
     },
-    "Nothing fitted": {"mean_tokens": 16_340.0, "documents": 8, "attention": 1.0},
+    "Nothing fitted": {"benchmark": "leval-documents", "attention": 1.0},
     "LooGLE": {"rate": 0.6} | {name: value for name, value in asdict(LOOGLE).items() if value != getattr(LEVAL, name)},
 }
 
@@ -282,7 +289,9 @@ def study_of(inputs: TierInputs) -> Study:
     return Study(
         engine,
         tiers,
-        TierLoad(**{field.name: getattr(inputs, field.name) for field in fields(TierLoad)}),
+        load_named(
+            inputs.benchmark, TierLoad(**{field.name: getattr(inputs, field.name) for field in fields(TierLoad)})
+        ),
         Runs(inputs.runs, inputs.requests, inputs.requests),
         Contention(**{field.name: getattr(inputs, field.name) for field in fields(Contention)}),
     )

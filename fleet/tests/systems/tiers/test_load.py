@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad, gaps, questions
+from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad, gaps
 
 
 def test_the_same_seed_asks_the_same_questions() -> None:
-    assert questions(LEVAL, 1, 500) == questions(LEVAL, 1, 500) != questions(LEVAL, 2, 500)
+    assert LEVAL.asked(1, 500) == LEVAL.asked(1, 500) != LEVAL.asked(2, 500)
     assert gaps(1, 50) == gaps(1, 50) != gaps(2, 50)
-    assert questions(LEVAL, 1, 500) == questions(LEVAL, 1, 900)[:500]
+    assert LEVAL.asked(1, 500) == LEVAL.asked(1, 900)[:500]
 
 
 def test_each_subset_asks_once_in_a_round_and_keeps_to_its_lengths() -> None:
-    asked = questions(LEVAL, 3, 4_000)
+    asked = LEVAL.asked(3, 4_000)
     for start in range(0, 4_000, LEVAL.subsets):
         assert len({each.document % LEVAL.subsets for each in asked[start : start + LEVAL.subsets]}) == LEVAL.subsets
     for subset in range(LEVAL.subsets):
@@ -28,14 +28,14 @@ def test_each_subset_asks_once_in_a_round_and_keeps_to_its_lengths() -> None:
 
 
 def test_a_document_is_asked_about_as_often_as_the_load_says() -> None:
-    counts = Counter(each.document for each in questions(LOOGLE, 1, 6_000))
+    counts = Counter(each.document for each in LOOGLE.asked(1, 6_000))
     assert max(counts.values()) == LOOGLE.questions
     open_ones = LOOGLE.subsets * LOOGLE.documents  # at the start and at the end: those have fewer
     assert sum(count < LOOGLE.questions for count in counts.values()) <= 2 * open_ones
 
 
 def test_the_mean_length_is_near_that_of_the_distribution() -> None:
-    lengths = [each.tokens for each in questions(LEVAL, 1, 20_000)]
+    lengths = [each.tokens for each in LEVAL.asked(1, 20_000)]
     assert fmean(lengths) == pytest.approx(clipped_mean(LEVAL), rel=0.02)
     assert abs(fmean(gaps(1, 20_000)) - 1) < 0.03
 

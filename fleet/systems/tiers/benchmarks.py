@@ -1,0 +1,112 @@
+"""Questions about the documents of L-Eval and LooGLE, with the sizes that their authors print; nothing is fitted.
+
+All questions in random order, as no order is published.
+Lengths within a sub-set follow a log-normal of its printed mean and longest document; LooGLE prints no longest one.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import NormalDist, fmean
+from typing import NamedTuple
+
+from fleet.systems.tiers.load import Load, Question, TierLoad
+
+_NORMAL = NormalDist()
+
+
+class Subset(NamedTuple):
+    documents: int
+    questions: int
+    mean: int  # tokens of a document
+    longest: int = 0  # 0: all are alike
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    subsets: tuple[Subset, ...]
+    question_tokens: int = 100  # as of the generated load
+
+    @property
+    def total(self) -> int:
+        """Return the number of questions of a pass."""
+        return sum(one.questions for one in self.subsets)
+
+    @property
+    def longest(self) -> int:
+        return max(each for one in self.subsets for each in lengths_of(one))
+
+    def asked(self, seed: int, count: int) -> list[Question]:
+        """Return questions pass after pass; each pass is in an order of its own, and its documents are new."""
+        draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
+        documents, asked = sum(one.documents for one in self.subsets), list[Question]()
+        while len(asked) < count:
+            made = [*self._of_pass(len(asked) // self.total * documents)]
+            draw.shuffle(made)
+            asked += made
+        return asked[:count]
+
+    def _of_pass(self, first: int) -> Iterator[Question]:
+        """Yield all questions, about documents from number `first` on; those of a sub-set get as many each."""
+        for one in self.subsets:
+            lengths = lengths_of(one)
+            for number in range(one.questions):
+                yield Question(first + number % one.documents, lengths[number % one.documents])
+            first += one.documents
+
+
+def lengths_of(subset: Subset) -> list[int]:
+    """Return the documents' lengths in tokens: their mean is the printed one, and the longest is near its own."""
+    if subset.longest <= subset.mean:
+        return [subset.mean] * subset.documents
+    quantiles = [_NORMAL.inv_cdf((number + 0.5) / subset.documents) for number in range(subset.documents)]
+    last = quantiles[-1]
+    sigma = last - math.sqrt(max(last**2 - 2 * math.log(subset.longest / subset.mean), 0.0))
+    drawn = [math.exp(sigma * each) for each in quantiles]
+    return [round(subset.mean * each / fmean(drawn)) for each in drawn]
+
+
+# An, Chenxin, et al., arXiv 2307.11088: 508 documents, 2,197 questions that are scored without a judge. 18 sub-tasks
+# are counted with Llama-3's tokenizer (llama-models 0.3.0) in the files of OpenLMLab/LEval, commit cd34b05. For CodeU
+# and NarrativeQA it is 0.851 of the printed tokens, the share of the other 18. The questions of GSM share their 16
+# worked examples, which are one document here.
+LEVAL_DOCUMENTS = Benchmark(
+    (
+        Subset(15, 269, 3_438, 3_706),  # TOEFL
+        Subset(1, 100, 4_573),  # GSM
+        Subset(15, 202, 6_061, 7_344),  # QuALITY
+        Subset(15, 172, 8_259, 16_040),  # Coursera
+        Subset(50, 150, 10_722, 13_645),  # TopicRet
+        Subset(7, 64, 14_422, 24_049),  # SFiction
+        Subset(90, 90, 26_870, 31_069),  # CodeU
+        Subset(20, 136, 3_260, 6_640),  # MultiDoc2Dial
+        Subset(20, 160, 4_371, 5_803),  # Qasper
+        Subset(6, 52, 5_044, 6_626),  # LongFQA
+        Subset(20, 104, 20_332, 41_842),  # NQ
+        Subset(20, 130, 25_150, 56_018),  # CUAD
+        Subset(20, 182, 53_047, 179_170),  # NarrativeQA
+        Subset(11, 11, 5_902, 16_303),  # Multi-News
+        Subset(13, 13, 6_022, 20_814),  # GovReport
+        Subset(13, 13, 6_256, 10_039),  # BigPatent
+        Subset(13, 13, 8_781, 12_182),  # SummScreen
+        Subset(20, 60, 9_863, 30_129),  # OpenReview
+        Subset(20, 156, 14_873, 30_377),  # QMSum
+        Subset(20, 120, 17_821, 19_702),  # SPACE
+    ),
+    question_tokens=43,
+)
+# Li, Jiaqi, et al., arXiv 2311.04939: 776 documents, 6,448 questions.
+LOOGLE_DOCUMENTS = Benchmark(
+    (
+        Subset(516, 516, 20_887),  # papers
+        Subset(105, 2_410, 21_017),  # encyclopedia
+        Subset(155, 3_522, 36_412),  # scripts
+    )
+)
+BENCHMARKS = {"leval-documents": LEVAL_DOCUMENTS, "loogle-documents": LOOGLE_DOCUMENTS}
+
+
+def load_named(benchmark: str, generated: TierLoad) -> Load:
+    """Return the benchmark's documents with questions of the same length, or the generated load if none is named."""
+    return replace(BENCHMARKS[benchmark], question_tokens=generated.question_tokens) if benchmark else generated
