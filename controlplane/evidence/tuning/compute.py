@@ -13,7 +13,7 @@ from typing import cast
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.tuning import goals
 from controlplane.evidence.tuning.goals import Goals, GoodputLimits
-from controlplane.evidence.tuning.search import Drawn, Search
+from controlplane.evidence.tuning.search import Drawn, Search, search_of
 from controlplane.evidence.tuning.space import Dimension
 from controlplane.evidence.tuning.types import FoundByTuning, Reason
 from controlplane.evidence.twin.simulation.simulate import simulate
@@ -65,12 +65,12 @@ Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
 
 
 def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
-    """Compute a tuning. `on_progress` gets each new trial; its exceptions propagate. Raises NotInstalled."""
+    """Compute a tuning. `on_progress` gets each new trial; its exceptions propagate."""
     with _players(job.workers) as play:
         live = documents.parse(job.document)
         before = play([_on_search(job, live)])[0]
         limits = goals.limits_of(before.requests, job.ttft_limit_ms, job.tpot_limit_ms)
-        search = Search(job.space, job.seed, job.trials, job.objectives)
+        search = search_of(job.space, job.seed, job.trials, job.objectives)
         search.begin(documents.values_of(job.document), goals.goals_of(before.requests, limits))
         tried = _searched(job, search, limits, play, on_progress)
         return _checked(job, limits, before, tried, play)

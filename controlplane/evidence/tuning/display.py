@@ -12,6 +12,7 @@ from controlplane.evidence.experiments.results.output.scatter import AxisRange, 
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.source import TrafficPart
+from controlplane.evidence.tuning import search
 from controlplane.evidence.tuning.compute import Tuned
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.space import Dimension
@@ -52,6 +53,7 @@ def not_tested(tuning: Tuning, pool: Pool, twin: Modelled, part: TrafficPart, tu
         "other traffic, other loads, other times than these requests, and other pools or numbers of instances",
         "warm caches: each part begins with empty ones, for the live version too",
         "failures, restarts and scaling of instances",
+        *(() if search.is_installed() else (search.EVENLY,)),
         *(each["text"] for each in (*origin, *trust.of_requests(tuned.by_class))),
         *(f"in the twin: {text}" for text in dict.fromkeys(left_out)),
     ]

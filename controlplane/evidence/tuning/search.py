@@ -1,7 +1,8 @@
-"""Searches for better points with Optuna, an optional package (requirements-tune.txt)."""
+"""Draws points to try: with Optuna, an optional package (requirements-tune.txt), else spread evenly."""
 
 import importlib
 import importlib.util
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,11 @@ from controlplane.evidence.tuning.goals import OBJECTIVES, Goals
 from controlplane.evidence.tuning.space import Dimension
 from router.contract.values.json_value import JsonObject
 
-MISSING = "Optuna is not installed: pip install --require-hashes -r requirements-tune.txt"
+EVENLY = "a search that learns from its trials: Optuna is not installed, so they were spread evenly over the bounds"
 DIRECTIONS = {"ttft": "minimize", "tpot": "minimize", "goodput": "maximize"}
 ENDLESS = 1e9  # stand-in for infinity, which Optuna's models do not accept
 WORST = {"ttft": ENDLESS, "tpot": ENDLESS, "goodput": 0.0}  # goals of a point that is not a valid document
 AT_RANDOM = 0.25  # share of trials drawn at random before the search learns
-
-
-class NotInstalled(Exception):
-    def __init__(self) -> None:
-        super().__init__(MISSING)
 
 
 def is_installed() -> bool:
@@ -34,15 +30,42 @@ class Drawn:
     values: JsonObject  # values by path
 
 
-class Search:
-    """A deterministic search: the same seed and the same answers in the same order draw the same points. Raises
-    NotInstalled."""
+class EvenSearch:
+    """Spreads its points evenly over the space, whatever earlier ones gave, by the additive recurrence of the root of
+    x^(n + 1) = x + 1 in n dimensions; the seed moves them all."""
+
+    def __init__(self, space: Sequence[Dimension], seed: int) -> None:
+        root = 1.0
+        for _ in range(50):
+            root = (1 + root) ** (1 / (len(space) + 1))
+        draw = random.Random(seed)  # noqa: S311 - points, not secrets
+        self._space, self._at = space, [draw.random() for _ in space]
+        self._steps = [root**-number for number in range(1, len(space) + 1)]
+
+    def begin(self, values: JsonObject, goals: Goals) -> None:
+        pass
+
+    def ask(self) -> Drawn:
+        self._at = [(at + step) % 1 for at, step in zip(self._at, self._steps, strict=True)]
+        positions = zip(self._space, self._at, strict=True)
+        return Drawn(None, {each.path: _value(each, position) for each, position in positions})
+
+    def tell(self, drawn: Drawn, goals: Goals | None) -> None:
+        pass
+
+
+def _value(dimension: Dimension, position: float) -> Any:
+    if dimension.choices:
+        return dimension.choices[int(position * len(dimension.choices))]
+    return dimension.value_at(position)
+
+
+class OptunaSearch:
+    """A deterministic search: the same seed and the same answers in the same order draw the same points."""
 
     def __init__(
         self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES
     ) -> None:
-        if not is_installed():
-            raise NotInstalled
         self._optuna = optuna = importlib.import_module("optuna")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._objectives = space, objectives
@@ -84,3 +107,10 @@ class Search:
     def _values(self, goals: Goals) -> list[float]:
         by_name = dict(zip(OBJECTIVES, goals.ordered, strict=True))
         return [min(by_name[name], ENDLESS) for name in self._objectives]
+
+
+Search = EvenSearch | OptunaSearch
+
+
+def search_of(space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str]) -> Search:
+    return OptunaSearch(space, seed, trials, objectives) if is_installed() else EvenSearch(space, seed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from controlplane.evidence.previews import services as previews
 from controlplane.evidence.previews.policy_job import as_seen, store
 from controlplane.evidence.previews.source import TrafficPart
-from controlplane.evidence.tuning import display, search
+from controlplane.evidence.tuning import display
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.models import HELD_OUT, Tuning
 from controlplane.evidence.tuning.space import Range, space_of
@@ -78,9 +78,7 @@ class AskedTuning:
 
 
 def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
-    """Start a tuning. InvalidInput: Optuna is missing, or pool, traffic or parameters are not suitable."""
-    if not search.is_installed():
-        raise InvalidInput(search.MISSING, (Problem("", None, search.MISSING),))
+    """Start a tuning. InvalidInput: pool, traffic or parameters are not suitable."""
     live = policies.live_version(policy)
     space = space_of(documents.parse(live.document)["strategy.name"], asked.parameters)
     question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)

@@ -55,7 +55,7 @@ def _list(request: HttpRequest, policy: Policy, form: TuningForm, status: int = 
         "tunings": of_policy(Tuning, policy)[: services.KEPT],
         "choices": previews.choices(policy, None, form.chosen),
         "form": form,
-        "missing": "" if search.is_installed() else search.MISSING,
+        "learns": search.is_installed(),
     }
     return render(request, "tuning/list.html", context, status=status)
 

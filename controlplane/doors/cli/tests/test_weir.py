@@ -15,11 +15,9 @@ from controlplane.evidence.experiments import running
 from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.tests.conftest import body
 from controlplane.evidence.traces import generated
-from controlplane.evidence.tuning import compute as tuning_compute
 from controlplane.evidence.tuning import running as tuning_running
 from controlplane.evidence.tuning import search
 from controlplane.evidence.tuning.models import Tuning
-from controlplane.evidence.tuning.tests.conftest import RandomSearch
 from controlplane.testing import api_caller
 from fleet import subprocess as preview_subprocess
 from fleet.models import Pool
@@ -175,9 +173,8 @@ def test_every_command_is_documented():
 
 @pytest.fixture
 def tuned(demo, monkeypatch):
-    """Tunings are computed at once, by a search that draws at random."""
-    monkeypatch.setattr(tuning_compute, "Search", RandomSearch)
-    monkeypatch.setattr(search, "is_installed", lambda: True)
+    """Tunings are computed at once, by a search without Optuna."""
+    monkeypatch.setattr(search, "is_installed", lambda: False)
     monkeypatch.setitem(generated.BUILT_IN, "agentic-demo", lambda: generated.generate(duration_s=150))
     monkeypatch.setattr(preview_subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: tuning_running.run_tuning(*args))

@@ -1,15 +1,13 @@
-"""A pool of two sim instances, a search that draws at random instead of Optuna, and a computation in this process."""
+"""A pool of two sim instances, a search without Optuna, and a computation in this process."""
 
-import random
 from typing import Any
 
 import pytest
 
 from controlplane.evidence.previews.tests.conftest import sent as sent  # a fixture
 from controlplane.evidence.previews.tests.conftest import sim_pool
-from controlplane.evidence.tuning import compute, running, search, services
+from controlplane.evidence.tuning import running, search, services
 from controlplane.evidence.tuning.models import Tuning
-from controlplane.evidence.tuning.search import Drawn
 from controlplane.evidence.tuning.services import AskedTuning
 from controlplane.evidence.tuning.space import Range
 from controlplane.people.audit.services import Actor
@@ -21,28 +19,9 @@ OTTO = Actor("user", "otto")
 HEAVY = Range("classes.heavy_new_tokens", 8_000, 60_000)
 
 
-class RandomSearch:
-    def __init__(self, space: Any, seed: int, trials: int, objectives: Any = ()) -> None:
-        self._space, self._draw = space, random.Random(seed)
-        self.told: list[Any] = []
-
-    def begin(self, values: Any, goals: Any) -> None:
-        self.told.append(goals)
-
-    def ask(self) -> Drawn:
-        return Drawn(None, {each.path: self._value(each) for each in self._space})
-
-    def _value(self, each: Any) -> Any:
-        return self._draw.choice(each.choices) if each.choices else each.value_at(self._draw.random())
-
-    def tell(self, drawn: Drawn, goals: Any) -> None:
-        self.told.append(goals)
-
-
 @pytest.fixture(autouse=True)
 def without_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute, "Search", RandomSearch)
-    monkeypatch.setattr(search, "is_installed", lambda: True)
+    monkeypatch.setattr(search, "is_installed", lambda: False)
 
 
 @pytest.fixture

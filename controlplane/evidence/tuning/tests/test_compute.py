@@ -8,9 +8,10 @@ import pytest
 from controlplane.evidence.previews.analysis.compute import from_the_start
 from controlplane.evidence.previews.tests.test_computing_process import LAW
 from controlplane.evidence.traces.generated import generate
-from controlplane.evidence.tuning import compute, search
+from controlplane.evidence.tuning import compute
 from controlplane.evidence.tuning.compute import TRIES, TuningInputs
-from controlplane.evidence.tuning.search import MISSING, NotInstalled, Search
+from controlplane.evidence.tuning.goals import OBJECTIVES, Goals
+from controlplane.evidence.tuning.search import EvenSearch, OptunaSearch, search_of
 from controlplane.evidence.tuning.space import Range, space_of
 from controlplane.evidence.twin.simulation.types import TwinFleet
 from fleet.engine.engine_model import EngineModel, LoadRange
@@ -19,6 +20,7 @@ from router.policy.schema import document as documents
 
 REQUESTS = generate(duration_s=100).requests
 CUT = round(0.7 * len(REQUESTS))
+GOALS = Goals(100, 100, 500.0, None, 0.5)
 SPACE = space_of("adaptive_v1", [Range("classes.heavy_new_tokens", 8_000, 60_000), Range("strategy.order")])
 
 
@@ -102,21 +104,33 @@ def test_the_progress_can_stop_it():
         compute.compute(job(), stop)
 
 
-def test_without_optuna_it_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(search, "is_installed", lambda: False)
-    with pytest.raises(NotInstalled, match=MISSING):
-        Search(SPACE, 1, 3)
+def test_without_optuna_points_are_spread_evenly_and_the_seed_moves_them():
+    def drawn(seed):
+        made = search_of(SPACE, seed, 40, OBJECTIVES)
+        assert isinstance(made, EvenSearch)
+        made.begin({}, GOALS)
+        found = []
+        for _ in range(40):
+            point = made.ask()
+            made.tell(point, None)
+            found.append(point.values)
+        return found
+
+    first = drawn(1)
+    assert first == drawn(1) != drawn(2)
+    tenths = {int((each["classes.heavy_new_tokens"] - 8_000) / 5_200.1) for each in first}
+    assert tenths == set(range(10))
+    assert {each["strategy.order"] for each in first} == set(SPACE[1].choices)
 
 
 def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     def drawn():
-        goals = compute.goals.Goals(100, 100, 500.0, None, 0.5)
-        made = Search(SPACE, 1, 8)
-        made.begin(documents.values_of(documents.default("adaptive_v1")), goals)
+        made = OptunaSearch(SPACE, 1, 8)
+        made.begin(documents.values_of(documents.default("adaptive_v1")), GOALS)
         found = []
         for i in range(8):
             point = made.ask()
-            made.tell(point, goals if i % 2 else None)
+            made.tell(point, GOALS if i % 2 else None)
             found.append(point.values)
         return found
 
@@ -125,13 +139,13 @@ def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     assert all(8_000 <= each["classes.heavy_new_tokens"] <= 60_000 for each in first)
     assert len({each["classes.heavy_new_tokens"] for each in first}) > 4
     assert {each["strategy.order"] for each in first} <= set(SPACE[1].choices)
-    outside = Search(space_of("adaptive_v1", [Range("load.request_tokens", 5_000)]), 1, 3)
-    outside.begin(documents.values_of(documents.default("adaptive_v1")), compute.goals.Goals(1, 1, 1.0, 1.0, 1.0))
+    outside = OptunaSearch(space_of("adaptive_v1", [Range("load.request_tokens", 5_000)]), 1, 3)
+    outside.begin(documents.values_of(documents.default("adaptive_v1")), Goals(1, 1, 1.0, 1.0, 1.0))
     assert outside.ask().values["load.request_tokens"] >= 5_000
-    alone = Search(SPACE, 1, 3, ("goodput",))
-    alone.begin(documents.values_of(documents.default("adaptive_v1")), compute.goals.Goals(1, 0, None, None, 0.0))
+    alone = OptunaSearch(SPACE, 1, 3, ("goodput",))
+    alone.begin(documents.values_of(documents.default("adaptive_v1")), Goals(1, 0, None, None, 0.0))
     point = alone.ask()
-    alone.tell(point, compute.goals.Goals(1, 1, None, None, 1.0))
+    alone.tell(point, Goals(1, 1, None, None, 1.0))
     assert alone.ask().values != point.values
 
 

@@ -103,12 +103,14 @@ def test_an_unknown_tuning_is_not_found(policy, otto_client):
     assert otto_client.get(f"{LIST}99/").status_code == 404
 
 
-def test_without_optuna_the_page_says_how_to_install_it(policy, otto_client, monkeypatch):
-    monkeypatch.setattr(search, "is_installed", lambda: False)
+@pytest.mark.parametrize("installed", [False, True])
+def test_without_optuna_a_tuning_can_be_started_and_the_page_says_how_to_search_better(
+    policy, otto_client, monkeypatch, installed
+):
+    monkeypatch.setattr(search, "is_installed", lambda: installed)
     shown = text(otto_client.get(LIST))
-    assert ".venv/bin/pip install --require-hashes -r requirements-tune.txt" in shown
-    assert "Start tuning" not in shown
-    assert "New tuning" not in shown
+    assert (".venv/bin/pip install --require-hashes -r requirements-tune.txt" in shown) is not installed
+    assert "Start tuning" in shown
 
 
 def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_client, vera_client):

@@ -94,7 +94,7 @@ class DraftIn(Body):
 
 @router.post("/{name}/tunings", response={202: TuningView}, auth=needs("policy:write"))
 def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
-    """Search the parameters of the live version in the twin; 422 while Optuna is not installed"""
+    """Search the parameters of the live version in the twin"""
     ranges = [Range(**each.model_dump()) for each in payload.parameters]
     asked = AskedTuning(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
     made = services.start(policies.policy(name), actor_of(request), asked)

@@ -45,31 +45,3 @@ def test_a_tuning_is_started_watched_and_its_winner_opened_as_a_draft(open_page,
     page.wait_for_url("**/policies/searched/draft")
     expect(page.locator("main")).to_contain_text("which the search never saw")
     assert [fault for fault in opened.faults if "422" not in fault] == []
-
-
-HIDES_OPTUNA = """
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "optuna" else found(name, *rest)
-"""
-
-
-def test_without_optuna_the_page_is_one_line_with_the_command_and_no_form(web, open_page, shell, tmp_path):
-    shell("policy('unsearched')")
-    (tmp_path / "sitecustomize.py").write_text(HIDES_OPTUNA)
-    before = web.environment
-    web.environment = {**before, "PYTHONPATH": str(tmp_path)}
-    try:
-        web.stop("web")
-        web.start()
-        opened = open_page("otto")
-        page = opened.goto("/policies/unsearched/tunings/")
-        expect(page.locator(".notice--warning")).to_have_count(1)
-        expect(page.locator(".notice--warning code")).to_contain_text("requirements-tune.txt")
-        expect(page.locator("main form")).to_have_count(0)
-        assert by_axe(page) == []
-        assert opened.faults == []
-    finally:
-        web.environment = before
-        web.stop("web")
-        web.start()
