@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 
@@ -38,13 +40,25 @@ def of_results(results: Results) -> CellSummary:
 def of_cell(cell: Experiment) -> CellSummary:
     """Return the cell's summary; an older one is marked as its page is, by its stored results."""
     summary = msgspec.convert(cell.summary, CellSummary)
-    kept = assemble.read(assemble.path_of(cell)) if cell.summary and summary.schema < FIRST_JUDGED_JOINTLY else None
-    if kept is None:
+    if not cell.summary or summary.schema >= FIRST_JUDGED_JOINTLY:
         return summary
+    path = assemble.path_of(cell)
+    found = _judged_again(path, path.stat().st_mtime_ns) if path.exists() else None
+    if found is None or found.values:
+        return found or summary
+    return msgspec.structs.replace(summary, best_or_tied=found.best_or_tied)
+
+
+@lru_cache(maxsize=1024)
+def _judged_again(path: Path, _changed_at: int) -> CellSummary | None:
+    """Return the summary of stored results, without values if they are of an older version; None if unreadable."""
+    kept = assemble.read(path)
+    if kept is None:
+        return None
     if kept.schema >= FIRST_JUDGED_JOINTLY:
         return of_results(kept.results)
     rows = comparison.jointly(kept.results["differences"])
-    return msgspec.structs.replace(summary, best_or_tied=comparison.best(kept.results["arms"], rows)[1])
+    return CellSummary(best_or_tied=comparison.best(kept.results["arms"], rows)[1])
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.html import escape
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from pydantic import ValidationError
 
@@ -20,10 +21,19 @@ from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.evidence.experiments.start.arms import json_of
 from controlplane.evidence.experiments.start.curl import example_body
-from controlplane.evidence.experiments.start.views import arm_line, in_words, list_of
+from controlplane.evidence.experiments.start.views import (
+    arm_choices,
+    arm_line,
+    in_words,
+    list_of,
+    typed_arms,
+    typed_numbers,
+    unless_long,
+)
 from controlplane.evidence.traces import library
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
+from fleet.counted import counted
 from fleet.jobs import ENDED
 from fleet.selectors import pools, store_pool
 from router.contract.values.fields import typed_number
@@ -41,6 +51,12 @@ LABELS = {
     "arms": "Arms",
     "slo": "SLO",
     "expect": "Expectations",
+}
+
+OFFERED = {"loads": (0.25, 0.5, 0.75, 1, 1.5, 2, 3), "seeds": (1, 2, 3, 4, 5)}  # other values are typed
+HINTS = {
+    "loads": "Factors on the rate of arrivals, at most 10; others from 0.05 to 20.",
+    "seeds": "At most 20; each plays every cell once.",
 }
 
 
@@ -81,7 +97,7 @@ def start(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         return _start(request)
     preset, offered = request.GET.get("preset", ""), presets(store_pool())
-    arms = offered[preset][1] if preset in offered else offered["peers"][1][:4]
+    arms = offered[preset][1] if preset in offered else example_body()["arms"]
     example = pools().filter(name=example_body()["pool"]).first() or pools().first()
     raw: JsonObject = {
         "name": "",
@@ -97,6 +113,8 @@ def start(request: HttpRequest) -> HttpResponseBase:
 @operator_required
 def _start(request: HttpRequest) -> HttpResponse:
     raw = raw_body(request)
+    if request.POST.get("step") == "size":
+        return HttpResponse(escape(_size(raw)))
     try:
         made = start_matrix(MatrixIn.model_validate(raw), actor_of(request))
     except ValidationError as error:
@@ -118,25 +136,50 @@ def raw_body(request: HttpRequest) -> JsonObject:
 
     raw: JsonObject = {name: text(name) for name in ("name", "question", "pool") if text(name)}
     raw["traces"] = [*form.getlist("traces")]
-    raw |= {name: [typed_number(word) for word in text(name).replace(",", " ").split()] for name in ("loads", "seeds")}
+    raw |= {name: unless_long(" ".join(form.getlist(name)), typed_numbers) for name in OFFERED}
     raw["duration_s"] = typed_number(text("duration_s"))
-    lines = [line.strip() for line in text("arms").splitlines() if line.strip()]
-    raw["arms"] = [json_of(line) if line.startswith("{") else line for line in lines]
-    return raw | {name: json_of(text(name)) for name in ("slo", "expect") if text(name)}
+    arms = unless_long(text("arms"), typed_arms)
+    raw["arms"] = [*form.getlist("arm"), *arms] if isinstance(arms, list) else arms
+    return raw | {name: unless_long(text(name), json_of) for name in ("slo", "expect") if text(name)}
+
+
+def _size(raw: JsonObject) -> str:
+    """Say how many runs the form asks for: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in 6 cells."""
+    try:
+        asked = MatrixIn.model_validate(raw | {"name": raw.get("name") or "unnamed"})
+    except ValidationError as error:
+        path, message = next(iter(by_path(problems_of(error)).items()))
+        return f"{LABELS.get(path.partition('.')[0], path)}: {message}"
+    parts = {"arm": asked.arms, "seed": asked.seeds, "trace": asked.traces, "load": asked.loads}
+    product = " × ".join(counted(len(found), name) for name, found in parts.items())
+    return f"{product} = {counted(asked.runs, 'run')} in {counted(len(asked.traces) * len(asked.loads), 'cell')}"
+
+
+def _numbers(raw: JsonObject, name: str) -> tuple[list[tuple[str, bool]], str]:
+    """Return (offered values, each with whether it is chosen; the others as typed)."""
+    given = [str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in list_of(raw, name)]
+    offered = [f"{value:g}" for value in OFFERED[name]]
+    return [(text, text in given) for text in offered], ", ".join(text for text in given if text not in offered)
 
 
 def _form(request: HttpRequest, raw: JsonObject, problems: dict[str, str]) -> HttpResponse:
+    choices, arms = arm_choices(), list_of(raw, "arms")
+    named = [choice for choice, _ in choices]
     listed = [(path.partition(".")[0], path, message) for path, message in problems.items()]
+    errors = {field: "; ".join(m for f, _, m in listed if f == field) for field, _, _ in listed}
     context = {
         "raw": raw,
-        "loads": ", ".join(map(str, list_of(raw, "loads"))),
-        "seeds": ", ".join(map(str, list_of(raw, "seeds"))),
-        "arms": "\n".join(map(arm_line, list_of(raw, "arms"))),
-        "in_words": in_words(list_of(raw, "arms"), raw.get("pool")),
+        "numbers": [
+            (name, LABELS[name], hint, errors.get(name, ""), *_numbers(raw, name)) for name, hint in HINTS.items()
+        ],
+        "choices": [(choice, title, choice in arms) for choice, title in choices],
+        "arms": "\n".join(arm_line(arm) for arm in arms if arm not in named),
+        "in_words": in_words([arm for arm in arms if arm not in named], raw.get("pool")),
+        "size": _size(raw),
         "objects": {name: json.dumps(raw[name]) if raw.get(name) else "" for name in ("slo", "expect")},
         "labels": LABELS,
         "problems": [(LABELS.get(field, field), field, path, message) for field, path, message in listed],
-        "errors": {field: "; ".join(m for f, _, m in listed if f == field) for field, _, _ in listed},
+        "errors": errors,
         "presets": [(name, title) for name, (title, _) in presets(store_pool()).items()],
         "traces": library.entries(),
         "pools": list(pools()),

@@ -144,7 +144,7 @@ def curl(request: HttpRequest) -> HttpResponse:
     try:
         command, problems = curl_of(request, ExperimentIn.model_validate(raw)), []
     except ValidationError as error:
-        command, problems = "", labelled(by_path(problems_of(error)), raw, dict(_arm_choices()))
+        command, problems = "", labelled(by_path(problems_of(error)), raw, dict(arm_choices()))
     return render(request, "experiments/_curl.html", {"curl": command, "problems": problems})
 
 
@@ -155,23 +155,23 @@ def raw_body(form: QueryDict) -> JsonObject:
         return given if isinstance(given := json_of(whole[:BODY_CHARS]), dict) else {}
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
     raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
-    raw["seeds"] = _unless_long(_text(form, "seeds"), _numbers)
-    arms = _unless_long(_text(form, "more_arms"), _arms)
+    raw["seeds"] = unless_long(_text(form, "seeds"), typed_numbers)
+    arms = unless_long(_text(form, "more_arms"), typed_arms)
     raw["arms"] = [*form.getlist("arm"), *arms] if isinstance(arms, list) else arms
-    raw |= {name: _unless_long(text, json_of) for name in OBJECTS if (text := _text(form, name))}
+    raw |= {name: unless_long(text, json_of) for name in OBJECTS if (text := _text(form, name))}
     return raw
 
 
-def _unless_long(text: str, read: Callable[[str], Any]) -> Any:
+def unless_long(text: str, read: Callable[[str], Any]) -> Any:
     """Return what the text says; itself if reading it, and saying all that is wrong with it, would take long."""
     return read(text) if len(text) <= FIELD_CHARS else text
 
 
-def _numbers(text: str) -> list[Any]:
+def typed_numbers(text: str) -> list[Any]:
     return [typed_number(word) for word in text.replace(",", " ").split()]
 
 
-def _arms(text: str) -> list[Any]:
+def typed_arms(text: str) -> list[Any]:
     return [_arm(line.strip()) for line in text.splitlines() if line.strip()]
 
 
@@ -210,7 +210,7 @@ def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
 
 def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) -> HttpResponse:
     arms = list_of(raw, "arms")
-    choices = _arm_choices()
+    choices = arm_choices()
     summary = labelled(problems, raw, dict(choices))
     try:
         asked = ExperimentIn.model_validate(raw)
@@ -256,7 +256,7 @@ def arm_line(arm: Any) -> str:
     return arm if isinstance(arm, str) else json.dumps(arm)
 
 
-def _arm_choices() -> list[tuple[str, str]]:
+def arm_choices() -> list[tuple[str, str]]:
     """Return the strategies by their default documents, then the live version of each policy."""
     strategies = [(name, strategy.title) for name, strategy in STRATEGIES.items()]
     live = [

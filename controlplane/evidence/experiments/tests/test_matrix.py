@@ -61,7 +61,9 @@ def test_each_trace_at_each_load_is_a_cell_with_its_heat_and_its_comparison(star
     assert f">Matrix {matrix.pk}<" in vera_client.get(f"/experiments/{first['id']}/").content.decode()
 
 
-def test_a_matrix_that_ended_in_an_older_version_has_the_marks_of_its_cells_pages(started, ci, vera_client):
+def test_a_matrix_that_ended_in_an_older_version_has_the_marks_of_its_cells_pages(
+    started, ci, vera_client, monkeypatch
+):
     matrix = started(loads=[1])
     perform(matrix)
     cell = matrix.cells.get()
@@ -86,7 +88,10 @@ def test_a_matrix_that_ended_in_an_older_version_has_the_marks_of_its_cells_page
 
     together = {metric: [arm["name"] for arm in cell.arms] for metric in MAIN}
     assert marks()[0]["all"] == together
-    assert marks()[1:] == ({"round_robin": "True", "lpwl": "True"}, 2)
+    read = assemble.read
+    monkeypatch.setattr(assemble, "read", pytest.fail)
+    assert marks()[1:] == ({"round_robin": "True", "lpwl": "True"}, 2), "read once, for all views"
+    monkeypatch.setattr(assemble, "read", read)
     assert ci.get(f"/experiments/{cell.pk}/results").json()["best_or_tied"] == marks()[0]
 
 
@@ -181,7 +186,7 @@ def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, 
     title, arms = presets("store")[name]
     page = otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
     assert title in page
-    assert page.count("<dt>") == len(arms)
+    assert page.count("<dt>") == sum(not isinstance(arm, str) for arm in arms)
     (offered,) = (one for one in ci.get("/matrices/presets").json() if one["name"] == name)
     assert offered == {"name": name, "title": title, "arms": arms}
     answer = ci.post("/matrices", BODY | {"arms": offered["arms"], "loads": [1]})
