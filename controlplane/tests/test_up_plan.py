@@ -30,6 +30,10 @@ def test_without_the_demo_there_is_no_traffic():
     assert "traffic" not in named(Options(demo=False))
 
 
+def test_the_traffic_asks_for_the_demo_pool_whatever_else_is_served():
+    assert named()["traffic"].argv[-2:] == ("http://127.0.0.1:8080", plan.DEMO_POOL)
+
+
 def test_routers_share_one_port_and_each_has_its_own_port_and_id():
     routers = [
         process.argv for name, process in named(Options(routers=3, router_port=9000)).items() if "router" in name

@@ -11,6 +11,7 @@ Stage = Literal["store", "servers", "workers", "background", "traffic"]
 # Workers stop before the engines, which they would start again; servers after, so that running answers can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
+DEMO_POOL = "demo"
 THREADS = 10  # threads per control or node worker, more than its concurrent jobs, so that an order finds a free one
 
 STOPPED_WITHIN_S = 10.0  # limit for the grace periods of all stages and the engines together
@@ -147,7 +148,7 @@ def celery(python: str, name: str, queues: str, *flags: str) -> tuple[str, ...]:
 
 def traffic(options: Options, around: Surroundings) -> Process:
     target = url(options.host, options.router_port)
-    argv = (around.python, "-m", "controlplane.evidence.experiments.replay.demo", target)
+    argv = (around.python, "-m", "controlplane.evidence.experiments.replay.demo", target, DEMO_POOL)
     return Process("traffic", "traffic", argv, Ready("running"), 0.5, f"demo sessions to {target}")
 
 

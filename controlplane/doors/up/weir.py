@@ -17,10 +17,9 @@ from django.conf import settings
 
 from controlplane.base.process.patience import OutOfPatience, Patience
 from controlplane.doors.up.console import block, say
-from controlplane.doors.up.plan import Options, url
+from controlplane.doors.up.plan import DEMO_POOL, Options, url
 from fleet.node import process
 
-DEMO_POOL = "demo"
 FLEET_IDLE_S = 60.0
 
 

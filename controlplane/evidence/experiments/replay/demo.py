@@ -28,11 +28,12 @@ class Demo:
     """The traffic of one process."""
 
     client: ReplayClient
-    model: str  # model name; empty to ask the router
+    model: str  # model to ask for; empty: the first that the router names
     seed: int
     numbers: Iterator[int] = field(default_factory=count)  # session numbers, in the order of beginning
     sent: int = 0
     answered: int = 0
+    first: str = ""  # that first model, once asked for
     trouble: str = ""  # last reported trouble, so that an outage takes one line
 
 
@@ -73,9 +74,10 @@ async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
 async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> str:
     """Send the request once; return why it must be sent again, empty if it was answered."""
     try:
-        demo.model = demo.model or await first_model(demo.client)
+        model = demo.model or demo.first or await first_model(demo.client)
+        demo.first = demo.first or model
         demo.sent += 1
-        body = completions.body_of(demo.model, prompt, output_tokens)
+        body = completions.body_of(model, prompt, output_tokens)
         answer = await demo.client.request("POST", completions.PATH, body, {"x-session-id": session})
     except (NoAnswer, TimeoutError) as error:
         return _tell(demo, str(error) or "no answer in time")
@@ -85,7 +87,7 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
         _tell(demo, "")
         return ""
     if answer.status == 404:
-        demo.model = ""
+        demo.first = ""
     # A bad request (400) is never sent again; other failures may be over by the next attempt.
     return _tell(demo, ending.error) if answer.status != 400 else ""
 
@@ -124,4 +126,4 @@ def main(url: str, sessions: int, seed: int, model: str = "") -> int:
 
 # `manage.py up` starts this module instead of `manage.py demo_traffic`, as it takes 30 MB less without Django.
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], SESSIONS, seed=1))
+    sys.exit(main(sys.argv[1], SESSIONS, seed=1, model=sys.argv[2]))

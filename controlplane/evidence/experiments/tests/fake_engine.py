@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Behaviour = Callable[[int, dict[str, Any]], str]  # request number, body → "ok", "cut", "hang", or of STATUSES
-STATUSES = {"refuse": 429, "error": 500, "reject": 400}
+STATUSES = {"refuse": 429, "error": 500, "reject": 400, "missing": 404}
 
 
 @dataclass

@@ -17,10 +17,11 @@ MOST = 5  # names shown; the others are counted
 
 
 def in_words(pool: str, routers: Iterable[RouterStatus]) -> str:
-    """Say the requests per second of each name that the pool serves, the most requested first; empty without any."""
+    """Say the requests per second of each name that the pool serves beside its own, the most requested first; empty
+    without any."""
     counts: Counter[str] = Counter()
     for router in routers:
-        counts.update(router.aliases.get(pool, {}))
+        counts.update({name: n for name, n in router.aliases.get(pool, {}).items() if name != pool})
     parts = [f"{name} {significant(count / WINDOW_S)} requests/s" for name, count in counts.most_common(MOST)]
     if len(counts) > MOST:
         rest = sum(counts.values()) - sum(count for _, count in counts.most_common(MOST))
