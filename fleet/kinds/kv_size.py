@@ -1,5 +1,6 @@
 """A model's KV per token, layers and attention heads, from the config.json next to its weights, or by its name."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from fleet.engine.profiles import MODELS, ModelProfile
 from fleet.systems.dwdp.known_models import experts_of
 
 _BYTES = {"float32": 4, "float": 4}  # all others: 2, as well as `auto` for a float32 model
+_QUANTIZED = re.compile(r"fp8|fp4|int[48]|awq|gptq|w[48]a|[48]bit", re.IGNORECASE)
 # Layer types that keep a fixed-size state instead of KV per token
 _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
 
@@ -57,6 +59,15 @@ def heads_of(model: str) -> int | None:
     if config is None:
         return None if sizes is None else sizes.q_heads
     return config.num_attention_heads
+
+
+def weight_bytes(model: str) -> float | None:
+    """Return the size of the weights: of the files in its folder, or of a known model in 16 bits by its name."""
+    files = [*Path(model).glob("*.safetensors")] if model else []
+    if files:
+        return float(sum(path.stat().st_size for path in files))
+    sizes = None if _QUANTIZED.search(model) else _named(model)
+    return None if sizes is None else sizes.weight_bytes + sizes.embedding_bytes
 
 
 def is_moe(model: str) -> bool:

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_pages import meanwhile, pool_form
 from controlplane.pages.fleet_pages.apply_views import TypedDocument, plan_page, refused_page
+from controlplane.pages.fleet_pages.memory_fit import MemoryFit, memory_fit
 from controlplane.pages.fleet_pages.pool_form import PoolEntry
 from controlplane.people.accounts.decorators import RoleMissing
 from controlplane.people.audit.services import actor_of
@@ -27,7 +28,19 @@ from router.contract.values.problem import Problem
 
 FIRST = "vllm"
 # Options that nearly everybody sets, in any kind: what runs, and on what hardware
-USUAL = {"model", "python", "program", "urls", "gpu", "gpus", "cores", "tp", "tensor_parallel", "max_model_len"}
+USUAL = {
+    "model",
+    "python",
+    "program",
+    "urls",
+    "gpu",
+    "gpus",
+    "cores",
+    "model_profile",
+    "tp",
+    "tensor_parallel",
+    "max_model_len",
+}
 
 
 @require_http_methods(["GET", "POST"])
@@ -52,6 +65,8 @@ def _form(request: HttpRequest, name: str, pool: PoolEntry) -> HttpResponse:
     typed = pool_form.typed_pool(request.POST.dict(), _chosen(request.POST.get("kind"), pool))
     if request.POST.get("step") == "kind":  # The kind changed: the other fields are kept.
         return _page(request, name, typed)
+    if request.POST.get("step") == "fit":
+        return render(request, "fleet/_fit.html", {"fit": _fit(typed)})
     return _plan(request, name, typed)
 
 
@@ -77,6 +92,12 @@ def _first(field: OptionField) -> bool:
     return field.option.name in USUAL or field.option.default is REQUIRED or bool(field.value or field.error)
 
 
+def _fit(pool: PoolEntry) -> MemoryFit | None:
+    node = pool.common.get("node", "" if "placement" in pool.common else "local")
+    nodes = {each.name: each.resources.gpus or () for each in Node.objects.all() if node in ("", each.name)}
+    return memory_fit(KINDS[pool.kind], pool.engine, str(pool.common.get("model", "")), nodes)
+
+
 def _page(
     request: HttpRequest,
     name: str,
@@ -96,6 +117,7 @@ def _page(
         "common": common,
         "own": [field for field in own if _first(field)],
         "more": [field for field in own if not _first(field)],
+        "fit": _fit(pool),
         "others": others,
         "wrong": [field for field in (*common, *own) if field.error],
         "problem_count": len(others),
