@@ -1,6 +1,7 @@
 """Numbers in sentences: 1 instance, 2,000 instances, 51 %. Pure; static/js/format.js formats alike."""
 
 import math
+from collections.abc import Iterable
 
 UNKNOWN = "–"
 
@@ -9,16 +10,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def significant(value: float | str | None, decimals: int = 3) -> str:
-    """Format with three significant digits; `decimals`: the most behind the point."""
+def significant(value: float | str | None, decimals: int = 3, limit: float | None = None) -> str:
+    """Format with three significant digits, or as many as tell it from a limit beside it; `decimals`: the most behind
+    the point."""
     if not isinstance(value, int | float):
         return UNKNOWN
     if value == 0:
         return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    digits = decimals_apart(value, (limit,), min(max(0, 2 - math.floor(math.log10(abs(value)))), decimals))
     if digits == 0:
         return f"{value:,.0f}"
-    return f"{value:.{min(digits, decimals)}f}".rstrip("0").rstrip(".")
+    return f"{value:,.{digits}f}".rstrip("0").rstrip(".")
 
 
 def signed(value: float, size: str) -> str:
@@ -26,9 +28,17 @@ def signed(value: float, size: str) -> str:
     return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
 
 
-def times(ratio: float) -> str:
-    """Format a ratio as 1.04×."""
-    return f"{ratio:.2f}×"
+def decimals_apart(value: float, limits: Iterable[float | None], least: int) -> int:
+    """Return the decimals, `least` or up to three more, that tell a value from the limits beside it: 1.252 is not
+    1.25."""
+    others = [limit for limit in limits if limit is not None and limit != value]
+    apart = (n for n in range(least, least + 4) if all(round(value, n) != round(limit, n) for limit in others))
+    return next(apart, least)
+
+
+def times(ratio: float, *limits: float | None) -> str:
+    """Format a ratio as 1.04×, told from the limits beside it."""
+    return f"{ratio:.{decimals_apart(ratio, limits, 2)}f}×"
 
 
 def percent(share: float | None, digits: str = ".0f") -> str:

@@ -48,10 +48,12 @@ def percent(share: float | str | None) -> str:
     return in_percent(share) if isinstance(share, int | float) else UNKNOWN
 
 
-def ms(value: float | str | None) -> str:
+def ms(value: float | str | None, limit: float | None = None) -> str:
+    """Say a time, told from the limit beside it: 1.504 s, SLO 1.5 s."""
     if not isinstance(value, int | float):
         return UNKNOWN
-    return f"{significant(value)} ms" if value < 1000 else f"{significant(value / 1000)} s"
+    scale, unit = (1, "ms") if value < 1000 else (1000, "s")
+    return f"{significant(value / scale, limit=None if limit is None else limit / scale)} {unit}"
 
 
 def seconds(value: float | str | None) -> str:

@@ -4,11 +4,14 @@ export const UNKNOWN = "–";
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 
-export function significant(value) {
+// `limit`: a value beside it, from which it is told by further digits.
+export function significant(value, limit = null) {
   if (value == null) return UNKNOWN;
   if (value === 0) return "0";
-  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
-  return digits === 0 ? whole.format(value) : value.toFixed(Math.min(digits, 3)).replace(/\.?0+$/, "");
+  const least = Math.min(3, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value)))));
+  const apart = (digits) => Number(value.toFixed(digits)) !== Number(limit.toFixed(digits));
+  const digits = limit == null || limit === value ? least : [0, 1, 2, 3].map((more) => least + more).find(apart) ?? least;
+  return digits === 0 ? whole.format(value) : value.toFixed(digits).replace(/\.?0+$/, "");
 }
 
 export const count = (value) => (value == null ? UNKNOWN : whole.format(value));
@@ -17,9 +20,10 @@ export const percent = (share) => (share == null ? UNKNOWN : `${Math.round(share
 export const watts = (value) => (value == null ? UNKNOWN : value < 1000 ? `${significant(value)} W` : `${significant(value / 1000)} kW`);
 export const rate = (value) => (value == null ? UNKNOWN : `${significant(value)} req/s`);
 
-export function ms(value) {
+export function ms(value, limit = null) {
   if (value == null) return UNKNOWN;
-  return value < 1000 ? `${significant(value)} ms` : `${significant(value / 1000)} s`;
+  const [scale, unit] = value < 1000 ? [1, "ms"] : [1000, "s"];
+  return `${significant(value / scale, limit == null ? null : limit / scale)} ${unit}`;
 }
 
 // Decimal, as links and disks are rated: 1.2 GB/s.

@@ -35,7 +35,7 @@ export class Chart {
     const shown = at.map((_, i) => i).filter((i) => at[i] >= from && at[i] <= to).slice(-TABLE_ROWS).reverse();
     const cut = (values) => shown.map((i) => values[i]);
     const made = [{ title: "Time", values: cut(at).map(clock) }];
-    for (const { name, values } of this.timeline.lines()) made.push({ title: name, number: true, values: cut(values).map(this.timeline.quantity.write) });
+    for (const { name, values } of this.timeline.lines()) made.push({ title: name, number: true, values: cut(values).map((value) => this.timeline.quantity.write(value)) });
     if (columns?.n) made.push({ title: "n", number: true, values: cut(columns.n).map(count) });
     this.details.querySelector(".chart-table").replaceChildren(table(this.canvas.getAttribute("aria-label"), made));
   }

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -13,7 +13,17 @@ from controlplane.traffic.deliveries.judge.verdicts import margin
 from controlplane.traffic.deliveries.plan.types import ComparisonGuard, Plan
 from controlplane.traffic.deliveries.states import Trigger
 
-Word = Literal["better", "no worse", "enough to go on", "cannot tell", "worse"]
+SLIGHT: Final = "worse, within the limit"
+UNSURE: Final = "worse, not surely beyond the limit"
+Word = Literal[
+    "better",
+    "no worse",
+    "enough to go on",
+    "worse, within the limit",
+    "worse, not surely beyond the limit",
+    "cannot tell",
+    "worse",
+]
 
 
 class Shown(Struct, frozen=True):
@@ -44,7 +54,8 @@ def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFind
 
 
 def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
-    """Return the stored results; those of earlier versions said "no worse" of any result that let the step pass."""
+    """Return the stored results; those of earlier versions said "no worse" of any result that let the step pass, and
+    "cannot tell" of any other that did not fail."""
     limits: dict[tuple[str, str], ComparisonGuard] = {
         (guard.metric, name): guard
         for guard in plan.guards
@@ -58,6 +69,8 @@ def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
 
 
 def _worded(row: Shown, guard: ComparisonGuard | None) -> Shown:
+    if row.word in ("no worse", "cannot tell") and (unsure := _worse(row.lower, row.upper, guard and guard.worse)):
+        return replace(row, word=unsure)
     if guard is None or row.word != "no worse" or row.upper is None or row.upper <= guard.worse:
         return row
     sure = margin(row.metric, row.lower, row.upper, guard.worse, guard.fine)
@@ -75,10 +88,12 @@ def word(finding: GuardFinding) -> Word:
     """Return the word for a comparison of an ended step.
 
     Better: the interval is wholly on the candidate's side. No worse: it holds nothing beyond the limit. Enough
-    to continue: it holds nothing beyond `fine`.
+    to continue: it holds nothing beyond `fine`. An interval wholly on control's side is told from them.
     """
     if finding.verdict == "fail":
         return "worse"
+    if unsure := _worse(finding.lower, finding.upper, finding.worse):
+        return unsure
     if finding.verdict != "fine":
         return "cannot tell"
     if finding.upper is not None and finding.upper < 0:
@@ -86,3 +101,10 @@ def word(finding: GuardFinding) -> Word:
     if finding.upper is None or finding.worse is None:
         return "no worse"
     return "no worse" if finding.upper <= finding.worse else "enough to go on"
+
+
+def _worse(lower: float | None, upper: float | None, limit: float | None) -> Word | None:
+    """Return the word for an interval that is wholly worse than control, as the evidence of a running step says it."""
+    if lower is None or lower <= 0:
+        return None
+    return SLIGHT if upper is not None and limit is not None and upper <= limit else UNSURE

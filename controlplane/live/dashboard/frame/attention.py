@@ -261,7 +261,9 @@ def _slo_reason(window: ClassWindow | None, limit: float) -> str:
     """Say the SLO miss with the window of the verdict, as in the class's figures on every page."""
     if window is None or window["ttft_n"] < slo.LOW_N:
         return f"TTFT p90 was above SLO {ms(limit)}; too few requests since to tell"
-    p90 = f"TTFT p90 {ms(window['ttft'][1])} over {window['window_s']} s, SLO {ms(limit)} (n = {window['ttft_n']})"
+    p90 = (
+        f"TTFT p90 {ms(window['ttft'][1], limit)} over {window['window_s']} s, SLO {ms(limit)} (n = {window['ttft_n']})"
+    )
     return p90 if slo.missed(window, limit) else f"{p90}: met again, for less than {slo.HOLD_S:.0f} s"
 
 

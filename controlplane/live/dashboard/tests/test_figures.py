@@ -56,3 +56,18 @@ def test_an_option_reads_as_a_person_says_it(value: Any, unit: str, text: str) -
 @pytest.mark.parametrize("unknown", [None, ""])
 def test_an_unknown_figure_is_a_dash_and_never_0(write: Any, unknown: Any) -> None:
     assert write(unknown) == "–"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "text"),
+    [
+        (1504.0, 1500.0, "1.504 s"),
+        (1500.04, 1500.0, "1.50004 s"),
+        (1500.0, 1500.0, "1.5 s"),
+        (1240.0, 1500.0, "1.24 s"),
+        (300.4, 300.0, "300.4 ms"),
+        (999.9, 1000.0, "999.9 ms"),
+    ],
+)
+def test_a_figure_is_told_from_a_limit_that_it_is_not_equal_to(value: float, limit: float, text: str) -> None:
+    assert figures.ms(value, limit) == text

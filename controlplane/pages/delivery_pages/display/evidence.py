@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from controlplane.common.figures import ms, whole
 from controlplane.traffic.deliveries.judge.findings import GuardFinding
 from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_REQUESTS
-from controlplane.traffic.deliveries.judge.verdicts import Harm, harm, margin
+from controlplane.traffic.deliveries.judge.verdicts import Harm, end_of, harm, margin
 from controlplane.traffic.deliveries.plan.types import COMPARISONS, COUNTS, NEEDED
+from controlplane.traffic.deliveries.results import SLIGHT, UNSURE
 from controlplane.traffic.policies.selectors import listed
 from fleet.counted import percent, times
 
@@ -45,7 +46,8 @@ VERDICTS: Mapping[str, tuple[str, str]] = {  # words and status shape
 }
 HARMS: Mapping[Harm, tuple[str, str]] = {  # words for a comparison that neither fails nor waits for data
     Harm.BEYOND: ("beyond the limit so far", "warning"),
-    Harm.WORSE: ("worse, not surely beyond the limit", "warning"),
+    Harm.WORSE: (UNSURE, "warning"),
+    Harm.SLIGHT: (SLIGHT, "done"),
     Harm.WITHIN: ("no harm", "done"),
     Harm.UNKNOWN: ("too few to tell", "unseen"),
 }
@@ -275,16 +277,18 @@ def _ratio(finding: GuardFinding, estimate: float) -> tuple[str, str, str, Ratio
     worse, fine, low, high = finding.worse or 0.0, finding.fine or 0.0, *_bounds(finding)
     limits = f"fails above {times(1 + worse)}, enough to go on below {times(1 + fine)}"
     axis = ratio_axis(1 + estimate, 1 + low, 1 + high, worse, fine)
-    return times(1 + estimate), f"{factor(low)} to {factor(high, '×')}", limits, axis
+    return times(1 + estimate), f"{_end(finding, low)} to {_end(finding, high, '×')}", limits, axis
 
 
-def factor(difference: float, unit: str = "") -> str:
-    return "any" if math.isinf(difference) and difference > 0 else f"{max(0.0, 1 + difference):.2f}{unit}"
+def _end(finding: GuardFinding, end: float, unit: str = "") -> str:
+    if math.isinf(end) and (end > 0 or finding.metric not in NEEDED):
+        return "any" if end > 0 else "none"
+    return end_of(finding.metric, end, finding.worse, finding.fine).replace("-", "−") + unit
 
 
 def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
     worse, low, high = finding.worse or 0.0, *_bounds(finding)
-    interval = f"{signed_points(low, '')} to {signed_points(high)}"
+    interval = f"{_end(finding, low)} to {_end(finding, high, ' points')}"
     limits = f"fails above {signed_points(worse)}"
     return signed_points(estimate), interval, limits, points_axis(estimate, low, high, worse)
 

@@ -27,6 +27,7 @@ def test_a_comparison_shows_estimate_interval_limits_and_verdict():
         ("slow", "inconclusive", (None, None), "too few to tell", "unseen"),
         ("slow", "fail", (0.2, 0.7), "fails", "failed"),
         ("ttft", "fine", (-0.05, 0.09), "no harm", "done"),
+        ("ttft", "fine", (0.02, 0.09), "worse, within the limit", "done"),
         ("ttft", "fine", (-0.05, 0.24), "enough to go on", "done"),
         ("ttft", "fine", (0.01, 0.24), "worse, not surely beyond the limit", "warning"),
         ("ttft", "inconclusive", (-0.05, 0.5), "too few to tell", "unseen"),
@@ -38,6 +39,20 @@ def test_a_guard_says_no_harm_only_when_its_whole_interval_is_within_the_limit(m
     lower, upper = bounds
     row = evidence.rows([finding(metric, verdict=verdict, lower=lower, upper=upper)])[0]
     assert (row.verdict, row.shape) == (words, shape)
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "said"),
+    [
+        ("ttft", (-0.05, 0.0999), "0.95 to 1.0999×"),
+        ("ttft", (0.1004, 0.2), "1.1004 to 1.20×"),
+        ("ttft", (-0.05, 0.1), "0.95 to 1.10×"),
+        ("slow", (-0.05, 0.0998), "−5.0 to +9.98 points"),
+    ],
+)
+def test_an_interval_does_not_look_as_if_it_touched_a_limit_that_it_does_not_reach(metric, bounds, said):
+    lower, upper = bounds
+    assert evidence.rows([finding(metric, lower=lower, upper=upper)])[0].interval == said
 
 
 def test_no_error_in_deciding_of_a_few_requests_is_too_few_to_tell():

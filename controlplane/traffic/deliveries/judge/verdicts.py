@@ -23,7 +23,7 @@ from controlplane.traffic.deliveries.plan.types import (
     Plan,
     Switchback,
 )
-from fleet.counted import percent, times
+from fleet.counted import decimals_apart, percent, times
 from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
@@ -167,12 +167,24 @@ def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high:
     Of a guard that does not fail, the margin that is sure: a limit beside an interval that holds it would read as kept.
     """
     said, relative = shown(guard.metric, name, middle), guard.metric in NEEDED
+    lower, upper = (end_of(guard.metric, end, guard.worse, guard.fine) for end in (low, high))
+    bounds = f"{lower}–{upper}×" if relative else f"{lower} to {upper}"
     if low <= guard.worse:
-        bounds = f"{1 + low:.2f}–{times(1 + high)}" if relative else f"{100 * low:+.1f} to {100 * high:+.1f}"
         return f"{said} ({bounds}): {margin(guard.metric, low, high, guard.worse, guard.fine)}"
     if relative:
-        return f"{said} slower ({1 + low:.2f}–{times(1 + high)}, limit {times(1 + guard.worse)})"
-    return f"{said} (at least {100 * low:+.1f}, limit {100 * guard.worse:+.3g})"
+        return f"{said} slower ({bounds}, limit {times(1 + guard.worse)})"
+    return f"{said} (at least {lower}, limit {100 * guard.worse:+.3g})"
+
+
+def end_of(metric: str, end: float, *limits: float | None) -> str:
+    """Say an end of an interval without its unit, told from the limits beside it: 1.252 beside 1.25×."""
+    if math.isinf(end):
+        return f"{100 * end:+.1f}" if metric not in NEEDED else f"{max(0.0, 1 + end):.2f}"
+    if metric in NEEDED:
+        return times(1 + end, *(None if limit is None else 1 + limit for limit in limits)).removesuffix("×")
+    value = 100 * end
+    decimals = decimals_apart(value, [None if limit is None else 100 * limit for limit in limits], 1)
+    return f"{value:+.{decimals}f}"
 
 
 # Counts
@@ -241,7 +253,8 @@ def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
 class Harm(StrEnum):
     BEYOND = "beyond"  # the whole interval is worse than the limit
     WORSE = "worse"  # the whole interval is worse than control, and not surely beyond the limit
-    WITHIN = "within"  # no part of the interval is beyond the limit
+    SLIGHT = "slight"  # the whole interval is worse than control, and no part of it beyond the limit
+    WITHIN = "within"  # it holds control, or better, and no part of it is beyond the limit
     UNKNOWN = "unknown"  # the interval holds both control and the limit: too few requests to tell
 
 
@@ -250,9 +263,9 @@ def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
     low, high = -math.inf if lower is None else lower, math.inf if upper is None else upper
     if low > worse:
         return Harm.BEYOND
-    if high <= worse:
-        return Harm.WITHIN
-    return Harm.WORSE if low > 0 else Harm.UNKNOWN
+    if low > 0:
+        return Harm.SLIGHT if high <= worse else Harm.WORSE
+    return Harm.WITHIN if high <= worse else Harm.UNKNOWN
 
 
 def margin(metric: str, lower: float | None, upper: float | None, worse: float, fine: float | None) -> str:

@@ -12,8 +12,9 @@ SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # signs
 NO_VERDICT = "◌"
 
 
-def shown(value: float | int | str | None, unit: str = "") -> str:
-    """Say a value with three significant digits and a separator for thousands; a dash if it is unknown."""
+def shown(value: float | int | str | None, unit: str = "", limit: float | None = None) -> str:
+    """Say a value with three significant digits, or as many as tell it from the limit beside it; a dash if it is
+    unknown."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -23,8 +24,9 @@ def shown(value: float | int | str | None, unit: str = "") -> str:
     if unit.startswith("$"):  # as in "$8.21 / M output tokens"
         return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
     if unit == "ms":
-        return f"{'−' * (value < 0)}{ms(abs(value))}"
-    text = significant(value * 100 if unit == "%" else value, decimals=9)
+        return f"{'−' * (value < 0)}{ms(abs(value), limit)}"
+    scale = 100 if unit == "%" else 1
+    text = significant(value * scale, decimals=9, limit=None if limit is None else limit * scale)
     return f"{text} {unit}".strip().replace("-", "−")
 
 

@@ -94,7 +94,8 @@ COMPARISONS_NOTE = (
     "Levels and differences are over the same requests, n: those that every arm was sent, with a known value. One "
     "without an answer counts as infinitely late. "
     "95 % intervals, widened by Holm's method for the number of arms compared with the same baseline, and for the "
-    "number of metrics: those of the plot, and all others."
+    "number of metrics: those of the plot, and all others; where the difference itself falls on unanswered requests, "
+    "only for the arms."
 )
 
 
@@ -114,10 +115,18 @@ def _found(row: ExpectationRow) -> str:
     number, unit = (row["ratio"], "") if relative else (row["value"], METRICS[row["metric"]].unit)
     if number is None:
         return "is unknown, or falls on unanswered requests"
-    text = f"is {shown(number, unit)}" + (f" × {row['relative_to']}" if relative else "")
+    limits = [float(word) for word in row["limits"].partition(" × ")[0].split() if word not in LIMIT_WORDS]
+
+    def said(value: float) -> str:
+        return shown(value, unit, min(limits, key=lambda limit: abs(limit - value), default=None))
+
+    text = f"is {said(number)}" + (f" × {row['relative_to']}" if relative else "")
     if row["low"] is None or row["high"] is None or row["level"] is None:
         return text
-    return f"{text} ({row['level'] * 100:.4g} % interval: {shown(row['low'], unit)} to {shown(row['high'], unit)})"
+    return f"{text} ({row['level'] * 100:.4g} % interval: {said(row['low'])} to {said(row['high'])})"
+
+
+LIMIT_WORDS = ("at", "least", "most", "and")  # of ExpectationRow.limits
 
 
 def _decided_by(row: ExpectationRow) -> str:

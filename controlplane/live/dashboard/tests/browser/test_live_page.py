@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from controlplane.common import figures
 from controlplane.live.dashboard.tests.browser.conftest import LAYOUT_SHIFT, RunningFleet, write_delivery
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web, ended
@@ -128,6 +129,15 @@ def test_a_frame_gives_verdicts_slos_and_what_concerns_a_pool(running: RunningFl
     names = "{ verdict, slosOf, concerns, isListed }"
     read = f"async () => {{ const {names} = await import('/static/js/live_frame.js'); return [{calls}]; }}"
     assert page.evaluate(read) == [found for _, found in FRAME_READ]
+
+
+@pytest.mark.parametrize(("value", "limit"), [(1504, 1500), (1500.04, 1500), (1500, 1500), (300.4, 300), (1240, None)])
+def test_a_figure_beside_its_limit_is_written_as_the_server_writes_it(
+    open_page: Any, value: float, limit: float
+) -> None:
+    page = open_page().goto("/help")
+    written = page.evaluate("async (given) => (await import('/static/js/format.js')).ms(...given)", [value, limit])
+    assert written == figures.ms(value, limit)
 
 
 def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: RunningFleet, open_page: Any) -> None:

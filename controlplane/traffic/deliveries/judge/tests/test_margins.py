@@ -10,7 +10,7 @@ from controlplane.traffic.deliveries.judge.verdicts import Harm, harm, margin
     [
         (-0.3, 0.36, Harm.UNKNOWN),
         (-0.3, 0.25, Harm.WITHIN),
-        (0.05, 0.2, Harm.WITHIN),
+        (0.05, 0.2, Harm.SLIGHT),
         (0.05, 0.36, Harm.WORSE),
         (0.26, 0.36, Harm.BEYOND),
         (None, None, Harm.UNKNOWN),
