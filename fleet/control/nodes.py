@@ -108,8 +108,8 @@ def record_silent(now: dt.datetime) -> list[str]:
     return [node.name for node in fallen]
 
 
-def publish(now: dt.datetime) -> None:
-    """Publish the nodes for pages that read Redis only."""
+def publish(now: dt.datetime) -> bool:
+    """Publish the nodes for pages that read Redis only; return whether Redis took them."""
     reports = tuple(
         NodeReport(name=node.name, last_seen=_unix(node.last_seen), missed_at=_unix(node.missed_at))
         for node in Node.objects.order_by("name")
@@ -119,8 +119,9 @@ def publish(now: dt.datetime) -> None:
         connect().set(redis_keys.NODES, codec.encode(NodesValue(at=now.timestamp(), nodes=reports)))
     except redis.RedisError as error:
         _failures.failed(what, error)
-    else:
-        _failures.works(what)
+        return False
+    _failures.works(what)
+    return True
 
 
 def _unix(at: dt.datetime | None) -> float | None:

@@ -41,10 +41,12 @@ class FailoverProbe:
 
     def step(self, now: dt.datetime) -> list[str]:
         """Probe once; return the names of instances that changed state."""
-        # The workers need time for their first heartbeat after a start of the whole system.
-        if time.monotonic() - self._began >= nodes.SILENT_S:
-            nodes.record_silent(now)
-        nodes.publish(now)
+        asked = time.monotonic()
+        if not nodes.publish(now) or time.monotonic() - asked > PATIENCE_S:
+            self._began = time.monotonic()  # Workers wait for Redis, too: their silence is its own.
+        # They need time for a heartbeat after a start of the whole system, and after Redis has returned.
+        if time.monotonic() - self._began >= nodes.SILENT_S and nodes.record_silent(now):
+            nodes.publish(now)
         rows = self._rows(now)
         answers = self._loop.run_until_complete(self._ask(rows)) if rows else []
         at = timezone.now().timestamp()

@@ -72,6 +72,21 @@ def test_pages_name_the_missing_nodes(live_redis: redis.Redis) -> None:
     assert [(node["name"], node["missed_at"] is None) for node in told["nodes"]] == [("gpu-1", False), ("gpu-2", True)]
 
 
+def test_no_node_is_blamed_for_a_silence_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost()
+    probe = FailoverProbe()
+    probe._began -= nodes.SILENT_S
+    with monkeypatch.context() as away:
+        away.setattr(nodes, "publish", lambda now: False)
+        probe.step(timezone.now())
+    probe.step(timezone.now())
+    assert happened() == []
+    probe._began -= nodes.SILENT_S
+    probe.step(timezone.now())
+    probe.close()
+    assert [kind for kind, *_ in happened()] == ["silent"]
+
+
 def test_no_node_is_missing_right_after_a_cold_start() -> None:
     lost()
     failover_probe = FailoverProbe()
