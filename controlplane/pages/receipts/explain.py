@@ -258,13 +258,29 @@ def _beside_typical(
     longer, its = max(zip(own, typical, strict=True), key=lambda pair: pair[0].ms - pair[1].ms)
     here, there = _tokens(longer.name, receipt, others)
     excess = f"{ms(longer.ms)}{here} instead of {ms(its.ms)}{there}"
+    if _stood_still(longer, its, receipt, others):
+        excess += f". {STOOD_STILL}"
+        doing = "after the first content, and is not decoding"
+    else:
+        doing = DOING[longer.name]
     if ratio > ALIKE:
         part = "the difference" if longer.ms - its.ms >= 0.9 * (total - usual) else "most of the difference"
-        return f"{took}, {significant(ratio, 1)} times {median_of}; {part} is {DOING[longer.name]}: {excess}."
+        return f"{took}, {significant(ratio, 1)} times {median_of}; {part} is {doing}: {excess}."
     beside = "about" if ratio >= 1 / ALIKE else "less than"
     if longer.ms > ALIKE * its.ms and longer.ms - its.ms > 0.2 * usual:
-        return f"{took}, {beside} {median_of}, but spent longer {DOING[longer.name]}: {excess}."
+        return f"{took}, {beside} {median_of}, but spent longer {doing}: {excess}."
     return f"{took}, {beside} {median_of}; {_share(max(own, key=lambda phase: phase.ms), total)}."
+
+
+STOOD_STILL = "The rest is the network, a client that reads slowly, or a process that stood still"
+
+
+def _stood_still(own: TimelinePhase, typical: TimelinePhase, receipt: Receipt, others: Sequence[Receipt]) -> bool:
+    """Tell whether its tokens came so much more slowly than usual that the engine cannot have been decoding."""
+    mine, theirs = receipt.output_tokens, [other.output_tokens for other in others if other.output_tokens]
+    if own.name != "decode" or not mine or not theirs:
+        return False
+    return own.ms / mine > by_law.NOT_PREFILL * typical.ms / median(theirs)
 
 
 def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
