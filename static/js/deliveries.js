@@ -1,9 +1,10 @@
 // The page of a delivery: refreshes what moves, counts down in between, keeps opened parts open, announces changes.
-import { countdown } from "./format.js";
+import { UNKNOWN, countdown } from "./format.js";
 
 const EVERY_MS = 2000;
 const SHOWN = "delivery-live";
 const announcer = document.getElementById("delivery-said");
+const stale = document.getElementById("delivery-stale");
 let folds = new Map();
 
 function endOf(node) {
@@ -13,7 +14,7 @@ function endOf(node) {
 
 function count() {
   for (const node of document.querySelectorAll("[data-countdown]")) {
-    const text = countdown((endOf(node) - performance.now()) / 1000);
+    const text = stale && !stale.hidden ? UNKNOWN : countdown((endOf(node) - performance.now()) / 1000);
     if (node.textContent !== text) node.textContent = text;
   }
 }
@@ -50,7 +51,6 @@ document.body.addEventListener("htmx:afterSettle", () => {
   announce();
 });
 
-const stale = document.getElementById("delivery-stale");
 for (const name of ["htmx:sendError", "htmx:responseError"]) document.body.addEventListener(name, () => { if (stale) stale.hidden = false; });
 document.body.addEventListener("htmx:afterSwap", () => { if (stale) stale.hidden = true; });
 
@@ -62,6 +62,6 @@ if (document.getElementById(SHOWN)) {
 // The lines about a plan hold for the one that the server has read, not for what is typed since.
 document.querySelector(".plan-form")?.addEventListener("input", ({ target }) => {
   const part = target.closest("details[id]")?.id;
-  for (const line of document.querySelectorAll(`[data-says~="${part}"]`)) line.textContent = "changed: Check against traffic reads it anew";
+  for (const line of document.querySelectorAll(`[data-says~="${part}"]`)) line.textContent = "changed: press Check against traffic to see it again";
 });
 document.querySelector("[data-focus]")?.focus();

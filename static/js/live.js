@@ -188,7 +188,7 @@ function tick() {
     text(byId("age-text"), viewAge(seconds));
     if (old && frame) { grow(seconds); verdictsUnknown(frame.at); }
   }
-  countDowns();
+  if (!paused) countDowns(!old);
 }
 
 function pause() {

@@ -1,6 +1,6 @@
 // The strip, the lists and the class tables: text updated in place.
 import { age, clock, dateAndClock } from "./times.js";
-import { count, countdown, ms, percent, significant, watts } from "./format.js";
+import { UNKNOWN, count, countdown, ms, percent, significant, watts } from "./format.js";
 import { ORDER } from "./heat_data.js";
 import { ALL_POOLS, concerns, verdict } from "./live_frame.js";
 import { settings } from "./live_settings.js";
@@ -151,8 +151,12 @@ function countDown(node) {
   text(node, countdown((Number(node.dataset.endsAt) - performance.now()) / 1000));
 }
 
-export function countDowns() {
-  for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) countDown(node);
+// `known`: whether the picture is new enough to count on from it.
+export function countDowns(known) {
+  for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) {
+    if (known) countDown(node);
+    else text(node, UNKNOWN);
+  }
 }
 
 const WRITE = { running: count, waiting: count, gpu_use: percent, gpu_power_w: watts };
@@ -216,7 +220,7 @@ export function classStrip(panel, window, slo, listed) {
     text(part("verdict"), word);
   }
   panel.dataset.verdict = word;
-  text(part("p90"), ms(window?.ttft?.[1]));
+  text(part("p90"), ms(window?.ttft?.[1], slo));
   text(part("slo"), slo == null ? "" : `SLO ${ms(slo)}`);
   text(part("rate"), significant(window?.rate));
 }

@@ -105,7 +105,7 @@ function tick() {
   if (byId("state").dataset.level !== whole.level) byId("state").dataset.level = whole.level;
   text(byId("state-text"), whole.text);
   if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }
-  countDowns();
+  countDowns(!old);
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);
 }
 

@@ -132,7 +132,7 @@ def _page(
         "approvals": list(delivery.approvals.all()),
         "changes": reading.staged_changes(delivery.base.upgraded, delivery.candidate.upgraded),
         "plan_json": json.dumps(delivery.plan, indent=2),
-        "foreseen": foresee.of_delivery(delivery) if template == WHOLE and _has_steps_left(delivery) else None,
+        "foreseen": foresee.of_delivery(delivery) if (template == WHOLE or oob) and _has_steps_left(delivery) else None,
         "refresh": f"{reverse('delivery-live', args=[delivery.pk])}?etag={delivery.etag}",
         "urgent": [button for button in buttons if VERBS[button.name].urgent],
         "verbs": [button for button in buttons if not VERBS[button.name].urgent],
