@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from controlplane.evidence.systems.system import Group, Preset
-from fleet.engine.law import law_of
+from fleet.engine.law import API_S, law_of
 from fleet.engine.profiles import FITS, PEAKS, Profile, UnknownProfile, kv_blocks, profile
 from fleet.engine.tiers.devices import DRAM, DRAM_FITTED, LAYER_PASS_S, NAIVE_SHARE, TierDevice, with_prp
 from fleet.engine.tiers.loading import paged
@@ -60,7 +60,7 @@ class TierInputs:
     free_gb: float = option(
         8.0, "Memory outside the pool", "Per GPU, for the buffers of GDS.", unit="GB", range=(0, 500)
     )
-    api_s: float = option(0.015, "Time of the API", "Per request, before the queue.", unit="s", range=(0, 10))
+    api_s: float = option(API_S, "Time of the API", "Per request, before the queue.", unit="s", range=(0, 10))
     tokenize_us: float = option(1.1, "Tokenizing", "Per prompt token, before the queue.", unit="µs", range=(0, 1_000))
     picks_faster: bool = option(
         False,
