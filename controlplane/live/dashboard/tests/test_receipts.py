@@ -382,8 +382,8 @@ def test_a_request_is_shown_beside_the_typical_one_of_its_class_on_one_scale(wri
         (
             {"e2e_ms": 30_000.0, "output_tokens": 64},
             "It took 30 s, 10.2 times the median of 20 recent warm requests (2.95 s); the difference is after the "
-            "first content, and is not decoding: 29.6 s for 64 output tokens instead of 2.54 s for 180. The rest is the "
-            "network, a client that reads slowly, or a process that stood still.",
+            "first content, and is not decoding: 29.6 s for 64 output tokens instead of 2.54 s for 180. The rest is "
+            "the network, a client that reads slowly, or a process that stood still.",
         ),
         (
             {"ttft_ms": None, "first_byte_ms": 2_949.0},

@@ -75,7 +75,8 @@ class StepResultOut(Schema):
     what: str = Field(description="The transition that ended or stopped the step")
     shown: list[dict[str, Any]] = Field(
         description="Per comparison that had to be fine, and guard that failed: metric, class, pool, estimate, lower, "
-        "upper, n, text, word (better, no worse, enough to go on, worse within the limit, worse but not surely beyond it, cannot tell, worse)"
+        "upper, n, text, word (better, no worse, "
+        "enough to go on, worse, within or not surely beyond the limit, or cannot tell)"
     )
 
 
