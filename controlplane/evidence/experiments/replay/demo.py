@@ -33,7 +33,7 @@ class Demo:
     numbers: Iterator[int] = field(default_factory=count)  # session numbers, in the order of beginning
     sent: int = 0
     answered: int = 0
-    first: str = ""  # that first model, once asked for
+    first: str = ""  # the first model, once known
     trouble: str = ""  # last reported trouble, so that an outage takes one line
 
 

@@ -126,7 +126,7 @@ def _found(row: ExpectationRow) -> str:
     return f"{text} ({row['level'] * 100:.4g} % interval: {said(row['low'])} to {said(row['high'])})"
 
 
-LIMIT_WORDS = ("at", "least", "most", "and")  # of ExpectationRow.limits
+LIMIT_WORDS = ("at", "least", "most", "and")  # words of ExpectationRow.limits
 
 
 def _decided_by(row: ExpectationRow) -> str:
