@@ -47,9 +47,11 @@ def _by_law(law: Callable[[Any, Launch], TwinModel], kind: Kind, spec: Any, mode
 def _by_sizes(kind: Kind, spec: Any, model: str, nodes: Mapping[str, Sequence[NodeGpu]]) -> MemoryFit:
     named = getattr(spec, "model", None) or model
     weights, kv = weight_bytes(named), sizes_of(named, getattr(spec, "dtype", "auto"))
-    if not named or weights is None or kv is None:
-        what = f"the sizes of {named}" if named else "the model"
-        return MemoryFit("unseen", "not known", f"It depends on {what}: a folder of this host has them.")
+    if not named:
+        return MemoryFit("unseen", "not known", "Type the model: this line says then whether it fits on its GPUs.")
+    if weights is None or kv is None:
+        text = f"The sizes of {named} are those of its folder on this host, or of a known model that it is named after."
+        return MemoryFit("unseen", "not known", text)
     size = f"{significant(weights / GB)} GB of weights"
     memory = {name: least for name, gpus in nodes.items() if (least := _least(gpus, kind.devices(spec, "both")))}
     if not memory:

@@ -29,8 +29,8 @@ def fit(kind: str, model: str = LLAMA, nodes: dict[str, tuple[NodeGpu, ...]] | N
         ("vllm", LLAMA, {"gpu_memory_utilization": 0.2}, "does not fit: No room for 16,384 tokens of KV"),
         ("vllm", "Qwen2.5-72B", {}, "on 1 × 85 GB of gpu-1; tensor parallel 2 would do."),
         ("vllm", LLAMA, {"tensor_parallel": 4}, "not known: 16.1 GB of weights; no node reports 4 GPUs."),
-        ("vllm", "Qwen3-8B-FP8", {}, "not known: It depends on the sizes of Qwen3-8B-FP8"),
-        ("vllm", "", {}, "not known: It depends on the model: a folder"),
+        ("vllm", "Qwen3-8B-FP8", {}, "not known: The sizes of Qwen3-8B-FP8 are those of its folder"),
+        ("vllm", "", {}, "not known: Type the model"),
         ("sglang", LLAMA, {"mem_fraction_static": 0.85}, "fits: KV for "),
         ("trtllm", LLAMA, {}, "fits: KV for "),
         ("sim", "any name", {}, "fits: KV for "),
@@ -67,8 +67,8 @@ def test_the_form_says_it_as_fields_change(otto_client: Client, vera_client: Cli
     asked = {"step": "fit", "kind": "vllm", "model": LLAMA}
     assert "no node reports 1 GPU" in otto_client.post("/fleet/new-pool", asked).content.decode()
     answer = otto_client.post("/fleet/new-pool", asked | {"node": "gpu-1"}).content.decode()
-    assert '<span class="status status--ready">fits</span> KV for ' in answer
+    assert '<span class="status status--ready">Fits</span> <span class="muted">KV for ' in answer
     assert vera_client.post("/fleet/new-pool", asked).status_code == 403
     assert (
-        '<span class="status status--ready">fits</span>' in otto_client.get("/fleet/new-pool?kind=sim").content.decode()
+        '<span class="status status--ready">Fits</span>' in otto_client.get("/fleet/new-pool?kind=sim").content.decode()
     )

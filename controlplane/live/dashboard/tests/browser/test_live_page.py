@@ -242,8 +242,11 @@ def test_a_banner_comes_and_goes_and_moves_nothing(
 def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
     running: RunningFleet, open_page: Any, web: Web
 ) -> None:
+    write_delivery(running)
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
+    left = page.locator(".delivery-line .number")
+    expect(left).to_have_text(re.compile(r"^[34]:\d\d$"))
     page.evaluate("globalThis.sameDocument = true")
     web.stop("web")
     banner = page.locator('[data-kind="connection"]')
@@ -254,11 +257,13 @@ def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
     assert page.locator('[data-id="demo-0"]').get_attribute("data-status") == "ready"
     expect(page.locator('[data-strip="heavy"] [data-part="verdict"]')).to_contain_text("unknown since")
     expect(page.locator("#wanted")).to_have_text("– of 8")
+    expect(left).to_have_text("–")
     web.start()
     expect(banner).to_have_count(0)
     expect(page.locator('[data-strip="heavy"] [data-part="verdict"]')).not_to_contain_text("unknown")
     expect(page.locator("#wanted")).to_have_text("8 of 8")
     page.wait_for_function(UPDATED)
+    expect(left).to_have_text(re.compile(r"^[1-4]:\d\d$"))
     assert page.evaluate("globalThis.sameDocument") is True
 
 

@@ -47,6 +47,10 @@ class OnItsWay:
         """Move an arming delivery to its first canary."""
         self.run(MOVE, moves=[("armed", "system"), ("pass", "judge")])
 
+    def to_its_end(self) -> None:
+        """Let a guard stop it."""
+        self.run(MOVE, moves=[("fail", "judge")])
+
     def to_next(self) -> None:
         """Past the step in force."""
         self.run(MOVE, moves=[("pass", "judge")])

@@ -91,6 +91,17 @@ def test_the_page_follows_without_a_reload_and_keeps_what_is_typed(open_page, wa
     expect(page.locator("[data-countdown]")).not_to_have_text(first)
 
 
+def test_a_delivery_that_ends_while_its_page_is_open_is_told_in_the_past(open_page, way):
+    page = deliver(open_page, way)
+    way.to_canary()
+    expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %")
+    expect(page.locator("#delivery-what")).to_have_text("What is delivered")
+    way.to_its_end()
+    expect(page.locator("#delivery-what")).to_have_text("What was to go live")
+    expect(page.locator("#delivery-foreseen")).to_be_empty()
+    expect(page.locator(".delivery-facts")).to_contain_text("When it ended, v1 decided every request")
+
+
 def test_abort_is_one_press_and_asks_for_the_reason_afterwards(open_page, way):
     page = deliver(open_page, way)
     way.to_canary()
