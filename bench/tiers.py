@@ -15,7 +15,7 @@ from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_TUTTI, TierDevice
 from fleet.systems.basis import Basis
 from fleet.systems.tiers import events
 from fleet.systems.tiers.events import PlayedRuns
-from fleet.systems.tiers.load import LEVAL, LOOGLE, Load
+from fleet.systems.tiers.load import LEVAL, LOOGLE, QuestionLoad
 from fleet.systems.tiers.published import AT_LEAST, FITTED_TTFT, HITS, LOOGLE_HITS, RATES, TITLES, TTFT_S
 
 K = 1024
@@ -85,7 +85,7 @@ def figure_8(played: Collection[str] = tuple(TTFT_S)) -> Iterator[tuple[str, ...
         yield _row(f"Table 1: hits, {TITLES[tier]}", published, _hits(runs[tier]), "%", "fitted")
 
 
-def _runs(tier: str, load: Load, rate: float, runs: PlayedRuns) -> list[tuple[float, float]]:
+def _runs(tier: str, load: QuestionLoad, rate: float, runs: PlayedRuns) -> list[tuple[float, float]]:
     return [events.played(tier, load, rate, seed, runs) for seed in range(runs.seeds)]
 
 

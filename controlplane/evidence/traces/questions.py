@@ -8,16 +8,16 @@ import math
 
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from fleet.systems.tiers.benchmarks import BENCHMARKS
-from fleet.systems.tiers.load import LEVAL, LOOGLE, Load, gaps
+from fleet.systems.tiers.load import LEVAL, LOOGLE, QuestionLoad, gaps
 
 BLOCK_TOKENS = 64
 REQUESTS = 2_000
 PER_S = 1.0
 ANSWER_TOKENS = 100
-LOADS: dict[str, Load] = {"leval": LEVAL, "loogle": LOOGLE, **BENCHMARKS}
+LOADS: dict[str, QuestionLoad] = {"leval": LEVAL, "loogle": LOOGLE, **BENCHMARKS}
 
 
-def generate(load: Load, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
+def generate(load: QuestionLoad, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:
     asked = load.asked(seed, requests)
     of_document = math.ceil(load.longest / BLOCK_TOKENS)  # block ids per document
     own, at, made = (1 + max(one.document for one in asked)) * of_document, 0.0, []

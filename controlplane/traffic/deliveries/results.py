@@ -69,7 +69,8 @@ def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
 
 
 def _worded(row: Shown, guard: ComparisonGuard | None) -> Shown:
-    if row.word in ("no worse", "cannot tell") and (unsure := _worse(row.lower, row.upper, guard and guard.worse)):
+    limit = None if guard is None else guard.worse
+    if row.word in ("no worse", "cannot tell") and (unsure := _worse(row.lower, row.upper, limit)):
         return replace(row, word=unsure)
     if guard is None or row.word != "no worse" or row.upper is None or row.upper <= guard.worse:
         return row

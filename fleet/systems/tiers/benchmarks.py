@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
-from fleet.systems.tiers.load import Load, Question, TierLoad
+from fleet.systems.tiers.load import Question, QuestionLoad, TierLoad
 
 _NORMAL = NormalDist()
 
@@ -107,6 +107,6 @@ LOOGLE_DOCUMENTS = Benchmark(
 BENCHMARKS = {"leval-documents": LEVAL_DOCUMENTS, "loogle-documents": LOOGLE_DOCUMENTS}
 
 
-def load_named(benchmark: str, generated: TierLoad) -> Load:
+def load_named(benchmark: str, generated: TierLoad) -> QuestionLoad:
     """Return the benchmark's documents with questions of the same length, or the generated load if none is named."""
     return replace(BENCHMARKS[benchmark], question_tokens=generated.question_tokens) if benchmark else generated

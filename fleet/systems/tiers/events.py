@@ -13,7 +13,7 @@ from fleet.engine.tiers.devices import DEVICES, DRAM_FITTED, LAYER_PASS_S, TierD
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel
 from fleet.engine.tiers.sizes import layout_of
-from fleet.systems.tiers.load import Load, gaps
+from fleet.systems.tiers.load import QuestionLoad, gaps
 from fleet.systems.tiers.queueing import highest_rate
 from fleet.systems.tiers.study import DRAM_GB, SSD_GB
 
@@ -45,14 +45,14 @@ def engine(tier: str | TierDevice, sequences: int = 1) -> Engine:
     return Engine(LAW, HBM_TOKENS // BLOCK, limits, tiers=tiers)
 
 
-def played(tier: str, load: Load, rate: float, seed: int, runs: PlayedRuns) -> tuple[float, float]:
+def played(tier: str, load: QuestionLoad, rate: float, seed: int, runs: PlayedRuns) -> tuple[float, float]:
     """Return the mean TTFT in s and the cached share of the prompts, after the warm requests and an empty queue."""
     counted = _answered(engine(tier), load, rate, seed, runs, output=1)
     cached = sum(each.cached_tokens for each in counted) / sum(each.prompt_tokens for each in counted)
     return fmean(each.first_token_s - each.arrived_s for each in counted), cached
 
 
-def itl_s(tier: str, load: Load, rate: float, runs: PlayedRuns, *, output: int, sequences: int) -> float:
+def itl_s(tier: str, load: QuestionLoad, rate: float, runs: PlayedRuns, *, output: int, sequences: int) -> float:
     """Return the mean gap between the tokens of answers of that length, in a batch of that many; median over the
     runs."""
 
@@ -63,7 +63,9 @@ def itl_s(tier: str, load: Load, rate: float, runs: PlayedRuns, *, output: int, 
     return median(mean(seed) for seed in range(runs.seeds))
 
 
-def _answered(one: Engine, load: Load, rate: float, seed: int, runs: PlayedRuns, *, output: int) -> list[EngineRequest]:
+def _answered(
+    one: Engine, load: QuestionLoad, rate: float, seed: int, runs: PlayedRuns, *, output: int
+) -> list[EngineRequest]:
     """Return the measured requests."""
     now = 0.0
     asked = load.asked(seed, runs.warm + runs.measured)
@@ -83,12 +85,12 @@ def _answered(one: Engine, load: Load, rate: float, seed: int, runs: PlayedRuns,
     return requests[runs.warm :]
 
 
-def ttft_s(tier: str, load: Load, rate: float, runs: PlayedRuns) -> float:
+def ttft_s(tier: str, load: QuestionLoad, rate: float, runs: PlayedRuns) -> float:
     """Return the median over the runs, as single ones differ by half."""
     return median(played(tier, load, rate, seed, runs)[0] for seed in range(runs.seeds))
 
 
-def capacity(tier: str, load: Load, limit_s: float, highest: float, runs: PlayedRuns) -> float:
+def capacity(tier: str, load: QuestionLoad, limit_s: float, highest: float, runs: PlayedRuns) -> float:
     """Return the requests/s up to which the mean TTFT stays within the limit, by bisection."""
     return highest_rate(lambda rate: ttft_s(tier, load, rate, runs), limit_s, highest)
 

@@ -21,7 +21,7 @@ class Question(NamedTuple):
     tokens: int  # length of the document; the question itself is new
 
 
-class Load(Protocol):
+class QuestionLoad(Protocol):
     @property
     def question_tokens(self) -> int: ...
 

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_GDS, SSD_TUTTI, TierDevice
 from fleet.engine.tiers.sizes import drive_writes_per_day
 from fleet.systems.prices import Prices, per_million
-from fleet.systems.tiers.load import Load, Question, gaps
+from fleet.systems.tiers.load import Question, QuestionLoad, gaps
 from fleet.systems.tiers.queueing import Contention, Served, highest_rate, middle, serve
 from fleet.systems.tiers.serving import PrefillJob, TierCapacity, TieredEngine, jobs
 
@@ -52,7 +52,7 @@ class Shares:
 class Study:
     engine: TieredEngine
     tiers: Mapping[str, TierCapacity]
-    load: Load
+    load: QuestionLoad
     runs: Runs = field(default_factory=Runs)
     contention: Contention = field(default_factory=Contention)
     _asked: list[list[Question]] = field(init=False)

@@ -135,7 +135,7 @@ def test_a_tenth_less_context_throughput_gives_each_ttft_of_table_6() -> None:
     """So its ratios follow from the numbers of GPUs, which are not published."""
     fast, slow = (throughput_share(*times, 1000 / users) for users, times in zip((100, 20), TTFT_S, strict=True))
     assert (fast, slow) == (pytest.approx(0.942, abs=0.001), pytest.approx(0.901, abs=0.001))
-    assert slow / r1_phase(Prompts.uniform(8192, 0.8)).gain == pytest.approx(0.78, abs=0.01)  # of DEP's GPUs
+    assert slow / r1_phase(Prompts.uniform(8192, 0.8)).gain == pytest.approx(0.78, abs=0.01), "share of DEP's GPUs"
 
 
 def test_only_table_1_a_value_of_figure_3_and_two_of_table_3_are_fitted() -> None:

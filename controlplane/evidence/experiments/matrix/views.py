@@ -150,8 +150,8 @@ def _size(raw: JsonObject) -> str:
     except ValidationError as error:
         path, message = next(iter(by_path(problems_of(error)).items()))
         return f"{LABELS.get(path.partition('.')[0], path)}: {message}"
-    parts = {"arm": asked.arms, "seed": asked.seeds, "trace": asked.traces, "load": asked.loads}
-    product = " × ".join(counted(len(found), name) for name, found in parts.items())
+    parts = {"arm": len(asked.arms), "seed": len(asked.seeds), "trace": len(asked.traces), "load": len(asked.loads)}
+    product = " × ".join(counted(number, name) for name, number in parts.items())
     return f"{product} = {counted(asked.runs, 'run')} in {counted(len(asked.traces) * len(asked.loads), 'cell')}"
 
 
