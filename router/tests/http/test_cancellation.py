@@ -5,7 +5,7 @@ import json
 
 import httpx
 
-from router.tests.engine import first_then_wait, hang
+from router.tests.engine import first_then_wait, hang, write_head
 
 
 async def abandon(w, **body):
@@ -20,6 +20,19 @@ async def abandon(w, **body):
 async def test_a_client_that_leaves_before_the_first_byte_cancels_the_request(world):
     w = await world(hang)
     await abandon(w)
+    await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)
+
+
+async def head_then_wait(engine, request, writer):
+    write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+    await writer.drain()
+    await engine.release.wait()
+
+
+async def test_a_client_that_leaves_a_stream_without_an_event_cancels_it(world):
+    """sglang-router 0.3.2 and vllm-router 0.1.17 wait for the first event: findings/routers-left-streams.sh."""
+    w = await world(head_then_wait)
+    await abandon(w, stream=True)
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)
 
 
