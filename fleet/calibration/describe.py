@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from msgspec import convert
 
@@ -10,6 +11,7 @@ from fleet.counted import percent
 from fleet.engine.law import Law, law_from
 
 API, TOKENIZING = "api_s", "api_s_per_token"  # constants that are not part of the law
+OLD = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,17 @@ class FittedLoad:
     ttft_fitted_ms: float | None
     tpot_ms: float | None
     tpot_fitted_ms: float | None
+
+
+def changed_since(measured: datetime, measured_hash: str, config_hash: str | None, now: datetime) -> tuple[str, ...]:
+    """Return what has changed since the calibration; empty if it is still valid. `config_hash`: that of the engine's
+    settings now; None if they are unknown."""
+    found = []
+    if now - measured > OLD:
+        found.append(f"the calibration is {(now - measured).days} days old")
+    if config_hash is not None and measured_hash != config_hash:
+        found.append("the engine's settings have changed since the calibration")
+    return tuple(found)
 
 
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:

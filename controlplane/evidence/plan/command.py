@@ -5,12 +5,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
 from controlplane.evidence.plan import fleets, planned, report
-from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, PlanQuestion, busiest
+from controlplane.evidence.plan.calibrated import engines_of_file
+from controlplane.evidence.plan.question import MOST_GB, MOST_GPUS, PLANNED, MeasuredEngines, PlanQuestion, busiest
 from controlplane.evidence.plan.replay import ReplayArm, replay
 from controlplane.evidence.plan.search import LATENCIES
 from controlplane.evidence.traces.formats import registry
@@ -19,9 +21,9 @@ from controlplane.evidence.traces.types import LoadedTrace
 from controlplane.evidence.twin.compiled import COPIES
 from fleet import subprocess
 from fleet.engine.profiles import DEFAULT_GPU, DEFAULT_MODEL, GPUS, model_names
-from fleet.spec import document as fleet_document
+from fleet.kinds import KINDS
 from fleet.spec.document import UnreadableDocument
-from fleet.spec.fleet_spec import FleetSpec, parse_fleet
+from fleet.spec.fleet_spec import FleetSpec, PoolSpec
 from fleet.systems.prices import Prices
 from router.contract.values.problem import InvalidInput
 from router.policy.schema import document
@@ -36,6 +38,7 @@ MOST = 1e9
 USAGE, INTERRUPTED = 2, 130
 REFUSED = (UnreadableDocument, InvalidInput, subprocess.SubprocessFailed)
 SIMULATED = "sim"  # kind of the pools of a plan
+Current = tuple[PoolSpec, FleetSpec]
 T = TypeVar("T")
 
 
@@ -87,6 +90,7 @@ def _plan_parser() -> argparse.ArgumentParser:
     parser.add_argument("--host-gb", nargs="+", type=float, default=(0.0,), metavar="GB", help="host memory for KV")
     parser.add_argument("--most-gpus", type=int, default=64, metavar="N")
     parser.add_argument("--fleet", metavar="FILE", help="current fleet document, of which the draft is made")
+    parser.add_argument("--calibration", metavar="FILE", help="of an engine of its pool, as REST answers it")
     parser.add_argument("--row", type=int, default=1, help="row of the draft, default 1")
     parser.add_argument("--draft", metavar="FILE", help="write that row as a fleet document, and print the difference")
     parser.add_argument("--json", metavar="FILE", help="write the answer as JSON")
@@ -119,7 +123,8 @@ def _replay(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _plan(options: argparse.Namespace) -> Iterator[str]:
-    trace, question, current = _trace(options.trace, options.seed), _question(options), _current(options)
+    trace, current = _trace(options.trace, options.seed), _current(options)
+    question = _question(options, _measured(options, current))
     asked = question, busiest(trace.requests, options.requests), trace.pacing
     answer = subprocess.run_in_subprocess(planned.compute, asked, lambda: None, _tell_plays, compiled=COPIES)
     text = planned.markdown(answer)
@@ -132,38 +137,53 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
         yield f"\n{_draft(options, question, answer, current)}"
 
 
-def _current(options: argparse.Namespace) -> tuple[FleetSpec | None, str]:
-    """Return the current fleet and the name of its pool, before the search, which takes minutes. Raises NotPlayable."""
-    if not (options.fleet and options.draft):
-        return None, ""
-    text = _text(options.fleet)
-    pool = fleets.of_text(text, options.pool).pool
-    if pool.kind != SIMULATED:
+def _current(options: argparse.Namespace) -> Current | None:
+    """Return the pool of the current fleet, before the search, which takes minutes. Raises NotPlayable."""
+    if not options.fleet or not (options.draft or options.calibration):
+        return None
+    pool, fleet = fleets.pool_of(_text(options.fleet), options.pool)
+    if options.calibration and options.draft and not KINDS[pool.kind].launched:
+        raise fleets.NotPlayable(f"--draft: Weir does not start instances of pool {pool.name}, of the kind {pool.kind}")
+    if not options.calibration and pool.kind != SIMULATED:
         raise fleets.NotPlayable(
-            f"--fleet: pool {pool.name} has the kind {pool.kind} (only {SIMULATED}, whose options a row has)"
+            f"--fleet: pool {pool.name} has the kind {pool.kind} (only {SIMULATED}, whose options a row has, or "
+            "with --calibration)"
         )
-    return parse_fleet(fleet_document.load(text)), pool.name
+    return pool, fleet
+
+
+def _measured(options: argparse.Namespace, current: Current | None) -> MeasuredEngines | None:
+    """Return the engines of a calibrated pool; None without a calibration. Raises NotPlayable."""
+    if not options.calibration:
+        return None
+    if current is None:
+        raise fleets.NotPlayable("--calibration: needs --fleet FILE, whose pool has these engines")
+    if len(options.gpu or [""]) > 1 or any(options.host_gb):
+        raise fleets.NotPlayable("--calibration: its engines have one GPU and their own host memory (one --gpu)")
+    return engines_of_file(_text(options.calibration, "a calibration"), current[0], datetime.now(UTC))
 
 
 def _draft(
     options: argparse.Namespace,
     question: PlanQuestion,
     answer: planned.Answer,
-    current: tuple[FleetSpec | None, str],
+    current: Current | None,
 ) -> str:
     """Write the row's fleet document; return the difference from the current one."""
-    rows, (fleet, name) = answer["rows"], current
+    rows = answer["rows"]
     if not 1 <= options.row <= len(rows):
         raise fleets.NotPlayable(f"--row: {options.row} (1 to {len(rows)})")
     row, changes = rows[options.row - 1], ""
-    made = planned.document_of(question, row)
-    if fleet is not None:
-        made, changes = planned.draft(answer, row, fleet, name)
+    if current is not None:
+        pool, fleet = current
+        made, changes = planned.draft(answer, row, fleet, pool.name)
+    else:
+        made = planned.document_of(question, row)
     Path(options.draft).write_text(made)
     return changes
 
 
-def _question(options: argparse.Namespace) -> PlanQuestion:
+def _question(options: argparse.Namespace, measured: MeasuredEngines | None) -> PlanQuestion:
     """Return the question. NotPlayable names the option, its value and what is allowed."""
     gpus = _once("--gpu", sorted(map(_priced, options.gpu or [f"{DEFAULT_GPU}={Prices().gpu_hour}"])))
     slo = _once("--slo", sorted(map(_limits, options.slo), key=itemgetter(0)))
@@ -177,7 +197,7 @@ def _question(options: argparse.Namespace) -> PlanQuestion:
         if not 0 <= value <= MOST_GB:
             raise fleets.NotPlayable(f"--host-gb: {value:g} (0 to {MOST_GB:,.0f})")
     return PlanQuestion(
-        options.model, gpus, slo, options.share, tuple(options.policies), options.most_gpus, kv, options.seed
+        options.model, gpus, slo, options.share, tuple(options.policies), options.most_gpus, kv, options.seed, measured
     )
 
 
@@ -227,12 +247,12 @@ def _tell_plays(plays: tuple[int, int]) -> None:
         print(f"{done} of {total} plays", file=sys.stderr)
 
 
-def _text(file: str) -> str:
-    """Read a fleet document. Raises NotPlayable and OSError."""
+def _text(file: str, what: str = "a fleet document") -> str:
+    """Read a document. Raises NotPlayable and OSError."""
     try:
         return Path(file).read_text()
     except UnicodeDecodeError:
-        raise fleets.NotPlayable(f"{file}: UTF-8 text, a fleet document") from None
+        raise fleets.NotPlayable(f"{file}: UTF-8 text, {what}") from None
 
 
 def _trace(name: str, seed: int) -> LoadedTrace:

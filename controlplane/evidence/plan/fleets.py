@@ -54,13 +54,18 @@ class PlayedFleet:
 def of_text(text: str, name: str = "") -> PlayedFleet:
     """Return the pool of that name in a fleet document, or its only serving one. Raises NotPlayable,
     UnreadableDocument, InvalidFleet."""
+    return played(*pool_of(text, name))
+
+
+def pool_of(text: str, name: str = "") -> tuple[PoolSpec, FleetSpec]:
+    """Return the pool as `of_text` finds it, and the document. Raises NotPlayable, UnreadableDocument, InvalidFleet."""
     spec = parse_fleet(document.load(text))
     serving = {pool.name: pool for pool in spec.pools if KINDS[pool.kind].serves}
     if name and name not in serving:
         raise NotPlayable(f"pool: {name} (one of: {', '.join(serving) or 'none serves requests'})")
     if not name and len(serving) != 1:
         raise NotPlayable(f"the document has {len(serving)} pools that serve: name one of {', '.join(serving)}")
-    return played(serving[name or next(iter(serving))], spec)
+    return serving[name or next(iter(serving))], spec
 
 
 def played(pool: PoolSpec, spec: FleetSpec) -> PlayedFleet:

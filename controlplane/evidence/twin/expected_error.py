@@ -12,7 +12,7 @@ from fleet.engine.engine_model import EngineModel
 from fleet.engine.tables import EXPECTED
 
 if TYPE_CHECKING:
-    from fleet.models import Calibration
+    from controlplane.evidence.twin.measured_engine import FinishedCalibration
 
 Basis = Literal["profile", "transferred", "calibrated"]
 
@@ -53,7 +53,7 @@ def of_built_in(basis: Basis, family: str = "") -> ExpectedError:
     return ExpectedError(tpot=tpot, e2e=e2e, ttft_mean=ttft, ttft_p99=None)
 
 
-def of_calibration(row: "Calibration") -> ExpectedError:
+def of_calibration(row: "FinishedCalibration") -> ExpectedError:
     held_out = row.held_out
     if not held_out:
         tpot, ttft = (max(0.0, error or 0.0) for error in (row.tpot_error, row.ttft_error))

@@ -2,30 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC
 from typing import Any
 
 from django.utils import timezone
-from msgspec import convert
 
 from controlplane.evidence.twin import expected_error
 from controlplane.evidence.twin.expected_error import Basis, ExpectedError
+from controlplane.evidence.twin.measured_engine import about, left_out, model_of, published
 from controlplane.evidence.twin.pool_engines import fleet_of, launch_of
 from controlplane.evidence.twin.simulation.types import TwinFleet
 from fleet.calibration import selectors as calibrations
-from fleet.calibration.describe import API, TOKENIZING
-from fleet.counted import percent
-from fleet.engine.engine_model import EngineModel, LoadRange, TransferLink
-from fleet.engine.law import law_from
-from fleet.engine.neuron_batches import BATCHING_OF_ROLE
+from fleet.engine.engine_model import EngineModel
 from fleet.engine.profiles import UnknownProfile
-from fleet.engine.scheduler import VLLM, Limits
 from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Kind, Launch, TwinModel, twin_model_of
 from fleet.kinds.options.option import build
 from fleet.kinds.sim.twin_kv import STORE_LINK
-from fleet.models import Calibration, DesiredState, Pool, State
+from fleet.models import DesiredState, Pool, State
 from router.contract.values.json_value import JsonObject
 
 
@@ -94,10 +88,10 @@ def _known(
     shared = _one_of(stores.values())
     basis: Basis = "transferred" if any(model.transferred for model in models.values()) else "profile"
     wrong = expected_error.cautions([model.engine for model in models.values()], first.family)
-    real = () if kind.simulated or not first.family else (*_left_out(spec, fleet), *_published(fleet))
-    left_out = (*first.not_modelled, *lost, *wrong, *real)
+    real = () if kind.simulated or not first.family else (*left_out(spec, fleet), *published(fleet))
+    cautions = (*first.not_modelled, *lost, *wrong, *real)
     return Modelled(
-        replace(fleet, store=shared), basis, first.source, left_out, expected_error.of_built_in(basis, first.family)
+        replace(fleet, store=shared), basis, first.source, cautions, expected_error.of_built_in(basis, first.family)
     )
 
 
@@ -132,13 +126,13 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
             f"manage.py calibrate {_to_measure(pool)}"
         )
     spec = build(kind.spec, pool.engine)
-    models = {ordinal: _measured(row, kind, spec, launch_of(pool, kind, ordinal)) for ordinal in ordinals}
+    models = {ordinal: model_of(row, kind, spec, launch_of(pool, kind, ordinal)) for ordinal in ordinals}
     fleet = replace(fleet_of(pool, models), store=_shared(pool, kind, spec, models))
     cautions = (
         *calibrations.stale(row, pool, timezone.now()),
         *row.notes,
-        *_left_out(spec, fleet),
-        *_published(fleet),
+        *left_out(spec, fleet),
+        *published(fleet),
         *expected_error.cautions(list(models.values())),
     )
     return Modelled(fleet, "calibrated", about(row), cautions, expected_error.of_calibration(row))
@@ -159,65 +153,3 @@ def _to_measure(pool: Pool) -> str:
     """Return the name of an instance of the pool, preferably a ready one."""
     ready = pool.instances.filter(state=State.READY).first() or pool.instances.first()
     return ready.name if ready is not None else f"{pool.name}-0"
-
-
-def about(row: Calibration) -> str:
-    at = row.ended_at or row.asked_at
-    errors = f"error {percent(row.ttft_error)} TTFT, {percent(row.tpot_error)} TPOT, n = {row.n}"
-    return f"calibrated on {row.instance} on {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {errors}"
-
-
-def _measured(row: Calibration, kind: Kind, spec: Any, launch: Launch) -> EngineModel:
-    wire, limits = kind.wire(spec, launch), row.limits
-    batching = BATCHING_OF_ROLE[wire.role] if kind.whole_prompts else VLLM
-    is_async = batching == VLLM and limits.get("async_scheduling", True)
-    kv = kind.twin_kv(spec, launch)
-    sizes = limits["block_size"], limits["max_num_seqs"], limits["max_num_batched_tokens"]
-    return EngineModel(
-        law=law_from(row.constants),
-        kv_blocks=limits["kv_blocks"],
-        limits=Limits(*sizes, batching, async_scheduling=is_async),
-        api_s=row.constants[API],
-        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # A sweep measures it as a part of the steps.
-        window=limits["window"],
-        kv_events=bool(wire.events),
-        role=wire.role,
-        connector=wire.connector,
-        pair=wire.kv.pair,
-        tiers=kv.below(),
-        transfers=kv.transfers(wire.connector),
-        calibrated=convert(row.load_range, LoadRange) if row.load_range else None,
-    )
-
-
-def _left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
-    """Return features of engines with these options."""
-    engines = fleet.instances.values()
-    kv = getattr(spec, "kv", "none")
-    if kv == "none":
-        kv = next((engine.connector for engine in engines if engine.connector), "none")
-    moves = any(engine.transfers or engine.tiers for engine in engines)
-    found = {
-        f"KV over {kv} is not modelled, the twin computes those tokens: the size of this model's KV is unknown. "
-        "Name a folder with its config.json as its model": kv != "none" and not moves,
-        "prefix caching is off in the engines and on in the twin": not getattr(spec, "prefix_caching", True),
-        "the engines compute a prompt in one step, the twin in chunks": not getattr(spec, "chunked_prefill", True),
-    }
-    return tuple(text for text, holds in found.items() if holds)
-
-
-def _published(fleet: TwinFleet) -> tuple[str, ...]:
-    """Return rates that a calibration does not measure."""
-    texts = []
-    for engine in fleet.instances.values():
-        if engine.transfers is not None:
-            texts.append(f"KV moves over {engine.connector} at published rates: {_rates(engine.transfers)}")
-        if engine.tiers is not None:
-            names = " and ".join(tier.device.name for tier in engine.tiers.tiers)
-            texts.append(f"KV below the GPU ({names}) is read and written at published rates")
-    return tuple(dict.fromkeys(texts))
-
-
-def _rates(link: TransferLink) -> str:
-    idle, busy = link.idle_bytes_per_s / 1e9, link.busy_bytes_per_s / 1e9
-    return f"{idle:g} GB/s" if idle == busy else f"{idle:g} GB/s, {busy:g} while the sender computes"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -14,10 +14,13 @@ from controlplane.evidence.plan.search import best, plan
 from controlplane.evidence.plan.tests.test_replay import FLEET
 from controlplane.evidence.traces.generated import generate
 from fleet import subprocess
+from fleet.engine.law import law_of
+from fleet.engine.profiles import profile
 from fleet.spec.document import load
 from fleet.spec.fleet_spec import FleetSpec, PoolSpec, parse_fleet
 
 SLO = {"all": {"ttft_ms": 3_000, "tpot_ms": 60}}
+VLLM_FLEET = FLEET.replace("kind: sim\n", "kind: vllm\n", 1)
 QUESTION = PlanQuestion("Llama-3.1-8B", {"h100_sxm": 5.0}, SLO, 0.9, ("priced",), 2)
 
 
@@ -214,6 +217,73 @@ def test_a_row_is_not_drafted_into_a_pool_of_real_engines(tmp_path, capsys):
     words = ["plan", "agentic-demo", "--slo", "ttft=9", "--fleet", str(tmp_path / "fleet.yaml"), "--draft", "never"]
     assert main(words) == 2
     assert "--fleet: pool chat has the kind trtllm (only sim" in capsys.readouterr().err
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A pool of vLLM in a fleet document, and the answer over REST for one of its instances."""
+    (tmp_path / "fleet.yaml").write_text(re.sub("engine: .*", "engine: {max_num_seqs: 64}", VLLM_FLEET))
+    row = {name: None for name in ("ttft_error", "tpot_error", "held_out", "load_range", "ended_at")}
+    row |= {"instance": "chat-0", "kind": "vllm", "model": "m", "config_hash": "old", "n": 9, "notes": ["noted"]}
+    row |= {"asked_at": "2026-01-01T00:00:00Z", "constants": {**asdict(law_of(profile())), "api_s": 0.01}}
+    limits = {"kv_blocks": 16_384, "block_size": 16, "max_num_seqs": 64, "max_num_batched_tokens": 8192}
+    row["limits"] = {**limits, "window": 262_144, "async_scheduling": True}
+
+    def given(change=lambda row: {"measured": row, "stale": []}):
+        (tmp_path / "measured.json").write_text(json.dumps(change(row)))
+        return ["--calibration", str(tmp_path / "measured.json")]
+
+    return given
+
+
+def test_a_plan_without_a_control_plane_scales_measured_engines(tmp_path, capsys, few, measured):
+    draft = tmp_path / "draft.yaml"
+    words = ["plan", "agentic-demo", "--requests", "40", "--slo", "ttft=3000,tpot=60", "--most-gpus", "2", *measured()]
+    words += ["--fleet", str(tmp_path / "fleet.yaml"), "--draft", str(draft), "--json", str(tmp_path / "a.json")]
+    assert main(words) == 0, capsys.readouterr().err
+    out, answer = capsys.readouterr().out, json.loads((tmp_path / "a.json").read_text())
+    assert "The engines are those of the pool chat, calibrated on chat-0 on 2026-01-01" in out
+    assert "the engine's settings have changed since the calibration" in out
+    assert "Caution: noted." in out
+    assert {row["replicas"] for row in answer["rows"]} <= {1, 2}
+    pool = next(one for one in parse_fleet(load(draft.read_text())).pools if one.name == "chat")
+    assert (pool.replicas, dict(pool.engine)) == (answer["rows"][0]["replicas"], {"max_num_seqs": 64})
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "said"),
+    [
+        (lambda row: {"measured": None}, [], "--calibration: measured is null (a finished calibration)"),
+        (lambda row: [], [], "--calibration: Expected `object`, got `array` (the answer of GET"),
+        (lambda row: {"measured": {**row, "model": "x"}}, [], "--calibration: model x (pool chat has m)"),
+        (lambda row: {"measured": {**row, "kind": "sglang"}}, [], "--calibration: kind sglang (pool chat has vllm)"),
+        (lambda row: {"measured": {**row, "limits": {}}}, [], "measured.limits lacks block_size, kv_blocks, max_num"),
+        (lambda row: {"measured": {**row, "constants": {"api_s": -1}}}, [], "Expected `float` >= 0.0 - at `$.measured"),
+        (lambda row: {"measured": row}, ["--host-gb", "8"], "its engines have one GPU and their own host memory"),
+        (lambda row: {"measured": row}, ["--fleet", ""], "--calibration: needs --fleet FILE"),
+    ],
+)
+def test_a_calibration_that_does_not_fit_is_refused_in_one_line(tmp_path, capsys, measured, change, more, said):
+    words = ["plan", "agentic-demo", "--slo", "ttft=9", "--fleet", str(tmp_path / "fleet.yaml")]
+    assert main([*words, *measured(change), *more]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_calibration_plans_for_equal_instances_without_a_store_that_weir_starts(tmp_path, capsys, measured):
+    given = ["plan", "agentic-demo", "--slo", "ttft=9", "--fleet", str(tmp_path / "fleet.yaml")]
+    document = tmp_path / "fleet.yaml"
+    plain = document.read_text()
+    document.write_text(plain.replace("max_num_seqs: 64", "kv: nixl, prefill_instances: 1"))
+    assert main([*given, *measured()]) == 2
+    assert "pool chat: its instances differ, or share a store" in capsys.readouterr().err
+    document.write_text(
+        re.sub("engine: .*", "engine: {urls: ['http://a:1', 'http://b:1']}", plain).replace("vllm", "external")
+    )
+    external = measured(lambda row: {"measured": {**row, "kind": "external"}})
+    assert main([*given, *external, "--draft", "never"]) == 2
+    assert "--draft: Weir does not start instances of pool chat, of the kind external" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
