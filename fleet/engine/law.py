@@ -1,10 +1,11 @@
 """The step-time law: the duration of one engine step from its content.
 
-    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes
+    T_step = t0 + t_host + T_lin + T_prefill_attention + T_decode_attention + T_allreduce + T_decodes + T_prompts
 
 T_decodes: the cost of each decoding sequence besides its arithmetic (launching its share of the kernels, sampling,
-writing the answer). T_allreduce: a floor per step and a share per token, to which kernels between products add the time
-in which they read and write a token's activations.
+writing the answer). T_prompts: what a step with prompts costs over several GPUs because it runs outside CUDA graphs,
+where each reduction takes longer. T_allreduce: a floor per step and a share per token, to which kernels between
+products add the time in which they read and write a token's activations.
 
 For a mixture of experts, T_lin multiplies with the weights that one token uses, and reads the weights that any token of
 the step uses: N tokens that each use a random share s of the experts touch 1 - (1 - s)^N of them.
@@ -33,20 +34,22 @@ class Host:
 
     step_s: float  # scheduling, sampling and detokenising that do not overlap with the GPU
     decode_s_per_layer: float  # per decoding sequence and layer: launching its share of kernels, sampling, writing
+    workers_s: float = 0.0  # handing a step to twice as many worker processes, one per GPU
+    prompts_s_per_layer: float = 0.0  # further time of a step with prompts, over several GPUs
 
 
 # Host times beside fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while the
-# one before it runs (the default since vLLM 0.14). Synchronous: fitted to measured loops of vLLM 0.12, Qwen3-32B and
-# prompts of 1,024 tokens, a step to 45 on two, four and eight H100, a decoding sequence to the 15 on two. Asynchronous:
-# chosen between what groups of decodes leave on an H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads do
-# (docs/findings/gpu.md).
-ASYNC_HOST_S, SYNC_HOST_S = 0.5e-3, 1.25e-3
-DECODE_S_PER_LAYER = 0.9e-6
-FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
+# one before it runs (the default since vLLM 0.14). Synchronous: all four fitted to the TPOT of 45 measured loops of
+# vLLM 0.12, Qwen3-32B, prompts of 1,024 tokens, two, four and eight H100. Tables of reductions on H100 have 128 of
+# 16 MB 3 to 4 ms slower outside CUDA graphs; in step rows of vLLM 0.20 steps with prompts are 2 to 5 ms longer on two
+# and four GPUs, not on one. Asynchronous: chosen between what groups of decodes leave on an H200 (vLLM 0.20: 0.25 ms,
+# 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
+ASYNC_HOST_S = 0.5e-3
+FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(0.78e-3, 0.7e-6, 0.28e-3, 93e-6)}
 # Host times beside tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one
 # to four GPUs) leave 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen on
 # measured closed loops (docs/twin.md).
-TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(SYNC_HOST_S, DECODE_S_PER_LAYER)}
+TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(1.25e-3, 0.9e-6)}
 # Share of a token's products in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
 # MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish them.
 EXPERTS_SHARE = 0.7
@@ -72,6 +75,7 @@ class Law:
     computing_draw: float = 0.0  # as in power.py; 0: unknown
     reading_draw: float = 0.0
     launch_s: float = 0.0  # least time of a step with prompts that is too large for CUDA graphs; 0: unknown
+    prompts_s: float = 0.0  # further time of a step with prompts
 
     @property
     def context_cost(self) -> float:
@@ -117,6 +121,7 @@ class Law:
             + self.kv_s_per_token * context
             + self.allreduce_s_per_token * tokens
             + self.decode_s * decodes
+            + (self.prompts_s if pairs else 0.0)
         )
         return max(step_s, self.launch_s) if pairs and tokens > GRAPH_TOKENS else step_s
 
@@ -197,7 +202,8 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
     """Return the law of a profile. `host_s`: host time per step, by default that of the profile's engine version."""
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
     host = (TABLED_HOST if isinstance(fit, Tables) else FITTED_HOST)[profile.is_async]
-    step_s, decode_s = host.step_s if host_s is None else host_s, host.decode_s_per_layer * sizes.layers
+    step_s = host.step_s + host.workers_s * math.log2(tp) if host_s is None else host_s
+    decode_s = host.decode_s_per_layer * sizes.layers
     draws = draws_of(profile.gpu)
     if isinstance(fit, Tables):
         return _tabled(fit, step_s, decode_s, draws)
@@ -216,6 +222,7 @@ def law_of(profile: Profile, host_s: float | None = None) -> Law:
         decode_s=decode_s,
         computing_draw=draws.computing,
         reading_draw=draws.reading,
+        prompts_s=host.prompts_s_per_layer * sizes.layers if tp > 1 else 0.0,
     )
 
 

@@ -127,8 +127,18 @@ def test_each_decoding_sequence_costs_time_in_each_layer() -> None:
 
 def test_a_step_waits_less_for_the_host_when_it_is_planned_ahead() -> None:
     """vLLM plans ahead by default since 0.14."""
-    before, since = (law_of(profile(version=(0, minor))).fixed_s for minor in (13, 14))
-    assert before - since == pytest.approx(0.75e-3)
+    for gpus, more_s in ((2, 0.56e-3), (4, 0.84e-3)):
+        before, since = (law_of(profile("h100_sxm", "Qwen3-32B", gpus, (0, minor))).fixed_s for minor in (13, 14))
+        assert before - since == pytest.approx(more_s), "each doubling of the worker processes costs time"
+
+
+def test_a_step_with_prompts_leaves_the_graphs_that_make_reductions_fast() -> None:
+    plain, reduced, ahead = (law_of(profile("h100_sxm", "Qwen3-32B", *by)) for by in ((1, (0, 13)), (2, (0, 13)), (2,)))
+    assert plain.prompts_s == ahead.prompts_s == 0
+    assert reduced.prompts_s == pytest.approx(64 * 93e-6)
+    without = replace(reduced, prompts_s=0.0)
+    assert reduced.step_s(8, 32.0, 0, 0) - without.step_s(8, 32.0, 0, 0) == pytest.approx(reduced.prompts_s)
+    assert reduced.step_s(8, 0.0, 800, 8) == without.step_s(8, 0.0, 800, 8)
 
 
 def test_reductions_cost_time_even_in_a_step_of_few_tokens() -> None:

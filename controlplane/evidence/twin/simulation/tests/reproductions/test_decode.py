@@ -29,7 +29,7 @@ SERVED = profile("h100_sxm", "Qwen3-32B", 2, version=(0, 12))
 LAW, BLOCKS = law_of(SERVED), kv_blocks(SERVED)
 LIMITS = Limits(async_scheduling=SERVED.is_async)
 # Tokens of prompt, mean error and bias at most. The host's constants were fitted to the first 15 points.
-AT_MOST = [(1024, 0.03, 0.025), (4096, 0.06, 0.035)]
+AT_MOST = [(1024, 0.025, 0.025), (4096, 0.06, 0.03)]
 
 
 @cache
@@ -61,7 +61,7 @@ DATA = Path(__file__).resolve().parents[7] / "shared" / "data" / "measured_h100_
 
 
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent: it holds the measurements")
-def test_whole_answers_are_within_four_percent_and_three_where_first_tokens_hardly_count() -> None:
+def test_whole_answers_are_within_four_percent_and_two_where_first_tokens_hardly_count() -> None:
     """How the clients began is not known, and determines the TTFT of a closed loop."""
     errors, long_answers = [], []
     for row in csv.DictReader(DATA.read_text().splitlines()):
@@ -73,4 +73,4 @@ def test_whole_answers_are_within_four_percent_and_three_where_first_tokens_hard
         long_answers += [error] if output == 1024 and clients <= 32 else []
     assert (len(errors), len(long_answers)) == (30, 6)
     assert fmean(errors) <= 0.04
-    assert fmean(long_answers) <= 0.03
+    assert fmean(long_answers) <= 0.02
