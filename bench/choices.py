@@ -1,17 +1,19 @@
 """How often the twin chooses the fleet that measurements choose: the one of fewest GPUs that holds a limit on TPOT.
 
-    .venv/bin/python -m bench.choices FILE.csv [--group TEXT] [--wrong]
+    .venv/bin/python -m bench.choices FILE.csv [--group TEXT] [--wrong] [--error 0.05]
 
 FILE.csv: measured closed loops, read and played as in bench.profiles. A case is one kind of request, a number of
 clients and a limit. The fleets are equal instances of every measured number of GPUs, among which the clients are
 divided evenly; TPOT between two measured numbers of clients per instance is interpolated, in the twin between plays of
 the same two. A choice is right if the measured TPOT holds the limit there and in no fleet of fewer GPUs. Left out are
 cases in which fewer GPUs than the chosen ones were never measured to fail, and those whose limit no fleet holds.
-The last column is by how much the chosen GPUs differ from the right ones. `--wrong` lists the wrong choices.
+Another reading counts the twin's expected error: a choice is decided if engines that are so much slower or faster need
+as many GPUs, else it lies within a range. `--wrong` lists the wrong choices.
 """
 
 import argparse
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.profiles import Point, played, points
+from controlplane.evidence.twin.expected_error import BUILT_IN
 from fleet.counted import percent
 
 CLIENTS = (16, 32, 64, 96, 128, 192, 256, 384, 512)
@@ -42,6 +45,12 @@ class ChosenFleet:
     chosen: str
     gpus: int  # GPUs of the fleet that the twin chooses
     right: int  # GPUs of the smallest fleet that holds the limit by measurement
+    least: int  # GPUs that the twin chooses if engines are faster by its expected error
+    most: int  # if they are slower
+
+    @property
+    def is_decided(self) -> bool:
+        return self.least == self.most
 
 
 def main() -> None:
@@ -49,14 +58,15 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--group", default="")
     parser.add_argument("--wrong", action="store_true")
+    parser.add_argument("--error", type=float, default=BUILT_IN["profile"]["tpot"], help="expected error of TPOT")
     options = parser.parse_args()
     groups, _ = points(csv.DictReader(options.file.read_text().splitlines()))
-    print("group, cases, right, too few GPUs, too many, GPUs off")
+    print("group, cases, right, too few GPUs, too many, GPUs off; decided, right of them, right ones within the range")
     every = list[ChosenFleet]()
     for group in sorted(groups):
         if options.group not in group:
             continue
-        found = list(judged(groups[group]))
+        found = list(judged(groups[group], options.error))
         for one in found if options.wrong else ():
             if one.gpus != one.right:
                 print(f"  {one.case}: {one.chosen}; {one.right} GPUs hold it")
@@ -68,15 +78,18 @@ def main() -> None:
 def said(found: Sequence[ChosenFleet]) -> str:
     few, many = (sum(sign * one.gpus > sign * one.right for one in found) for sign in (-1, 1))
     right, off = (1 - (few + many) / len(found), fmean(one.gpus / one.right - 1 for one in found)) if found else (1, 0)
-    return f"{len(found):5} {percent(right, '.0f'):>5} {few:5} {many:5} {percent(off, '+.0f'):>6}"
+    decided = [one.gpus == one.right for one in found if one.is_decided]
+    within = sum(one.least <= one.right <= one.most for one in found) / max(1, len(found))
+    both = f"{len(decided):5} {percent(sum(decided) / max(1, len(decided)), '.0f'):>5} {percent(within, '.0f'):>5}"
+    return f"{len(found):5} {percent(right, '.0f'):>5} {few:5} {many:5} {percent(off, '+.0f'):>6} {both}"
 
 
-def judged(measured: Sequence[Point]) -> Iterator[ChosenFleet]:
+def judged(measured: Sequence[Point], error: float) -> Iterator[ChosenFleet]:
     for (prompt, output), curves in curves_of(measured).items():
         for clients, limit_ms in product(CLIENTS, LIMITS_MS):
             fleets = list(fleets_of(curves, clients))
             case = f"{prompt}+{output} tokens, {clients} clients, {limit_ms:g} ms"
-            chosen = chosen_of(fleets, limit_ms / 1e3, case)
+            chosen = chosen_of(fleets, limit_ms / 1e3, case, error)
             if chosen is not None:
                 yield chosen
 
@@ -105,15 +118,18 @@ def fleets_of(curves: Mapping[int, Curve], clients: int) -> Iterator[MeasuredFle
                 break
 
 
-def chosen_of(fleets: Sequence[MeasuredFleet], limit_s: float, case: str) -> ChosenFleet | None:
+def chosen_of(fleets: Sequence[MeasuredFleet], limit_s: float, case: str, error: float) -> ChosenFleet | None:
     """Return None where nothing is to be chosen: no measured fleet holds the limit, or the smallest does."""
     right = min((one.gpus for one in fleets if one.measured_s <= limit_s), default=None)
     if right is None or all(one.gpus >= right for one in fleets):
         return None
-    chosen = min((one for one in fleets if one.twin_s <= limit_s), key=lambda one: (one.gpus, one.twin_s), default=None)
-    if chosen is None:
-        return ChosenFleet(case, "no fleet", 1 + max(one.gpus for one in fleets), right)
-    return ChosenFleet(case, f"{chosen.text}, measured {1e3 * chosen.measured_s:.1f} ms", chosen.gpus, right)
+    none = MeasuredFleet(1 + max(one.gpus for one in fleets), "no fleet", math.inf, math.inf)
+    least, chosen, most = (
+        min((one for one in fleets if one.twin_s * by <= limit_s), key=lambda one: (one.gpus, one.twin_s), default=none)
+        for by in (1 - error, 1, 1 + error)
+    )
+    text = f"{chosen.text}, measured {1e3 * chosen.measured_s:.1f} ms"
+    return ChosenFleet(case, text, chosen.gpus, right, least.gpus, most.gpus)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def as_json(question: PlanQuestion, answer: PlanAnswer) -> Answer:
         "most_gpus": question.most_gpus,
         "measured": _measured(question),
         "holds": None if answer.holds is None else _row(answer.holds),
+        "undecided": None if answer.undecided is None else _row(answer.undecided),
         "rows": [_row(row) for row in answer.rows],
     }
 
@@ -128,13 +129,19 @@ def _row(row: PlanRow) -> Row:
 
 
 def verdict(answer: Answer) -> str:
-    one = answer["holds"]
+    one, cheaper = answer["holds"], answer.get("undecided")  # answers of older versions do not say
+    undecided = "" if cheaper is None else f"undecided: {_priced_fleet(cheaper)}, holds it unless engines are slower"
     if one is None:
         least = f"the SLO for {answer['share']:.0%} of each class, with the expected error counted"
         nearest = "; these come nearest:" if answer["rows"] else ", by its arithmetic alone."
-        return f"No fleet of at most {counted(answer['most_gpus'], 'GPU')} holds {least}{nearest}"
-    fleet = f"{fleet_text(one)}, {one['policy']}, ${one['dollars_per_hour']:,.2f} an hour"
-    return f"The cheapest fleet that holds the SLO, also if the engines are slower by the expected error: {fleet}."
+        none = f"No fleet of at most {counted(answer['most_gpus'], 'GPU')} holds {least}"
+        return f"{none}{'; ' * bool(undecided)}{undecided}{nearest}"
+    also = "also if the engines are slower by the expected error"
+    return f"The cheapest fleet that holds the SLO, {also}: {_priced_fleet(one)}{'; ' * bool(undecided)}{undecided}."
+
+
+def _priced_fleet(row: Row) -> str:
+    return f"{fleet_text(row)}, {row['policy']}, ${row['dollars_per_hour']:,.2f} an hour"
 
 
 def cells(row: Row) -> tuple[str, ...]:

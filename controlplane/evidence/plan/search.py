@@ -62,6 +62,7 @@ class PlanRow:
 class PlanAnswer:
     rows: tuple[PlanRow, ...]  # frontier, cheapest first
     holds: PlanRow | None  # cheapest row that holds the SLO, also if the engines are slower by the expected error
+    undecided: PlanRow | None  # cheapest row that holds it as simulated, if that one is cheaper
     fleets: int  # number of fleets played
     too_small: int  # number left out by closed forms
     left_out: tuple[str, ...]
@@ -85,10 +86,14 @@ def plan(
         scored = zip(plays.shares(left, count), left, strict=True)
         left = best(scored, question.share - slack, most)
     rows = frontier(sorted(plays.rows(left), key=lambda row: (row.candidate.per_hour, -row.low)))
-    holds = next((row for row in rows if row.low >= question.share and row.if_slower >= question.share), None)
+    held = [row for row in rows if row.low >= question.share]
+    holds = next((row for row in held if row.if_slower >= question.share), None)
+    undecided = next((row for row in held if row.if_slower < question.share), None)
+    if holds is not None and undecided is not None and rows.index(holds) < rows.index(undecided):
+        undecided = None
     mark = fingerprint(question, requests, pacing)
     counts = len(space.candidates), space.too_small
-    return PlanAnswer(rows, holds, *counts, space.left_out, len(requests), mark)
+    return PlanAnswer(rows, holds, undecided, *counts, space.left_out, len(requests), mark)
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:

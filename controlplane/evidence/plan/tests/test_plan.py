@@ -6,13 +6,14 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from controlplane.evidence.plan import planned, question, search
+from controlplane.evidence.plan import fleets, planned, question, search
 from controlplane.evidence.plan.command import main
 from controlplane.evidence.plan.fleets import NotPlayable
 from controlplane.evidence.plan.question import PlanCandidate, PlanQuestion, busiest, fingerprint, space_of
 from controlplane.evidence.plan.search import best, plan
 from controlplane.evidence.plan.tests.test_replay import FLEET
 from controlplane.evidence.traces.generated import generate
+from controlplane.evidence.twin.expected_error import ExpectedError
 from fleet import subprocess
 from fleet.engine.law import law_of
 from fleet.engine.profiles import profile
@@ -57,6 +58,23 @@ def test_a_plan_finds_a_fleet_that_holds_and_gives_the_same_bytes_again(requests
     assert "Expected error: TPOT" in text
     assert answer.fingerprint in text
     assert fingerprint(replace(QUESTION, share=0.8), requests, "closed_loop") != answer.fingerprint
+
+
+def test_a_fleet_that_holds_unless_engines_are_slower_is_undecided(requests, few, monkeypatch):
+    unsure = ExpectedError(tpot=99.0, e2e=None, ttft_mean=None, ttft_p99=None)
+    monkeypatch.setattr(fleets.expected_error, "of_built_in", lambda *_: unsure)
+    answer = plan(QUESTION, requests, "closed_loop")
+    assert answer.holds is None
+    assert answer.undecided == next(row for row in answer.rows if row.low >= 0.9 > row.if_slower)
+    said = planned.verdict(planned.as_json(QUESTION, answer))
+    assert "with the expected error counted" in said
+    assert "; undecided: 1 × h100_sxm, TP2, priced, $10.00 an hour, holds it unless engines are slower;" in said
+    monkeypatch.setattr(fleets.expected_error, "of_built_in", lambda *_: {**unsure, "tpot": 0.0})
+    sure = plan(QUESTION, requests, "closed_loop")
+    assert (sure.holds, sure.undecided) == (sure.rows[0], None)
+    both = {**planned.as_json(QUESTION, sure), "undecided": {**planned.as_json(QUESTION, sure)["holds"], "replicas": 9}}
+    assert planned.verdict(both).endswith("an hour, holds it unless engines are slower.")
+    assert "undecided" not in planned.verdict(planned.as_json(QUESTION, sure))
 
 
 def test_no_fleet_holds_a_limit_that_no_engine_reaches(requests, few):

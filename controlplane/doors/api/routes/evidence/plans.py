@@ -62,6 +62,7 @@ class PlanResultOut(Schema):
     most_gpus: int
     measured: dict[str, str] | None = Field(None, description="Calibrated pool whose engines were played")
     holds: PlanRowOut | None = Field(description="The cheapest that holds the SLO, also if slower")
+    undecided: PlanRowOut | None = Field(None, description="A cheaper one that holds it unless engines are slower")
     rows: list[PlanRowOut] = Field(description="The frontier, cheapest first")
 
 
