@@ -6,7 +6,7 @@ A decision therefore keeps neither the fleet nor a column, only its instances, w
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, repeat
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, overload
 
 from router.policy.types import InstanceState
@@ -135,8 +135,12 @@ class FleetColumns(Sequence[InstanceState]):
 
     def at(self, positions: Sequence[int]) -> "FleetColumns":
         """Return the fleet of the instances at the positions; `is_paced` is that of these alone."""
-        fleet = self._part(lambda column: list(map(column.__getitem__, positions)))
-        fleet.is_paced = _some_paced(fleet.pace)
+        if len(positions) < 2:
+            fleet = self._part(lambda column: [column[position] for position in positions])
+        else:
+            of = itemgetter(*positions)  # twice as fast as a loop
+            fleet = self._part(lambda column: list(of(column)))
+        fleet.is_paced = fleet.is_paced and _some_paced(fleet.pace)
         return fleet
 
     def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
@@ -153,7 +157,7 @@ class _FleetPart(FleetColumns):
         self._set(part_of(whole.instances))
         for name in _PLAIN:
             setattr(self, name, part_of(getattr(whole, name)))
-        self.is_paced, self.is_divided = whole.is_paced, _some_divided(self.role)
+        self.is_paced, self.is_divided = whole.is_paced, whole.is_divided and _some_divided(self.role)
 
     def _make(self, key: tuple[Any, ...]) -> list[Any]:
         return self._part_of(self._whole.column(*key))

@@ -138,16 +138,25 @@ class Shortlist:
                 yield from self._at(_least(group, draw, most, len(self._traits)))
             else:
                 weighed = self._at(_least(group, draw, WEIGHED, len(self._traits)))
-                yield from self._cheapest(weighed, *weights, draw)[:most]
+                idle = group[most - 1] < len(self._traits)  # so many have no load
+                yield from self._cheapest(weighed, *weights, draw, most, idle=idle)
 
-    def _cheapest(self, positions: list[int], of_request: float, of_context: float, draw: float) -> list[int]:
-        """Return the cheapest in order; the draw breaks ties, as in `_least`."""
+    def _cheapest(
+        self, positions: list[int], of_request: float, of_context: float, draw: float, most: int, *, idle: bool
+    ) -> list[int]:
+        """Return the cheapest in order; the draw breaks ties, as in `_least`. `idle`: enough may cost nothing to make
+        further prices needless."""
         start = int(draw * SPREAD % 1.0 * len(positions))
         positions = positions[start:] + positions[:start]
         queued, requests, context = self._queued, self._requests, self._context
-        of_queued = 1 + of_context
+        of_queued, found = 1 + of_context, list[int]()
+        for at in positions if idle else ():
+            if not queued[at] * of_queued + of_request * requests[at] + of_context * context[at]:
+                found.append(at)
+                if len(found) == most:
+                    return found
         prices = [queued[at] * of_queued + of_request * requests[at] + of_context * context[at] for at in positions]
-        return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)]
+        return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)[:most]]
 
     def _nearest(self, key: str, most: int) -> list[int]:
         """Return the nearest by hash, cached, as many prompts begin alike."""
