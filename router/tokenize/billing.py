@@ -8,9 +8,7 @@ LINE = "x-anthropic-billing-header"  # begins a system block of Claude Code; som
 
 
 def without_billing(system: Any) -> Any:
-    """Return a system prompt without the line, which vLLM ignores as well."""
-    if isinstance(system, str):
-        return "" if system.startswith(LINE) else system
+    """Return a system prompt without blocks of the line, which vLLM ignores, too; it keeps the line of a text."""
     return [block for block in system if not _is_billing(block)] if isinstance(system, list) else system
 
 
@@ -20,20 +18,23 @@ def removed(body: bytes, document: JsonObject) -> JsonObject | None:
         return None
     made = {**document}
     if "system" in made:
-        made["system"] = without_billing(made["system"])
+        made["system"] = _without_line(made["system"])
     if isinstance(messages := made.get("messages"), list):
-        made["messages"] = [_without_line(message) for message in messages]
+        made["messages"] = [_of_message(message) for message in messages]
     return made if made != document else None
 
 
-def _without_line(message: Any) -> Any:
+def _of_message(message: Any) -> Any:
     """Remove the line from a message, into which a gateway may have turned the system prompt."""
-    if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
+    if not isinstance(message, dict) or message.get("role") not in ("system", "developer") or "content" not in message:
         return message
-    content = message.get("content")
+    return {**message, "content": _without_line(message["content"])}
+
+
+def _without_line(content: Any) -> Any:
     if isinstance(content, str):
-        return {**message, "content": content.partition("\n")[2] if content.startswith(LINE) else content}
-    return {**message, "content": without_billing(content)} if isinstance(content, list) else message
+        return content.partition("\n")[2] if content.startswith(LINE) else content
+    return without_billing(content)
 
 
 def _is_billing(block: Any) -> bool:

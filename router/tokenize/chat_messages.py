@@ -95,7 +95,8 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
 
 
 def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
-    """Return the content as parts, or as one text, as a tool's result is unless it names tools."""
+    """Return the content as parts, or as one text, as a tool's result is unless it names tools. A text leaves empty
+    parts out where the template takes no parts."""
     parts = [given] if isinstance(given, str) else given or []
     if not isinstance(parts, list):
         raise NotTokenized("the content of a message is neither text nor a list")
@@ -104,7 +105,8 @@ def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]
     texts = [made for part in parts for made in _part(part)]
     if in_parts and (role != "tool" or any(each["type"] == REFERENCE for each in texts)):
         return texts
-    return "\n".join(each["name" if each["type"] == REFERENCE else "text"] for each in texts)
+    said = (each["name" if each["type"] == REFERENCE else "text"] for each in texts)
+    return "\n".join(text for text in said if text or in_parts)
 
 
 def _part(part: object) -> Iterable[Message]:

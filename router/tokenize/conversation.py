@@ -45,10 +45,11 @@ def as_chat(document: Document, api_path: str, manner: Manner) -> Document:
 
 def _messages(document: Document, manner: Manner) -> Document:
     given, system_first = document["messages"], manner.system_first
-    head = list(_said(document.get("system") or ""))
+    system = document.get("system") or ""
+    head = [system] if isinstance(system, str) else list(_said(system))
     if system_first:
         head += [text for message in given if message["role"] == "system" for text in _said(message["content"])]
-    made = [{"role": "system", "content": "".join(head)}] if head else []
+    made = [{"role": "system", "content": text}] if (text := "".join(head)) else []
     for message in given:
         if message["role"] != "system":
             made += _turn(message)
@@ -68,9 +69,9 @@ def _schema(tool: Document) -> Document:
 
 
 def _said(content: Any) -> Iterator[str]:
-    """Return the system texts."""
+    """Return the system texts, without those that begin with the billing line."""
     if isinstance(content, str):
-        content = [{"type": "text", "text": content}] if content else []
+        content = [{"type": "text", "text": content}]
     for block in without_billing(content):
         if block["type"] in ("tool_addition", "tool_removal"):
             raise EngineRenders("tools that change in the conversation: only the engine renders them")

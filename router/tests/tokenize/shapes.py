@@ -112,6 +112,9 @@ CHATS: dict[str, dict[str, object]] = {
     "developer later": _said({"role": "developer", "content": "b"}, _assistant(), _HI),
     "parts": _said({"role": "user", "content": [_text("a"), _text("b")]}),
     "no parts": _said(_assistant(content=[]), _HI),
+    "empty parts": _said(
+        {"role": "user", "content": ["", _text("a"), _text("")]}, _assistant(content=[_text("")]), _HI
+    ),
     "part with a field of its own": _said({"role": "user", "content": [_text("a", mark="m")]}),
     "part with cache_control": _said({"role": "user", "content": [_text("a", cache_control={"type": "ephemeral"})]}),
     "refusal with a field of its own": _said(_assistant(content=[{"type": "refusal", "refusal": "no", "why": 1}]), _HI),
@@ -145,6 +148,7 @@ CHATS: dict[str, dict[str, object]] = {
     ),
     "result in parts": _said(_LOOP[0], _result([_text("a"), _text("b")])),
     "empty result": _said(_LOOP[0], _result("")),
+    "result in empty parts": _said(_LOOP[0], _result([_text(""), _text("a"), _text("")])),
     "result with a name": _said(_LOOP[0], _result("42", name="read")),
     "no arguments": _said(_assistant(content=None, tool_calls=[_call("")]), _result("42")),
     "broken arguments": _said(_assistant(content=None, tool_calls=[_call('{"path": ')]), _result("42")),
@@ -235,6 +239,10 @@ ANTHROPIC: dict[str, dict[str, object]] = {
         output_config={"effort": "high"},
         context_management={"edits": []},
         tools=[_BLOCK],
+    ),
+    "m: billing line in a text": _anthropic(
+        {"role": "system", "content": "x-anthropic-billing-header: b\nmind"},
+        system="x-anthropic-billing-header: a\nbe brief",
     ),
     "m: effort": _anthropic(output_config={"effort": "low"}),
     "m: thinking off": _anthropic(thinking={"type": "disabled"}),
