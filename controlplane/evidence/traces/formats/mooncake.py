@@ -26,14 +26,16 @@ class BlockSize:
 
     def __init__(self, stated: int) -> None:
         self._left: tuple[int, ...] = (stated,) if stated else SIZES
+        self._stated = bool(stated)
 
     def check(self, row: fields.TraceLine, field: str, blocks: int, input_tokens: int) -> None:
-        """Check that a row has as many blocks as the prompt fills, with or without a partial last block."""
-        left = tuple(size for size in self._left if input_tokens // size <= blocks <= -(-input_tokens // size))
+        """Check that a row has as many blocks as the prompt fills, with or without a partial last block. Of a stated
+        size it may have those of the prompt's beginning alone, as AIPerf 0.13 allows."""
+        least = {size: 0 if self._stated else input_tokens // size for size in self._left}
+        left = tuple(size for size in self._left if least[size] <= blocks <= -(-input_tokens // size))
         if not left:
-            counts = (
-                f"{input_tokens // size:,} or {-(-input_tokens // size):,} of {size} tokens" for size in self._left
-            )
+            word = "to" if self._stated else "or"
+            counts = (f"{least[size]:,} {word} {-(-input_tokens // size):,} of {size} tokens" for size in least)
             raise row.refused(field, blocks, f"blocks for {input_tokens:,} input tokens: {', '.join(counts)}")
         self._left = left
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.summary import ideal_hits
 from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.evidence.traces.types import BadTrace
 
@@ -55,6 +56,18 @@ def test_a_first_line_states_unit_and_block_size():
     assert trace.requests[0].block_tokens == 64
     with pytest.raises(BadTrace, match=r"line 1, time_unit: 'h' \(one of s, ms, us, ns\)"):
         read('{"time_unit": "h"}', *lines)
+
+
+def test_rows_with_the_blocks_of_a_beginning_alone_are_read_where_the_file_states_their_size():
+    """AIPerf 0.13.0 plays such rows: findings/mooncake-traces-refused.sh."""
+    lines = [mooncake_line(timestamp=n, input_length=2_048, hash_ids=[1]) for n in range(2)]
+    trace = read('{"block_tokens": 512}', *lines)
+    assert [(request.input_tokens, [*request.block_ids()]) for request in trace.requests] == [(2_048, [1])] * 2
+    assert ideal_hits(trace.requests) == [0, 512]
+    with pytest.raises(BadTrace, match=r"line 1, hash_ids.*128 or 128 of 16 tokens"):
+        read(*lines)
+    with pytest.raises(BadTrace, match=r"line 2, hash_ids.*0 to 1 of 4096 tokens"):
+        read('{"block_tokens": 4096}', mooncake_line(input_length=2_048, hash_ids=[1, 2]))
 
 
 IMPLAUSIBLE = [
