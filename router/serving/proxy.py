@@ -232,10 +232,8 @@ class Proxy:
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
         """Try one instance; True if the client has its answer, False to try another."""
-        pool = call.pool
-        rules = call.candidate or pool.policy  # as `Call.rules` has it
+        pool, outcome = call.pool, call.outcome
         endpoint = pool.endpoints[decision.instance]
-        outcome = call.outcome
         attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
@@ -249,27 +247,17 @@ class Proxy:
             connection = await sending
             outcome.first_byte = time.perf_counter()
             attempt.status = connection.status
-            asks_stream = call.request.prompt.stream
-            content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
-            self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
-            answer = relay.begin(connection, call.api_path, asks_stream=asks_stream)
+            answer = self._watched(call, connection, lease)
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
             if answer.result == "served":  # so far
                 if endpoint.breaker.opened_at is not None:
                     endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
             elif self._tries_another(call, endpoint, attempt, answer, tried, left):
                 return False
-            begins, came = answer.beginning is not None, self._content_came
-            answer.on_content = partial(came, call, endpoint, lease, streams=answer.streams) if begins else None
-            if answer.result == "served" and not begins:
-                came(call, endpoint, lease, streams=answer.streams)
-            rest = self._pass_on(call, endpoint, answer, client)
+            rest = self._pass_on(call, endpoint, lease, answer, client)
             return True if rest is None else await rest
         except PrefillFailed as failed:
-            attempt.error = str(failed)
-            _rule_out(call, failed, tried)
-            attempt.code, attempt.result = "prefill_failed", verdict.of_own_answer(failed.status, "prefill_failed")
-            _require_another_prefill(call, failed, tried, left)
+            _prefill_failed(call, attempt, failed, tried, left)
             return False
         except UpstreamError as error:
             _broke(call, endpoint, attempt, error, tried, left)
@@ -280,6 +268,13 @@ class Proxy:
                 self.stalls.forget(connection, None)
                 connection.release()
             lease.end()
+
+    def _watched(self, call: Call, connection: EngineResponse, lease: Lease) -> BegunAnswer:
+        """Begin the answer, whose content and pauses have their times."""
+        rules, asks_stream = call.candidate or call.pool.policy, call.request.prompt.stream  # as `Call.rules` has it
+        content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
+        self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
+        return relay.begin(connection, call.api_path, asks_stream=asks_stream)
 
     async def _begun(self, call: Call, answer: BegunAnswer, lease: Lease) -> BegunAnswer:
         """Wait for an answer's first content, or for the whole of it. The former may take as long as a first byte."""
@@ -336,9 +331,13 @@ class Proxy:
         return able
 
     def _pass_on(
-        self, call: Call, endpoint: Endpoint, answer: BegunAnswer, client: ClientConnection
+        self, call: Call, endpoint: Endpoint, lease: Lease, answer: BegunAnswer, client: ClientConnection
     ) -> Coroutine[Any, Any, Literal[True]] | None:
         """Send a whole answer to the client, or begin another one; return what is left to await, if anything."""
+        if answer.beginning is not None:
+            answer.on_content = partial(self._content_came, call, endpoint, lease, streams=answer.streams)
+        elif answer.result == "served":
+            self._content_came(call, endpoint, lease, streams=answer.streams)
         if answer.error is not None:
             raise _reported(call, endpoint, answer, answer.error)
         if answer.result == "failed_alike":
@@ -537,6 +536,13 @@ def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
     both = {**prefill, **decoder, **({call.instance: str(error)} if is_pair else {})}
     either = [one for one in (both, decoder) if one and _is_servable(call, {**tried, **one})]
     tried |= either[0] if either else prefill
+
+
+def _prefill_failed(call: Call, attempt: Attempt, failed: PrefillFailed, tried: dict[str, str], left: int) -> None:
+    attempt.error = str(failed)
+    _rule_out(call, failed, tried)
+    attempt.code, attempt.result = "prefill_failed", verdict.of_own_answer(failed.status, "prefill_failed")
+    _require_another_prefill(call, failed, tried, left)
 
 
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:

@@ -9,14 +9,12 @@ from typing import Any
 import orjson
 from msgspec import to_builtins
 
-from router.contract.answer.verdict import Result
 from router.contract.redis.receipt import Receipt
 from router.contract.values.json_value import JsonObject
 from router.policy.candidates import Candidates
 from router.policy.reasons import in_words
 from router.request.call import Call
 from router.request.offload import Offload
-from router.request.outcome import Attempt
 from router.upstream.answer.used import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
@@ -31,8 +29,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
     """Return the receipt without the inputs of the decision."""
     outcome = call.outcome
     usage = outcome.usage or _UNTOLD
-    decision = call.decision or _UNDECIDED
-    made = {
+    made: dict[str, Any] = {
         "schema": SCHEMA,
         "request_id": call.id,
         "at": call.at,
@@ -49,15 +46,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "actual_prompt_tokens": usage.prompt_tokens,
         "output_tokens": usage.output_tokens,
         "retries": outcome.retries,
-        "attempts": [
-            {
-                "instance": attempt.instance,
-                "status": attempt.status,
-                "result": _result_of(call, attempt),
-                "error": attempt.error,
-            }
-            for attempt in outcome.attempts
-        ],
+        "attempts": _attempts(call),
         "stream": outcome.streamed,
         "status": outcome.status,
         "outcome": outcome.label,
@@ -70,34 +59,39 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "ttft_ms": _rounded(outcome.ttft_ms),
         "tpot_ms": _rounded(outcome.tpot_ms),
         "e2e_ms": _rounded(outcome.e2e_ms),
-        "strategy": decision.strategy,
-        "class": decision.request_class,
-        "flow": outcome.flow if call.decision is not None else None,
-        "instance": decision.instance or None,
-        "rule": decision.rule,
-        "reasons": in_words(decision.reasons),
-        "index": call.prediction.index if call.decision is not None else None,
-        "predicted_cached": decision.cached_tokens,
-        "new_tokens": decision.new_tokens,
     }
+    _add_decision(made, call)
+    _add_circumstances(made, call)
     _add_further(made, call, usage)
-    if call.asked_band.by or outcome.held_s:
-        made |= _of_waiting(call)
-    if outcome.offload is not None:
-        made |= _offload(outcome.offload)
     return made
 
 
-def _result_of(call: Call, attempt: Attempt) -> Result | None:
-    """Return an attempt's result: for the last one that of the request, unless the attempt failed by itself."""
-    if attempt.result in (None, "served") and attempt is call.outcome.attempts[-1]:
-        return call.outcome.result
-    return attempt.result
+def _attempts(call: Call) -> list[dict[str, Any]]:
+    """Return the attempts. The last one has the result of the request, unless it failed by itself."""
+    made: list[dict[str, Any]] = []
+    for attempt in call.outcome.attempts:
+        result = attempt.result
+        if result in (None, "served") and attempt is call.outcome.attempts[-1]:
+            result = call.outcome.result
+        made.append({"instance": attempt.instance, "status": attempt.status, "result": result, "error": attempt.error})
+    return made
+
+
+def _add_decision(made: dict[str, Any], call: Call) -> None:
+    is_made, decision = call.decision is not None, call.decision or _UNDECIDED
+    made["strategy"] = decision.strategy
+    made["class"] = decision.request_class
+    made["flow"] = call.outcome.flow if is_made else None
+    made["instance"] = decision.instance or None
+    made["rule"] = decision.rule
+    made["reasons"] = in_words(decision.reasons)
+    made["index"] = call.prediction.index if is_made else None
+    made["predicted_cached"] = decision.cached_tokens
+    made["new_tokens"] = decision.new_tokens
 
 
 def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
     """Add fields that most requests lack."""
-    made |= _names(call)
     if call.prediction.why:
         made["index_reason"] = call.prediction.why
     if call.prediction.tiers is not None:
@@ -114,9 +108,18 @@ def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
             made["shadow"] = to_builtins(call.shadow)
 
 
-def _names(call: Call) -> dict[str, str]:
-    named = ("own_id", call.own_id if call.own_id != call.id else ""), ("session_by", call.session_by)
-    return {field: name for field, name in (*named, ("adapter", call.adapter)) if name}
+def _add_circumstances(made: dict[str, Any], call: Call) -> None:
+    """Add names, waiting and offload, of requests that have them."""
+    if call.own_id != call.id and call.own_id:
+        made["own_id"] = call.own_id
+    if call.session_by:
+        made["session_by"] = call.session_by
+    if call.adapter:
+        made["adapter"] = call.adapter
+    if call.asked_band.by or call.outcome.held_s:
+        made |= _of_waiting(call)
+    if call.outcome.offload is not None:
+        made |= _offload(call.outcome.offload)
 
 
 def _of_waiting(call: Call) -> dict[str, Any]:
