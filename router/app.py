@@ -160,7 +160,7 @@ class Router:
         self.proxy.stalls.check()
         now, unix = asyncio.get_running_loop().time(), time.time()
         for pool in self.pools.all():
-            look(pool, unix, CHECK_S)
+            look(pool, unix, CHECK_S, self.source.routers)
             for endpoint in pool.endpoints.values():
                 endpoint.upstream.close_idle(now)
                 endpoint.upstream.check_host()

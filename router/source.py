@@ -23,6 +23,10 @@ class PoolSource(Protocol):
     def looked_at(self) -> float | None:
         """Time of the last look at the fleet, Unix seconds."""
 
+    @property
+    def routers(self) -> int:
+        """Number of live routers that share the state, with this one."""
+
     async def start(self) -> None:
         """Read the first state before requests arrive; continue without it if there is none."""
 

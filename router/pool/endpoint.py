@@ -92,12 +92,18 @@ class Endpoint(LearnedFromAnswers):
 
     def refusal(self, now: float, open_s: float) -> str:
         """Return why the endpoint cannot take a request; empty if it can. `now` is the loop's time."""
-        if not self.routable:
+        if not self.routable and not self._is_tried:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         breaker = self.breaker
         if breaker.opened_at is None:
             return self.progress.refusal if self.progress.stalled else ""
         return breaker.refusal(now, open_s)
+
+    @property
+    def _is_tried(self) -> bool:
+        """Return whether clients' requests try it, though it is published as stalled, as only they can show that it
+        is well again."""
+        return self.progress.by_requests and bool(self.progress.stalled) and self.reason.startswith("stalled")
 
     @property
     def shares_store(self) -> bool:

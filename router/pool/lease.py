@@ -25,6 +25,7 @@ class Lease:
         "_unseen",
         "_weight",
         "alone",
+        "is_whole",
         "tokens",
     )
 
@@ -37,6 +38,7 @@ class Lease:
         self._decoding = False
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
+        self.is_whole = False  # True if its tokens come all at once
         self._unseen = False  # True if the answer does not pass through this router, or is none of the model's
         endpoint.prefilling.add(self)
         endpoint.requests += 1

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError
 from router.contract.answer.verdict import Result
-from router.contract.api_paths import UNCOMPUTED
+from router.contract.api_paths import GENERATES, UNCOMPUTED
 from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
 from router.flows import serve
@@ -238,6 +238,7 @@ class Proxy:
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
         lease.expect_no_token() if call.api_path in UNCOMPUTED else None
+        lease.is_whole = not call.request.prompt.stream and call.api_path in GENERATES
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
@@ -279,10 +280,11 @@ class Proxy:
     async def _begun(self, call: Call, answer: BegunAnswer, lease: Lease) -> BegunAnswer:
         """Wait for an answer's first content, or for the whole of it. The former may take as long as a first byte."""
         rules, asks_stream = call.rules, call.request.prompt.stream
-        if not asks_stream and answer.beginning is None:
-            silent_s = rules["failure.stream_idle_timeout_s"]
-            content_s = max(silent_s, rules["failure.first_byte_timeout_s"])
-            self.stalls.watch(answer.connection, (lease, content_s, 0.0))
+        silent_s, content_s = rules["failure.stream_idle_timeout_s"], rules["failure.first_byte_timeout_s"]
+        if answer.beginning is not None:  # speech may be streamed, too
+            self.stalls.watch(answer.connection, (lease, silent_s, content_s))
+        elif not asks_stream:
+            self.stalls.watch(answer.connection, (lease, max(silent_s, content_s), 0.0))
             await relay.wait_for_content(answer)
             self.stalls.watch(answer.connection, (lease, silent_s, 0.0))
         return await relay.wait(answer, call.api_path, asks_stream=asks_stream)

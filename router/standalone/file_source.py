@@ -104,6 +104,7 @@ class FileSource:
         removes_billing_line: bool = False,
     ) -> None:
         self.id = router_id
+        self.routers = 1
         self.pools = Pools()
         self.recorder = Recorder()
         self.sessions = Sessions()

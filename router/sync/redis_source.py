@@ -46,6 +46,10 @@ class RedisSource:
     def looked_at(self) -> float | None:
         return self.live.polled_at
 
+    @property
+    def routers(self) -> int:
+        return 1 + len(self.peers)
+
     async def start(self) -> None:
         try:
             async with asyncio.timeout(FIRST_POLL_S):

@@ -182,6 +182,57 @@ async def test_an_engine_that_knows_no_probe_is_tried_by_one_request(world: Buil
     await end(*asked)
 
 
+async def answers_probes_alone(engine: Engine, request: Received, writer: Writer) -> None:
+    of_router = request.document.get("max_tokens") == 1 or request.document.get("input") == "1"
+    await (reply(COMPLETION) if of_router else hang)(engine, request, writer)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", DOORS)
+async def test_an_engine_that_answers_probes_alone_is_left_out_at_every_door(
+    world: Build, path: str, stream: bool
+) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    w.engines[0].behaviour = answers_probes_alone
+    stream = stream and path != "/v1/embeddings"
+    body = DOORS[path] | ({"stream": True} if stream else {})
+    asked = tasks(w, 2, path, **body)
+    await w.until(lambda: endpoint(w).requests and sum(task.done() for task in asked) == 1, "one that hangs")
+    for _ in range(50 if stream or path == "/v1/embeddings" else 310):
+        let_pass(w, 1)
+        w.router._stall_probes.step()
+        await asyncio.gather(*w.router._stall_probes._asked)
+    assert "tokens of the router's own requests alone" in endpoint(w).progress.stalled
+    before = len(w.engines[0].received)
+    trials = tasks(w, 4, path, **body)
+    await w.until(lambda: sum(task.done() for task in trials) == 3)
+    w.router._stall_probes.step()
+    assert len(w.engines[0].received) == before + 1
+    w.engines[0].release.set()
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    assert [(await task).status_code for task in [*asked, *trials]] == [200] * 6
+
+
+async def test_an_engine_published_as_stalled_is_tried_by_a_request_where_no_probe_can_tell(world: Build) -> None:
+    w = await world(None, None)
+    await proven(w, "demo-0", "demo-1")
+    asked = await stalled(w)
+    await end(*asked)
+    w.engines[0].script += [reply({"error": {"message": "no"}}, 404)] * 2
+    w.router._stall_probes.step()
+    await w.until(lambda: endpoint(w).progress.by_requests)
+    out = {"state": "unreachable", "routable": False, "reason": "stalled: no token"}
+    well = entry("demo-1", w.engines[1].url)
+    w.published.fleet(entry("demo-0", w.engines[0].url, **out), well)
+    await w.until(lambda: not endpoint(w).routable)
+    w.engines[0].behaviour = reply()
+    answers = [(await w.ask()).headers["x-weir-instance"] for _ in range(4)]
+    assert answers.count("demo-0") == 1
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    assert {(await w.ask()).headers["x-weir-instance"] for _ in range(2)} == {"demo-1"}
+
+
 async def test_an_engine_without_completions_is_asked_for_an_embedding(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")

@@ -1,7 +1,7 @@
 """Probes engines that seem to hang with one-token requests, one at a time per engine, so that no client waits for them.
 
-An engine that answers is not stalled. Clients' requests try engines that refuse such probes, because they generate
-nothing, and those that only decode.
+An engine that answers is not stalled, unless its clients' requests alone stay without a token. Clients' requests try
+such engines, those that refuse probes, because they generate nothing, and those that only decode.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
     for path, prompt in PROMPTS.items():
         status = await _status(endpoint, path, orjson.dumps({"model": pool.model, **prompt}))
         if status == 200:
-            endpoint.progress.came()
+            endpoint.progress.probed()
         if status < 400 or status >= 500 or status == 429:
             return True
     return False

@@ -5,6 +5,9 @@ one; it is stalled when it does not answer, whatever its health page says. Signs
 answer, further events of a stream, a computed prefill, a whole answer, and counters of its metrics page that move.
 Requests that end without a token count as held and leave the silence as it is; other time without requests does not
 count. What it needs is learned: a silence that a token ended was no hang.
+
+An engine may answer the routers' requests and hang at its clients', so the silence of those is judged as well. Of its
+counters more must move than the routers' own requests explain.
 """
 
 from math import inf
@@ -20,45 +23,80 @@ EQUAL_COST_TOKENS = 32_768.0  # assumed context at which attention doubles the c
 SERVED = 3  # answers after which counters must have moved
 UNMOVED_READINGS = 5  # readings without a moving counter
 TRIAL_S = 10.0  # between trials of a stalled engine
+PROBE_TOKENS = 4.0  # most tokens of a router's own request, prompt and answer
+
+
+class Silence:
+    """Time with requests since the last token, and the longest such times that a token ended."""
+
+    __slots__ = ("_before_s", "_explained_s", "_longest_s", "limit_s", "s")
+
+    def __init__(self) -> None:
+        self.s = 0.0
+        self.limit_s = inf  # latest limit
+        self._explained_s = 0.0  # part explained by prompts in computation
+        self._longest_s = self._before_s = 0.0  # longest ended silence, in this period and before
+
+    def end(self, *, is_proven: bool) -> None:
+        """Learn from it, unless its prompts or the compilation at the start of the process explain it."""
+        if self.s > self._explained_s:
+            most_s = SURPRISE * self.limit_s if is_proven else LEAST_S
+            self._longest_s = max(self._longest_s, min(self.s, most_s))
+        self.s, self.limit_s, self._explained_s = 0.0, inf, 0.0
+
+    def turn(self) -> None:
+        """Begin another period."""
+        self._before_s, self._longest_s = self._longest_s, 0.0
+
+    def is_over(self, least_s: float, factor: float, prefill_s: float) -> bool:
+        """Return whether it is beyond its limit. `prefill_s`: expected time of the longest prompt in computation."""
+        self._explained_s = max(self._explained_s, factor * prefill_s)
+        self.limit_s = max(least_s, factor * max(self._longest_s, self._before_s), self._explained_s)
+        return self.s > self.limit_s
 
 
 class Progress:
     __slots__ = (
-        "_before_s",
         "_came",
+        "_clients",
         "_counted",
         "_ended",
-        "_explained_s",
+        "_fails_clients",
+        "_hidden_s",
         "_kept_s",
-        "_limit_s",
-        "_longest_s",
+        "_moved",
         "_page_holds",
+        "_probes",
+        "_quiet",
         "_rest_s",
         "_served",
+        "_serves",
         "_trial",
         "_unmoved",
         "by_requests",
         "is_producing",
         "is_proven",
         "is_suspected",
-        "quiet_s",
         "stalled",
     )
 
     def __init__(self) -> None:
         self.is_proven = False  # the process has produced a token
         self.is_producing = False  # a token came before the last look
-        self.quiet_s = 0.0  # time with requests since the last token
         self.is_suspected = False  # its silence is beyond its limit
         self.stalled = ""  # why the engine takes no requests; empty unless stalled
         self.by_requests = False  # trials use clients' requests, as the engine refuses the router's
+        self._quiet = Silence()  # without any token
+        self._clients = Silence()  # without a token of a client's request
+        self._fails_clients = False  # stalled, though it answers the router's own requests
+        self._hidden_s = 0.0  # part of the clients' silence in which no token would have shown
         self._came = False  # a token came since the last look
+        self._serves = False  # one of a client's request
         self._ended = False  # a request ended without a token since the last look
-        self._longest_s = self._before_s = 0.0  # longest ended silence, in this period and before
         self._kept_s = 0.0  # age of the current period
-        self._limit_s = inf  # latest limit
-        self._explained_s = 0.0  # part of the silence explained by prompts in computation
         self._counted: float | None = None  # tokens and preemptions on its metrics page
+        self._moved = 0.0  # those counted in the clients' silence, like the next
+        self._probes = 0  # this router's own requests
         self._page_holds = False
         self._served = 0  # answers since its counters moved
         self._unmoved = 0  # readings whose counters did not move
@@ -68,7 +106,11 @@ class Progress:
     # Events
 
     def came(self) -> None:
-        """Note a token."""
+        """Note a token of a client's request."""
+        self._came = self._serves = True
+
+    def probed(self) -> None:
+        """Note a token of the router's own request."""
         self._came = True
 
     def ended_without(self) -> None:
@@ -87,6 +129,7 @@ class Progress:
         if counted != self._counted:
             if self._counted is not None:
                 self._came = True
+                self._moved += max(0.0, (counted or 0.0) - self._counted)
             self._counted, self._served, self._unmoved = counted, 0, 0
         elif (counted is not None and self._served >= SERVED) or (holds and requests == 0):
             self._unmoved += 1
@@ -107,9 +150,14 @@ class Progress:
         """Return whether the metrics page counts tokens."""
         return self._counted is not None
 
+    @property
+    def shows_probes(self) -> bool:
+        """Return whether its counters show tokens in the clients' silence, though no more than routers' own."""
+        return self._moved > 0 and not self.is_unmoved
+
     def unread(self) -> None:
         """Note that the metrics page has stopped."""
-        self._page_holds = False
+        self._page_holds, self._moved = False, 0.0
 
     @property
     def is_unmoved(self) -> bool:
@@ -118,47 +166,79 @@ class Progress:
 
     # Once a second
 
-    def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True) -> bool:
-        """Return True while the silence is long enough to call `judge`. `holds`: requests of this router.
+    def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True, routers: int = 1) -> bool:
+        """Return True while a silence is long enough to call `judge`. `holds`: requests of this router.
 
         An engine that takes no requests anyway (not `alive`) is not judged. `page_counts`: its page's requests count.
+        `routers` ask it for tokens of their own.
         """
+        self._age(passed_s)
+        probes = self._probes + (routers - 1) * (1 + self._clients.s / TRIAL_S)
+        self._serves = self._serves or self._moved > PROBE_TOKENS * probes
+        waits = holds or self._ended or (self._page_holds and page_counts)
+        was_proven, self.is_producing, self._ended = self.is_proven, self._came, False
+        if self._came:
+            self._produced(holds=holds)
+        else:
+            self._quiet.s += passed_s if waits else 0.0
+        self._clients.s += passed_s if waits else 0.0
+        if self._serves:
+            self._served_clients(was_proven=was_proven)
+        elif not alive and not self.stalled:
+            self._quiet.s = self._clients.s = self._moved = self._hidden_s = 0.0
+            self._probes = 0
+        return not self.stalled and max(self._quiet.s, self._clients.s) > LEAST_S
+
+    def _age(self, passed_s: float) -> None:
+        self._rest_s -= passed_s
         self._kept_s += passed_s
         if self._kept_s >= KEPT_S:
-            self._before_s, self._longest_s, self._kept_s = self._longest_s, 0.0, 0.0
-        self._rest_s -= passed_s
-        self.is_producing = self._came
-        if self._came:
-            self._produced()
-        elif not alive and not self.stalled:
-            self.quiet_s = 0.0
-        elif holds or self._ended or (self._page_holds and page_counts):
-            self.quiet_s += passed_s
-        self._ended = False
-        return self.quiet_s > LEAST_S and not self.stalled
+            self._quiet.turn()
+            self._clients.turn()
+            self._kept_s = 0.0
 
-    def _produced(self) -> None:
-        """Learn from a silence, unless its prompts or the compilation at its start explain it."""
-        if self.quiet_s > self._explained_s:
-            most_s = SURPRISE * self._limit_s if self.is_proven else LEAST_S
-            self._longest_s = max(self._longest_s, min(self.quiet_s, most_s))
-        self._came, self.is_proven, self.quiet_s = False, True, 0.0
-        self._limit_s, self._explained_s = inf, 0.0
-        self.stalled, self.is_suspected, self.by_requests, self._rest_s = "", False, False, 0.0
+    def _produced(self, *, holds: bool) -> None:
+        """End the silence, and a stall unless it is of clients' requests only."""
+        self._quiet.end(is_proven=self.is_proven)
+        self._came, self.is_proven, self.is_suspected = False, True, False
+        if not self._fails_clients:
+            if self.stalled and not holds:
+                self._clients.s = self._hidden_s = 0.0  # the requests have gone
+            self._return()
 
-    def judge(self, after_s: float, factor: float, prefill_s: float) -> bool:
+    def _served_clients(self, *, was_proven: bool) -> None:
+        self._clients.end(is_proven=was_proven)
+        self._serves, self._moved, self._probes, self._hidden_s = False, 0.0, 0, 0.0
+        self._return()
+
+    def _return(self) -> None:
+        self.stalled, self.by_requests, self._fails_clients, self._rest_s = "", False, False, 0.0
+
+    @property
+    def quiet_s(self) -> float:
+        """Return the time with requests since the last token."""
+        return self._quiet.s
+
+    def judge(
+        self, after_s: float, factor: float, prefill_s: float, late_s: float = 0.0, *, shows: bool = True
+    ) -> bool:
         """Return True if stalled. `after_s`: limit for an unknown process; `prefill_s`: expected time of the longest
-        prompt in computation."""
-        longest_s = max(self._longest_s, self._before_s)
+        prompt in computation; `shows`: a request would show its tokens as they come; `late_s`: least limit of the
+        clients' silence where none would."""
         least_s = min(LEAST_S, after_s) if self.is_proven else after_s
-        self._explained_s = max(self._explained_s, factor * prefill_s)
-        self._limit_s = max(least_s, factor * longest_s, self._explained_s)
-        self.is_suspected = self.quiet_s > self._limit_s
-        if not self.is_suspected or (self.quiet_s <= self._limit_s + CONFIRM_S and not self.by_requests):
-            return False
-        since = "" if self.is_proven else " since its start"
-        self.stalled = f"stalled: no token{since} for {self.quiet_s:.0f} s with requests (limit {self._limit_s:.0f} s)"
-        return True
+        self.is_suspected = self._quiet.is_over(least_s, factor, prefill_s)
+        confirmed_s = 0.0 if self.by_requests else CONFIRM_S
+        if self.is_suspected and self._quiet.s > self._quiet.limit_s + confirmed_s:
+            since = "" if self.is_proven else " since its start"
+            self.stalled = f"stalled: no token{since} for {_with_limit(self._quiet)}"
+        self._hidden_s = self._hidden_s if shows else self._clients.s
+        is_over = self._clients.is_over(after_s, factor, prefill_s)
+        is_over = is_over and self._clients.s > min(max(after_s, late_s), self._hidden_s + self._clients.limit_s)
+        if is_over and self._clients.s > self._quiet.s and not self.is_suspected:
+            self.stalled = f"stalled: tokens of the router's own requests alone for {_with_limit(self._clients)}"
+            self._fails_clients = True
+            self.try_by_requests()
+        return bool(self.stalled)
 
     # Trials
 
@@ -176,6 +256,7 @@ class Progress:
         wanted = self.is_suspected if probe else bool(self.stalled)
         trial = wanted and self._is_due and self.by_requests != probe
         self._trial = self._trial or trial
+        self._probes += trial and probe
         return trial
 
     def end(self) -> None:
@@ -184,6 +265,10 @@ class Progress:
     def try_by_requests(self) -> None:
         """Use the next client's request as a trial, as the engine refuses the router's probes."""
         self.by_requests, self._rest_s = True, 0.0
+
+
+def _with_limit(silence: Silence) -> str:
+    return f"{silence.s:.0f} s with requests (limit {silence.limit_s:.0f} s)"
 
 
 def prefill_s(tokens: float, tokens_per_s: float, equal_cost_tokens: float) -> float:

@@ -8,17 +8,20 @@ from router.pool.health.progress import prefill_s
 from router.pool.health.stall_troubles import stalled_why
 from router.pool.pool import Pool
 
+COUNTS_AT_END = ("sglang", "trtllm")  # kinds of engines that count the tokens of a request at its end
+
 log = logging.getLogger("weir.router")
 
 
-def look(pool: Pool, now: float, passed_s: float) -> None:
-    """Check every engine, once every `passed_s`, and forget figures that are too old. `now` is Unix time."""
+def look(pool: Pool, now: float, passed_s: float, routers: int = 1) -> None:
+    """Check every engine, once every `passed_s`, and forget figures that are too old. `now` is Unix time; `routers`
+    send it requests."""
     for endpoint in pool.endpoints.values():
         endpoint.look(now)
         was, progress = endpoint.progress.stalled, endpoint.progress
         alive, holds = endpoint.routable and not pool.observed, endpoint.holds_requests
         page_counts = not endpoint.awaiting and (progress.has_counters or not endpoint.unheld)
-        if progress.look(passed_s, holds=holds, alive=alive, page_counts=page_counts):
+        if progress.look(passed_s, holds=holds, alive=alive, page_counts=page_counts, routers=routers):
             pool.stalls += _judge(pool, endpoint)
         if progress.stalled != was:
             log.warning("pool %s: %s is %s", pool.name, endpoint.id, progress.stalled or "no longer stalled")
@@ -31,7 +34,17 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
     rules, rates = pool.policy, pool.rates
     speed = rates.prefill_tokens_per_s * endpoint.pace
     longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
-    return endpoint.progress.judge(rules["failure.stall_after_s"], rules["failure.stall_factor"], longest_s)
+    counts = endpoint.progress.shows_probes and endpoint.kind not in COUNTS_AT_END
+    late_s = 0.0 if counts else float(rules["failure.first_byte_timeout_s"])
+    limits = rules["failure.stall_after_s"], rules["failure.stall_factor"]
+    return endpoint.progress.judge(*limits, longest_s, late_s, shows=_streams(endpoint))
+
+
+def _streams(endpoint: Endpoint) -> bool:
+    """Return whether a request of this router there would show its next token: a whole answer comes at its end, and
+    streams of engines whose counters do not move meanwhile may hold back a tool call."""
+    streams = endpoint.decodes > 0 or any(not lease.is_whole for lease in endpoint.prefilling)
+    return streams and endpoint.holds_requests and endpoint.kind not in COUNTS_AT_END
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:

@@ -247,6 +247,91 @@ def test_if_probes_are_refused_single_requests_try_the_instance(proven: Progress
     assert proven.begin(probe=True)
 
 
+def answers_probes(
+    progress: Progress,
+    seconds: int,
+    *,
+    moves: float = 0.0,
+    late_s: float = 0.0,
+    routers: int = 1,
+    streams_from: int = 0,
+) -> int | None:
+    """Let it answer a probe every ten seconds, and its counters move each second; return when it stalled."""
+    counted = 100.0
+    for second in range(1, seconds + 1):
+        if second % 10 == 0:
+            progress.is_suspected = True
+            progress.begin(probe=True)
+            progress.end()
+            progress.probed()
+            counted += 3 * bool(moves)
+        counted += moves if moves >= 1 else 0
+        progress.read(2, counted)
+        looked = progress.look(1.0, holds=True, alive=True, routers=routers)
+        if looked and progress.judge(AFTER_S, FACTOR, 0.0, late_s, shows=second > streams_from):
+            return second
+    return None
+
+
+@pytest.mark.parametrize("moves", [0.0, 0.1])
+def test_an_engine_that_only_answers_the_routers_own_requests_is_stalled(proven: Progress, moves: float) -> None:
+    assert answers_probes(proven, 100, moves=moves) == AFTER_S + 1
+    assert "tokens of the router's own requests alone for 46 s" in proven.stalled
+    assert (proven.refusal, proven.begin(), proven.begin(probe=True)) == ("", True, False)
+    assert answers_probes(proven, 30) is None
+    assert proven.stalled
+    token(proven)
+    assert not proven.stalled
+
+
+def test_counters_that_move_by_more_than_probes_are_tokens_of_clients(proven: Progress) -> None:
+    assert answers_probes(proven, 300, moves=1.0) is None
+    for second in range(300):
+        proven.read(1, float(second // 8))  # a very slow engine, which got no probe
+        assert not (proven.look(1.0, holds=True, alive=True) and proven.judge(AFTER_S, FACTOR, 0.0))
+
+
+def test_the_probes_of_other_routers_are_no_tokens_of_clients(proven: Progress) -> None:
+    counted = 0.0
+    for second in range(1, int(AFTER_S) + 2):
+        counted += 6 if second % 10 == 0 else 0
+        proven.read(2, counted)
+        if proven.look(1.0, holds=False, alive=True, routers=3):
+            proven.judge(AFTER_S, FACTOR, 0.0)
+    assert proven.stalled
+
+
+def test_answers_whose_tokens_would_not_show_have_the_time_of_an_answer(proven: Progress) -> None:
+    assert answers_probes(proven, 400, late_s=300.0, streams_from=400) == 301
+
+
+def test_a_stream_beside_a_long_answer_has_its_own_time(proven: Progress) -> None:
+    assert answers_probes(proven, 400, late_s=300.0, streams_from=100) == 100 + AFTER_S + 1
+
+
+def test_a_page_that_shows_probes_would_show_other_tokens_until_it_stops(proven: Progress) -> None:
+    assert not proven.shows_probes
+    proven.read(1, 7.0)
+    proven.read(1, 9.0)
+    assert proven.shows_probes
+    proven.unread()
+    assert not proven.shows_probes
+
+
+def test_clients_whose_requests_took_longer_before_have_more_time(proven: Progress) -> None:
+    assert answers_probes(proven, 40) is None
+    token(proven)
+    assert answers_probes(proven, 300) == 41 * FACTOR + 1
+
+
+def test_a_silence_of_clients_whose_requests_have_gone_ends_with_a_stall(proven: Progress) -> None:
+    assert pass_s(proven, 60) == LEAST_S + THEN_S
+    proven.probed()
+    pass_s(proven, 1, holds=False)
+    assert not proven.stalled
+    assert answers_probes(proven, int(AFTER_S)) is None
+
+
 @given(st.lists(st.integers(1, int(LEAST_S)), min_size=1), st.booleans())
 def test_an_engine_that_produces_a_token_in_each_of_a_few_seconds_never_stalls(gaps: list[int], fresh: bool) -> None:
     progress = Progress()
