@@ -45,6 +45,7 @@ class PlannedEngine(Engine):
     name: str
     plan_of: Callable[[str, int], tuple[Plan, list[Attempt]] | None]
     answers_probes = True
+    probed = 0  # requests of the router's own
 
     async def _behave(
         self, _behaviour: object, request: Received, reader: asyncio.StreamReader, writer: Writer
@@ -53,6 +54,7 @@ class PlannedEngine(Engine):
             return await super()._behave(reply({"0": {"engine_id": "e"}}), request, reader, writer)
         number = _NAMED.search(request.body)
         planned = self.plan_of(self.name, int(number[1])) if number is not None else None
+        self.probed += planned is None
         plan, attempts = planned or (plans.GOOD if self.answers_probes else Plan(end="holds", at=-1), [])
         path, document = request.target, request.document
         asked = document.get("stream") in plans.TRUE

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from router.tests.liar import client, oracle, pages, plans
+from router.tests.liar.engines import Attempt
 from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import Plan
 from router.tests.liar.stage import Stage
@@ -39,7 +40,7 @@ MOST_FORGIVEN = 3 * FAILURES  # failures on an engine, until it serves a request
 Options = tuple[object, object]  # spellings: that the answer is streamed, and counted
 _SPELLINGS = st.sampled_from((*plans.TRUE, *plans.FALSE))
 OPTIONS = st.tuples(_SPELLINGS, _SPELLINGS)
-_OFTEN = st.one_of(plans.PLANS, plans.POISONS)
+_OFTEN = st.one_of(plans.PLANS, plans.POISONS, plans.DEATHS)
 _PATHS = st.sampled_from(plans.PATHS)
 BUDGETS = itertools.count(1)
 
@@ -62,6 +63,7 @@ class LiarMachine(RuleBasedStateMachine):
         self.budget = f"b{next(BUDGETS)}"
         self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests
         self.alike = dict.fromkeys(self.names, 0)  # equal failures since the engine served a request
+        self.prefilled: set[int] = set()  # ids of attempts that ended such a count
         self.rejected = dict.fromkeys(self.names, 0)  # requests in a row, without asking another engine
         self.is_poisoned = False  # by requests of which some failed on one engine only
         keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
@@ -128,14 +130,16 @@ class LiarMachine(RuleBasedStateMachine):
         if which in self.names:
             self.stage.pages[which] = "true" if which.startswith("good") else page
 
-    def hangs(self, page: str, path: str) -> None:
+    def hangs(
+        self, page: str, path: str, lie: Plan = plans.HANGS, *, streams: object = None, answers_probes: bool = False
+    ) -> None:
         """Let an engine hold every request, and let the router find out."""
         self.a_page_says("liar-0", page)
-        self.liars_answer_probes(answers=False)
+        self.liars_answer_probes(answers=answers_probes)
         for _ in range(STALLED_S // (LATE_S + 1)):
             tried = len(self.names)
             while tried and not self._holds("liar-0"):
-                self._ask(path, "alice", plans.HANGS, (None, None))
+                self._ask(path, "alice", lie, (streams, None))
                 tried -= 1
             self.time_passes(LATE_S + 1)
         endpoint = self.stage.here.endpoints["liar-0"]
@@ -148,6 +152,10 @@ class LiarMachine(RuleBasedStateMachine):
             self.time_passes(12)
         endpoint = self.stage.here.endpoints["liar-0"]
         assert not endpoint.refusal(self.stage.time(), OPEN_S), "it is well, and gets no requests"
+        for _ in self.names:
+            self._ask(plans.COMPLETIONS, "alice", plans.GOOD, (None, None))
+        self.time_passes(1)
+        assert not endpoint.progress.stalled, "it is well, and still stalled"
 
     def _holds(self, name: str) -> bool:
         attempts = (attempt for number in self.open for attempt in self.stage.asked[number].attempts)
@@ -220,6 +228,7 @@ class LiarMachine(RuleBasedStateMachine):
     def judge_poison(self, asked: Asked, *, may_be_one: bool = False) -> None:
         """What fails on two engines alike is not their fault, as long as they serve others. `may_be_one`: one engine
         may have made the others fail."""
+        self._note_prefills()
         engines = {attempt.engine for attempt in asked.attempts}
         result = asked.outcomes[0]["result"]
         few = all(self.forgiven[name] < MOST_FORGIVEN for name in engines)
@@ -232,8 +241,14 @@ class LiarMachine(RuleBasedStateMachine):
             self.alike[name] += result == oracle.ALIKE
             assert self.alike[name] <= MOST_FORGIVEN, f"{name} serves nobody, and is forgiven"
         serving = asked.attempts[-1:] if result == "served" else []
-        serving += [one for one in asked.attempts if one.is_prefill and "served" in oracle.results(one)]
+        serving += [one for one in asked.attempts if _is_prefilled(one) and id(one) not in self.prefilled]
         self.alike |= {one.engine: 0 for one in serving}
+
+    def _note_prefills(self) -> None:
+        """An engine that has computed a prompt serves, though the other half of the request may be under way."""
+        found = [one for number in self.open for one in self.stage.asked[number].attempts if _is_prefilled(one)]
+        self.alike |= {one.engine: 0 for one in found if id(one) not in self.prefilled}
+        self.prefilled.update(map(id, found))
 
     def tried(self, asked: Asked) -> str:
         """Describe each engine's actions and the router's answer."""
@@ -284,6 +299,10 @@ class LiarMachine(RuleBasedStateMachine):
             assert endpoint.breaker.state != "half open", name
         assert self._spent()[1] == 0, "a budget stays reserved"
         assert (len(pool.queue), pool.wakes.waiting_bytes, router.proxy.stalls._limits) == (0, 0, {})
+
+
+def _is_prefilled(attempt: Attempt) -> bool:
+    return attempt.is_prefill and "served" in oracle.results(attempt)
 
 
 def _document(path: str, number: int, streams: object, counts: object) -> dict[str, Any]:

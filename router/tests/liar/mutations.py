@@ -224,11 +224,16 @@ def usage_not_asked_for(patch: pytest.MonkeyPatch) -> None:
 
 def never_stalled(patch: pytest.MonkeyPatch) -> None:
     """An engine whose health page answers is well."""
-    patch.setattr(Progress, "judge", lambda progress, after_s, factor, prefill_s: False)
+    patch.setattr(Progress, "judge", lambda progress, *limits, **holds: False)
 
 
 def stalled_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Progress, "_produced", lambda progress: None)
+    patch.setattr(Progress, "_return", lambda progress: None)
+
+
+def answers_to_probes_are_enough(patch: pytest.MonkeyPatch) -> None:
+    """An engine that answers the router's own requests serves its clients."""
+    patch.setattr(Progress, "probed", Progress.came)
 
 
 def a_page_is_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
@@ -270,7 +275,8 @@ OFFLOADS: dict[str, TakeOut] = {
 }
 
 STALLS: dict[str, TakeOut] = {
-    each.__name__: each for each in (never_stalled, stalled_for_ever, a_page_is_a_sign_of_life)
+    each.__name__: each
+    for each in (never_stalled, stalled_for_ever, a_page_is_a_sign_of_life, answers_to_probes_are_enough)
 }
 
 

@@ -117,6 +117,8 @@ def _of_stream(attempt: Attempt) -> set[str]:
         return {BEFORE, AFTER, *served, *(OF_ERROR[kind] for kind in telling if kind in OF_ERROR)}
     if not telling:
         return {BEFORE}
+    if telling[0] == "garbage":
+        return {BEFORE}
     if telling[0] in OF_ERROR:
         return _of_first_error(telling[0])
     if telling[0] == "end":

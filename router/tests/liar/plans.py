@@ -115,6 +115,13 @@ def _lies(draw: st.DrawFn) -> Plan:
 
 
 PLANS = _lies()
+# An engine closes the connection as one that has died does, and the next one fails otherwise
+DEATHS = st.builds(
+    Plan,
+    end=st.sampled_from(("closes", "resets")),
+    at=st.just(-1),
+    then=st.sampled_from((Plan(status=500), Plan(status=401), Plan(status=503), Plan(events=("error",)), HANGS)),
+)
 # Every engine fails alike on it
 POISONS = st.sampled_from(
     (

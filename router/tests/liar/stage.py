@@ -29,6 +29,8 @@ from router.tests.liar.plans import GOOD, Plan
 ENGINES = ("good-0", "good-1", "liar-0", "liar-1")
 QUIET_SPINS = 10  # idle turns of the loop in a row: more than a message takes from the socket to its consequences
 MOST_SPINS = 4000
+QUIET = ("begin", "ping", "alive")  # events without a token
+OF_A_PROBE = 3  # tokens of a request of the router's own
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -158,7 +160,9 @@ class Stage:
         """What the nodes of the engines would write each second."""
         for name, page in self.pages.items():
             attempts = [one for asked in self.asked.values() for one in asked.attempts if one.engine == name]
-            text = pages.text(page, sum(one.is_held for one in attempts), sum(len(one.sent) for one in attempts))
+            tokens = sum(kind not in QUIET for one in attempts for kind in one.sent)
+            tokens += OF_A_PROBE * self.engines[name].probed
+            text = pages.text(page, sum(one.is_held for one in attempts), tokens)
             if text is not None:
                 read = parse_metrics(text, VLLM_SCRAPE)
                 sample = sample_of(read, id=name, pool=self.pool, epoch=1, at=time.time())

@@ -85,6 +85,17 @@ def test_the_tokens_of_a_request_are_its_decoders_whichever_half_came_first(stag
     machine.teardown()
 
 
+def test_an_engine_that_has_computed_a_prompt_serves_though_the_other_half_is_under_way(stage: Stage) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="nixl", decoder="decode")
+    machine.poisons(plans.CHAT, (True, None), Plan(status=500), 6)
+    for _ in range(3):
+        machine.asks(plans.CHAT, (True, None), "alice", Plan(end="holds", at=2), None)
+    assert machine.open
+    machine.poisons(plans.CHAT, (True, None), Plan(status=500), 4)
+    machine.teardown()
+
+
 def ends_an_engine(stage: Stage, status: int) -> None:
     """`status`: of the next one's answer."""
     machine = LiarMachine(stage)
