@@ -17,6 +17,9 @@ from router.upstream.errors import (
     UpstreamError,
 )
 
+# Roles that together do what an instance of this role does
+_HALVES: dict[str, set[str]] = {"prefill": {"prefill"}, "decode": {"decode"}, "both": {"prefill", "decode"}}
+
 
 def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str = "") -> None:
     """Count a failure, unless the router caused it or the engine is merely busy: late, but recently sampled.
@@ -69,10 +72,11 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
 
 
 def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
-    """Return whether no other instance takes requests."""
+    """Return whether no other instance that does the same takes requests."""
     now, open_s = asyncio.get_running_loop().time(), pool.policy["failure.breaker_open_s"]
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
-    return not any(not other.refusal(now, open_s) for other in others)
+    taking = {other.role for other in others if not other.refusal(now, open_s)}
+    return "both" not in taking and not taking >= _HALVES[endpoint.role]
 
 
 def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:

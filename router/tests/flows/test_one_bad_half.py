@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from router.contract.connectors import SGLANG
+from router.pool.health import failure_attribution
 from router.tests.engine import Engine, Received, Writer, reply
 from router.tests.flows.test_fault_of_each_api import BODIES, built, noted, serves
 from router.tests.liar import plans
@@ -41,3 +42,20 @@ async def test_one_bad_half_costs_no_client_an_answer(world: Any, bad: int) -> N
     await w.until(lambda: len(found) == 6, "receipts")
     assert {one["result"] for one in found} == {"served"}
     assert w.engines[bad].received
+
+
+@pytest.mark.parametrize(("role", "names"), [("prefill", (0, 1)), ("decode", (2, 3))])
+async def test_one_client_shuts_out_one_instance_of_two_in_a_role(
+    world: Any, role: str, names: tuple[int, int]
+) -> None:
+    w = await built(world, SGLANG)
+    version = w.published.policy(failure__breaker_failures=2)
+    pool = w.router.pools.get("demo")
+    await w.until(lambda: pool.version == version)
+    found = [pool.endpoints[f"demo-{name}"] for name in names]
+    for endpoint in found * 4:
+        assert endpoint.role == role
+        failure_attribution.failed(pool, endpoint, "mallory")
+    assert [endpoint.breaker.state for endpoint in found] == ["open", "closed"]
+    failure_attribution.failed(pool, found[1], "alice")
+    assert found[1].breaker.state == "open"
