@@ -246,8 +246,7 @@ class Proxy:
             alone = outcome.offload is None and not decision.prefill and endpoint.role != "decode"
             sending = post(call, endpoint, call.request.body) if alone else serve(call, decision, endpoint, lease)
             connection = await sending
-            outcome.first_byte = time.perf_counter()
-            attempt.status = connection.status
+            outcome.first_byte, attempt.status = time.perf_counter(), connection.status
             answer = self._watched(call, connection, lease)
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
             if answer.result == "served":  # so far

@@ -160,7 +160,35 @@ NONE = [
     (200, "application/problem+json", b'{"type": "about:blank", "title": "dead", "status": 500}'),
     (204, WHOLE, b""),
     (200, WHOLE, b'{"type": ["x"], "error": {"code": {"of": "no known shape"}}}'),
+    (200, WHOLE, b'{"success": false, "message": "the engine is dead"}'),
+    (200, WHOLE, b'{"code": 500, "msg": "dead", "data": null}'),
+    (200, WHOLE, b"{}"),
 ]
+EMPTY_STREAMS = [
+    [event({"detail": "the engine is dead"})],
+    [event({"code": 500, "msg": "dead", "data": None})],
+    [event({"success": False, "message": "dead"}), b"data: [DONE]\n\n"],
+    [b"data: Internal Server Error\n\n"],
+    [b"data: null\n\n"],
+    [b"<html>busy</html>\n\n"],
+    [b"retry: 100\n\n", b"id: 7\n\n"],
+    [b'event: error\ndata: {"detail":\ndata: "dead"}\n\n'],
+    [event({"choices": [{"index": 0, "finish_reason": {"type": "abort", "message": "gone"}}]})],
+]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_stream_that_says_anything_but_an_answer_is_had_elsewhere(world, path):
+    streams = itertools.cycle([*EMPTY_STREAMS, *([*started(path), *parts] for parts in EMPTY_STREAMS)])
+
+    async def hollow(engine, request, writer):
+        await stream(next(streams))(engine, request, writer)
+
+    w = await world(hollow, None, failure__breaker_failures=1_000)
+    while len(w.engines[0].received) < 2 * len(EMPTY_STREAMS):
+        response = await w.ask(path, **BODIES[path], stream=True)
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.failures == 2 * len(EMPTY_STREAMS)
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])

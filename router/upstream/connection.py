@@ -9,7 +9,7 @@ from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
 from router.contract.net.tls_refusal import explained
 from router.timers import Deadlines
 from router.upstream import host_liveness
-from router.upstream.answer.keep_alive import has_content
+from router.upstream.answer.keep_alive import content
 from router.upstream.errors import (
     AnswerStalled,
     ConnectionBroken,
@@ -60,6 +60,8 @@ class Connection(HttpClientProtocol):
         self._at_chunk = False  # True if the next byte is the first of a chunk
         self._heard: bool | None = None  # whether content has come since the last check; None: not even time counts
         self._quiet_s = 0.0
+        self._is_stream = False  # set at the first check
+        self._line = b""  # unfinished line of a stream without content since the last check
 
     def lost(self, exc: Exception | None) -> UpstreamError:
         if isinstance(exc, OSError) and exc.errno in host_liveness.UNREACHABLE:
@@ -161,6 +163,11 @@ class Connection(HttpClientProtocol):
         while this process is busy as silence. While reading is paused for a slow client, silence does not count.
         """
         heard, self._heard = self._heard, False
+        if heard is None:
+            kinds = [value.lower() for name, value in self.headers if name == b"content-type"]
+            self._is_stream = bool(kinds) and kinds[0].startswith(b"text/event-stream")
+        elif heard:
+            self._line = b""
         if is_early and not self._paused:
             self._quiet_s += passed_s
             if self._quiet_s >= limit_s:
@@ -233,8 +240,6 @@ class Connection(HttpClientProtocol):
             self._drop_unasked()
             return
         self._silent = False
-        if not self._heard:
-            self._heard = has_content(data)
         if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
             self._event_sink is not None
             and self._at_chunk
@@ -244,17 +249,30 @@ class Connection(HttpClientProtocol):
         ):
             if full:
                 self._hold()
+            if self._heard is False:
+                self._listen(data[size_end + 2 : -2])
             return
+        self._parse(data)
         chunks = self._chunks
-        before = len(chunks)
-        self._feed(data)
-        self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
-        if len(chunks) == before and not self._complete:
-            self._count_bare(len(data))
         if self._sink is None or self._complete:
             self._came()
         elif chunks and self._sink(self._taken()):
             self._hold()
+
+    def _parse(self, data: bytes) -> None:
+        chunks = self._chunks
+        before = len(chunks)
+        self._feed(data)
+        self._at_chunk = self._outside_chunk[0] and data.endswith(b"\n")
+        if len(chunks) > before:
+            if self._heard is False:
+                self._listen(b"".join(chunks[before:]))
+        elif not self._complete:
+            self._count_bare(len(data))
+
+    def _listen(self, data: bytes) -> None:
+        """Look for content in a part of the body, as none has come since the last check."""
+        self._heard, self._line = content(self._line + data, is_stream=self._is_stream)
 
     def _count_bare(self, size: int) -> None:
         """Bound the bytes of an unfinished header or trailer, which the parser keeps."""

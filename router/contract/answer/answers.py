@@ -40,15 +40,31 @@ _BUSY = {
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
+_GIVEN_UP = re.compile(rb'"finish_reason": ?"(?:error|abort|cancelled|timeout)"')
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = ("error", "response.failed", "response.error")
 _NOTHING = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
+# Fields that are no answer by themselves
 _REMARKS = frozenset(
-    ("detail", "message", "msg", "status", "code", "title", "type")
-)  # fields that are no answer by themselves
+    (
+        "code",
+        "detail",
+        "errors",
+        "message",
+        "msg",
+        "ok",
+        "path",
+        "reason",
+        "status",
+        "success",
+        "timestamp",
+        "title",
+        "type",
+    )
+)
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 # Texts of an event of an unknown kind that are no content
 _LABELS = frozenset(("type", "object", "id", "event_id", "model", "status", "service_tier", "system_fingerprint"))
@@ -109,7 +125,13 @@ def _has_text(data: bytes) -> bool:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
         return True
-    return not isinstance(found, dict) or any(_says(part) for name, part in found.items() if name not in _LABELS)
+    if not isinstance(found, dict):
+        return True
+    return any(_says(part) for name, part in found.items() if name not in _LABELS and not _remarks(name, part))
+
+
+def _remarks(name: str, part: object) -> bool:
+    return name in _REMARKS and isinstance(part, str)
 
 
 def _says(value: object, depth: int = 16) -> bool:
@@ -126,10 +148,15 @@ def _is_flat(event: Said) -> bool:
 def _given_up(event: Said) -> str | None:
     """Return why the engine abandoned the answer, in the chunks, events or answers of any API; None if it did not."""
     for choice in event.choices or ():
-        if choice.finish_reason is not None and choice.finish_reason in ABORTED:
+        if choice.finish_reason is not None and _is_abort(choice.finish_reason):
             return f"finish_reason {choice.finish_reason}"
     reason = event.delta.get("stop_reason") if isinstance(event.delta, dict) else event.stop_reason
     return f"stop_reason {reason}" if reason is not None and reason in ABORTED else None
+
+
+def _is_abort(finish: object) -> bool:
+    """Return whether this is the finish reason of an answer given up, as SGLang writes it in either of its APIs."""
+    return (finish.get("type") if isinstance(finish, dict) else finish) in ABORTED
 
 
 def _generates(kind: str, event: Said) -> bool:
@@ -146,7 +173,7 @@ def _of_choices(choices: list[SaidChoice]) -> Sign:
     sign: Sign = "quiet"
     for choice in choices:
         finish = choice.finish_reason
-        if finish is not None and finish in ABORTED:
+        if finish is not None and (finish in ABORTED or (type(finish) is dict and _is_abort(finish))):
             return "error"
         if choice.text or finish or _has_content(choice.delta):
             sign = "content"
@@ -198,7 +225,7 @@ def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerErr
     others = event.error, event.response, event.type, event.delta, event.stop_reason
     if event.choices and len(event.choices) == 1 and others == _NOTHING and event.object != "error":
         (choice,) = event.choices
-        if choice.finish_reason not in ABORTED:  # most answers end here, without further calls
+        if type(choice.finish_reason) is not dict and choice.finish_reason not in ABORTED:  # most answers end here
             return None
     if (error := error_of(event, data)) is not None:
         return error
@@ -220,10 +247,10 @@ def _is_remark(event: Said, data: bytes) -> bool:
     if len(data) > LONGEST_REMARK or (event.id, event.object, event.usage) != (None, None, None):
         return False
     try:
-        names = orjson.loads(data).keys()
+        found = orjson.loads(data)
     except orjson.JSONDecodeError:
         return False
-    return bool(names) and bool(names <= _REMARKS)
+    return all(value is None or name in _REMARKS for name, value in found.items())
 
 
 def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
@@ -324,10 +351,18 @@ def json_object(data: bytes) -> JsonObject | None:
 
 def events(stream: bytes) -> Iterator[bytes]:
     """Return the payloads of the whole events in a part of a stream, up to the last blank line."""
-    whole, _, _ = stream.replace(b"\r\n\r\n", b"\n\n").rpartition(b"\n\n")
+    whole, _, _ = stream.replace(b"\r\n", b"\n").rpartition(b"\n\n")
     for event in whole.split(b"\n\n"):
         if data := payload(event):
             yield data
+
+
+def given_up(part: bytes) -> AnswerError | None:
+    """Return the error of the first event in a part of a stream that gives one of several answers up."""
+    if _GIVEN_UP.search(part) is None:  # a key, as quotes inside JSON strings are escaped
+        return None
+    read = (said(data) for data in events(part + b"\n\n"))
+    return next((error for event in read if event is not None and (error := error_of(event)) is not None), None)
 
 
 def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
@@ -336,9 +371,17 @@ def sign(data: bytes) -> tuple[Sign, AnswerError | None]:
         return "end", None
     event = said(data)
     if event is None:
-        return "content", None
+        return ("content", None) if _is_object(data) else ("error", AnswerError("an event that is no JSON object"))
     of = sign_of(event, data)
     return of, error_of(event, data) if of == "error" else None
+
+
+def _is_object(data: bytes) -> bool:
+    """Return whether the data is a JSON object, perhaps with Python's NaN and Infinity."""
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def may_be_all(end: bytes) -> bool:
@@ -353,8 +396,7 @@ def ending(stream: bytes) -> Ending:
     """Read the end of a stream from its last part: from the last event back to the usage, or to content that does
     not finish."""
     error, whole, finishes, usage, extension = None, False, False, None, None
-    if stream.endswith(b"\r\n\r\n"):
-        stream = stream.replace(b"\r\n\r\n", b"\n\n")
+    stream = stream.replace(b"\r\n", b"\n")
     end, examined = stream.rfind(b"\n\n"), 0.0
     while end >= 0 and examined < LAST:
         before = stream.rfind(b"\n\n", 0, end)

@@ -19,7 +19,7 @@ from router.request.call import Call
 from router.serving.answer import kv_location, renaming
 from router.serving.passing import ByteChange
 from router.upstream.answer import usage
-from router.upstream.answer.beginning import Beginning
+from router.upstream.answer.beginning import LARGEST, Beginning
 from router.upstream.answer.stream_tail import StreamTail, WholeTail
 from router.upstream.connection import EventSink
 from router.upstream.errors import ProtocolError, UpstreamError
@@ -171,12 +171,13 @@ def _judge_beginning(answer: BegunAnswer, beginning: Beginning) -> None:
 
 
 async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -> bytes:
-    """Read until content comes, the stream ends, or HELD_S have passed."""
-    parts = [body]
+    """Read until content comes, the stream ends, it is too large to hold, or HELD_S have passed."""
+    parts, size = [body], len(body)
     try:
         async with asyncio.timeout(HELD_S):
-            while beginning.sign == "quiet" and not connection.done:
+            while beginning.sign == "quiet" and not connection.done and size <= LARGEST:
                 parts.append(await connection.read())
+                size += len(parts[-1])
                 beginning.feed(parts[-1])
     except TimeoutError:
         pass
@@ -288,6 +289,13 @@ class _Tail(Protocol):
     def ended(self) -> Ended: ...
 
 
+def _tail(call: Call) -> StreamTail:
+    document = call.request.prompt.document
+    may_be_several = "n" in document or "best_of" in document or type(document.get("prompt")) is list
+    several = may_be_several and charge.answers(document) > 1
+    return StreamTail(reports_twice=call.api_path == "/v1/messages", several=several)
+
+
 class _Relay:
     """Passes one answer on, and notes its first content, its usage and its end."""
 
@@ -307,7 +315,7 @@ class _Relay:
         self._changes = changes
         self._located = located
         self._in_event = False
-        tail = StreamTail(reports_twice=call.api_path == "/v1/messages") if answer.streams else None
+        tail = _tail(call) if answer.streams else None
         self._add_event = tail.add_event if tail is not None else None
         self._tail: _Tail | None = tail if answer.ended is None else None
         if tail is None and answer.ended is None:

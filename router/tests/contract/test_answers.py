@@ -70,6 +70,7 @@ ENGINES = [
     {"type": "error", "code": "server_error", "message": "no"},
     {"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error", "message": "no"}}},
     {"choices": [{"delta": {}, "finish_reason": "error"}]},
+    {"choices": [{"delta": {}, "finish_reason": {"type": "abort", "message": "x"}}]},
     {"choices": [{"text": "", "finish_reason": "abort"}]},
     {"error": {"message": "unknown model", "code": 404}},
     {"message": "EngineCore is dead", "type": "InternalServerError", "param": None, "code": 500},
@@ -233,9 +234,17 @@ def test_an_engine_that_is_full_may_say_so_by_a_word(error, status):
     assert answers.sign(written({"type": "error", "error": error}))[1].status == status
 
 
-def test_an_event_that_is_not_json_counts_as_content():
-    for data in (b"text", b"[1]", b'{"choices": 3}'):
+def test_an_object_of_an_unknown_shape_counts_as_content_and_what_is_no_object_as_a_failure():
+    for data in (b'{"choices": 3}', b'{"choices": [{"logprob": -Infinity}]}'):
         assert answers.sign(data)[0] == "content"
+    for data in (b"text", b"<html>busy</html>", b'{"choices": [{"te\xc3', b"null", b"[1]", b'"it failed"'):
+        assert answers.sign(data)[0] == "error"
+
+
+@pytest.mark.parametrize("remark", [{"detail": "the engine is dead"}, {"message": "busy"}, {"status": "x", "msg": "y"}])
+def test_an_event_that_only_remarks_something_is_no_content(remark):
+    assert answers.sign(written(remark))[0] == "quiet"
+    assert answers.sign(written({**remark, "text": "hello"}))[0] == "content"
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ async def test_a_stream_that_its_client_does_not_read_is_cancelled_and_its_capac
     async def endless(made, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         while True:
-            write_chunk(writer, b"data: " + b"x" * 100_000 + b"\n\n")
+            write_chunk(writer, b'data: {"choices": [{"text": "' + b"x" * 100_000 + b'"}]}\n\n')
             await writer.drain()
 
     async with engine(endless) as made:

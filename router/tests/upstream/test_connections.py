@@ -61,7 +61,7 @@ async def test_a_slow_client_holds_the_engine_back(world):
         nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         for _ in range(200):
-            writer.write(b"data: " + b"x" * 1_000_000 + b"\n\n")
+            writer.write(b'data: {"choices": [{"text": "' + b"x" * 1_000_000 + b'"}]}\n\n')
             await writer.drain()
             sent += 1
         writer.close()

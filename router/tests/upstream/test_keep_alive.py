@@ -1,8 +1,21 @@
 """Signs of life from an API server are no content of the engine behind it."""
 
+import json
+
 import pytest
 
-from router.upstream.answer.keep_alive import has_content
+from router.upstream.answer.keep_alive import LONGEST, content
+
+EMPTY = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "llama", "usage": None}
+CHUNKS = [
+    {**EMPTY, "choices": [{"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}]},
+    {**EMPTY, "choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": []}, "finish_reason": None}]},
+    {**EMPTY, "choices": [{"index": 0, "text": "", "finish_reason": None}]},
+    {**EMPTY, "choices": [], "usage": {"completion_tokens": 0}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ""}},
+    {"type": "response.output_text.delta", "delta": ""},
+    {"type": "response.in_progress", "response": {"status": "in_progress"}},
+]
 
 
 @pytest.mark.parametrize(
@@ -11,35 +24,43 @@ from router.upstream.answer.keep_alive import has_content
         b"\n",
         b"\r\n",
         b": ping\n\n",
-        b"8\r\n: ping\n\n\r\n",
         b": OPENROUTER PROCESSING\n\n",
         b'event: ping\ndata: {"type": "ping"}\n\n',
-        b'23\r\nevent: ping\ndata: {"type":"ping"}\n\n\r\n',
         b'event: ping\r\ndata: { "type": "ping" }\r\n\r\n',
         b"   \n",
-        b" ",
-        b"1\r\n \r\n",
+        b":" * 300,
         b'event: keepalive\ndata: {"type": "keepalive", "sequence_number": 3}\n\n',
         b'data: {"at": 9.5, "type": "heartbeat"}\n\n',
+        b"data:\n\n",
+        b'lama", "choices": []}\n\n: the end of an event whose beginning was heard\n\n',
+        *(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in CHUNKS),
     ],
 )
-def test_comments_pings_and_empty_lines_are_no_content(data: bytes) -> None:
-    assert not has_content(data)
+@pytest.mark.parametrize("piece", [1, 7, 10_000])
+def test_comments_pings_and_empty_events_are_no_content_in_whatever_pieces(data: bytes, piece: int) -> None:
+    line = b""
+    for start in range(0, 3 * len(data), piece):
+        heard, line = content(line + (3 * data)[start : start + piece], is_stream=True)
+        assert not heard
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
-        b'2d\r\ndata: {"choices":[{"delta":{"content":"a"}}]}\n\n\r\n',
+        b'data:{"choices":[{"delta":{"content":"a"}}]}\r\n',
         b': ping\n\ndata: {"choices":[{"text":"a"}]}\n\n',
-        b'event: ping\ndata: {"type":"content_block_delta"}\n\n',
+        b'event: ping\ndata: {"type":"content_block_delta","delta":{"text":"a"}}\n\n',
         b"data: [DONE]\n\n",
-        b"RIFF\x00\x00",
-        b":" * 300,
-        b'{"type": "ping"}',
+        b'data: {"error": "it failed"}\n\n',
+        b'data: {"choices": [{"delta": {"content": "' + b"a" * LONGEST,
         b'data: {"type":"response.output_text.delta","delta":"\\"type\\": \\"ping\\""}\n\n',
     ],
 )
-def test_anything_else_is_content(data: bytes) -> None:
-    assert has_content(data)
+def test_any_other_event_is_content(data: bytes) -> None:
+    assert content(data, is_stream=True) == (True, b"")
+
+
+@pytest.mark.parametrize(("data", "heard"), [(b" ", False), (b" \r\n", False), (b"RIFF\0", True), (b'{"a', True)])
+def test_any_byte_but_blanks_is_content_of_a_whole_answer(data: bytes, heard: bool) -> None:
+    assert content(data, is_stream=False) == (heard, b"")

@@ -138,7 +138,7 @@ async def test_a_whole_answer_that_stalls_everywhere_is_a_timeout(world):
 
 async def test_a_client_that_does_not_read_is_not_a_silence_of_the_engine(world):
     size = 64 * HIGH_WATER
-    parts = [b"data: " + b"x" * 65_536 + b"\n\n"] * (size // 65_536) + events()[-1:]
+    parts = [b'data: {"choices": [{"text": "' + b"x" * 65_536 + b'"}]}\n\n'] * (size // 65_536) + events()[-1:]
     w = await world(stream(parts), failure__stream_idle_timeout_s=1)
     body = {"model": "llama", "prompt": "x", "stream": True}
     async with w.client.stream("POST", "/v1/completions", json=body) as response:
@@ -188,7 +188,10 @@ async def test_an_event_whose_end_comes_by_itself_is_heard(world):
     assert (await w.ask(stream=True)).content == events()[0] * 6 + events()[-1]
 
 
-@pytest.mark.parametrize("sign", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n"])
+EMPTY_DELTA = b'data: {"id": "x", "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": null}]}\n\n'
+
+
+@pytest.mark.parametrize("sign", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n", EMPTY_DELTA])
 async def test_signs_of_life_do_not_keep_a_stream_whose_content_has_ended(world, sign):
     w = await world(says_it_lives("text/event-stream", sign))
     w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
@@ -224,3 +227,20 @@ async def test_a_whole_answer_that_begins_with_signs_of_life_has_the_time_of_a_m
     while not w.engines[0].received:
         response = await w.ask()
     assert (response.status_code, response.headers["x-weir-instance"]) == (200, f"demo-{int(hangs)}")
+
+
+async def test_streamed_speech_has_the_time_of_a_prefill_until_its_first_sound(world):
+    async def late(engine, request, writer):
+        write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
+        for _ in range(2):
+            write_chunk(writer, b": ping\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+            await let_pass(w, 130)
+        write_chunk(writer, b'data: {"type": "speech.audio.delta", "audio": "AAAA"}\n\n')
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    w = await world(late)
+    response = await w.ask("/v1/audio/speech", input="hello", voice="x", stream_format="sse")
+    assert (response.status_code, b"AAAA" in response.content) == (200, True)

@@ -40,10 +40,18 @@ STREAMS = {
 }
 
 
+BLANKS = {"LF": [b"\n\n"], "CRLF": [b"\r\n\r\n"], "mixed": [b"\n\r\n", b"\r\n\r\n", b"\n\n", b"\r\n\n"]}
+
+
+def ended_by(parts, blanks):
+    """The events, with these blank lines behind them in turn."""
+    return b"".join(part[:-2] + blank for part, blank in zip(parts, itertools.cycle(blanks), strict=False))
+
+
 @pytest.mark.parametrize("parts", STREAMS.values(), ids=STREAMS)
-@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-def test_the_streams_own_usage_is_read_however_it_is_cut(parts, end):
-    whole = b"".join(parts).replace(b"\n\n", end)
+@pytest.mark.parametrize("blanks", BLANKS.values(), ids=BLANKS)
+def test_the_streams_own_usage_is_read_however_it_is_cut(parts, blanks):
+    whole = ended_by(parts, blanks)
     for size in (7, 1_000, 65_536, len(whole)) if len(whole) < 10_000 else (1_000, 65_536, len(whole)):
         tail = StreamTail()
         for start in range(0, len(whole), size):
@@ -77,7 +85,7 @@ def test_an_error_among_the_last_events_is_the_engines(parts):
     assert "EngineCore is" in error.message or "abort" in error.message
 
 
-@pytest.mark.parametrize("blank", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("blank", BLANKS["mixed"])
 @pytest.mark.parametrize("further", [b"", DONE])
 def test_an_error_behind_a_large_event_is_read_wherever_the_blank_line_between_is_cut(blank, further):
     large = event({"choices": [{"delta": {"content": "x" * LARGEST_EVENT}}]})[:-2]
@@ -96,6 +104,29 @@ def test_an_error_before_many_comments_is_the_engines(ping):
     for part in [*words(3), event({"error": {"message": "EngineCore is dead"}}), *[ping] * 40, DONE]:
         tail.add(part)
     assert "EngineCore is" in tail.ended().error.message
+
+
+@pytest.mark.parametrize("blanks", BLANKS.values(), ids=BLANKS)
+def test_an_error_behind_content_is_read_whatever_ends_the_lines(blanks):
+    tail = StreamTail()
+    tail.add(ended_by([*words(3), event({"error": {"message": "EngineCore is dead"}}), DONE], blanks))
+    assert "EngineCore is" in tail.ended().error.message
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_one_of_several_answers_that_is_given_up_long_before_the_end_is_a_failure(several):
+    def choice(index, finish=None):
+        return {"index": index, "delta": {"content": "w"}, "finish_reason": finish}
+
+    parts = [event({"choices": [choice(0), choice(1)]}), event({"choices": [choice(0, "abort")]})]
+    parts += [event({"choices": [choice(1, "stop" if place == 39 else None)]}) for place in range(40)]
+    for sink in ("add", "add_event"):
+        tail = StreamTail(several=several)
+        for part in [*parts, event({"choices": [], "usage": USAGE}), DONE]:
+            getattr(tail, sink)(part)
+        ended = tail.ended()
+        assert (ended.is_whole, ended.usage) == (True, USAGE)
+        assert (ended.error is not None) == several
 
 
 def test_a_stream_without_its_last_event_is_incomplete():

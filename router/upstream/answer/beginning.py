@@ -7,23 +7,21 @@ from router.contract.answer.answers import Sign
 from router.contract.answer.said import AnswerError
 
 _END = re.compile(rb"\n\r?\n")
-LARGEST = 2 * 1024 * 1024  # bytes; a longer beginning counts as content. A response repeats instructions and tools
+LARGEST = 2 * 1024 * 1024  # bytes; a longer event counts as content. A response repeats instructions and tools
 
 
 class Beginning:
     """Reads events up to the first that holds content, an error or the end of the stream."""
 
-    __slots__ = ("_rest", "_size", "error", "quiet", "sign")
+    __slots__ = ("_rest", "error", "quiet", "sign")
 
     def __init__(self) -> None:
         self.sign: Sign = "quiet"
         self.error: AnswerError | None = None
         self.quiet = 0  # events before the content
         self._rest = bytearray()  # unfinished event
-        self._size = 0
 
     def feed(self, data: bytes) -> Sign:
-        self._size += len(data)
         held: bytes | bytearray = data
         start = seen = 0
         if self._rest:
@@ -41,6 +39,6 @@ class Beginning:
             self._rest = bytearray()
         elif start or held is data:
             self._rest = bytearray(held[start:])
-        if self._size > LARGEST and self.sign == "quiet":
+        if len(self._rest) > LARGEST:
             self.sign = "content"
         return self.sign

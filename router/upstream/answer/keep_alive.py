@@ -1,16 +1,18 @@
-"""The distinction of content from an API server's signs of life: comments, pings, empty lines."""
+"""The distinction of content from an API server's signs of life: comments, pings, empty lines, events without any."""
 
-import re
+from router.contract.answer import answers
 
-_PING = rb"(?:ping|keep[-_]?alive|heartbeat)"
-LONGEST = 256  # longest read without content
-_EMPTY = re.compile(
-    rb"(?:[0-9a-fA-F]+\r\n)?"  # size of a chunk
-    rb"(?:[ \t]*\r?\n|:[^\n]*\n|event: ?%b\r?\n|data: ?\{[^{}\n]*\"type\": ?\"%b\"[^{}\n]*\}\r?\n)*[ \t]*"
-    % (_PING, _PING)
-)
+LONGEST = 16 * 1024  # bytes of an unfinished line that count as content
 
 
-def has_content(data: bytes) -> bool:
-    """Return whether the bytes of one read hold more than signs of life."""
-    return len(data) > LONGEST or _EMPTY.fullmatch(data) is None
+def content(data: bytes, *, is_stream: bool) -> tuple[bool, bytes]:
+    """Return whether a part of an answer holds more than signs of life, and of a stream the unfinished last line, which
+    belongs before the next part."""
+    if not is_stream:
+        return bool(data.strip()), b""
+    *lines, rest = data.split(b"\n")
+    for line in lines:
+        said = line[5:].strip() if line.startswith(b"data:") else b""
+        if said and answers.sign(said)[0] != "quiet":
+            return True, b""
+    return (True, b"") if len(rest) > LONGEST else (False, rest)

@@ -2,14 +2,15 @@
 
 import re
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
 from router.contract.answer import answers
-from router.contract.answer.said import Ended, Said
+from router.contract.answer.said import AnswerError, Ended, Said
 from router.contract.values.json_value import JsonObject
 from router.upstream.answer.field_scan import FieldScan
-from router.upstream.answer.usage import USAGE, end_of_events
+from router.upstream.answer.usage import BLANKS, USAGE, end_of_events
 
 PARTS = 16  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; only some fields of larger events are read
@@ -37,12 +38,15 @@ class WholeTail:
 
 
 class StreamTail:
-    """The tail of a stream. `reports_twice`: the API also reports usage at the beginning."""
+    """The tail of a stream. `reports_twice`: the API also reports usage at the beginning; `several`: answers, of which
+    one may be given up while others continue."""
 
-    def __init__(self, *, reports_twice: bool = False) -> None:
+    def __init__(self, *, reports_twice: bool = False, several: bool = False) -> None:
         self._reports_twice = reports_twice
         self._parts: deque[bytes] = deque(maxlen=PARTS)
-        self.add_event = self._parts.append  # sink of a whole event, but for comments and usages
+        # Sink of a whole event, but for comments and usages
+        self.add_event: Callable[[bytes], None] = self._keep if several else self._parts.append
+        self._given_up: AnswerError | None = None
         self._first_usage = self._last_usage = b""  # parts
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
@@ -64,15 +68,15 @@ class StreamTail:
         if self._open:
             self._close(b"\n\n")
         ending = answers.ending(b"".join(self._parts))
-        large = self._large
+        large, error = self._large, ending.error or self._given_up
         usage, first = ending.usage or _last_usage(self._last_usage), None
         if self._reports_twice:
             first = _first_usage(self._first_usage)
         if large is None:
-            return Ended(ending.error, ending.is_whole, ending.finishes, usage, first)
+            return Ended(error, ending.is_whole, ending.finishes, usage, first)
         whole = ending.is_whole or answers.sign_of(large) == "end"
         usage = answers.usage_of(large) or usage
-        return Ended(ending.error or answers.error_of(large), whole, ending.finishes, usage, first)
+        return Ended(error or answers.error_of(large), whole, ending.finishes, usage, first)
 
     def next_number(self) -> int:
         """Return the `sequence_number` of the next event; 0 if events have none."""
@@ -87,7 +91,7 @@ class StreamTail:
         if end or not self._open:
             return end
         before = self._open[-1][-3:]
-        for blank in (b"\n\n", b"\r\n\r\n"):
+        for blank in BLANKS:
             at = (before + data[:3]).find(blank)
             if at >= 0:
                 return at + len(blank) - len(before)
@@ -123,15 +127,19 @@ class StreamTail:
     def _add_whole(self, data: bytes) -> None:
         if data.find(b"data:") < 0:  # comments, which would displace the events before them
             return
-        self._parts.append(data)
+        self.add_event(data)
         if data.rfind(USAGE) >= 0:
             self._last_usage = data
             self._first_usage = self._first_usage or data
 
+    def _keep(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._given_up = self._given_up or answers.given_up(data)
+
 
 def _blank_line(data: bytes, start: int = 0) -> tuple[int, int]:
     """Return where the first blank line from `start` begins and ends; twice the data's end without one."""
-    ends = [(at, at + len(blank)) for blank in (b"\n\n", b"\r\n\r\n") if (at := data.find(blank, start)) >= 0]
+    ends = [(at, at + len(blank)) for blank in BLANKS if (at := data.find(blank, start)) >= 0]
     return min(ends, default=(len(data), len(data)))
 
 
@@ -142,7 +150,7 @@ def _last_usage(part: bytes) -> JsonObject | None:
         key = part.rfind(USAGE, 0, end)
         if key < 0:
             return None
-        start = max(part.rfind(b"\n\n", 0, key), part.rfind(b"\r\n\r\n", 0, key), 0)
+        start = end_of_events(part, key)
         if (usage := _usage_at(part, start, key)) is not None:
             return usage
         end = start
@@ -154,7 +162,7 @@ def _first_usage(part: bytes) -> JsonObject | None:
     key = part.find(USAGE)
     if key < 0:
         return None
-    return _usage_at(part, max(part.rfind(b"\n\n", 0, key), part.rfind(b"\r\n\r\n", 0, key), 0), key)
+    return _usage_at(part, end_of_events(part, key), key)
 
 
 def _usage_at(part: bytes, start: int, key: int) -> JsonObject | None:

@@ -15,7 +15,8 @@ LONGEST_S = 1_000_000  # longest audio
 USAGE = b'"usage"'
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(USAGE + rb"\s*:\s*(?=\{)")
-_END = re.compile(rb"\r?\n\r?\n")
+_END = re.compile(rb"\n\r?\n")
+BLANKS = (b"\n\n", b"\n\r\n")  # ends of an event, whatever ends its last line
 
 
 def parse(raw: JsonObject) -> Usage:
@@ -95,7 +96,7 @@ class Strip:
     def feed(self, data: bytes) -> bytes:
         if self._held:
             data, self._held = self._held + data, b""
-        if not data.endswith((b"\n\n", b"\r\n\r\n")):
+        if not data.endswith(BLANKS):
             data = self._hold(data)
         first = data.find(USAGE)  # `in` is slower, as it tries an integer first
         return _without_usage(data, first) if first >= 0 else data
@@ -131,8 +132,8 @@ def _without_usage(data: bytes, first: int) -> bytes:
 def end_of_events(data: bytes, before: int) -> int:
     """Return the position behind the last blank line that ends by `before`, or 0."""
     bare = data.rfind(b"\n\n", 0, before)
-    crlf = data.rfind(b"\r\n\r\n", max(bare - 2, 0), before)  # a search from the start would mostly be in vain
-    return max(bare + 2 if bare >= 0 else 0, crlf + 4 if crlf >= 0 else 0)
+    crlf = data.rfind(b"\n\r\n", max(bare, 0), before)  # a search from the start would mostly be in vain
+    return max(bare + 2 if bare >= 0 else 0, crlf + 3 if crlf >= 0 else 0)
 
 
 def _event_around(data: bytes, position: int) -> tuple[int, int]:
