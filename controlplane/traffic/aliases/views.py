@@ -41,9 +41,11 @@ def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
 
 
 class NamedPool(NamedTuple):
-    """A pool that answers to its model."""
+    """A pool that answers to its model, or to its own name where another one answers to that."""
 
+    asked: str  # the name in requests
     model: str
+    first: str  # the pool that answers to the model's name
     pool: str
     engine: str
     policy: str
@@ -55,8 +57,19 @@ def _served() -> list[NamedPool]:
     rows = (
         Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
     )
+    first: dict[str, str] = {}  # as routers choose: the first by name
+    for row in rows:
+        first.setdefault(row.model, row.name)
     return [
-        NamedPool(row.model, row.name, KINDS[row.kind].title, row.policy, *pool_ready(row.name))
+        NamedPool(
+            row.model if first[row.model] == row.name else row.name,
+            row.model,
+            first[row.model],
+            row.name,
+            KINDS[row.kind].title,
+            row.policy,
+            *pool_ready(row.name),
+        )
         for row in rows
         if row.kind in KINDS
     ]

@@ -43,7 +43,14 @@ def test_the_page_lists_the_models_and_pools_that_clients_can_ask_for(pools, ver
         (pool.model, name, 0) for name, pool in pools.items()
     )
     pools["small"].instances.create(name="small-0", ordinal=0, state="ready")
-    assert "1 of 2 ready" in text(vera_client.get("/models/"))
+    page = vera_client.get("/models/")
+    assert "1 of 2 ready" in text(page)
+    assert {one.pool: one.asked for one in page.context["served"]} == {
+        "big": "llama",
+        "loras": "loras",
+        "small": "llama-8b",
+    }
+    assert "llama, a name that goes to big" in text(page)
 
 
 def test_a_name_goes_from_its_form_over_the_review_to_the_routers_and_back(pools, otto_client, live_redis):
