@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 from django.urls import URLPattern, URLResolver, get_resolver
 from playwright.sync_api import expect
 
@@ -25,6 +26,21 @@ def test_everybody_can_read_a_page(running: RunningFleet, open_page: Any, path: 
     assert path.startswith("/wall") or too_wide(page) == []  # tests of the wall have a phone of their own
     wide = "wraps => wraps.filter((wrap) => wrap.scrollWidth > wrap.clientWidth).length"
     assert path != "/requests/" or page.locator(".table-wrap").evaluate_all(wide) == 0
+
+
+@pytest.mark.parametrize("name", ["400", "405", "500", "503", "507", "read_only"])
+def test_an_error_without_a_database_can_be_read_and_quotes_an_id(open_page: Any, name: str) -> None:
+    opened = open_page("vera")
+    html = render_to_string(f"errors/{name}.html", {"request_id": "6c6b046d"})
+    opened.page.route("**/broken", lambda route: route.fulfill(status=500, content_type="text/html", body=html))
+    page = opened.goto("/broken")
+    expect(page.locator("main")).to_contain_text("Request id to quote: 6c6b046d")
+    expect(page.locator("main a")).to_have_attribute("href", "/live")
+    assert (
+        page.locator(".panel").evaluate("panel => getComputedStyle(panel).borderTopStyle") == "solid"
+    )  # it has its style
+    assert in_both_themes(page, minor=False) == []
+    assert too_wide(page) == []
 
 
 def plain_paths(resolver: URLResolver, before: str = "/") -> Iterator[str]:

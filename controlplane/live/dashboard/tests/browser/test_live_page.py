@@ -52,6 +52,10 @@ def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFle
     assert page.locator('[data-class="heavy"] [data-part="means"]').inner_text() == "20,000 new tokens or more"
     assert "ms" in page.locator('[data-class="warm"] [data-line="ttft"]').inner_text()
     assert "demo-6" in page.locator("#attention").inner_text()
+    warm = page.locator('[data-strip="warm"]')
+    warm.locator("canvas").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(warm.locator('[data-part="reading"]')).to_contain_text(re.compile(r"p50 \d+(\.\d+)? m?s"))
     assert page.locator('[data-total="running"]').inner_text().isdigit()
     assert ended(lambda: drawn("/live?pool=chat") == ["ready"] * 3, 60)
     assert page.locator(".tile [data-part=id]").all_inner_texts() == ["chat-0", "chat-1", "chat-2"]
