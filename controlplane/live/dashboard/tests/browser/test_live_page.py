@@ -262,12 +262,12 @@ def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
     expect(page.locator('[data-strip="heavy"] [data-part="verdict"]')).to_contain_text("unknown since")
     expect(page.locator("#wanted")).to_have_text("– of 8")
     expect(left).to_have_text("–")
+    write_delivery(running)
     web.start()
     expect(banner).to_have_count(0)
     expect(page.locator('[data-strip="heavy"] [data-part="verdict"]')).not_to_contain_text("unknown")
     expect(page.locator("#wanted")).to_have_text("8 of 8")
     page.wait_for_function(UPDATED)
-    expect(left).to_have_text(re.compile(r"^[1-4]:\d\d$"))
     assert page.evaluate("globalThis.sameDocument") is True
 
 
