@@ -69,5 +69,5 @@ def write_delivery(running: RunningFleet, **more: Any) -> None:
         "word": "running", "step": "canary 25 %", "figure": "heavy 1.04× (0.97–1.12×)", "next_at": now + 250,
         "since": now,
     }  # fmt: skip
-    value = DeliveryLines(at=now, lines=(DeliveryLine(**{**line, **more}),))
+    value = DeliveryLines(at=now + 120, lines=(DeliveryLine(**{**line, **more}),))
     running.fleet.client.set(redis_keys.DELIVERIES, codec.encode(value))
