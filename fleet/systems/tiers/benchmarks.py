@@ -7,7 +7,7 @@ Lengths within a sub-set follow a log-normal of its printed mean and longest doc
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
@@ -108,5 +108,5 @@ BENCHMARKS = {"leval-documents": LEVAL_DOCUMENTS, "loogle-documents": LOOGLE_DOC
 
 
 def load_named(benchmark: str, generated: TierLoad) -> QuestionLoad:
-    """Return the benchmark's documents with questions of the same length, or the generated load if none is named."""
-    return replace(BENCHMARKS[benchmark], question_tokens=generated.question_tokens) if benchmark else generated
+    """Return the benchmark's documents and questions, or the generated load if none is named."""
+    return BENCHMARKS[benchmark] if benchmark else generated

@@ -71,7 +71,7 @@ class TierInputs:
     benchmark: str = option(
         "",
         "Documents",
-        "Those of L-Eval or LooGLE, as their authors count them. Empty: of the lengths below.",
+        "Those of L-Eval or LooGLE, with their questions. Empty: of the lengths below.",
         choices=("", *BENCHMARKS),
     )
     mean_tokens: float = option(
