@@ -162,7 +162,6 @@ NONE = [
     (200, WHOLE, b'{"type": ["x"], "error": {"code": {"of": "no known shape"}}}'),
     (200, WHOLE, b'{"success": false, "message": "the engine is dead"}'),
     (200, WHOLE, b'{"code": 500, "msg": "dead", "data": null}'),
-    (200, WHOLE, b"{}"),
 ]
 EMPTY_STREAMS = [
     [event({"detail": "the engine is dead"})],

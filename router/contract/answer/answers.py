@@ -250,7 +250,7 @@ def _is_remark(event: Said, data: bytes) -> bool:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
         return False
-    return all(value is None or name in _REMARKS for name, value in found.items())
+    return bool(found) and all(value is None or name in _REMARKS for name, value in found.items())
 
 
 def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
