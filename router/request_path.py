@@ -23,6 +23,7 @@ ROUTER = CompiledCopy(
         "contract.answer.answers",
         "contract.values.lax",
         "upstream.answer.beginning",
+        "upstream.answer.keep_alive",
         "upstream.answer.stream_tail",
         # decision and load
         "contract.metrics.metrics_page",

@@ -229,8 +229,13 @@ class HttpProtocol(asyncio.Protocol):
         path, query = split(self._target)
         incoming = IncomingRequest(path, query, self._headers, self._peer, parser.get_method().decode())
         exchange = HttpExchange(incoming, self._server.handle, self._transport, self, self._answered)
-        exchange.http_1_0 = parser.get_http_version() == "1.0"
-        exchange.keep_alive = not exchange.http_1_0 and not self._server.closing and parser.should_keep_alive()
+        keeps = parser.should_keep_alive()
+        asks = not keeps
+        for name, _ in self._headers:
+            asks = asks or name == b"connection" or name == b"proxy-connection"
+        if asks:  # else it is 1.1: to ask for that takes longer
+            exchange.http_1_0 = parser.get_http_version() == "1.0"
+        exchange.keep_alive = keeps and not exchange.http_1_0 and not self._server.closing
         before, self._last = self._last, exchange
         if before is None:
             self._server.newcomers.pop(self, None)

@@ -99,7 +99,6 @@ class FleetColumns(Sequence[InstanceState]):
 
     def replace(self, position: int, instance: InstanceState) -> None:
         """Replace the instance at a position."""
-        before = self.instances[position]
         self.instances[position] = instance
         if len(self._columns) > COLUMNS_KEPT:
             self._columns.clear()
@@ -115,12 +114,12 @@ class FleetColumns(Sequence[InstanceState]):
         self.kv_usage[position] = instance.kv_usage
         self.refused[position] = instance.refused
         if (
-            instance.pace == before.pace
-            and instance.role == before.role
-            and instance.kv_tokens == before.kv_tokens
-            and instance.block_size == before.block_size
-            and instance.connector == before.connector
-            and instance.id == before.id
+            instance.pace == self.pace[position]
+            and instance.role == self.role[position]
+            and instance.kv_tokens == self.kv_tokens[position]
+            and instance.block_size == self.block_size[position]
+            and instance.connector == self.connector[position]
+            and instance.id == self.ids[position]
         ):
             return
         for name, of in _SELDOM.items():

@@ -146,13 +146,17 @@ REQUEST_MS = (*TOKEN_MS, 600_000, 1_200_000, 1_800_000, 3_600_000)  # up to the 
 
 
 class Tally:
-    __slots__ = ("e2e", "outcomes", "tokens", "tpot", "ttft", "window")
+    __slots__ = (
+        *("_cached", "_output", "_predicted", "_prompt", "_reports", "_reports_cached"),
+        *("e2e", "outcomes", "tpot", "ttft", "window"),
+    )
 
     def __init__(self) -> None:
         self.window = LatencyWindow()
         # An addition to a Counter takes twice as long
         self.outcomes: defaultdict[str, int] = defaultdict(int)
-        self.tokens: defaultdict[str, int] = defaultdict(int)  # by kind
+        self._prompt = self._output = self._cached = self._predicted = 0  # tokens
+        self._reports = self._reports_cached = False  # whether an answer had any of the first two, of the others
         self.ttft = Histogram(REQUEST_MS)
         self.tpot = Histogram(TOKEN_MS)
         self.e2e = Histogram(REQUEST_MS)
@@ -168,11 +172,20 @@ class Tally:
                 self.ttft.observe(outcome.ttft_ms)
             if outcome.tpot_ms is not None:
                 self.tpot.observe(outcome.tpot_ms)
-        usage, decision, tokens = outcome.usage, call.decision, self.tokens
+        usage, decision = outcome.usage, call.decision
         if usage is None or decision is None:
             return
-        tokens["prompt"] += usage.prompt_tokens or 0
-        tokens["output"] += usage.output_tokens or 0
-        if usage.cached_tokens is not None:
-            tokens["cached"] += usage.cached_tokens
-            tokens["cached_predicted"] += decision.cached_tokens
+        self._reports = True
+        self._prompt += usage.prompt_tokens or 0
+        self._output += usage.output_tokens or 0
+        cached = usage.cached_tokens
+        if cached is not None:
+            self._reports_cached = True
+            self._cached += cached
+            self._predicted += decision.cached_tokens
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Return the tokens by kind."""
+        first = {"prompt": self._prompt, "output": self._output} if self._reports else {}
+        return first | {"cached": self._cached, "cached_predicted": self._predicted} if self._reports_cached else first

@@ -15,7 +15,7 @@ from router.tests.socketless import CHUNKS, counted
 # Calls of Python functions of a request, on a connection that is kept
 MOST = {"unary": 195, "burst": 255}
 MOST_OF_CHUNK = 3.0  # share of the calls of a stream whose events come one by one
-MOST_INSTRUCTIONS = {"unary": 685_000, "long": 5_900_000}  # in user code
+MOST_INSTRUCTIONS = {"unary": 670_000, "long": 5_900_000}  # in user code
 # Six buffers of 4 MB each time, as for long prompts; prints page faults
 BUFFERS = """
 import resource

@@ -302,7 +302,7 @@ def _pooled(document: JsonObject) -> Rendered:
     return _chat(document) if "messages" in document else _text_or_ids(document.get("input"))
 
 
-RENDERERS: dict[str, Callable[[JsonObject], Rendered]] = {
+RENDERERS: Final[dict[str, Callable[[JsonObject], Rendered]]] = {
     "/v1/chat/completions": _chat,
     "/v1/completions": lambda document: _text_or_ids(document.get("prompt")),
     "/v1/responses": _responses,

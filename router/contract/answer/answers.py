@@ -9,7 +9,7 @@ answers of all of them. A value of an unknown shape counts as content, unless it
 import json
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import orjson
@@ -21,7 +21,7 @@ from router.contract.values.json_value import JsonObject
 # quiet: a sign of life without output; end: nothing follows
 Sign = Literal["quiet", "content", "error", "end"]
 
-ABORTED = ("error", "abort", "cancelled", "timeout")  # finish reasons of abandoned answers
+ABORTED: Final = ("error", "abort", "cancelled", "timeout")  # finish reasons of abandoned answers
 WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a last event
 LONGEST_MESSAGE = 500  # characters of an error's message
 LONGEST_REMARK = 4096  # bytes of an answer that may be a remark
@@ -44,7 +44,7 @@ _GIVEN_UP = re.compile(rb'"finish_reason": ?"(?:error|abort|cancelled|timeout)"'
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = ("error", "response.failed", "response.error")
-_NOTHING = (None, None, None, None, None)
+_NOTHING: Final = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
 # Fields that are no answer by themselves
@@ -89,7 +89,7 @@ def is_too_long(status: int, body: bytes) -> bool:
     return status == 400 and _TOO_LONG.search(body) is not None
 
 
-_SAID = msgspec.json.Decoder(Said)
+_SAID: Final = msgspec.json.Decoder(Said)
 
 
 def said(data: bytes) -> Said | None:

@@ -82,14 +82,14 @@ def doubtful(instances: FleetColumns, policy: ParsedPolicy) -> list[int]:
     """Return the indexes of instances that need a filter check: none in a healthy fleet, at no cost per instance."""
     if not instances.instances:
         return []
-    limit, kv_limit = policy["admission.max_inflight_per_instance"], policy["load.kv_usage_max"]
-    if (
-        not instances.is_divided
-        and max(instances.running) < limit
-        and max(instances.kv_usage) <= kv_limit
-        and not any(instances.refused)
-    ):
-        return []
+    limit: int = policy["admission.max_inflight_per_instance"]
+    kv_limit: float = policy["load.kv_usage_max"]
+    if not instances.is_divided:
+        for running, used, why in zip(instances.running, instances.kv_usage, instances.refused):  # noqa: B905 - columns
+            if running >= limit or used > kv_limit or why:
+                break
+        else:
+            return []
     return list(compress(count(), instances.column(is_doubtful, limit, kv_limit)))
 
 

@@ -5,8 +5,7 @@ the extra cost of a token by attention, and the cost of reading a token of conte
 tokens. docs/policies.md derives each term.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
@@ -45,12 +44,12 @@ def rank(view: View) -> Pick:
     context = stall * _context_weight(request, policy)
     # Tokens of prefill after which a first token is late; infinite while no rate is known
     late = policy["strategy.late_after_s"] * rates.work_tokens_per_s or inf
-    lates = [late * pace for pace in fleet.pace] if view.paced else repeat(late)
-    scores = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context, lates)
+    lates = [late * pace for pace in fleet.pace] if view.paced else [late] * len(cached)
+    scores, most = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context, lates)
     if view.paced:
         scores = view.at_pace(scores)
     helpers: Helpers = ()
-    request_class = classify(request.prompt_tokens, max(cached), policy)
+    request_class = classify(request.prompt_tokens, most, policy)
     if some_decode or request_class == "heavy":
         if some_decode:
             scores = [inf if role == "decode" else price for role, price in zip(fleet.role, scores, strict=True)]
@@ -68,27 +67,29 @@ def _colocated(
     equal: float,
     stall: float,
     context: float,
-    lates: Iterable[float],
-) -> list[float]:
-    """Return the prices without offload, also for decode-only instances. Runs for every instance at each decision:
-    its terms are ordered for speed."""
-    prices, beside = [], context * prompt
-    loads = fleet.prefill_tokens, cached, fleet.running, fleet.kv_usage, fleet.kv_tokens
-    columns = zip(*loads, lates, strict=False)  # `lates` may be endless
+    lates: list[float],
+) -> tuple[list[float], int]:
+    """Return the prices without offload, also for decode-only instances, and the most cached tokens. Runs for every
+    instance at each decision: its terms are ordered for speed."""
+    prices, most, beside = [], 0, context * prompt
     queued: int
     held: int
     requests: int
     used: float
     tokens: int
     late: float
-    for queued, held, requests, used, tokens, late in columns:
+    for queued, held, requests, used, tokens, late in zip(  # noqa: B905 - columns
+        fleet.prefill_tokens, cached, fleet.running, fleet.kv_usage, fleet.kv_tokens, lates
+    ):
+        if held > most:
+            most = held
         new = prompt - held
         cost = new + new * (prompt - new / 2) / equal  # inlined `cost_of`, then `_loss`, `_context`
         wait = queued + cost
         if wait > late:
             wait = (wait if wait < MOST * late else MOST * late) + MISSED * late
         prices.append(wait + requests * (stall * cost + beside) + context * (used * tokens + queued))
-    return prices
+    return prices, most
 
 
 def _loss(wait: float, late: float) -> float:
