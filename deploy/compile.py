@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from controlplane.evidence.twin.compiled import COPIES  # noqa: E402 - the path comes first
+from deploy.bound_names import bound  # noqa: E402
 from router.compiled import STAMP, CompiledCopy  # noqa: E402
 
 UNUSED = shutil.ignore_patterns("tests", "__pycache__", ".compiled")
@@ -40,6 +41,8 @@ def compile_copy(copy: CompiledCopy, folder: Path) -> None:
         Path("mypy.ini").write_text("[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n")
         name = copy.package.replace(".", "_")
         files = [f"{module.replace('.', '/')}.py" for module in copy.names]
+        for file in files:
+            Path(file).write_text(bound(Path(file).read_text(), copy.names, ROOT))
         extensions = mypycify(files, opt_level=LEVEL, debug_level="0", multi_file=True, group_name=name)
         for extension in extensions:
             extension.extra_compile_args += APART

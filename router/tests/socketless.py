@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -23,8 +23,8 @@ from router.http.server import HttpServer
 from router.process import tame_garbage_collection
 from router.standalone import POOL
 from router.standalone.file_source import FileSource
-from router.upstream import connection_pool
 from router.upstream.connection import Connection
+from router.upstream.connection_pool import ConnectionPool
 
 CLIENTS = 16
 SESSIONS = 64
@@ -142,6 +142,7 @@ class _Client(_Transport):
 
     def write(self, data: bytes) -> None:
         self.stage.sent += data if self.stage.keeps else b""
+        self.stage.refused += data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 200 ")
         if not self._looks:
             self._looks = True
             self.stage.loop.call_soon(self._look)
@@ -160,6 +161,7 @@ class Stage:
         self.shape, self.answer = shape, answer(shape, chunks)
         self.loop = asyncio.get_running_loop()
         self.keeps, self.sent = False, b""  # what the clients got
+        self.refused = 0  # answers that cost something else
         self._asked: list[bytes] = []
         self._made = self._left = 0
         self._over = self.loop.create_future()
@@ -171,6 +173,9 @@ class Stage:
         ]
         pool.take_fleet(FleetValue(at=time.time(), model="bench", instances=tuple(instances)))
         source.pools.changed()
+        for endpoint in pool.endpoints.values():
+            for _ in range(CLIENTS):
+                self._keep_connection(endpoint.upstream)
         self.router = Router(source)
         self._server = HttpServer(self.router, 1.0)
         self._clients = [self._connected() for _ in range(CLIENTS)]
@@ -181,12 +186,12 @@ class Stage:
         client.protocol.connection_made(client)
         return client
 
-    async def connect(self, make: Callable[[], Connection], *where: object) -> tuple[_Engine, Connection]:
-        """Connect in place of the router's `connect`."""
-        connection, transport = make(), _Engine(self)
+    def _keep_connection(self, upstream: ConnectionPool) -> None:
+        """Give the router a connection to an engine that it seems to have kept, so it makes none itself."""
+        connection, transport = Connection(upstream, self.loop), _Engine(self)
         transport.protocol = connection
         connection.connection_made(transport)  # type: ignore[arg-type]
-        return transport, connection
+        upstream.give_back(connection)
 
     def prepare(self, count: int) -> None:
         self._asked = requests(self.shape, count, self._made)[::-1]
@@ -198,6 +203,7 @@ class Stage:
         for client in self._clients:
             self._ask(client)
         await self._over
+        assert not self.refused
         self.router.recorder.pending.clear()
 
     def _ask(self, client: _Client) -> None:
@@ -221,7 +227,6 @@ class Stage:
 
 async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
     stage = Stage(shape, chunks)
-    connection_pool.connect = stage.connect  # type: ignore[attr-defined]
     stage.prepare(warm)
     await stage.play()
     return stage
@@ -229,29 +234,25 @@ async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
 
 async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter[str]:
     """Calls of the router's Python functions, by function, of so many requests."""
-    before = connection_pool.connect  # type: ignore[attr-defined]
+    stage = await staged(shape, chunks=chunks)
+    stage.prepare(count)
+    calls: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        ours = code.co_filename.startswith(_COUNTED) and not code.co_filename.startswith(_TESTS)
+        if (
+            event == "call" and ours and not code.co_qualname.startswith("Deadlines._")
+        ):  # Deadlines belongs to a timer, not to a request
+            calls[f"{code.co_filename.removeprefix(_COUNTED[0])}:{code.co_qualname}"] += 1
+
+    sys.setprofile(note)
     try:
-        stage = await staged(shape, chunks=chunks)
-        stage.prepare(count)
-        calls: Counter[str] = Counter()
-
-        def note(frame: FrameType, event: str, _: object) -> None:
-            code = frame.f_code
-            ours = code.co_filename.startswith(_COUNTED) and not code.co_filename.startswith(_TESTS)
-            if (
-                event == "call" and ours and not code.co_qualname.startswith("Deadlines._")
-            ):  # Deadlines belongs to a timer, not to a request
-                calls[f"{code.co_filename.removeprefix(_COUNTED[0])}:{code.co_qualname}"] += 1
-
-        sys.setprofile(note)
-        try:
-            await stage.play()
-        finally:
-            sys.setprofile(None)
-        stage.close()
-        await asyncio.sleep(0)
+        await stage.play()
     finally:
-        connection_pool.connect = before  # type: ignore[attr-defined]
+        sys.setprofile(None)
+    stage.close()
+    await asyncio.sleep(0)
     return calls
 
 
