@@ -281,11 +281,16 @@ def tree(pid: int) -> list[int]:
 
 def cpu_s(pids: Sequence[int]) -> float:
     """Return the user and system seconds of all of them."""
-    total = 0
-    for pid in pids:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(words[11]) + int(words[12])
-    return total / TICKS
+    return sum(_ticks(pid, 11) + _ticks(pid, 12) for pid in pids) / TICKS
+
+
+def kernel_s(pids: Sequence[int]) -> float:
+    """Return the system seconds of all of them."""
+    return sum(_ticks(pid, 12) for pid in pids) / TICKS
+
+
+def _ticks(pid: int, field: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field])
 
 
 def memory_mb(pids: Sequence[int]) -> float:

@@ -44,7 +44,7 @@ from itertools import count
 from pathlib import Path
 
 from bench import beside
-from bench.peers import PEERS, WEIR, Running, Setting, Unavailable, cpu_s, memory_mb, process, tree
+from bench.peers import PEERS, WEIR, Running, Setting, Unavailable, cpu_s, kernel_s, memory_mb, process, tree
 from bench.terminator import terminator
 
 HERE = Path(__file__).resolve().parent
@@ -154,7 +154,7 @@ class Bench:
         cores = sorted(os.sched_getaffinity(0))
         self.pin, self.pin_rest = (["taskset", "-c", str(core)] for core in (cores[0], cores[-1]))
         shares: list[float] = options.spans
-        first = free_ports(2 * engines + 1 + PORTS_EACH * (len(PEERS) + len(WEIR) * (2 + 2 * len(shares))))
+        first = free_ports(2 * engines + 1 + PORTS_EACH * (len(PEERS) + (len(WEIR) + 1) * (2 + 2 * len(shares))))
         self.engines = list(range(first, first + engines))
         self.collector = first + engines  # port that answers as an engine does, and accepts every span
         self.outer = list(range(self.collector + 1, self.collector + 1 + engines))  # the engines' ports with TLS
@@ -171,11 +171,11 @@ class Bench:
     def start_all(self) -> Routers:
         names = self.options.routers.split(",")
         routers: Routers = {name: self.start(name) for name in names}
+        for name in (name for name in names if name.startswith("weir") and self.options.python is not None):
+            routers[f"{name} under {self.options.python}"] = self.start(name, python=self.options.python)
         for name in (name for name in names if name in WEIR):
             if self.options.against is not None:
                 routers[f"{name} in {self.options.against.name}"] = self.start(name, self.options.against)
-            if self.options.python is not None:
-                routers[f"{name} under {self.options.python}"] = self.start(name, python=self.options.python)
             for share in self.options.spans:
                 routers[f"{name}, spans {share:.4g} %"] = self.start(name, env=self.sampled(share))
                 if self.options.collector_away:
@@ -235,10 +235,11 @@ class Bench:
         self.play(shape, ports, WARM_S, arrivals)
         pids = tree(router.process.pid) if router is not None else []
         helper = [router.helper] if router is not None and router.helper is not None else []
-        before, helper_before = cpu_s(pids), cpu_s(helper)
+        before, helper_before, kernel_before = cpu_s(pids), cpu_s(helper), kernel_s(pids)
         result = self.play(shape, ports, self.options.seconds, arrivals)
         each = 1000 / max(result["n"], 1)
         cpu = {"cpu_ms": (cpu_s(pids) - before) * each, "redis_ms": (cpu_s(helper) - helper_before) * each}
+        cpu["kernel_ms"] = (kernel_s(pids) - kernel_before) * each
         per_s = result["pace"] * arrivals.rate if arrivals else result["n"] / result["seconds"]
         return {**result, **cpu, "per_s": per_s, "mb": memory_mb(pids)}
 
@@ -271,8 +272,9 @@ def table(title: str, rows: Rows, rate: float = 0.0) -> str:
     lines = [
         f"**{title}**",
         "",
-        "| | CPU ms (least–most) | + Redis | requests/s | TTFB p50 | p99 | E2E p50 | p99 | MB | n | failed | unsent |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| | CPU ms (least–most) | in the kernel | + Redis | requests/s "
+        "| TTFB p50 | p99 | E2E p50 | p99 | MB | n | failed | unsent |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, rounds in rows.items():
         lines.append(f"| {name} | {rounds} |" if isinstance(rounds, str) else row(name, rounds, rate))
@@ -288,6 +290,7 @@ def row(name: str, rounds: list[Result], rate: float) -> str:
     cells = [
         name if keeps_up else f"{name}: could not keep up",
         "–" if direct else f"{middle(rounds, 'cpu_ms'):.3f} ({min(costs):.3f}–{max(costs):.3f})",
+        "–" if direct else f"{middle(rounds, 'kernel_ms'):.3f}",
         f"{middle(rounds, 'redis_ms'):.3f}" if middle(rounds, "redis_ms") else "",
         f"{served:,.0f}",
         *(f"{middle(rounds, column):.2f}" if keeps_up else "–" for column in LATENCIES),
