@@ -34,6 +34,10 @@ class UnknownProfile(LookupError):
     """The GPU or model is unknown, or does not fit on so many GPUs; the message lists the known ones."""
 
 
+class NoRoom(UnknownProfile):
+    """The model is known and does not fit on so many GPUs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     params: int  # number of weights in each token's matrix products
@@ -237,17 +241,17 @@ def profile(
         {size for known_gpu, known, size in FITS if (known_gpu, known) == (gpu_name, model)}
         | {one.tp for one in catalogue().values() if (one.gpu, one.name) == (gpu_name, model)}
     )
-    reason = ""
+    failed: UnknownProfile | None = None
     for size in (tp,) if tp is not None else (*sizes, *TP_SIZES):
         try:
             made = _made(gpu_name, model, size, version, dp, expert_parallel=expert_parallel)
         except UnknownProfile as error:
-            reason = reason or str(error)
+            failed = failed or error
             continue
         if kv_blocks(made, 1) >= LEAST_KV_TOKENS:
             return made
-        reason = reason or f"{model} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tp or 8} {gpu_name}"
-    raise UnknownProfile(reason)
+        failed = failed or NoRoom(f"{model} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tp or 8} {gpu_name}")
+    raise failed or UnknownProfile(_unknown(gpu, model_profile, tp))
 
 
 def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
@@ -256,9 +260,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
         raise UnknownProfile(f"no peaks of {tables.gpu}; there are: {', '.join(GPUS)}")
     made = Profile(tables.gpu, tables.name, tables.tp, _sizes(tables), GPUS[tables.gpu], tables, version)
     if kv_blocks(made, 1) < LEAST_KV_TOKENS:
-        raise UnknownProfile(
-            f"{tables.name} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tables.tp} {tables.gpu}"
-        )
+        raise NoRoom(f"{tables.name} with {LEAST_KV_TOKENS:,} tokens of KV does not fit on {tables.tp} {tables.gpu}")
     return made
 
 

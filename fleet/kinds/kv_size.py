@@ -62,10 +62,14 @@ def heads_of(model: str) -> int | None:
 
 
 def weight_bytes(model: str) -> float | None:
-    """Return the size of the weights: of the files in its folder, or of a known model in 16 bits by its name."""
-    files = [*Path(model).glob("*.safetensors")] if model else []
-    if files:
-        return float(sum(path.stat().st_size for path in files))
+    """Return the size of the weights: of the files in its folder, or of a known model in 16 bits by its name. None if
+    a file cannot be read."""
+    try:
+        sizes_of_files = [path.stat().st_size for path in Path(model).glob("*.safetensors")] if model else []
+    except (OSError, ValueError):
+        return None
+    if sizes_of_files:
+        return float(sum(sizes_of_files))
     sizes = None if _QUANTIZED.search(model) else _named(model)
     return None if sizes is None else sizes.weight_bytes + sizes.embedding_bytes
 
@@ -112,9 +116,15 @@ def of_config(text: ModelConfig, element_bytes: int) -> int | None:
 
 
 def _element_bytes(dtype: str, arguments: Sequence[str]) -> int:
-    joined = " ".join(arguments).replace("=", " ").split()
+    joined = words_of(arguments)
     if "--kv-cache-dtype" in joined[:-1]:
         given = joined[joined.index("--kv-cache-dtype") + 1]
         if given != "auto":
             return 1 if given.startswith(("fp8", "int8")) else _BYTES.get(given, 2)
     return _BYTES.get(dtype, 2)
+
+
+def words_of(arguments: Sequence[str]) -> list[str]:
+    """Return the options and values of extra arguments; engines take hyphens and underscores alike."""
+    words = " ".join(arguments).replace("=", " ").split()
+    return [word.replace("_", "-") if word.startswith("-") else word for word in words]

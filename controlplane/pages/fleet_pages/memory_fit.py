@@ -1,18 +1,23 @@
 """Whether a model fits on the GPUs of a pool, before an instance is started. Pure but for the model's folder."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fleet.counted import counted, significant
-from fleet.engine.profiles import ACTIVATION_BYTES, LEAST_KV_TOKENS, MEMORY_USED, TP_SIZES, UnknownProfile
+from fleet.engine.profiles import ACTIVATION_BYTES, LEAST_KV_TOKENS, MEMORY_USED, TP_SIZES, NoRoom, UnknownProfile
 from fleet.kinds.kind import GPU, Kind, Launch, TwinModel, check_engine, hardware_of, twin_model_of
-from fleet.kinds.kv_size import sizes_of, weight_bytes
+from fleet.kinds.kv_size import sizes_of, weight_bytes, words_of
 from fleet.kinds.options.option import build
 from fleet.kinds.resources import NodeGpu
 
 GB = 1e9
 SHARES = ("gpu_memory_utilization", "mem_fraction_static")  # options with the share of GPU memory that is used
+LONGEST = ("max_model_len", "context_length", "max_seq_len")  # options with the longest request
+# Arguments, and a number format, with which the weights on a GPU have another size
+_RESIZING = re.compile(r"-(pp\d*|q)|--(pp|pp-size|pipeline-parallel-size|quantization|torchao-config|.*offload.*)")
+FLOAT32 = ("float32", "float")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +34,35 @@ def memory_fit(
     GPUs of each node that may run it."""
     if check_engine(kind, engine, "engine", model):
         return None
-    spec = build(kind.spec, engine)
+    spec, unknown = build(kind.spec, engine), ""
     if law := twin_model_of(kind, spec):
-        return _by_law(law, kind, spec, model)
-    return _by_sizes(kind, spec, model, nodes) if kind.device == GPU and kind.devices(spec, "both") else None
+        try:
+            return _by_law(law, kind, spec, model)
+        except NoRoom as error:
+            return MemoryFit("failed", "does not fit", f"{error}.")
+        except UnknownProfile as error:
+            unknown = f"{error}."
+    if kind.device == GPU and kind.devices(spec, "both"):
+        return _by_sizes(kind, spec, model, nodes)
+    return MemoryFit("unseen", "not known", unknown) if unknown else None
 
 
 def _by_law(law: Callable[[Any, Launch], TwinModel], kind: Kind, spec: Any, model: str) -> MemoryFit:
-    try:
-        tokens = law(spec, Launch("pool-0", model, "127.0.0.1", {}, "python")).engine.kv_tokens
-        gpus = hardware_of(kind, spec, "both").gpus
-    except UnknownProfile as error:
-        return MemoryFit("failed", "does not fit", f"{error}.")
-    return _leaves(spec, tokens, f"on {counted(gpus, 'GPU')}")
+    tokens = law(spec, Launch("pool-0", model, "127.0.0.1", {}, "python")).engine.kv_tokens
+    return _leaves(spec, tokens, f"on {counted(hardware_of(kind, spec, 'both').gpus, 'GPU')}")
 
 
 def _by_sizes(kind: Kind, spec: Any, model: str, nodes: Mapping[str, Sequence[NodeGpu]]) -> MemoryFit:
     named = getattr(spec, "model", None) or model
-    weights, kv = weight_bytes(named), sizes_of(named, getattr(spec, "dtype", "auto"))
+    dtype = getattr(spec, "dtype", "auto")
+    weights, kv = weight_bytes(named), sizes_of(named, dtype, spec.arguments)
     if not named:
         return MemoryFit("unseen", "not known", "Type the model: this line says then whether it fits on its GPUs.")
     if weights is None or kv is None:
         text = f"The sizes of {named} are those of its folder on this host, or of a known model that it is named after."
         return MemoryFit("unseen", "not known", text)
+    if resizing := _resizing(spec, dtype):
+        return MemoryFit("unseen", "not known", f"The size of the weights on a GPU with {resizing} is not known here.")
     size = f"{significant(weights / GB)} GB of weights"
     memory = {name: least for name, gpus in nodes.items() if (least := _least(gpus, kind.devices(spec, "both")))}
     if not memory:
@@ -61,8 +72,7 @@ def _by_sizes(kind: Kind, spec: Any, model: str, nodes: Mapping[str, Sequence[No
     node = max(memory, key=lambda name: memory[name])
 
     def tokens(tp: int) -> int:
-        free = _share(spec) * memory[node] - weights / tp - ACTIVATION_BYTES
-        return int(free / (kv.bytes_per_token / tp))
+        return int(_free(spec, memory[node], weights / tp + ACTIVATION_BYTES) / (kv.bytes_per_token / tp))
 
     tp = getattr(spec, "tensor_parallel", 1)
     where = f"beside {size} on {tp} × {significant(memory[node] / GB)} GB of {node}"
@@ -73,8 +83,17 @@ def _by_sizes(kind: Kind, spec: Any, model: str, nodes: Mapping[str, Sequence[No
     return MemoryFit("failed", "does not fit", f"No room for {LEAST_KV_TOKENS:,} tokens of KV {where}{advice}.")
 
 
-def _share(spec: Any) -> float:
-    return next((share for name in SHARES if (share := getattr(spec, name, None))), MEMORY_USED)
+def _resizing(spec: Any, dtype: str) -> str:
+    """Return the argument or number format with which the weights have another size; empty if there is none."""
+    named = next((word for word in words_of(spec.arguments) if _RESIZING.fullmatch(word)), "")
+    return named or (f"dtype {dtype}" if dtype in FLOAT32 else "")
+
+
+def _free(spec: Any, memory: float, taken: float) -> float:
+    """Return the memory for KV: a share of what is left, or what a share of all leaves."""
+    if of_left := getattr(spec, "free_gpu_memory_fraction", None):
+        return float(of_left * (memory - taken))
+    return next((share for name in SHARES if (share := getattr(spec, name, None))), MEMORY_USED) * memory - taken
 
 
 def _least(gpus: Sequence[NodeGpu], count: int) -> float:
@@ -84,7 +103,7 @@ def _least(gpus: Sequence[NodeGpu], count: int) -> float:
 
 
 def _leaves(spec: Any, tokens: int, where: str) -> MemoryFit:
-    longest = getattr(spec, "max_model_len", None) or 0
+    longest = next((length for name in LONGEST if (length := getattr(spec, name, None))), 0)
     if longest > tokens:
         text = f"KV for {tokens:,} tokens {where}, fewer than the longest request of {longest:,}."
         return MemoryFit("saturated", "is tight", text)

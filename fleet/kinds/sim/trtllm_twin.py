@@ -14,7 +14,7 @@ from fleet.engine.dwdp.servers import (
     generation_server,
 )
 from fleet.engine.engine_model import EngineModel
-from fleet.engine.profiles import UnknownProfile
+from fleet.engine.profiles import NoRoom, UnknownProfile
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
 from fleet.kinds.kind import Launch, TwinModel
 from fleet.kinds.kv_size import KvSizes, sizes_of
@@ -42,7 +42,9 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
     try:
         server = _server(spec, launch, role, gpus)
         kv_tokens = server.kv_tokens(spec.free_gpu_memory_fraction)
-    except (LayoutError, TooLarge) as error:
+    except TooLarge as error:
+        raise NoRoom(str(error)) from None
+    except LayoutError as error:
         raise UnknownProfile(str(error)) from None
     batching = VLLM if spec.chunked_prefill else WHOLE_PROMPTS
     engine = EngineModel(

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from controlplane.pages.fleet_pages.memory_fit import memory_fit
+from fleet.engine.profiles import UnknownProfile
 from fleet.kinds import KINDS
 from fleet.kinds.resources import NodeGpu
 from fleet.models import Node
@@ -27,14 +28,32 @@ def fit(kind: str, model: str = LLAMA, nodes: dict[str, tuple[NodeGpu, ...]] | N
         ("vllm", LLAMA, {}, "beside 16.1 GB of weights on 1 × 85 GB of gpu-1"),
         ("vllm", LLAMA, {"max_model_len": 10_000_000}, "is tight: KV for "),
         ("vllm", LLAMA, {"gpu_memory_utilization": 0.2}, "does not fit: No room for 16,384 tokens of KV"),
-        ("vllm", "Qwen2.5-72B", {}, "on 1 × 85 GB of gpu-1; tensor parallel 2 would do."),
+        ("vllm", "Qwen2.5-72B", {}, "on 1 × 85 GB of gpu-1; tensor parallel 4 would do."),
         ("vllm", LLAMA, {"tensor_parallel": 4}, "not known: 16.1 GB of weights; no node reports 4 GPUs."),
         ("vllm", "Qwen3-8B-FP8", {}, "not known: The sizes of Qwen3-8B-FP8 are those of its folder"),
         ("vllm", "", {}, "not known: Type the model"),
         ("sglang", LLAMA, {"mem_fraction_static": 0.85}, "fits: KV for "),
-        ("trtllm", LLAMA, {}, "fits: KV for "),
+        ("trtllm", LLAMA, {}, "fits: KV for 464,447 tokens beside 16.1 GB of weights on 1 × 85 GB of gpu-1."),
+        ("trtllm", LLAMA, {"free_gpu_memory_fraction": 0.45}, "fits: KV for 232,223 tokens beside 16.1 GB"),
+        ("trtllm", LLAMA, {"free_gpu_memory_fraction": 0.05, "max_seq_len": 131_072}, "is tight: KV for "),
+        ("sglang", LLAMA, {"context_length": 10_000_000}, "is tight: KV for "),
+        ("trtllm", "DeepSeek-R1", {"tensor_parallel": 8}, "not known: The sizes of DeepSeek-R1 are those of its"),
+        (
+            "trtllm",
+            "DeepSeek-R1",
+            {"attention_dp": True, "tensor_parallel": 1},
+            "does not fit: DeepSeek-R1 NVFP4 needs",
+        ),
+        ("trtllm", "DeepSeek-R1", {"attention_dp": True, "tensor_parallel": 8}, "fits: KV for "),
+        ("vllm", LLAMA, {"arguments": ["--kv-cache-dtype", "fp8"]}, "fits: KV for 902,404 tokens"),
+        ("vllm", LLAMA, {"arguments": ["--kv_cache_dtype=fp8"]}, "fits: KV for 902,404 tokens"),
+        ("vllm", "Qwen2.5-72B", {"arguments": ["--pipeline-parallel-size", "4"]}, "not known: The size of the weights"),
+        ("vllm", LLAMA, {"arguments": ["-pp", "2"]}, "not known: The size of the weights on a GPU with -pp is not"),
+        ("vllm", LLAMA, {"arguments": ["--quantization=fp8"]}, "on a GPU with --quantization is not known here."),
+        ("vllm", "Qwen2.5-72B", {"arguments": ["--cpu-offload-gb", "90"]}, "with --cpu-offload-gb is not known here."),
+        ("trtllm", LLAMA, {"arguments": ["--pp_size", "2"]}, "on a GPU with --pp-size is not known here."),
+        ("vllm", LLAMA, {"dtype": "float32"}, "not known: The size of the weights on a GPU with dtype float32 is not"),
         ("sim", "any name", {}, "fits: KV for "),
-        ("sim", "any name", {"model_profile": "Llama-3.3-70B", "tp": 1}, "does not fit on 1 h100_sxm."),
         ("sim", "any name", {"kv_blocks": 1000}, "is tight: KV for 16,000 tokens on 1 GPU, fewer than the longest"),
     ],
 )
@@ -44,6 +63,7 @@ def test_a_fit_is_said_with_what_decides_it(kind: str, model: str, engine: dict[
 
 def test_nothing_is_said_of_engines_without_gpus_and_of_wrong_options() -> None:
     assert fit("vllm", device="cpu") == fit("external") == fit("vllm", tensor_parallel="x") == ""
+    assert fit("sim", model_profile="Llama-3.3-70B", tp=1) == "", "the option itself says so"
 
 
 def test_of_several_nodes_the_roomiest_counts() -> None:
@@ -58,6 +78,24 @@ def test_the_files_of_a_folder_say_how_large_the_weights_are(tmp_path: Path) -> 
     with (tmp_path / "model.safetensors").open("wb") as weights:
         weights.truncate(3_000_000_000)
     assert "beside 3 GB of weights" in fit("vllm", str(tmp_path))
+
+
+@pytest.mark.parametrize("model", ["m" * 300, "a\0b"])
+def test_a_model_that_can_be_no_folder_is_not_known(model: str) -> None:
+    assert "not known: The sizes of" in fit("vllm", model)
+
+
+def test_a_folder_with_a_link_to_nothing_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "gone")
+    assert "not known: The sizes of" in fit("vllm", str(tmp_path))
+
+
+def test_a_law_that_is_not_known_is_no_lack_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise UnknownProfile("no constants")
+
+    monkeypatch.setattr("controlplane.pages.fleet_pages.memory_fit._by_law", unknown)
+    assert fit("sim") == "not known: no constants."
 
 
 def test_the_form_says_it_as_fields_change(otto_client: Client, vera_client: Client) -> None:
