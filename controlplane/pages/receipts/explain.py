@@ -260,7 +260,7 @@ def _beside_typical(
     excess = f"{ms(longer.ms)}{here} instead of {ms(its.ms)}{there}"
     if _stood_still(longer, its, receipt, others):
         excess += f". {STOOD_STILL}"
-        doing = "after the first content, and is not decoding"
+        doing = "after the first content, without decoding"
     else:
         doing = DOING[longer.name]
     if ratio > ALIKE:
@@ -272,15 +272,17 @@ def _beside_typical(
     return f"{took}, {beside} {median_of}; {_share(max(own, key=lambda phase: phase.ms), total)}."
 
 
+LEAST_DECODED = 8  # median of output tokens below which the usual time of one is not known
 STOOD_STILL = "The rest is the network, a client that reads slowly, or a process that stood still"
 
 
 def _stood_still(own: TimelinePhase, typical: TimelinePhase, receipt: Receipt, others: Sequence[Receipt]) -> bool:
     """Tell whether its tokens came so much more slowly than usual that the engine cannot have been decoding."""
     mine, theirs = receipt.output_tokens, [other.output_tokens for other in others if other.output_tokens]
-    if own.name != "decode" or not mine or not theirs:
+    if own.name != "decode" or not mine or not theirs or median(theirs) < LEAST_DECODED:
         return False
-    return own.ms / mine > by_law.NOT_PREFILL * typical.ms / median(theirs)
+    # The first token ends the phase before.
+    return own.ms / max(mine - 1, 1) > by_law.NOT_PREFILL * typical.ms / (median(theirs) - 1)
 
 
 def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:

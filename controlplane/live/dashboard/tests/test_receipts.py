@@ -382,7 +382,7 @@ def test_a_request_is_shown_beside_the_typical_one_of_its_class_on_one_scale(wri
         (
             {"e2e_ms": 30_000.0, "output_tokens": 64},
             "It took 30 s, 10.2 times the median of 20 recent warm requests (2.95 s); the difference is after the "
-            "first content, and is not decoding: 29.6 s for 64 output tokens instead of 2.54 s for 180. The rest is "
+            "first content, without decoding: 29.6 s for 64 output tokens instead of 2.54 s for 180. The rest is "
             "the network, a client that reads slowly, or a process that stood still.",
         ),
         (
@@ -399,6 +399,29 @@ def test_a_request_is_shown_beside_the_typical_one_of_its_class_on_one_scale(wri
 def test_one_sentence_says_where_the_time_went(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
     others = [receipt_of(written.receipt(f"req-{i}", NOW)) for i in range(explain.FEW)]
     assert explain.waterfall(receipt_of(written.receipt("req-1", NOW, **changes)), others).sentence == said
+
+
+@pytest.mark.parametrize(("usual", "decode_ms"), [(2, 20.0), (8, 80.0)])
+def test_slow_decoding_beside_short_answers_is_decoding(written: FakeFleet, usual: int, decode_ms: float) -> None:
+    short = {"output_tokens": usual, "ttft_ms": 400.0, "e2e_ms": 400.0 + decode_ms}
+    others = [receipt_of(written.receipt(f"req-{i}", NOW, **short)) for i in range(explain.FEW)]
+    own = written.receipt("req-1", NOW, output_tokens=200, ttft_ms=400.0, e2e_ms=400.0 + 54 * 200)
+    assert (
+        "the difference is decoding: 10.8 s for 200 output tokens"
+        in explain.waterfall(receipt_of(own), others).sentence
+    )
+
+
+def test_a_request_of_the_usual_time_that_stood_still_says_so(written: FakeFleet) -> None:
+    others = [
+        receipt_of(written.receipt(f"req-{i}", NOW, ttft_ms=25_000.0, e2e_ms=27_500.0)) for i in range(explain.FEW)
+    ]
+    own = receipt_of(written.receipt("req-1", NOW, output_tokens=64, e2e_ms=27_000.0))
+    assert explain.waterfall(own, others).sentence == (
+        "It took 27 s, about the median of 20 recent warm requests (27.5 s), but spent longer after the first content, "
+        "without decoding: 26.6 s for 64 output tokens instead of 2.5 s for 180. The rest is the network, a client "
+        "that reads slowly, or a process that stood still."
+    )
 
 
 def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> None:
