@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
+from typing_extensions import TypedDict
 
 from controlplane.evidence.plan.fleets import NotPlayable
 from controlplane.evidence.plan.question import MeasuredEngines
@@ -23,9 +24,26 @@ from fleet.kinds.options.option import build
 from fleet.spec.fleet_spec import PoolSpec, config_hash
 
 CONSTANTS = {API, *(one.name for one in fields(Law) if one.default is MISSING)}
-LIMITS = ("kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "window")
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Aware = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class FiledLimits(TypedDict, total=False):
+    kv_blocks: Count
+    block_size: Count
+    max_num_seqs: Count
+    max_num_batched_tokens: Count
+    window: Count
+    async_scheduling: bool
+
+
+LIMITS = FiledLimits.__annotations__.keys() - {"async_scheduling"}
+
+
+class FiledLoad(TypedDict):
+    in_flight: tuple[int, int]
+    new_tokens: tuple[int, int]
 
 
 class FiledCalibration(msgspec.Struct, frozen=True):
@@ -35,15 +53,15 @@ class FiledCalibration(msgspec.Struct, frozen=True):
     kind: str
     model: str
     config_hash: str
-    asked_at: datetime
-    ended_at: datetime | None
+    asked_at: Aware
+    ended_at: Aware | None
     constants: dict[str, Seconds]
-    limits: dict[str, Count | bool]
+    limits: FiledLimits
     ttft_error: float | None
     tpot_error: float | None
     n: int
     held_out: dict[str, float | None] | None
-    load_range: dict[str, tuple[int, int]] | None
+    load_range: FiledLoad | None
     notes: list[str]
 
 
@@ -57,6 +75,10 @@ def engines_of_file(text: str, pool: PoolSpec, now: datetime) -> MeasuredEngines
     for name, measured, here in (("kind", row.kind, pool.kind), ("model", row.model, pool.model)):
         if measured != here:
             raise NotPlayable(f"--calibration: {name} {measured} (pool {pool.name} has {here})")
+    if kind.simulated:
+        raise NotPlayable(
+            f"--calibration: pool {pool.name} has the kind {pool.kind} (only engines, not simulated ones)"
+        )
     spec = build(kind.spec, pool.engine)
     launches = {ordinal: launch_of(pool, kind, ordinal) for ordinal in range(max(1, pool.replicas))}
     if kind.needs(spec) or any(kind.twin_kv(spec, launch).store_bytes for launch in launches.values()):

@@ -277,6 +277,27 @@ def test_a_plan_without_a_control_plane_scales_measured_engines(tmp_path, capsys
         (lambda row: {"measured": {**row, "kind": "sglang"}}, [], "--calibration: kind sglang (pool chat has vllm)"),
         (lambda row: {"measured": {**row, "limits": {}}}, [], "measured.limits lacks block_size, kv_blocks, max_num"),
         (lambda row: {"measured": {**row, "constants": {"api_s": -1}}}, [], "Expected `float` >= 0.0 - at `$.measured"),
+        (
+            lambda row: {"measured": {**row, "limits": {**row["limits"], "kv_blocks": True}}},
+            [],
+            "`bool` - at `$.measured",
+        ),
+        (
+            lambda row: {"measured": {**row, "limits": {**row["limits"], "window": 0}}},
+            [],
+            ">= 1 - at `$.measured.limit",
+        ),
+        (lambda row: {"measured": {**row, "load_range": {"in_flight": [1, 2]}}}, [], "required field `new_tokens`"),
+        (
+            lambda row: {"measured": {**row, "asked_at": "2026-01-01T00:00:00"}},
+            [],
+            "timezone component - at `$.measured",
+        ),
+        (
+            lambda row: {"measured": {**row, "ended_at": "2026-01-01T00:00:00"}},
+            [],
+            "timezone component - at `$.measured",
+        ),
         (lambda row: {"measured": row}, ["--host-gb", "8"], "its engines have one GPU and their own host memory"),
         (lambda row: {"measured": row}, ["--fleet", ""], "--calibration: needs --fleet FILE"),
     ],
@@ -296,6 +317,9 @@ def test_a_calibration_plans_for_equal_instances_without_a_store_that_weir_start
     document.write_text(plain.replace("max_num_seqs: 64", "kv: nixl, prefill_instances: 1"))
     assert main([*given, *measured()]) == 2
     assert "pool chat: its instances differ, or share a store" in capsys.readouterr().err
+    document.write_text(re.sub("engine: .*", "engine: {}", plain).replace("vllm", "sim"))
+    assert main([*given, *measured(lambda row: {"measured": {**row, "kind": "sim"}})]) == 2
+    assert "--calibration: pool chat has the kind sim (only engines, not simulated ones)" in capsys.readouterr().err
     document.write_text(
         re.sub("engine: .*", "engine: {urls: ['http://a:1', 'http://b:1']}", plain).replace("vllm", "external")
     )
