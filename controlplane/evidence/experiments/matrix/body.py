@@ -1,6 +1,6 @@
 """The request that starts a matrix."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -18,6 +18,7 @@ from controlplane.evidence.experiments.start.body import (
     Strict,
     Text,
 )
+from router.contract.values.problem import Problem
 
 RUNS_MAX = 500
 ARMS_MAX = 16
@@ -47,6 +48,20 @@ class MatrixIn(Strict):
     @property
     def runs(self) -> int:
         return len(self.traces) * len(self.loads) * len(self.arms) * len(self.seeds)
+
+    @property
+    def too_many(self) -> Problem | None:
+        """Return what is wrong with the number of runs."""
+        parts: dict[str, Sequence[object]] = {
+            "traces": self.traces,
+            "loads": self.loads,
+            "arms": self.arms,
+            "seeds": self.seeds,
+        }
+        product = " × ".join(f"{len(values)} {name}" for name, values in parts.items())
+        if self.runs <= RUNS_MAX:
+            return None
+        return Problem("seeds", self.runs, f"{product} are {self.runs} runs", f"at most {RUNS_MAX}")
 
     def cells(self) -> Iterator[tuple[int, ExperimentIn]]:
         """Yield (index of the trace, the experiment) for each trace and load."""

@@ -19,13 +19,8 @@ AGAIN = (FAILED, CANCELLED)
 
 def start_matrix(asked: MatrixIn, actor: Actor) -> Matrix:
     """Check, store and queue every cell. InvalidInput has every problem, each once."""
-    if asked.runs > RUNS_MAX:
-        parts = (
-            f"{len(asked.traces)} traces × {len(asked.loads)} loads × {len(asked.arms)} arms × {len(asked.seeds)} seeds"
-        )
-        raise InvalidInput(
-            problems=[Problem("seeds", asked.runs, f"{parts} are {asked.runs} runs", f"at most {RUNS_MAX}")]
-        )
+    if problem := asked.too_many:
+        raise InvalidInput(problems=[problem])
     cells = _settled(asked, actor)
     with transaction.atomic():
         body = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -24,9 +24,9 @@ from controlplane.evidence.experiments.start.curl import example_body
 from controlplane.evidence.experiments.start.views import (
     arm_choices,
     arm_line,
+    chosen_arms,
     in_words,
     list_of,
-    typed_arms,
     typed_numbers,
     unless_long,
 )
@@ -138,21 +138,26 @@ def raw_body(request: HttpRequest) -> JsonObject:
     raw["traces"] = [*form.getlist("traces")]
     raw |= {name: unless_long(" ".join(form.getlist(name)), typed_numbers) for name in OFFERED}
     raw["duration_s"] = typed_number(text("duration_s"))
-    arms = unless_long(text("arms"), typed_arms)
-    raw["arms"] = [*form.getlist("arm"), *arms] if isinstance(arms, list) else arms
+    raw["arms"] = chosen_arms(form, text("arms"))
     return raw | {name: unless_long(text(name), json_of) for name in ("slo", "expect") if text(name)}
 
 
 def _size(raw: JsonObject) -> str:
-    """Say how many runs the form asks for: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in 6 cells."""
+    """Say how many runs the form asks for, and what its baseline is: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in
+    6 cells; the baseline is lpwl."""
     try:
         asked = MatrixIn.model_validate(raw | {"name": raw.get("name") or "unnamed"})
     except ValidationError as error:
         path, message = next(iter(by_path(problems_of(error)).items()))
         return f"{LABELS.get(path.partition('.')[0], path)}: {message}"
+    if problem := asked.too_many:
+        return f"{LABELS[problem.path]}: {problem.text}"
+    first = list_of(raw, "arms")[:1]
+    baseline = next((name for name, _ in in_words(first, raw.get("pool"))), arm_line(first[0]))
     parts = {"arm": len(asked.arms), "seed": len(asked.seeds), "trace": len(asked.traces), "load": len(asked.loads)}
     product = " × ".join(counted(number, name) for name, number in parts.items())
-    return f"{product} = {counted(asked.runs, 'run')} in {counted(len(asked.traces) * len(asked.loads), 'cell')}"
+    cells = counted(len(asked.traces) * len(asked.loads), "cell")
+    return f"{product} = {counted(asked.runs, 'run')} in {cells}; the baseline is {baseline}"
 
 
 def _numbers(raw: JsonObject, name: str) -> tuple[list[tuple[str, bool]], str]:
@@ -173,6 +178,7 @@ def _form(request: HttpRequest, raw: JsonObject, problems: dict[str, str]) -> Ht
             (name, LABELS[name], hint, errors.get(name, ""), *_numbers(raw, name)) for name, hint in HINTS.items()
         ],
         "choices": [(choice, title, choice in arms) for choice, title in choices],
+        "order": [arm_line(arm) for arm in arms],
         "arms": "\n".join(arm_line(arm) for arm in arms if arm not in named),
         "in_words": in_words([arm for arm in arms if arm not in named], raw.get("pool")),
         "size": _size(raw),

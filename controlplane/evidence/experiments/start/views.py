@@ -88,7 +88,7 @@ class LabelledProblem:
 
 
 def labelled(problems: Mapping[str, str], raw: JsonObject, choices: Collection[str]) -> list[LabelledProblem]:
-    """Label problems by path, of a body whose arms are first the ticked `choices`, then the typed lines."""
+    """Label problems by path, of a body whose arms are the ticked `choices` and the typed lines."""
     return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
@@ -156,10 +156,19 @@ def raw_body(form: QueryDict) -> JsonObject:
     raw: JsonObject = {name: text for name in TEXTS if (text := _text(form, name))}
     raw |= {name: typed_number(text) for name in NUMBERS if (text := _text(form, name))}
     raw["seeds"] = unless_long(_text(form, "seeds"), typed_numbers)
-    arms = unless_long(_text(form, "more_arms"), typed_arms)
-    raw["arms"] = [*form.getlist("arm"), *arms] if isinstance(arms, list) else arms
+    raw["arms"] = chosen_arms(form, _text(form, "more_arms"))
     raw |= {name: unless_long(text, json_of) for name in OBJECTS if (text := _text(form, name))}
     return raw
+
+
+def chosen_arms(form: QueryDict, typed: str) -> Any:
+    """Return the ticked and the typed arms: those with which the form was opened come first and keep their order, as
+    the first arm is the baseline."""
+    arms = unless_long(typed, typed_arms)
+    if not isinstance(arms, list):
+        return arms
+    places = {line: place for place, line in enumerate(form.getlist("order"))}
+    return sorted([*form.getlist("arm"), *arms], key=lambda arm: places.get(arm_line(arm), len(places)))
 
 
 def unless_long(text: str, read: Callable[[str], Any]) -> Any:
@@ -221,6 +230,7 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
         "values": {**values, "seeds": ", ".join(map(str, list_of({"seeds": [1], **values}, "seeds")))},
         "numbers": {name: _plain(values.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "choices": [(choice, title, choice in arms) for choice, title in choices],
+        "order": [arm_line(arm) for arm in arms],
         "more_arms": "\n".join(arm_line(arm) for arm in arms if arm not in [choice for choice, _ in choices]),
         "in_words": in_words([arm for arm in arms if arm not in [choice for choice, _ in choices]], raw.get("pool")),
         "more_open": _is_more_given(raw) or any(problem.field in MORE for problem in summary),

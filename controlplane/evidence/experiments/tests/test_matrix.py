@@ -1,18 +1,21 @@
 """Matrices: cells in the twin, their heat table, drill-down, resuming, and presets."""
 
 import csv
+import html
 import io
 import json
+import re
 
 import pytest
 
 from controlplane.evidence.experiments import running
 from controlplane.evidence.experiments.matrix import summary
 from controlplane.evidence.experiments.matrix.body import MatrixIn
-from controlplane.evidence.experiments.matrix.presets import presets
+from controlplane.evidence.experiments.matrix.presets import PEERS, presets
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.evidence.experiments.results import assemble
 from controlplane.evidence.experiments.results.metrics import MAIN
+from controlplane.evidence.experiments.tests.conftest import body
 from controlplane.evidence.experiments.tests.test_comparison import difference
 from fleet import jobs
 from fleet.models import Pool
@@ -179,6 +182,40 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
     assert "from 0.05 to 20" in text
 
 
+def test_the_form_keeps_the_baseline_of_its_preset_and_names_it(otto_client, demo_pool, sent):
+    page = otto_client.get("/experiments/matrix/new?preset=peers").content.decode()
+    assert "; the baseline is lpwl</p>" in page
+    order, ticked = (re.findall(f'name="{name}" value="([^"]*)"', page) for name in ("order", "arm"))
+    assert order == PEERS
+    assert ticked[0] == "round_robin"
+    form = {"name": "Peers", "traces": ["agentic-demo"], "loads": "1", "pool": "demo", "seeds": "1", "duration_s": "20"}
+    form |= {"order": order, "arm": [arm for arm in ticked if arm in order], "arms": "lpwl name=more"}
+    said = otto_client.post("/experiments/matrix/new", form | {"step": "size"}).content.decode()
+    assert said.endswith("= 13 runs in 1 cell; the baseline is lpwl")
+    said = otto_client.post("/experiments/matrix/new", form | {"step": "size", "arm": [], "order": []}).content.decode()
+    assert said.endswith("= 1 run in 1 cell; the baseline is more")
+    otto_client.post("/experiments/matrix/new", form)
+    assert Matrix.objects.get().body["arms"] == [*PEERS, "lpwl name=more"]
+
+
+def test_the_form_of_an_experiment_keeps_the_order_of_the_one_that_it_repeats(otto_client, ci, demo_pool, sent):
+    arms = ["lpwl", {"strategy": "lpwl", "name": "more", "fleet": {"replicas": 4}}, "round_robin"]
+    number = ci.post("/experiments", body(arms=arms)).json()["id"]
+    page = otto_client.get(f"/experiments/new?from={number}").content.decode()
+    order = [html.unescape(line) for line in re.findall('name="order" value="([^"]*)"', page)]
+    form = {name: str(value) for name, value in body().items() if name != "arms"} | {"order": order}
+    form |= {"arm": ["round_robin", "lpwl"], "more_arms": json.dumps(arms[1], indent=None, separators=(",", ":"))}
+    otto_client.post("/experiments/new", form)
+    assert [arm["name"] for arm in Experiment.objects.latest("pk").arms] == ["lpwl", "more", "round_robin"]
+
+
+def test_the_form_says_at_once_that_there_are_too_many_runs(otto_client, demo_pool):
+    form = {"name": "x", "traces": ["agentic-demo"], "pool": "demo", "duration_s": "20", "step": "size"}
+    form |= {"loads": "1 2 3 4 5 6 7 8 9 10", "seeds": " ".join(map(str, range(1, 21))), "arms": "a\nb\nc\nd"}
+    said = otto_client.post("/experiments/matrix/new", form).content.decode()
+    assert said == "Seeds: 1 traces × 10 loads × 4 arms × 20 seeds are 800 runs; allowed: at most 500"
+
+
 @pytest.mark.parametrize("name", ["design", "own-fleet", "bandwidths", "tiers", "disaggregated", "dwdp", "peers"])
 def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, sent, name):
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
@@ -205,8 +242,6 @@ def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():
 
 
 def test_cells_run_beside_each_other_and_a_replay_has_the_machine_to_itself(started, ci):
-    from controlplane.evidence.experiments.tests.conftest import body
-
     def next_of(message: int) -> int | None:
         job = jobs.claim_next(Experiment, message)
         return job and job.pk
