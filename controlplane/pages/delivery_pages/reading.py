@@ -53,7 +53,7 @@ class ComparisonRow:
     """One comparison of a step that has ended."""
 
     step: str  # such as Canary 25 %
-    word: str  # better, no worse, cannot tell, worse
+    word: str  # one of controlplane.traffic.deliveries.results.Word
     text: str
 
 

@@ -54,8 +54,8 @@ def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFind
 
 
 def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
-    """Return the stored results; those of earlier versions said "no worse" of any result that let the step pass, and
-    "cannot tell" of any other that did not fail."""
+    """Return the stored results; those of earlier versions said "no worse" or "enough to go on" of any result that let
+    the step pass, and "cannot tell" of any other that did not fail."""
     limits: dict[tuple[str, str], ComparisonGuard] = {
         (guard.metric, name): guard
         for guard in plan.guards
@@ -70,7 +70,7 @@ def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
 
 def _worded(row: Shown, guard: ComparisonGuard | None) -> Shown:
     limit = None if guard is None else guard.worse
-    if row.word in ("no worse", "cannot tell") and (unsure := _worse(row.lower, row.upper, limit)):
+    if row.word in ("no worse", "enough to go on", "cannot tell") and (unsure := _worse(row.lower, row.upper, limit)):
         return replace(row, word=unsure)
     if guard is None or row.word != "no worse" or row.upper is None or row.upper <= guard.worse:
         return row

@@ -192,6 +192,16 @@ def test_one_word_says_what_each_step_has_shown():
     assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
 
 
+@pytest.mark.parametrize("word", ["enough to go on", "no worse"])
+def test_a_stored_result_that_is_surely_worse_has_the_word_of_a_new_one(word):
+    worse = finding(verdict="fine", lower=0.03, upper=0.2)
+    new = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [worse])
+    stored = {**new, "shown": [{**new["shown"][0], "word": word}]}
+    for each in (new, stored):
+        (result,) = results.read([each], plan())
+        assert [row.word for row in result.shown] == [results.UNSURE]
+
+
 def test_in_a_switchback_no_session_stays_with_its_arm():
     assert "change sides" in reading.shown(facts(State.STEP, step=3, blocks=12)).sessions
     assert "stays with its arm" in reading.shown(facts(State.STEP, step=2)).sessions
