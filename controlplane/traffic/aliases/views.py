@@ -57,9 +57,11 @@ def _served() -> list[NamedPool]:
     rows = (
         Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
     )
-    first: dict[str, str] = {}  # as routers choose: the first by name
+    first: dict[str, str] = {}  # as routers choose: a pool of that name, else the first by name
     for row in rows:
         first.setdefault(row.model, row.name)
+    served = Pool.objects.filter(ephemeral_owner="", removed=False, name__in=first)
+    first |= {row.name: row.name for row in served if row.kind not in KINDS or KINDS[row.kind].serves}
     return [
         NamedPool(
             row.model if first[row.model] == row.name else row.name,

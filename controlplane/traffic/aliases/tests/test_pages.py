@@ -7,7 +7,7 @@ import pytest
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.aliases import selectors, services
 from controlplane.traffic.aliases.tests.conftest import BOT, OTTO, SPLIT, WHY, document
-from fleet.models import AdapterHome, Instance
+from fleet.models import AdapterHome, Instance, Pool
 from router.contract.redis import redis_keys
 from router.tests.values import loaded
 
@@ -51,6 +51,18 @@ def test_the_page_lists_the_models_and_pools_that_clients_can_ask_for(pools, ver
         "small": "llama-8b",
     }
     assert "llama, a name that goes to big" in text(page)
+
+
+def test_a_pool_that_is_named_like_a_model_takes_the_requests_for_it(pools, vera_client):
+    Pool.objects.create(name="llama", model="other", kind="sim", policy="default", replicas=1)
+    Pool.objects.create(name="llama-8b", model="", kind="sim-store", replicas=1)
+    page = vera_client.get("/models/")
+    assert {one.pool: (one.asked, one.first) for one in page.context["served"]} == {
+        "big": ("big", "llama"),
+        "loras": ("loras", "llama"),
+        "small": ("llama-8b", "small"),
+        "llama": ("other", "llama"),
+    }
 
 
 def test_a_name_goes_from_its_form_over_the_review_to_the_routers_and_back(pools, otto_client, live_redis):
