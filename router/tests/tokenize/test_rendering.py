@@ -120,6 +120,19 @@ def test_chats_of_mistrals_own_weights_and_tokenizer_are_left_to_vllm(file: str,
         Template(folder).prompt(hi, CHAT)
 
 
+def test_chats_of_a_bare_tekken_alone_are_left_to_sglang(tmp_path: Path) -> None:
+    """SGLang 0.5.23 takes mistral-common without a `tokenizer.json` only, whatever the weights."""
+    folder, hi = folder_of("plain", tmp_path), {"messages": [{"role": "user", "content": "hi"}]}
+    for name in ("tokenizer.json", "tekken.json", "tokenizer.model.v7m1", "consolidated.safetensors"):
+        (folder / name).touch()
+    assert SglangTemplate(folder).prompt(hi, CHAT)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(EngineRenders, match=r"tekken\.json: engines render it without its template"):
+        SglangTemplate(folder).prompt(hi, CHAT)
+    (folder / "tekken.json").unlink()
+    assert SglangTemplate(folder).prompt(hi, CHAT)
+
+
 def with_model(name: str, folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps({"model_type": name, "architectures": [name]}))
     return folder

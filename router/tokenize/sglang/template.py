@@ -1,5 +1,6 @@
 """A model's chat template, rendered as SGLang 0.5.23 does."""
 
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -39,6 +40,10 @@ class SglangTemplate(Template):
 
     def _is_rendered_in_code(self, name: str) -> bool:
         return super()._is_rendered_in_code(name) or name.startswith(_MODELS_IN_CODE)
+
+    def _mistral(self, folder: Path) -> str:
+        """Return Tekken's file if it is the only tokenizer: SGLang takes mistral-common for no other."""
+        return "tekken.json" if (folder / "tekken.json").exists() and not (folder / "tokenizer.json").exists() else ""
 
     def _study(self, sources: dict[str, str]) -> None:
         source = next(iter(sources.values()), "")  # the first of several
