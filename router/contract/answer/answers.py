@@ -40,7 +40,7 @@ _BUSY = {
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
-_GIVEN_UP = re.compile(rb'"finish_reason": ?"(?:error|abort|cancelled|timeout)"')
+_GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')  # SGLang's is an object
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = ("error", "response.failed", "response.error")

@@ -113,12 +113,13 @@ def test_an_error_behind_content_is_read_whatever_ends_the_lines(blanks):
     assert "EngineCore is" in tail.ended().error.message
 
 
+@pytest.mark.parametrize("abort", ["abort", {"type": "abort", "message": "m"}, {"message": "m", "type": "abort"}])
 @pytest.mark.parametrize("several", [True, False])
-def test_one_of_several_answers_that_is_given_up_long_before_the_end_is_a_failure(several):
+def test_one_of_several_answers_that_is_given_up_long_before_the_end_is_a_failure(several, abort):
     def choice(index, finish=None):
         return {"index": index, "delta": {"content": "w"}, "finish_reason": finish}
 
-    parts = [event({"choices": [choice(0), choice(1)]}), event({"choices": [choice(0, "abort")]})]
+    parts = [event({"choices": [choice(0), choice(1)]}), event({"choices": [choice(0, abort)]})]
     parts += [event({"choices": [choice(1, "stop" if place == 39 else None)]}) for place in range(40)]
     for sink in ("add", "add_event"):
         tail = StreamTail(several=several)
