@@ -174,7 +174,7 @@ def _instance(
         routable=row.state == State.READY and bool(row.url) and not waiting,
         reason=waiting or row.reason,
         asleep=row.asleep is not None,
-        kind=pool.kind,
+        kind=facts.server or pool.kind,
         node=row.node,
         block_size=row.block_size,
         kv_blocks=row.kv_blocks,

@@ -70,13 +70,13 @@ def test_a_pool_says_whether_its_engines_are_to_get_the_billing_line(
         *(("sglang", "sim", "sim"), ("sglang", "", "")),
     ],
 )
-def test_a_tokenizer_says_that_sglang_renders_the_prompts(
+def test_the_server_found_is_the_kind_and_the_tokenizer_says_that_sglang_renders_the_prompts(
     pool: Pool, live_redis: redis.Redis, server: str, named: str, tokenizer: str
 ) -> None:
     Instance.objects.create(pool=pool, ordinal=0, name="p-0", wire={"server": server, "tokenizer": named})
     publish_step()
     (published,) = loaded(live_redis.get(KEY))["instances"]
-    assert published.get("tokenizer", "") == tokenizer
+    assert (published["kind"], published.get("tokenizer", "")) == (server, tokenizer)
 
 
 @pytest.mark.parametrize(

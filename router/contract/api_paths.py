@@ -187,7 +187,6 @@ LIMITS = {row.path: row.limits for row in _ROUTED if row.limits}
 UNCOMPUTED = _those([row for row in _ROUTED if not row.computed])
 WITH_FILES = _those([row for row in _ROUTED if row.takes_files])
 MEDIA = _those([row for row in _ROUTED if row.media])
-GENERATES = MEDIA | LIMITS.keys()  # a whole answer takes the longer, the longer it is
 IMAGES = frozenset(path for path in MEDIA if path.startswith("/v1/images/"))
 CLASSLESS = frozenset(row.path for row in _ROUTED if row.classless)
 BATCHED = _those([row for row in _ROUTED if row.batched])

@@ -111,6 +111,8 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
         connection.release()
     if len(raw) > LARGEST:
         raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
+    if connection.status >= 400:
+        endpoint.progress.refused()
     error = _error_in(raw) if connection.status == 200 else None
     if connection.status != 200 or error is not None:
         raise _failure(call, endpoint, connection.status, error, raw)

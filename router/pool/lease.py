@@ -25,7 +25,6 @@ class Lease:
         "_unseen",
         "_weight",
         "alone",
-        "is_whole",
         "tokens",
     )
 
@@ -38,7 +37,6 @@ class Lease:
         self._decoding = False
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
-        self.is_whole = False  # True if its tokens come all at once
         self._unseen = False  # True if the answer does not pass through this router, or is none of the model's
         endpoint.prefilling.add(self)
         endpoint.requests += 1
@@ -80,6 +78,11 @@ class Lease:
         if self._endpoint is not None and self._decoding and not self._unseen:
             self._endpoint.progress.came()
 
+    def refused(self) -> None:
+        """Note that the engine answered with an error."""
+        if self._endpoint is not None and not self._unseen:
+            self._endpoint.progress.refused()
+
     def prefilled(self) -> None:
         """Note that the prompt is probably computed, without having seen the answer."""
         self.first_content(is_seen=False)
@@ -112,14 +115,15 @@ class Lease:
             endpoint.breaker.end(self._probe)
         if self._trial:
             endpoint.progress.end()
+        now = perf_counter()
         endpoint.requests -= 1
         if self._unseen:
             endpoint.unheld -= 1
         elif self._decoding:
             endpoint.progress.served()
         else:
-            endpoint.progress.ended_without()
-        endpoint.gpu_clock.leave(self._weight, self._since, perf_counter(), self._spent)
+            endpoint.progress.ended_without(now - self._since)
+        endpoint.gpu_clock.leave(self._weight, self._since, now, self._spent)
         if self._decoding:
             endpoint.decodes -= 1
             endpoint.decodes_changed()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError
 from router.contract.answer.verdict import Result
-from router.contract.api_paths import GENERATES, UNCOMPUTED
+from router.contract.api_paths import UNCOMPUTED
 from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
 from router.flows import serve
@@ -238,7 +238,6 @@ class Proxy:
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
         lease.expect_no_token() if call.api_path in UNCOMPUTED else None
-        lease.is_whole = not call.request.prompt.stream and call.api_path in GENERATES
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
@@ -247,6 +246,7 @@ class Proxy:
             sending = post(call, endpoint, call.request.body) if alone else serve(call, decision, endpoint, lease)
             connection = await sending
             outcome.first_byte, attempt.status = time.perf_counter(), connection.status
+            lease.refused() if connection.status >= 400 else None
             answer = self._watched(call, connection, lease)
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
             if answer.result == "served":  # so far

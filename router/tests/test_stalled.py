@@ -199,7 +199,7 @@ async def test_an_engine_that_answers_probes_alone_is_left_out_at_every_door(
     body = DOORS[path] | ({"stream": True} if stream else {})
     asked = tasks(w, 2, path, **body)
     await w.until(lambda: endpoint(w).requests and sum(task.done() for task in asked) == 1, "one that hangs")
-    for _ in range(50 if stream or path == "/v1/embeddings" else 310):
+    for _ in range(310):
         let_pass(w, 1)
         w.router._stall_probes.step()
         await asyncio.gather(*w.router._stall_probes._asked)
@@ -212,6 +212,52 @@ async def test_an_engine_that_answers_probes_alone_is_left_out_at_every_door(
     w.engines[0].release.set()
     await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
     assert [(await task).status_code for task in [*asked, *trials]] == [200] * 6
+
+
+async def hold_s(w: World, seconds: int) -> None:
+    """Let the engine answer every probe meanwhile, and count its tokens."""
+    for _ in range(seconds):
+        let_pass(w, 1)
+        w.router._stall_probes.step()
+        await asyncio.gather(*w.router._stall_probes._asked)
+        endpoint(w).progress.read(1, float(len(w.engines[0].received)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit_s"), [("vllm", 45), ("sglang", 300), ("trtllm", 300), ("external", 300), ("openai", 300), ("", 300)]
+)
+async def test_engines_whose_counters_may_move_at_an_answers_end_have_the_time_of_an_answer(
+    world: Build, kind: str, limit_s: int
+) -> None:
+    w = await world(None)
+    await proven(w, "demo-0")
+    w.published.fleet(entry("demo-0", w.engines[0].url, kind=kind))
+    await w.until(lambda: endpoint(w).kind == kind)
+    w.engines[0].behaviour = answers_probes_alone
+    asked = tasks(w, 1)
+    await w.until(lambda: endpoint(w).requests)
+    await hold_s(w, 1)
+    endpoint(w).progress.came()
+    await hold_s(w, limit_s - 4)
+    assert not endpoint(w).progress.stalled
+    await hold_s(w, 9)
+    assert endpoint(w).progress.stalled
+    await end(*asked)
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500])
+async def test_an_engine_that_refuses_requests_answers_its_clients(world: Build, status: int) -> None:
+    w = await world(None)
+    await proven(w, "demo-0")
+    w.engines[0].behaviour = answers_probes_alone
+    asked = tasks(w, 1)
+    await w.until(lambda: endpoint(w).requests)
+    await hold_s(w, 40)
+    w.engines[0].script.append(reply({"error": {"message": "no"}}, status))
+    assert (await w.ask()).status_code == status
+    await hold_s(w, 40)
+    assert not endpoint(w).progress.stalled
+    await end(*asked)
 
 
 async def test_an_engine_published_as_stalled_is_tried_by_a_request_where_no_probe_can_tell(world: Build) -> None:

@@ -6,8 +6,9 @@ answer, further events of a stream, a computed prefill, a whole answer, and coun
 Requests that end without a token count as held and leave the silence as it is; other time without requests does not
 count. What it needs is learned: a silence that a token ended was no hang.
 
-An engine may answer the routers' requests and hang at its clients', so the silence of those is judged as well. Of its
-counters more must move than the routers' own requests explain.
+An engine may answer the routers' requests and hang at its clients', so the silence of those is judged as well, while
+this router holds one of them: that of others is theirs to judge. Any refusal, and counters that move by more, or more
+steadily, than the routers' own requests explain, end it.
 """
 
 from math import inf
@@ -24,6 +25,7 @@ SERVED = 3  # answers after which counters must have moved
 UNMOVED_READINGS = 5  # readings without a moving counter
 TRIAL_S = 10.0  # between trials of a stalled engine
 PROBE_TOKENS = 4.0  # most tokens of a router's own request, prompt and answer
+STEADY = 3  # readings in a row whose counters moved, by more than a probe
 
 
 class Silence:
@@ -57,12 +59,13 @@ class Silence:
 
 class Progress:
     __slots__ = (
+        "_abandoned_s",
         "_came",
         "_clients",
         "_counted",
-        "_ended",
+        "_ended_s",
         "_fails_clients",
-        "_hidden_s",
+        "_is_blind",
         "_kept_s",
         "_moved",
         "_page_holds",
@@ -71,6 +74,7 @@ class Progress:
         "_rest_s",
         "_served",
         "_serves",
+        "_steady",
         "_trial",
         "_unmoved",
         "by_requests",
@@ -89,14 +93,16 @@ class Progress:
         self._quiet = Silence()  # without any token
         self._clients = Silence()  # without a token of a client's request
         self._fails_clients = False  # stalled, though it answers the router's own requests
-        self._hidden_s = 0.0  # part of the clients' silence in which no token would have shown
+        self._abandoned_s = inf  # time of the shortest request that ended without a token before the last look
         self._came = False  # a token came since the last look
         self._serves = False  # one of a client's request
-        self._ended = False  # a request ended without a token since the last look
+        self._ended_s = inf  # the same since the last look
         self._kept_s = 0.0  # age of the current period
         self._counted: float | None = None  # tokens and preemptions on its metrics page
         self._moved = 0.0  # those counted in the clients' silence, like the next
         self._probes = 0  # this router's own requests
+        self._steady = 0  # latest readings in a row that moved
+        self._is_blind = True  # its metrics page is not read
         self._page_holds = False
         self._served = 0  # answers since its counters moved
         self._unmoved = 0  # readings whose counters did not move
@@ -113,9 +119,14 @@ class Progress:
         """Note a token of the router's own request."""
         self._came = True
 
-    def ended_without(self) -> None:
-        """Note the end of a request without a token: refused, timed out or abandoned."""
-        self._ended = True
+    def ended_without(self, held_s: float = 0.0) -> None:
+        """Note the end of a request without a token, held for so long: refused, timed out or abandoned."""
+        self._ended_s = min(self._ended_s, held_s)
+
+    def refused(self) -> None:
+        """Note that the engine refused a client's request: it answers those, too."""
+        if not self.stalled:
+            self._restart()
 
     def served(self) -> None:
         """Note the end of a request with tokens."""
@@ -126,10 +137,15 @@ class Progress:
         requests of this router."""
         known = [total for total in totals if total is not None]
         counted = sum(known) if known else None
+        self._steady = self._steady if counted != self._counted else 0
+        if self._is_blind and known:
+            self._is_blind, self._clients.s = False, 0.0  # tokens show from now on
         if counted != self._counted:
             if self._counted is not None:
                 self._came = True
                 self._moved += max(0.0, (counted or 0.0) - self._counted)
+                self._steady += 1
+                self._serves = self._serves or self._steady >= STEADY
             self._counted, self._served, self._unmoved = counted, 0, 0
         elif (counted is not None and self._served >= SERVED) or (holds and requests == 0):
             self._unmoved += 1
@@ -157,7 +173,7 @@ class Progress:
 
     def unread(self) -> None:
         """Note that the metrics page has stopped."""
-        self._page_holds, self._moved = False, 0.0
+        self._page_holds, self._moved, self._is_blind = False, 0.0, True
 
     @property
     def is_unmoved(self) -> bool:
@@ -175,18 +191,19 @@ class Progress:
         self._age(passed_s)
         probes = self._probes + (routers - 1) * (1 + self._clients.s / TRIAL_S)
         self._serves = self._serves or self._moved > PROBE_TOKENS * probes
-        waits = holds or self._ended or (self._page_holds and page_counts)
-        was_proven, self.is_producing, self._ended = self.is_proven, self._came, False
+        waits = holds or self._ended_s < inf or (self._page_holds and page_counts)
+        was_proven, self.is_producing = self.is_proven, self._came
+        self._abandoned_s, self._ended_s = self._ended_s, inf
         if self._came:
             self._produced(holds=holds)
         else:
             self._quiet.s += passed_s if waits else 0.0
-        self._clients.s += passed_s if waits else 0.0
+        self._clients.s += passed_s if holds else 0.0
         if self._serves:
             self._served_clients(was_proven=was_proven)
         elif not alive and not self.stalled:
-            self._quiet.s = self._clients.s = self._moved = self._hidden_s = 0.0
-            self._probes = 0
+            self._quiet.s = 0.0
+            self._restart()
         return not self.stalled and max(self._quiet.s, self._clients.s) > LEAST_S
 
     def _age(self, passed_s: float) -> None:
@@ -203,13 +220,17 @@ class Progress:
         self._came, self.is_proven, self.is_suspected = False, True, False
         if not self._fails_clients:
             if self.stalled and not holds:
-                self._clients.s = self._hidden_s = 0.0  # the requests have gone
+                self._clients.s = 0.0  # the requests have gone
             self._return()
 
     def _served_clients(self, *, was_proven: bool) -> None:
         self._clients.end(is_proven=was_proven)
-        self._serves, self._moved, self._probes, self._hidden_s = False, 0.0, 0, 0.0
+        self._serves = False
+        self._restart()
         self._return()
+
+    def _restart(self) -> None:
+        self._clients.s, self._moved, self._probes = 0.0, 0.0, 0
 
     def _return(self) -> None:
         self.stalled, self.by_requests, self._fails_clients, self._rest_s = "", False, False, 0.0
@@ -219,21 +240,19 @@ class Progress:
         """Return the time with requests since the last token."""
         return self._quiet.s
 
-    def judge(
-        self, after_s: float, factor: float, prefill_s: float, late_s: float = 0.0, *, shows: bool = True
-    ) -> bool:
+    def judge(self, after_s: float, factor: float, prefill_s: float, late_s: float = 0.0) -> bool:
         """Return True if stalled. `after_s`: limit for an unknown process; `prefill_s`: expected time of the longest
-        prompt in computation; `shows`: a request would show its tokens as they come; `late_s`: least limit of the
-        clients' silence where none would."""
+        prompt in computation; `late_s`: least limit of the clients' silence where tokens may show only at an answer's
+        end, so that clients who gave up earlier prove nothing; else 0."""
         least_s = min(LEAST_S, after_s) if self.is_proven else after_s
         self.is_suspected = self._quiet.is_over(least_s, factor, prefill_s)
         confirmed_s = 0.0 if self.by_requests else CONFIRM_S
         if self.is_suspected and self._quiet.s > self._quiet.limit_s + confirmed_s:
             since = "" if self.is_proven else " since its start"
             self.stalled = f"stalled: no token{since} for {_with_limit(self._quiet)}"
-        self._hidden_s = self._hidden_s if shows else self._clients.s
-        is_over = self._clients.is_over(after_s, factor, prefill_s)
-        is_over = is_over and self._clients.s > min(max(after_s, late_s), self._hidden_s + self._clients.limit_s)
+        if self._abandoned_s < late_s:
+            self._clients.s = 0.0
+        is_over = self._clients.is_over(max(after_s, late_s), factor, prefill_s)
         if is_over and self._clients.s > self._quiet.s and not self.is_suspected:
             self.stalled = f"stalled: tokens of the router's own requests alone for {_with_limit(self._clients)}"
             self._fails_clients = True

@@ -8,7 +8,8 @@ from router.pool.health.progress import prefill_s
 from router.pool.health.stall_troubles import stalled_why
 from router.pool.pool import Pool
 
-COUNTS_AT_END = ("sglang", "trtllm")  # kinds of engines that count the tokens of a request at its end
+# Servers that count tokens as they come; SGLang and TensorRT-LLM do at a request's end, and unknown ones may
+COUNTS_AS_THEY_COME = ("vllm", "neuron", "sim")
 
 log = logging.getLogger("weir.router")
 
@@ -34,17 +35,10 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
     rules, rates = pool.policy, pool.rates
     speed = rates.prefill_tokens_per_s * endpoint.pace
     longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
-    counts = endpoint.progress.shows_probes and endpoint.kind not in COUNTS_AT_END
+    counts = endpoint.progress.shows_probes and endpoint.kind in COUNTS_AS_THEY_COME
     late_s = 0.0 if counts else float(rules["failure.first_byte_timeout_s"])
     limits = rules["failure.stall_after_s"], rules["failure.stall_factor"]
-    return endpoint.progress.judge(*limits, longest_s, late_s, shows=_streams(endpoint))
-
-
-def _streams(endpoint: Endpoint) -> bool:
-    """Return whether a request of this router there would show its next token: a whole answer comes at its end, and
-    streams of engines whose counters do not move meanwhile may hold back a tool call."""
-    streams = endpoint.decodes > 0 or any(not lease.is_whole for lease in endpoint.prefilling)
-    return streams and endpoint.holds_requests and endpoint.kind not in COUNTS_AT_END
+    return endpoint.progress.judge(*limits, longest_s, late_s)
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:

@@ -254,9 +254,11 @@ def answers_probes(
     moves: float = 0.0,
     late_s: float = 0.0,
     routers: int = 1,
-    streams_from: int = 0,
+    holds: bool = True,
+    abandons: float | None = None,
 ) -> int | None:
-    """Let it answer a probe every ten seconds, and its counters move each second; return when it stalled."""
+    """Let it answer a probe every ten seconds, and its counters move each second; return when it stalled. A client
+    abandons a request, held for `abandons` seconds, whenever so many have passed."""
     counted = 100.0
     for second in range(1, seconds + 1):
         if second % 10 == 0:
@@ -267,8 +269,10 @@ def answers_probes(
             counted += 3 * bool(moves)
         counted += moves if moves >= 1 else 0
         progress.read(2, counted)
-        looked = progress.look(1.0, holds=True, alive=True, routers=routers)
-        if looked and progress.judge(AFTER_S, FACTOR, 0.0, late_s, shows=second > streams_from):
+        if abandons and second % abandons == 0:
+            progress.ended_without(abandons)
+        looked = progress.look(1.0, holds=holds, alive=True, routers=routers)
+        if looked and progress.judge(AFTER_S, FACTOR, 0.0, late_s):
             return second
     return None
 
@@ -296,17 +300,58 @@ def test_the_probes_of_other_routers_are_no_tokens_of_clients(proven: Progress) 
     for second in range(1, int(AFTER_S) + 2):
         counted += 6 if second % 10 == 0 else 0
         proven.read(2, counted)
-        if proven.look(1.0, holds=False, alive=True, routers=3):
+        if proven.look(1.0, holds=True, alive=True, routers=3):
             proven.judge(AFTER_S, FACTOR, 0.0)
     assert proven.stalled
 
 
 def test_answers_whose_tokens_would_not_show_have_the_time_of_an_answer(proven: Progress) -> None:
-    assert answers_probes(proven, 400, late_s=300.0, streams_from=400) == 301
+    assert answers_probes(proven, 400, late_s=300.0) == 301
 
 
-def test_a_stream_beside_a_long_answer_has_its_own_time(proven: Progress) -> None:
-    assert answers_probes(proven, 400, late_s=300.0, streams_from=100) == 100 + AFTER_S + 1
+def test_clients_who_gave_up_before_the_time_of_an_answer_prove_nothing(proven: Progress) -> None:
+    assert answers_probes(proven, 900, late_s=300.0, abandons=30) is None
+
+
+def test_clients_who_waited_for_the_time_of_an_answer_count(proven: Progress) -> None:
+    assert answers_probes(proven, 900, late_s=300.0, abandons=300) == 301
+    progress = Progress()
+    token(progress)
+    assert answers_probes(progress, 900, moves=0.1, abandons=30) == AFTER_S + 1
+
+
+def test_an_engine_that_refuses_clients_requests_answers_them(proven: Progress) -> None:
+    for second in range(600):
+        proven.ended_without()
+        proven.refused()
+        if second % 10 == 0:
+            proven.probed()
+        proven.look(1.0, holds=second % 2 == 0, alive=True)
+        proven.judge(AFTER_S, FACTOR, 0.0)
+        assert not proven.stalled
+
+
+def test_a_refusal_ends_no_stall_that_only_a_token_ends(proven: Progress) -> None:
+    assert answers_probes(proven, 60) is not None
+    proven.refused()
+    pass_s(proven, 1)
+    assert proven.stalled
+
+
+@pytest.mark.parametrize("late_s", [0.0, 300.0])
+def test_requests_that_this_router_does_not_hold_are_judged_by_others(proven: Progress, late_s: float) -> None:
+    assert answers_probes(proven, 900, moves=0.1, late_s=late_s, holds=False) is None
+
+
+@pytest.mark.parametrize("moves", [1.0, 2.0])
+def test_a_slow_steady_engine_is_not_hidden_by_the_probes_of_many_routers(proven: Progress, moves: float) -> None:
+    assert answers_probes(proven, 900, moves=moves, routers=8) is None
+
+
+def test_a_page_that_comes_back_shows_no_silence_of_the_time_before(proven: Progress) -> None:
+    assert answers_probes(proven, 200, late_s=300.0) is None
+    proven.unread()
+    assert answers_probes(proven, int(AFTER_S), moves=0.1) is None
 
 
 def test_a_page_that_shows_probes_would_show_other_tokens_until_it_stops(proven: Progress) -> None:
