@@ -300,6 +300,7 @@ MUTATIONS: dict[str, TakeOut] = {
         nobody_forgiven,
         all_forgiven,
         tried_on_every_engine,
+        may_end_one_engine_after_another,
         last_breaker_opens,
         one_key_keeps_the_last_one_out,
         not_reconsidered,
@@ -315,10 +316,7 @@ MUTATIONS: dict[str, TakeOut] = {
     )
 }
 
-# Found by a program of its own: not in 600 that are drawn
-ALONE: dict[str, TakeOut] = {"may_end_one_engine_after_another": may_end_one_engine_after_another}
-
-ALL = MUTATIONS | OFFLOADS | STALLS | ALONE
+ALL = MUTATIONS | OFFLOADS | STALLS
 
 # Found only after some hundreds of programs: tried where more than the usual number are.
 RARE = frozenset(
