@@ -1,6 +1,7 @@
 """Generates questions about documents, one a second: the loads of Tutti's page.
 
-`leval` and `loogle` have the hits that the publication measured with them, and assumed lengths, as it names none;
+`leval` and `loogle` have the hits that the publication measured with them, and assumed lengths.
+`leval` has the 3K to 200K of a review, `loogle-100k` its more than 100K;
 `leval-documents` and `loogle-documents` have the documents of the benchmarks, as their authors count them.
 """
 
@@ -8,13 +9,13 @@ import math
 
 from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 from fleet.systems.tiers.benchmarks import BENCHMARKS
-from fleet.systems.tiers.load import LEVAL, LOOGLE, QuestionLoad, gaps
+from fleet.systems.tiers.load import LEVAL, LOOGLE, LOOGLE_LONG, QuestionLoad, gaps
 
 BLOCK_TOKENS = 64
 REQUESTS = 2_000
 PER_S = 1.0
 ANSWER_TOKENS = 100
-LOADS: dict[str, QuestionLoad] = {"leval": LEVAL, "loogle": LOOGLE, **BENCHMARKS}
+LOADS: dict[str, QuestionLoad] = {"leval": LEVAL, "loogle": LOOGLE, "loogle-100k": LOOGLE_LONG, **BENCHMARKS}
 
 
 def generate(load: QuestionLoad, seed: int = 1, requests: int = REQUESTS) -> LoadedTrace:

@@ -182,7 +182,7 @@ VALUES: dict[str, tuple[str, str] | Places] = {
     "figure 11: Tutti up to": ("tutti", "TTFT of Tutti below DRAM, 16K to 96K"),
     "figure 11: DRAM 20.6 %": ("tutti", "TTFT of DRAM below Tutti, "),
     "figure 11: 5.8 to 61.4": ("tutti", "TTFT of Tutti below GDS, "),
-    "figure 12: 640K": ("tutti", "GLM-4-9B-1M on two H100: 640K cached tokens, Tutti (the engine alone"),
+    "figure 12: 640K": ("tutti", "GLM-4-9B-1M on two H100: 640K cached tokens, Tutti ("),
     "figure 13: crossover of LMCache-SSD": ("tutti", "Crossover, LMCache-SSD"),
     "figure 13: crossover of DRAM": ("tutti", "Crossover, LMCache-DRAM by layers"),
     "figure 13: crossover of Tutti": ("tutti", "Crossover, Tutti"),

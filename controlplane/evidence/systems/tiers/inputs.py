@@ -12,7 +12,7 @@ from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.options.option import option
 from fleet.systems.prices import Prices
 from fleet.systems.tiers.benchmarks import BENCHMARKS, load_named
-from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad
+from fleet.systems.tiers.load import LEVAL, LOOGLE, LOOGLE_LONG, TierLoad
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
 from fleet.systems.tiers.serving import TierCapacity, TieredEngine
@@ -193,6 +193,13 @@ GROUPS = (
     ),
     Group("Simulation", ("runs", "requests")),
 )  # fmt: skip
+
+
+def _differing(load: TierLoad) -> Preset:
+    """Return the inputs in which a load differs from the default one."""
+    return {name: value for name, value in asdict(load).items() if value != getattr(LEVAL, name)}
+
+
 PRESETS: dict[str, Preset] = {
     **{title: {"tier": name} for name, title in TITLES.items()},
     "Tutti, naive writes": {"tier": "ssd-tutti", "contention": "naive"},
@@ -204,7 +211,8 @@ PRESETS: dict[str, Preset] = {
         "hbm_tokens": 410_000,
     },
     "Nothing fitted": {"benchmark": "leval-documents", "attention": 1.0},
-    "LooGLE": {"rate": 0.6} | {name: value for name, value in asdict(LOOGLE).items() if value != getattr(LEVAL, name)},
+    "LooGLE": {"rate": 0.6, **_differing(LOOGLE)},
+    "LooGLE above 100K": {"rate": 0.6, **_differing(LOOGLE_LONG)},
 }
 
 

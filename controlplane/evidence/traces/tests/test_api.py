@@ -104,6 +104,7 @@ def test_files_of_the_trace_folder_can_be_named_and_are_read_again_when_they_cha
         "prompts-8k",
         "leval",
         "loogle",
+        "loogle-100k",
         "leval-documents",
         "loogle-documents",
         "day.jsonl",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.systems.tiers.load import LEVAL, LOOGLE, TierLoad, gaps
+from fleet.systems.tiers.load import LEVAL, LOOGLE, LOOGLE_LONG, TierLoad, gaps
 
 
 def test_the_same_seed_asks_the_same_questions() -> None:
@@ -38,6 +38,11 @@ def test_the_mean_length_is_near_that_of_the_distribution() -> None:
     lengths = [each.tokens for each in LEVAL.asked(1, 20_000)]
     assert fmean(lengths) == pytest.approx(clipped_mean(LEVAL), rel=0.02)
     assert abs(fmean(gaps(1, 20_000)) - 1) < 0.03
+
+
+def test_documents_above_100k_are_all_above_it() -> None:
+    lengths = [each.tokens for each in LOOGLE_LONG.asked(1, 1_000)]
+    assert 100_000 <= min(lengths) < max(lengths) <= 200_000
 
 
 def clipped_mean(load: TierLoad) -> float:
