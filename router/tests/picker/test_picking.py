@@ -295,21 +295,6 @@ async def test_an_engine_that_hangs_with_what_was_picked_for_it_is_found_by_its_
     await work
 
 
-async def test_an_engine_whose_counters_show_the_pickers_own_requests_alone_is_found(three: World) -> None:
-    pool = three.router.pools.get("demo")
-    assert pool is not None
-    hung, tokens = pool.endpoints["demo-0"], 7.0
-    hung.progress.came()
-    for second in range(60):
-        if hung.progress.is_suspected and hung.progress.begin(probe=True):
-            hung.progress.end()
-            hung.progress.probed()
-            tokens += 3
-        hung.progress.read(3, tokens)
-        look(pool, float(second), 1.0)
-    assert (stalled([pool]), tokens > 7.0) == ([hung], True)
-
-
 async def test_only_the_subset_is_picked(three: World) -> None:
     gateway = Gateway(three)
     last, name = ports(three)[2], "x-gateway-destination-endpoint-subset"
