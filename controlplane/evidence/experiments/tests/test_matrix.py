@@ -203,9 +203,11 @@ def test_the_form_of_an_experiment_keeps_the_order_of_the_one_that_it_repeats(ot
     number = ci.post("/experiments", body(arms=arms)).json()["id"]
     page = otto_client.get(f"/experiments/new?from={number}").content.decode()
     order = [html.unescape(line) for line in re.findall('name="order" value="([^"]*)"', page)]
-    form = {name: str(value) for name, value in body().items() if name != "arms"} | {"order": order}
-    form |= {"arm": ["round_robin", "lpwl"], "more_arms": json.dumps(arms[1], indent=None, separators=(",", ":"))}
-    otto_client.post("/experiments/new", form)
+    (typed,) = re.findall('name="more_arms"[^>]*>([^<]*)</textarea>', page)
+    form = {name: str(value) for name, value in body().items() if name not in ("arms", "seeds")}
+    form |= {"order": order, "seeds": "1"}
+    form |= {"arm": ["round_robin", "lpwl"], "more_arms": html.unescape(typed)}
+    assert otto_client.post("/experiments/new", form).status_code == 302
     assert [arm["name"] for arm in Experiment.objects.latest("pk").arms] == ["lpwl", "more", "round_robin"]
 
 
