@@ -15,6 +15,7 @@ class Lease:
     """One request's share of an instance's load and of its breaker, from sending to its end."""
 
     __slots__ = (
+        "_began",
         "_decoding",
         "_endpoint",
         "_given_back",
@@ -43,7 +44,8 @@ class Lease:
         endpoint.prefill_tokens += tokens
         self._spent = spent
         self._weight = prefill_weight(tokens) if tokens > PREFILL_TOKENS else 1.0
-        self._since = endpoint.gpu_clock.join(self._weight, perf_counter())
+        self._began = perf_counter()
+        self._since = endpoint.gpu_clock.join(self._weight, self._began)
         self.alone = endpoint.requests == 1  # alone among this router's requests until the first token
         endpoint.touch()
 
@@ -122,7 +124,7 @@ class Lease:
         elif self._decoding:
             endpoint.progress.served()
         else:
-            endpoint.progress.ended_without(now - self._since)
+            endpoint.progress.ended_without(now - self._began)
         endpoint.gpu_clock.leave(self._weight, self._since, now, self._spent)
         if self._decoding:
             endpoint.decodes -= 1

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from router.pool import lease as leases
 from router.pool.endpoint import Endpoint
+from router.pool.health.progress import Progress
 from router.pool.lease import Lease
 from router.tests.conftest import instance
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
@@ -112,3 +114,14 @@ def test_a_schedule_finds_a_lease_that_is_given_back_twice(monkeypatch: pytest.M
 
     monkeypatch.setattr(Lease, "end", end)
     assert schedules_until_broken(LeaseMachine, 200, STEPS)
+
+
+def test_a_request_that_ends_without_a_token_tells_how_long_it_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((1000.0, 1020.0, 1030.0))
+    monkeypatch.setattr(leases, "perf_counter", lambda: next(times))
+    endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:1"))
+    held: list[float] = []
+    monkeypatch.setattr(Progress, "ended_without", lambda progress, held_s: held.append(held_s))
+    with endpoint.lease(600, lambda: None) as lease:
+        lease.charge(10)  # the GPU clock is read anew
+    assert held == [30.0]
