@@ -7,6 +7,7 @@ import redis
 from hypothesis.internal.conjecture.engine import ConjectureRunner
 
 from router.http import server
+from router.pool import endpoint, lease
 from router.serving import proxy
 from router.sync import redis_link, token_bucket_store
 from router.tests.liar.stage import Stage, staged
@@ -22,4 +23,6 @@ def stage(live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(proxy, "JITTER_S", 0.0)
     monkeypatch.setattr(server, "LINGER_S", 0.01)
     with staged(live_redis, redis_url) as running:
+        for module in (lease, endpoint):
+            monkeypatch.setattr(module, "perf_counter", running.time)  # requests are held in the time put forward
         yield running

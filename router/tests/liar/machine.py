@@ -34,6 +34,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "mallory": {},  # its requests may be poisoned
 }
 STALLED_S = 32  # longest silence of an engine with requests: its limit, the confirmation, the looks
+FOUND_S = 2 * STALLED_S  # the same where a probe was answered, whose silence the next limit has learned from
 WELL_S = 36  # until a trial has found that it is well
 DOUBTED = 3  # requests in a row that an engine may call wrong
 MOST_FORGIVEN = 3 * FAILURES  # failures on an engine, until it serves a request
@@ -137,7 +138,7 @@ class LiarMachine(RuleBasedStateMachine):
         self.a_page_says("liar-0", page)
         self.liars_answer_probes(answers=answers_probes)
         endpoint = self.stage.here.endpoints["liar-0"]
-        for _ in range(2 * STALLED_S // (LATE_S + 1)):  # an answered look may restart the silence once
+        for _ in range(FOUND_S // (LATE_S + 1)):
             if endpoint.progress.stalled or endpoint.breaker.opened_at is not None:
                 break
             tried = len(self.names)
