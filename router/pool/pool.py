@@ -50,15 +50,15 @@ class Pool:
         self.observed = False  # shown only; serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
         self.policy_name = ""
-        self.version = self.generation = 0  # 0: the built-in default; generation of the rollout in force
+        self.version = self.generation = 0  # policy's version (0: the built-in default), rollout's generation
         self._sha256 = ""  # digest of the policy document
         self._rollout: Rollout = FullRollout()
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
-        self.trips = self.stalls = 0  # since the start; stalls of engines
+        self.trips = self.stalls = 0  # candidates' and engines', since the start
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
-        self.acked_at: float | None = None  # s, Unix; so is the next
-        self.fleet_at: float | None = None
+        self.acked_at: float | None = None  # s, Unix
+        self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
