@@ -88,9 +88,7 @@ def plan(
     rows = frontier(sorted(plays.rows(left), key=lambda row: (row.candidate.per_hour, -row.low)))
     held = [row for row in rows if row.low >= question.share]
     holds = next((row for row in held if row.if_slower >= question.share), None)
-    undecided = next((row for row in held if row.if_slower < question.share), None)
-    if holds is not None and undecided is not None and rows.index(holds) < rows.index(undecided):
-        undecided = None
+    undecided = held[0] if held and held[0] is not holds else None
     mark = fingerprint(question, requests, pacing)
     counts = len(space.candidates), space.too_small
     return PlanAnswer(rows, holds, undecided, *counts, space.left_out, len(requests), mark)

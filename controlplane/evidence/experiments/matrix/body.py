@@ -52,6 +52,8 @@ class MatrixIn(Strict):
     @property
     def too_many(self) -> Problem | None:
         """Return what is wrong with the number of runs."""
+        if self.runs <= RUNS_MAX:
+            return None
         parts: dict[str, Sequence[object]] = {
             "traces": self.traces,
             "loads": self.loads,
@@ -59,8 +61,6 @@ class MatrixIn(Strict):
             "seeds": self.seeds,
         }
         product = " × ".join(f"{len(values)} {name}" for name, values in parts.items())
-        if self.runs <= RUNS_MAX:
-            return None
         return Problem("seeds", self.runs, f"{product} are {self.runs} runs", f"at most {RUNS_MAX}")
 
     def cells(self) -> Iterator[tuple[int, ExperimentIn]]:
