@@ -1,7 +1,6 @@
 """Comparisons that follow from the inputs of Tutti's and Neuron's pages, on a pool of simulated engines."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from controlplane.evidence.experiments.matrix.presets import disaggregated, tiers
@@ -10,8 +9,7 @@ from controlplane.evidence.traces import prompts_8k, questions
 from fleet.engine.tiers.devices import DRAM, DRIVES, LAYER_PASS_S, SSD_TUTTI
 from fleet.engine.tiers.loading import ATTENTION
 from fleet.kinds.options.option import options_of
-from fleet.systems.tiers.benchmarks import load_named
-from fleet.systems.tiers.load import TierLoad
+from fleet.systems.tiers.benchmarks import load_of
 from router.contract.values.json_value import Json, JsonObject
 
 LOADS = (0.05, 20.0)  # factors that an experiment takes
@@ -76,8 +74,7 @@ def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
     alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": loads}
     if inputs.hbm_tokens:
         alone["kv_blocks"] = inputs.hbm_tokens // inputs.object_tokens
-    generated = TierLoad(**{name: getattr(inputs, name) for name in asdict(TierLoad())})
-    load = load_named(inputs.benchmark, generated)
+    load = load_of(inputs)
     question = " ".join(("What does each tier below HBM change?", *_kept(inputs)))
     for pool in pools:
         if pool.kind != "sim":

@@ -11,7 +11,7 @@ from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.sizes import layout_of, metadata_bytes
 from fleet.kinds.options.option import option
 from fleet.systems.prices import Prices
-from fleet.systems.tiers.benchmarks import BENCHMARKS, load_named
+from fleet.systems.tiers.benchmarks import BENCHMARKS, load_of
 from fleet.systems.tiers.load import LEVAL, LOOGLE, LOOGLE_LONG, TierLoad
 from fleet.systems.tiers.published import TITLES
 from fleet.systems.tiers.queueing import Contention
@@ -297,9 +297,7 @@ def study_of(inputs: TierInputs) -> Study:
     return Study(
         engine,
         tiers,
-        load_named(
-            inputs.benchmark, TierLoad(**{field.name: getattr(inputs, field.name) for field in fields(TierLoad)})
-        ),
+        load_of(inputs),
         Runs(inputs.runs, inputs.requests, inputs.requests),
         Contention(**{field.name: getattr(inputs, field.name) for field in fields(Contention)}),
     )

@@ -54,5 +54,6 @@ def test_the_page_of_an_open_delivery_keeps_it(otto_client, policy, live_redis):
     page = otto_client.get(f"/deliveries/{made.pk}/").content.decode()
     assert WARM_IN_A_MINUTE.capitalize() in page
     assert "from 500 requests within 9 min" in page
-    refreshed = otto_client.get(f"/deliveries/{made.pk}/live").content.decode()
-    assert "What this plan can show" in refreshed
+    for etag, is_in in ((made.etag, False), ("older", True)):  # a change sends it again, as the delivery may have ended
+        refreshed = otto_client.get(f"/deliveries/{made.pk}/live?etag={etag}").content.decode()
+        assert ("What this plan can show" in refreshed) is is_in
