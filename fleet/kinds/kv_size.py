@@ -11,7 +11,7 @@ from fleet.engine.profiles import MODELS, ModelProfile
 from fleet.systems.dwdp.known_models import experts_of
 
 _BYTES = {"float32": 4, "float": 4}  # all others: 2, as well as `auto` for a float32 model
-_QUANTIZED = re.compile(r"fp8|fp4|int[48]|awq|gptq|w[48]a|[48]bit", re.IGNORECASE)
+_QUANTIZED = re.compile(r"fp8|fp4|int[48]|awq|gptq|w[48]a|[48]bit|gguf|exl[23]|nf4|hqq|bnb", re.IGNORECASE)
 # Layer types that keep a fixed-size state instead of KV per token
 _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
 
@@ -65,7 +65,9 @@ def weight_bytes(model: str) -> float | None:
     """Return the size of the weights: of the files in its folder, or of a known model in 16 bits by its name. None if
     a file cannot be read."""
     try:
-        sizes_of_files = [path.stat().st_size for path in Path(model).glob("*.safetensors")] if model else []
+        files = list(Path(model).glob("*.safetensors")) if model else []
+        shards = [path for path in files if not path.name.startswith("consolidated")]  # Mistral's own copy of the same
+        sizes_of_files = [path.stat().st_size for path in shards or files]
     except (OSError, ValueError):
         return None
     if sizes_of_files:

@@ -31,6 +31,10 @@ def fit(kind: str, model: str = LLAMA, nodes: dict[str, tuple[NodeGpu, ...]] | N
         ("vllm", "Qwen2.5-72B", {}, "on 1 × 85 GB of gpu-1; tensor parallel 4 would do."),
         ("vllm", LLAMA, {"tensor_parallel": 4}, "not known: 16.1 GB of weights; no node reports 4 GPUs."),
         ("vllm", "Qwen3-8B-FP8", {}, "not known: The sizes of Qwen3-8B-FP8 are those of its folder"),
+        *(
+            ("vllm", f"Qwen3-32B-{format}", {}, f"not known: The sizes of Qwen3-32B-{format} are those of its folder")
+            for format in ("GGUF", "exl2", "NF4", "HQQ", "bnb-4bit")
+        ),
         ("vllm", "", {}, "not known: Type the model"),
         ("sglang", LLAMA, {"mem_fraction_static": 0.85}, "fits: KV for "),
         ("trtllm", LLAMA, {}, "fits: KV for 464,447 tokens beside 16.1 GB of weights on 1 × 85 GB of gpu-1."),
@@ -77,6 +81,11 @@ def test_the_files_of_a_folder_say_how_large_the_weights_are(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps(config))
     with (tmp_path / "model.safetensors").open("wb") as weights:
         weights.truncate(3_000_000_000)
+    assert "beside 3 GB of weights" in fit("vllm", str(tmp_path))
+    with (tmp_path / "consolidated.safetensors").open("wb") as copy:
+        copy.truncate(3_000_000_000)
+    assert "beside 3 GB of weights" in fit("vllm", str(tmp_path))
+    (tmp_path / "model.safetensors").unlink()
     assert "beside 3 GB of weights" in fit("vllm", str(tmp_path))
 
 
