@@ -324,6 +324,7 @@ RARE = frozenset(
     for one in (
         any_number_is_believed,
         events_not_counted,
+        named_errors_not_read,
         one_key_keeps_the_last_one_out,
         only_the_last_event_read,
     )

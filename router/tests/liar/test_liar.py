@@ -149,7 +149,7 @@ def test_without_one_of_its_mends_a_lie_is_taken_for_the_truth_or_paid_for_by_ot
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.MUTATIONS[name](monkeypatch)
-    assert schedules_until_broken(lambda: LiarMachine(stage), 600, STEPS)
+    assert schedules_until_broken(lambda: LiarMachine(stage), 600 * TIMES, STEPS)
 
 
 @pytest.mark.slow
@@ -158,4 +158,4 @@ def test_without_one_of_its_mends_an_offload_is_lost_or_never_over(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.OFFLOADS[name](monkeypatch)
-    assert schedules_until_broken(lambda: OffloadMachine(stage), 600, STEPS)
+    assert schedules_until_broken(lambda: OffloadMachine(stage), 600 * TIMES, STEPS)
