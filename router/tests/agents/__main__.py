@@ -1,7 +1,8 @@
 """Codex, Claude Code and Qwen Code hold conversations through a router with two real vLLM, and what the router
 predicted of their prompts is compared with what the engines had cached. Ends with 1 when it is not good enough.
 
-python -m router.tests.agents FOLDER [vllm | sglang]    (FOLDER has the agents' npm packages; see `make test-agents`)
+python -m router.tests.agents FOLDER [vllm | sglang] [AGENT]...
+    (FOLDER has the agents' npm packages, see `make test-agents`; an AGENT is named as in its reports: "Qwen Code")
 
 Before engines that simulate either it takes minutes instead of a quarter of an hour, and the largest prompt is smaller.
 
@@ -253,14 +254,14 @@ def engines_by_conversation(folder: Path, read: Counter[Path]) -> dict[str, set[
 PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
-def main(packages: Path, simulates: str) -> int:
+def main(packages: Path, simulates: str, agents: Sequence[str]) -> int:
     """`simulates`: whose KV events simulated engines publish; empty: the engines are real vLLM."""
     wrong = []
     folder = Path(tempfile.mkdtemp(prefix="weir-agents-"))
     print(f"AGENTS logs: {folder}", flush=True)
     read: Counter[Path] = Counter()
     with fleet(folder, simulates) as url:
-        for agent in AGENTS:
+        for agent in agents:
             begun = time.time()
             with ThreadPoolExecutor(SESSIONS) as together:
                 made = together.map(lambda number, agent=agent: converse(agent, packages, url, number), range(SESSIONS))
@@ -276,4 +277,7 @@ if __name__ == "__main__":
     alone()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it started ends with it
     where, *words = sys.argv[1:]
-    sys.exit(main(Path(where).resolve() / "node_modules/.bin", *(words or [""])))
+    simulates = words.pop(0) if words and words[0] in ("vllm", "sglang") else ""
+    if unknown := [word for word in words if word not in AGENTS]:
+        sys.exit(f"{unknown[0]!r} is not one of {', '.join(AGENTS)}")
+    sys.exit(main(Path(where).resolve() / "node_modules/.bin", simulates, words or list(AGENTS)))
