@@ -1,4 +1,4 @@
-"""`python -m router`: one router process, compiled where there is a copy."""
+"""`python -m router`: run one router process, from the compiled copy if there is one."""
 
 import sys
 
@@ -7,7 +7,7 @@ from router.request_path import ROUTER
 
 def main() -> int:
     ROUTER.use()
-    from router import process  # it imports what the copy replaces
+    from router import process  # process replaces these modules by their compiled copies
 
     return process.main()
 

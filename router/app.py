@@ -1,4 +1,4 @@
-"""The router of a process: `Router` for `python -m router`, and `app`, the same for any ASGI server."""
+"""The ASGI app of a router process: `Router` for `python -m router`, and `app` for any other ASGI server."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ class Router:
     def __init__(
         self, source: PoolSource, clients: ClientConnections | None = None, spans: SpanSettings | None = None
     ) -> None:
-        """`clients` is given under the router's own server; `spans` is None if none are exported."""
+        """`clients` is set only under the router's own server; `spans` is None if no spans are exported."""
         self.source = source
         self.pools = source.pools
         self.recorder = source.recorder
@@ -64,7 +64,7 @@ class Router:
         self._pace_probes = PaceProbes(source.pools.all, source.recorder.computed)
         self._stall_probes = StallProbes(source.pools.all)
         self._listening: list[asyncio.Task[None]] = []
-        self._tasks: list[asyncio.Task[None]] = []  # the last one watches connections
+        self._tasks: list[asyncio.Task[None]] = []  # the last task watches connections
 
     def handle(self, incoming: IncomingRequest, client: ClientConnection) -> Coroutine[Any, Any, None]:
         if self.root:
@@ -76,7 +76,7 @@ class Router:
         return self._answer(incoming, client)
 
     async def _answer(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        """Answer what needs no decision."""
+        """Answer a request that needs no routing decision."""
         try:
             if self.cors is not None and is_asked(incoming):
                 return await self.cors.answer(incoming, client)

@@ -1,7 +1,6 @@
-"""Runs compiled copies of modules: their own sources through mypyc, in a folder of their own (`make compiled`).
-
-A copy is valid only for the sources and the Python that it was made from; after a change of either, the sources
-themselves run, as they do with WEIR_COMPILED=0.
+"""Run compiled copies of modules: their sources compiled by mypyc into a separate folder (`make compiled`).
+A copy is valid only for the sources and the Python that it was built from. After a change of either, Weir runs the
+sources themselves, as it does with WEIR_COMPILED=0.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "router" / ".compiled"
-STAMP = "made_of"  # name of the file in a copy's folder that holds `made_of`
+STAMP = "made_of"  # file in a copy's folder with the digest from `made_of`
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,8 @@ class CompiledCopy:
         return stamp.is_file() and stamp.read_text() == self.made_of()
 
     def use(self, folder: Path | None = None) -> bool:
-        """Import the modules from the folder from now on. False if it has no copy of these sources, or one of them is
-        imported already."""
+        """Import the modules from this folder from now on. Return False if it has no valid copy, or if one of the
+        modules is already imported."""
         folder = folder or self.folder
         if os.environ.get("WEIR_COMPILED") == "0" or not self.is_valid(folder):
             return False
@@ -63,7 +62,7 @@ class CompiledCopy:
         return True
 
     def runs(self) -> bool:
-        """Return whether all modules that are imported are the copy's."""
+        """Return whether all imported modules come from the copy."""
         files = [sys.modules[name].__file__ or "" for name in self.names if name in sys.modules]
         return bool(files) and all(file.endswith(tuple(EXTENSION_SUFFIXES)) for file in files)
 

@@ -1,4 +1,4 @@
-"""/metrics: the router's counters in Prometheus' text format, collected at each scrape, at no cost to serving."""
+"""/metrics: the router's counters in Prometheus' text format, collected at each scrape, without cost to serving."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from router.sync.peers import RouterPeers
 
 
-# Each store of past requests is limited, which bounds the memory of a long-lived router.
+# Each store of past requests has a limit, which bounds the memory of a long-running router.
 STORES = ("sessions", "conversations", "spans", "chunks", "stretches")
 
 
@@ -90,7 +90,7 @@ class RouterCollector(Collector):
         yield counter("client_connections_ended", help_, ("reason",), ended.items())
 
     def _keys(self) -> Iterator[Metric]:
-        """Label by key id: everybody who reaches the port can read the metrics, and names would reveal the clients."""
+        """Label by key id: anyone who reaches the port can read the metrics, and names would reveal the clients."""
         requests: Counter[tuple[str, str]] = Counter()
         tokens: Counter[tuple[str]] = Counter()
         for meter in self._pools.auth.meters.values():
@@ -166,7 +166,7 @@ class RouterCollector(Collector):
 
 
 def stores(pool: Pool) -> dict[str, tuple[int, int]]:
-    """Name → (entries now, entries at most), as docs/router.md describes them."""
+    """Return (entries, limit) by name of the store; docs/router.md describes them."""
     index, chains, sessions = pool.index, pool.chains, pool.affinity
     counts = (
         (len(sessions), affinity.KEPT),

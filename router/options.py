@@ -20,7 +20,7 @@ LONGEST_SOCKET = 107  # bytes of a unix socket's path
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-# For `router.app:app` under any ASGI server, in addition to REDIS_URL
+# Variables for `router.app:app` under any ASGI server, in addition to REDIS_URL
 VARIABLES = {
     "WEIR_ROUTER_INSTANCES": "--instances",
     "WEIR_ROUTER_POLICY": "--policy",
@@ -243,7 +243,7 @@ def _source(options: argparse.Namespace, url: str) -> PoolSource:
         )
         alone.pools.auth.exposed = options.host not in LOOPBACK
         return alone
-    from router.sync.redis_source import RedisSource  # half of the start-up time
+    from router.sync.redis_source import RedisSource  # the import takes half of the start-up time
 
     try:
         shared = RedisSource(options.redis, options.id, url)

@@ -1,4 +1,4 @@
-"""One router process, of `python -m router` or of a program that adds to it."""
+"""One router process, for `python -m router` or a program that extends it."""
 
 import argparse
 import asyncio
@@ -25,8 +25,8 @@ from router.serving.web_relay import WebRelay
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
 
-KEPT = 32 * 1024 * 1024  # the most that glibc takes; the JSON parser asks for 12 times a body
-# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, and M_ARENA_MAX, as few threads allocate at a time
+KEPT = 32 * 1024 * 1024  # the most that glibc accepts; the JSON parser allocates 12 times a body's size
+# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, and M_ARENA_MAX, as only a few threads allocate at the same time
 _MALLOPT = {-1: KEPT, -3: KEPT, -8: 1}
 
 Make = Callable[[PoolSource, ClientConnections, SpanSettings | None], Router]
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
-    """Run until asked to end; return the exit status. `make` builds the application; `also` is for the log."""
+    """Run until asked to stop; return the exit status. `make` builds the application; `also` extends the log line."""
     output = logging.StreamHandler()
     output.setFormatter(MaskingFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
     logging.basicConfig(level=options.log_level.upper(), handlers=[output])
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace, make: Make, also: str = "") -> int:
 
 
 async def serve(server: HttpServer, own: socket.socket, shared: list[socket.socket], pools: Pools, said: str) -> None:
-    """Serve until SIGTERM or SIGINT asks for a graceful end; a second signal ends the process at once. `said` is logged
-    once it listens."""
+    """Serve until SIGTERM or SIGINT asks for a graceful stop; a second signal ends the process at once. `said` is
+    logged once the router listens."""
     asked = asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -91,17 +91,16 @@ async def serve(server: HttpServer, own: socket.socket, shared: list[socket.sock
 
 
 def tame_garbage_collection() -> None:
-    """Collect rarely: requests leave no cycles, so a search after every 700 objects only costs time."""
+    """Collect rarely: requests leave no reference cycles, so a collection after every 700 objects only costs time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def keep_freed_memory() -> None:
-    """Let glibc's allocator keep up to KEPT bytes of freed memory, and take buffers of up to that size from it.
-
-    Else the buffers of each long prompt go back to the system, and their pages are cleared and mapped again for the
-    next one: 140 page faults for 400 KB, more than the prompt's hashes take.
+    """Let glibc's allocator keep up to KEPT bytes of freed memory, and serve buffers of up to that size from it.
+    Otherwise the buffers of each long prompt would return to the system, and their pages would be cleared and mapped
+    again for the next one: 140 page faults for 400 KB, which take longer than hashing the prompt.
     """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:

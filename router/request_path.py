@@ -1,4 +1,4 @@
-"""The modules that a request runs through: the router runs them compiled, where there is a copy."""
+"""The modules on the path of a request; the router runs their compiled copies, if there are any."""
 
 from router.compiled import CompiledCopy
 
@@ -19,7 +19,7 @@ ROUTER = CompiledCopy(
         "tokenize.prompt",
         "tokenize.ratio",
         "upstream.answer.usage",
-        # what answers say
+        # contents of answers
         "contract.answer.answers",
         "contract.values.lax",
         "upstream.answer.beginning",

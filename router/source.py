@@ -1,4 +1,4 @@
-"""Where a router gets its pools from and sends its reports to: Redis (sync/) or files (standalone/)."""
+"""Where a router gets its pools and sends its reports: Redis (sync/) or files (standalone/)."""
 
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
@@ -21,11 +21,11 @@ class PoolSource(Protocol):
 
     @property
     def looked_at(self) -> float | None:
-        """Time of the last look at the fleet, Unix seconds."""
+        """Time when the fleet was last read, Unix seconds."""
 
     @property
     def routers(self) -> int:
-        """Number of live routers that share the state, with this one."""
+        """Number of live routers that share the state, including this one."""
 
     async def start(self) -> None:
         """Read the first state before requests arrive; continue without it if there is none."""
@@ -40,13 +40,13 @@ class PoolSource(Protocol):
         """Write pending reports and close connections, after the tasks have ended."""
 
     def degraded(self) -> list[str]:
-        """Return problems in words for people."""
+        """Return problems as sentences for people."""
 
     def health(self) -> JsonObject:
-        """Return further fields of /healthz."""
+        """Return additional fields of /healthz."""
 
     def metrics(self) -> Iterable[Metric]:
-        """Return further metrics of /metrics."""
+        """Return additional metrics of /metrics."""
 
     def page(self, path: str, client: str) -> bytes | None:
         """Return JSON for a GET on a path that only this source serves; `client` is the caller's address."""

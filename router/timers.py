@@ -12,23 +12,23 @@ Item = TypeVar("Item")
 
 
 class Deadlines(Generic[Item]):
-    """Calls `expire` with each item whose deadline passed, up to GRAIN_S late.
-
-    A busy loop runs its timers before it reads its sockets, where timely data may be waiting. A late check therefore
-    waits for some passes of the loop first: the process's own work must not count as a peer's silence.
+    """Calls `expire` with each item whose deadline has passed, up to GRAIN_S late.
+    A busy loop runs its timers before it reads its sockets, where data may be waiting that arrived in time. A late
+    check therefore waits for some iterations of the loop first, so that the process's own work does not count as a
+    peer's silence.
     """
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer", "drop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, expire: Callable[[Item], None]) -> None:
-        """`loop` is None for the loop that runs at the first start."""
+        """`loop` is None for the loop that is running at the first start."""
         self._loop = loop
         self._expire = expire
         self._due: dict[Item, float] = {}  # s, loop time
         self.drop = self._due.pop  # `drop(item, None)` is `stop` without a call into Python
         self._timer: asyncio.Handle | None = None
         self._next = 0.0  # time when the timer fires
-        self._passes = 0  # passes that a late check still waits for
+        self._passes = 0  # iterations that a late check still waits for
 
     def __len__(self) -> int:
         return len(self._due)
@@ -50,7 +50,7 @@ class Deadlines(Generic[Item]):
         self._due.pop(item, None)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, kept as before Python 3.12 asking for it costs a system call (getpid)."""
+        """Return the loop; cached because before Python 3.12 asking for it costs a system call (getpid)."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
@@ -79,7 +79,7 @@ class Deadlines(Generic[Item]):
     def _expire_due(self, at: float) -> None:
         self._timer = None
         for item in [item for item, due in self._due.items() if due <= at]:
-            if self._due.pop(item, None) is not None:  # not stopped by an earlier item
+            if self._due.pop(item, None) is not None:  # an earlier item may have stopped it
                 self._expire(item)
         self._arm_if_needed()
 

@@ -1,8 +1,7 @@
-"""Weir's treatment of each API path: the one table for the router, with Redis or standalone, the endpoint picker and
-batches. Pure.
-
-A path outside the table is not served. The table also lists the other paths of engines' servers, so that a client who
-asks for one learns why it is not available.
+"""How Weir treats each API path: one table for the router (with Redis or standalone), the endpoint picker and batches.
+Pure.
+A path outside the table is not served. The table also lists the other paths of engine servers, so that a client that
+requests one learns why it is not available.
 """
 
 import re
@@ -43,7 +42,7 @@ class ApiPath:
 
     @property
     def classless(self) -> bool:
-        """Return whether its times belong to no class of prompts."""
+        """Return whether requests to this path belong to no class, so that their times are not counted by class."""
         return self.media or not self.computed
 
 
@@ -125,7 +124,7 @@ API_PATHS: tuple[ApiPath, ...] = (
         *("/v1/completions/derender", "/v1/responses/render", "/v1/messages/render", "/cohere/v2/chat/render"),
         *("/parse_function_call", "/separate_reasoning"),
     ),
-    # One engine, by its operator
+    # Paths that an operator calls on one engine
     *_refused(
         _STEERS,
         *("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter", "/unload_lora_adapter"),

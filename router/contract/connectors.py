@@ -1,5 +1,4 @@
-"""KV connectors, by which KV blocks move between engines, with the abilities of each.
-
+"""KV connectors, which move KV blocks between engines, and what each can do.
 A new connector is a line here, a flow in router/flows and, to simulate it, a dialect in fleet/simengine/kv.
 """
 
@@ -18,12 +17,12 @@ NONE = "none"  # option of an engine that moves no blocks
 @dataclass(frozen=True, slots=True)
 class KvConnector:
     name: str
-    cached_as: str = "p2p"  # `source` in vLLM's counters of tokens received through it
+    cached_as: str = "p2p"  # label `source` in vLLM's counters of tokens received through this connector
     needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # paths that a pair of instances can serve; empty: all
-    is_shared: bool = False  # instances read others' blocks by themselves, without pulls
-    needs_prefill_role: bool = False  # an instance that does both would compute the whole answer, not the prompt
-    continues_token: bool = False  # the prefill samples the answer's first token, with all options
+    is_shared: bool = False  # instances read each other's blocks by themselves, without pulls
+    needs_prefill_role: bool = False  # an instance of role "both" would compute the whole answer
+    continues_token: bool = False  # the prefill samples the first token of the answer, with all the client's options
     counts_fetched: bool = True  # cached tokens of an answer include those from the prefill
 
 
@@ -48,8 +47,8 @@ CONNECTORS: dict[str, KvConnector] = {
         ),
     )
 }
-# The decoder pulls, and the KV cache usage that the prefill instance reports falls once it has
+# The decoder pulls the blocks; when it has them, the KV usage that the prefill instance reports falls
 PULLED_FROM_PREFILL = frozenset({NIXL, MOONCAKE_P2P, NEURON})
-# Both halves are sent at once, so that the failure of one may make the other fail
+# Both halves are sent at the same time, so the failure of one may make the other fail
 AT_ONCE = frozenset({MOONCAKE_P2P, NEURON, SGLANG})
 CONNECTOR_CHOICES = (NONE, *CONNECTORS)

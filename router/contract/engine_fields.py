@@ -1,16 +1,16 @@
-"""Request fields and headers that steer an engine's internals or other machines instead of the answer. Pure.
-
-They name a host to fetch KV from, blocks that may be another tenant's prompt, a rank, code to run. Clients' fields are
-refused in bodies and removed from headers. The engine behind an address may be unknown, so the fields of all engines
-are refused everywhere. router/tests/engines/ finds fields that a newer engine
-has and no list here or there names.
+"""Request fields and headers that control an engine's internals or reach other machines, rather than shape the answer.
+Pure.
+They name a host to fetch KV from, blocks that may belong to another tenant's prompt, a rank, code to run. Such fields
+are refused in clients' bodies and removed from their headers. As the engine behind an address may be unknown, the
+fields of all engines are refused everywhere. The tests in router/tests/engines/ report fields of newer engines that no
+list names yet.
 """
 
 from collections.abc import Iterable, Mapping
 
 from router.contract.values import lax
 
-# Fields by engine. The last ones of vLLM are of versions before 0.33, which may still run.
+# Fields by engine. The last of vLLM's exist only before version 0.33, which may still be in use.
 INSIDE: Mapping[str, frozenset[str]] = {
     "vLLM": frozenset(("kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode", "logits_processors")),
     "SGLang": frozenset(
@@ -30,9 +30,9 @@ EXTRA = "vllm_xargs"  # a map that vLLM merges into what it passes to its core
 SESSION = "session_id"  # vLLM and SGLang repeat it in each KV event of the request
 LONGEST_SESSION = 4096  # characters
 LOOKED_AT = FIELDS | {EXTRA, SESSION}
-INTERVAL = "stream_interval"  # vLLM: tokens in each event of a stream
-MOST_PER_EVENT = 32  # a longer silence would be taken for the engine's
-# Fields by which a stream has fewer events than its engine makes of as many tokens: vLLM's and SGLang's
+INTERVAL = "stream_interval"  # vLLM: number of tokens in each event of a stream
+MOST_PER_EVENT = 32  # with more, the silence between events would look like a stalled engine
+# Fields of vLLM and SGLang with which a stream has fewer events than generated tokens
 FEWER_EVENTS = frozenset((INTERVAL, "include_reasoning", "stream_reasoning"))
 
 # obeyed by llm-d's and SGLang's sidecars, gateways and engines
@@ -57,19 +57,19 @@ def named(document: Mapping[str, object]) -> list[str]:
 
 
 def long_session(document: Mapping[str, object]) -> str:
-    """Return the path of a session's name that would fill the engine's KV events; empty if there is none."""
+    """Return the path of a session name that is long enough to flood the engine's KV events; empty if there is none."""
     extra = document.get(EXTRA)
     names = {SESSION: document, f"{EXTRA}.{SESSION}": extra if isinstance(extra, Mapping) else {}}
     return next((path for path, where in names.items() if _is_long(where.get(SESSION))), "")
 
 
 def _is_long(name: object) -> bool:
-    """Tell whether a text is too long; objects and arrays always are, as writing a large one takes a second."""
+    """Return whether a name is too long. An object or array always is, as serializing a large one takes a second."""
     return len(name) > LONGEST_SESSION if isinstance(name, str) else isinstance(name, list | dict)
 
 
 def per_event(document: Mapping[str, object]) -> int:
-    """Return the most tokens in an event of the request's stream."""
+    """Return the largest number of tokens that an event of the stream may hold."""
     return int(min(max(1.0, lax.number(document.get(INTERVAL))), MOST_PER_EVENT))
 
 

@@ -1,4 +1,4 @@
-"""The installation that this process runs from: a clone (or the copy of one), or the packages of a wheel."""
+"""The installation that this process runs from: a clone (or a copy of one), or installed packages."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""An engine's list at /v1/models: the names that it serves and the longest sequence of each. Pure."""
+"""An engine's list at /v1/models: the model names that it serves and the longest sequence of each. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Lengths = Mapping[str, int | None]  # tokens by name; None if not reported
 
 
 def cards(body: bytes) -> list[JsonObject]:
-    """Parse a list of models. Raises ValueError for anything else."""
+    """Parse a list of models. Raise ValueError for anything else."""
     document = orjson.loads(body)
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list) or not all(isinstance(card, dict) and "id" in card for card in data):

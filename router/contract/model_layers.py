@@ -1,4 +1,4 @@
-"""The layers of a model that keep less than all tokens, by its `config.json`. Pure."""
+"""The layers of a model that do not keep all tokens, from its `config.json`. Pure."""
 
 from typing import Any
 
@@ -13,7 +13,8 @@ _OTHER_LAYERS = (
 
 
 def layers(config: JsonObject) -> tuple[int, bool]:
-    """Return the tokens in a chunk of attention, 0 for none, and whether some layers keep less than all tokens."""
+    """Return the chunk size of chunked attention in tokens (0 without it), and whether some layers keep only part of
+    the tokens."""
     inside = config.get("text_config")
     text: dict[str, Any] = inside if isinstance(inside, dict) else config
     chunk = _length(text.get("attention_chunk_size"))
@@ -24,12 +25,12 @@ def layers(config: JsonObject) -> tuple[int, bool]:
 
 
 def _mixes(value: object) -> bool:
-    """Return whether the field is used; a list of equal kinds, as MiniMax-M2's, mixes none."""
+    """Return whether the field mixes kinds of layers; a list of equal kinds, such as MiniMax-M2's, does not."""
     return any(one != value[0] for one in value) if isinstance(value, list) else bool(value)
 
 
 def _has_window(text: dict[str, Any]) -> bool:
-    """Return whether a window is shorter than the context. Qwen2's configurations name one that is not used."""
+    """Return whether a window is shorter than the context. Qwen2's configurations name a window without using it."""
     window, context = _length(text.get("sliding_window")), _length(text.get("max_position_embeddings"))
     return bool(window) and text.get("use_sliding_window") is not False and (not context or window < context)
 

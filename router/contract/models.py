@@ -56,9 +56,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    split: tuple[Target, ...]  # one at least
+    split: tuple[Target, ...]  # at least one
     fallback: tuple[Target, ...] = ()  # tried in order, before the first byte
-    on: tuple[Condition, ...] = CONDITIONS  # conditions for trying the next
+    on: tuple[Condition, ...] = CONDITIONS  # conditions on which the next target is tried
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -69,7 +69,7 @@ Models = Mapping[str, Alias]
 
 
 def parse(document: object) -> Models:
-    """Parse the document. InvalidInput has every problem."""
+    """Parse the document. Raise InvalidInput with every problem."""
     reader = _Reader()
     found = reader.document(document)
     if not reader.errors:
@@ -110,7 +110,7 @@ def adapters_of(models: Models) -> dict[tuple[str, str], Adapter]:
 
 
 def _disagreeing(models: Models) -> Iterator[Problem]:
-    """Report adapters that differ between places that name them, or that have a model's name."""
+    """Report adapters that are declared differently in several places, or that have a model's name."""
     known: dict[tuple[str, str], Adapter] = {}
     for path, _, target in placed(models):
         adapter = target.adapter
@@ -143,7 +143,7 @@ def _target(target: Target) -> JsonObject:
 
 
 class _Reader:
-    """A reader whose methods return what is valid in their part and note what is not."""
+    """A reader whose methods return the valid parts of their input and note the problems."""
 
     def __init__(self) -> None:
         self.errors: list[Problem] = []
@@ -174,7 +174,7 @@ class _Reader:
     def _name(self, path: str, name: object) -> None:
         fits = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()
         if not fits or str(name).startswith(("/", ".", "~")):
-            allowed = f"1 to {LONGEST_NAME} printable characters that do not begin as a path"
+            allowed = f"1 to {LONGEST_NAME} printable characters that do not begin like a path"
             self._refuse(path, name, "not the name of a model", allowed)
 
     def _split(self, path: str, alias: dict[str, Any]) -> tuple[Target, ...]:

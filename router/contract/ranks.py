@@ -1,7 +1,7 @@
 """Names of data-parallel ranks: `chat-0#2` is rank 2 of the instance chat-0. Pure."""
 
-HEADER = b"x-data-parallel-rank"  # request header with the rank to use
-LABELS = (b"engine", b"dp_rank")  # metric labels with the rank, of vLLM and SGLang
+HEADER = b"x-data-parallel-rank"  # request header that names the rank to use
+LABELS = (b"engine", b"dp_rank")  # metric labels of vLLM and SGLang that name the rank
 SEPARATOR = "#"
 
 

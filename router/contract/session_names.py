@@ -1,6 +1,6 @@
-"""What clients name their sessions by, in order of trust: the one table for headers and bodies. Pure.
-
-A name that says "this conversation" comes before one that may say less, a person or an application last of all.
+"""How clients name their sessions, in order of trust: one table for headers and bodies. Pure.
+A name that means "this conversation" comes before a name that may mean something broader; persons and applications come
+last.
 """
 
 import re
@@ -19,20 +19,20 @@ class NameRow:
     __slots__ = ("beside", "of_many", "path", "place", "words")
 
     def __init__(self, place: str, path: str, beside: bytes = b"", of_many: bool = False) -> None:
-        self.place = place  # header, body
-        self.path = path  # path of a field, by dots; JSON inside a text is read as if it were the field's value
-        self.beside = beside  # a header without which the name is another thing
-        self.of_many = of_many  # a person or an application, who may hold several conversations at once
+        self.place = place  # header or body
+        self.path = path  # path of a field, separated by dots; a string that holds JSON is entered like an object
+        self.beside = beside  # header without which this name means something else
+        self.of_many = of_many  # True for a person or an application, which may have several conversations at once
         self.words = f"{place}:{path}"
 
 
-Name = tuple[int, str, NameRow]  # rank of the row: the lower, the more trusted, and no two have the same; text; row
+Name = tuple[int, str, NameRow]  # (rank of the row, text, row); a lower rank is trusted more, and ranks are unique
 
 
 NAMES = (
     NameRow("header", "x-session-id"),
     NameRow("header", "x-claude-code-session-id"),
-    NameRow("header", "thread-id"),  # Codex: a conversation, where `session-id` may have several
+    NameRow("header", "thread-id"),  # Codex: one conversation, whereas its `session-id` may cover several
     NameRow("header", "session-id"),
     NameRow("header", "session_id"),  # Codex, until 2025
     NameRow("header", "x-dynamo-session-id"),
@@ -48,7 +48,7 @@ NAMES = (
     NameRow("body", "metadata.session_id"),
     NameRow("body", "client_metadata.session_id"),
     NameRow("body", "metadata.user_id.session_id"),  # Claude Code
-    NameRow("header", "x-client-request-id", b"x-codex-window-id"),  # elsewhere a request's
+    NameRow("header", "x-client-request-id", b"x-codex-window-id"),  # without that header, the id of a request
     NameRow("header", "x-correlation-id"),  # AIPerf
     NameRow("body", "metadata.user_id", of_many=True),
     NameRow("body", "safety_identifier", of_many=True),
@@ -58,7 +58,7 @@ _OLD_CLAUDE_CODE = re.compile(r"user_[0-9a-f]{64}_account_[0-9a-f-]*_session_(?P
 
 
 class SessionNames:
-    """The rows that a router goes by."""
+    """The rows that a router uses."""
 
     def __init__(self, rows: Sequence[NameRow] = NAMES) -> None:
         ranked = list(enumerate(rows))
@@ -70,7 +70,7 @@ class SessionNames:
         self._by_first = {first: [one for one in self._fields if one[2][0] == first] for first in self._first}
 
     def of_headers(self, headers: Mapping[bytes, bytes]) -> Name | None:
-        if self._names.isdisjoint(headers):  # most requests
+        if self._names.isdisjoint(headers):  # true for most requests
             return None
         for rank, row, name in self._headers:
             if (value := headers.get(name)) and (not row.beside or row.beside in headers):
@@ -103,7 +103,7 @@ def _text(document: JsonObject, path: Sequence[str]) -> str:
 
 
 def _parsed(text: str) -> object:
-    """The fields of a text that is an object's JSON, or as Claude Code joined them before it wrote JSON."""
+    """Parse text that holds a JSON object, or the form in which Claude Code joined these fields before it sent JSON."""
     if not text.startswith("{"):
         joined = _OLD_CLAUDE_CODE.fullmatch(text)
         return joined.groupdict() if joined is not None else None
@@ -114,7 +114,7 @@ def _parsed(text: str) -> object:
 
 
 def parse(text: str) -> SessionNames:
-    """Parse the value of an option. ValueError names what is wrong."""
+    """Parse the value of an option. Raise ValueError that names the fault."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > MOST_NAMES:
         raise ValueError(f"{len(parts)} names: allowed are 1 to {MOST_NAMES}")

@@ -1,11 +1,11 @@
-"""How a simulated engine, and so the router's tokenizer for it, reads an image, a sound or a tool's call. Pure."""
+"""How a simulated engine, and the router's tokenizer for it, reads an image, a sound or a tool call. Pure."""
 
 import orjson
 import xxhash
 
-IMAGE_TOKENS = 256  # tokens per part: what Gemma 3 makes of an image of any size
-_TEXT = 16  # characters of a hash
-# Items of `/v1/responses` that are no messages, with the field of their text
+IMAGE_TOKENS = 256  # tokens per part, as many as Gemma 3 makes of an image of any size
+_TEXT = 16  # characters of a part's hash
+# Items of `/v1/responses` other than messages, and the field with their text
 _ITEMS = {
     "function_call": "arguments",
     "function_call_output": "output",
@@ -20,12 +20,13 @@ def is_media(kind: str) -> bool:
 
 
 def stand_in(part: object) -> str:
-    """Text of IMAGE_TOKENS tokens of four bytes: equal parts share their KV blocks, others do not."""
+    """Return text of IMAGE_TOKENS tokens of four bytes. Equal parts share their KV blocks, others do not."""
     return xxhash.xxh64_hexdigest(orjson.dumps(part)) * (IMAGE_TOKENS * 4 // _TEXT)
 
 
 def as_message(item: object) -> object:
-    """An item of `/v1/responses` that is no message, as one whose role is its type; others as they are."""
+    """Return an item of `/v1/responses` that is no message as a message whose role is the item's type; return messages
+    unchanged."""
     if not isinstance(item, dict) or "role" in item or (field := _ITEMS.get(str(item.get("type")))) is None:
         return item
     return {"role": item["type"], "content": item.get(field)}

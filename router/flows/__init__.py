@@ -1,7 +1,7 @@
-"""Flows: ways to serve a request. A flow sends it to engines and returns the connection with the answer.
-
+"""Flows: ways to serve a request. A flow sends the request to engines and returns the connection with the answer.
 The policy decides between colocated and offload, and chooses the instance for the prefill. How KV moves from there to
-the decoder is set by the fleet: the instances' connector. A new flow is a file here and a line in `OFFLOADS`.
+the decoder depends on the instances' connector, which the fleet sets. A new flow is a file here and a line in
+`OFFLOADS`.
 """
 
 import asyncio
@@ -40,8 +40,7 @@ OFFLOADS: dict[str, Flow] = {
 
 def serve(call: Call, decision: Decision, endpoint: Endpoint, lease: Lease) -> Awaitable[EngineResponse]:
     """Return the connection with the answer; the caller releases it.
-
-    Raise UpstreamError, ErrorResponse, and PrefillFailed where the decoder must not compute the prompt itself.
+    Raise UpstreamError, ErrorResponse, and PrefillFailed if the decoder must not compute the prompt itself.
     """
     before = call.outcome.offload
     if before is None and not decision.prefill:
@@ -71,7 +70,7 @@ async def _with_others(
 
 
 def _alone(call: Call, endpoint: Endpoint) -> Awaitable[EngineResponse]:
-    """Let the instance compute the prompt itself; a decode-only one would wait forever."""
+    """Let the instance compute the prompt itself; refuse if it only decodes, as it would wait forever."""
     if endpoint.role == "decode":
         why = call.outcome.offload.reason if call.outcome.offload is not None else "no instance computes the prompt"
         message = f"{endpoint.id} only decodes: {why}: retry in 1 s"
@@ -80,7 +79,8 @@ def _alone(call: Call, endpoint: Endpoint) -> Awaitable[EngineResponse]:
 
 
 def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
-    """True if the decoder may compute the prompt itself: not if it only decodes or the policy forbids it."""
+    """Return whether the decoder may compute the prompt itself: not if it only decodes or the policy forbids the
+    fallback."""
     assert call.outcome.offload is not None  # noqa: S101 - narrows the type: only an offload raises it
     allowed = call.rules["failure.offload_fallback"] == "local" and endpoint.role != "decode"
     allowed = allowed and not fault.is_spent(call)
@@ -89,9 +89,8 @@ def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
 
 
 async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
-    """After a failed attempt, decode with the KV that is still held; None if there is none.
-
-    An instance that only decodes gets another offload instead.
+    """After a failed attempt, decode with the KV that the prefill instance still holds; None if there is none.
+    For an instance that only decodes, offload again instead.
     """
     if before.kept is not None and endpoint.connector == before.connector and endpoint.id != before.prefill:
         return await decode(call, endpoint, before, before.kept)
@@ -126,7 +125,7 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
 async def _through(
     call: Call, decision: Decision, prefiller: Endpoint, endpoint: Endpoint, offload: Offload
 ) -> EngineResponse:
-    """Try further prefill instances after failures, as often as the policy retries; not for a pull, which needs the
+    """Retry failed prefills on other instances, as often as the policy allows. A pull is never retried, as it needs the
     instance that holds the KV."""
     flow = OFFLOADS[endpoint.connector]
     tokens, tried = decision.prefill_new_tokens, {endpoint.id, prefiller.id}
@@ -147,7 +146,7 @@ async def _through(
 
 
 def _another(call: Call, decoder: Endpoint, tried: Collection[str]) -> Endpoint | None:
-    """Return the other prefill instance with the least queued prefill; None for a fixed pair."""
+    """Return the instance for another prefill with the least queued work; None for a fixed pair."""
     if decoder.kv.pair or decoder.kv.peer:
         return None
     now, open_s = asyncio.get_running_loop().time(), call.rules["failure.breaker_open_s"]
@@ -169,7 +168,7 @@ def _unable(prefiller: Endpoint | None, endpoint: Endpoint) -> str:
     if endpoint.connector not in OFFLOADS or prefiller.connector != endpoint.connector:
         return f"{prefiller.id} cannot transfer KV to {endpoint.id}"
     if prefiller.role != "prefill" and connectors.CONNECTORS[endpoint.connector].needs_prefill_role:
-        return f"{prefiller.id} does not only prefill, as {endpoint.connector} needs it"
+        return f"{prefiller.id} is not a prefill-only instance, which {endpoint.connector} needs"
     if endpoint.kv.pair not in ("", prefiller.id):
         return f"{endpoint.id} takes KV from {endpoint.kv.pair} only"
     return ""

@@ -1,4 +1,4 @@
-"""Builds the bodies of an offload's prefill and decode requests from the client's. Pure."""
+"""Build the bodies of an offload's prefill and decode requests from the client's body. Pure."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,14 +8,14 @@ from router.contract.api_paths import LIMITS
 from router.contract.connectors import CONNECTORS
 from router.contract.values.json_value import Json, JsonObject
 
-# Options of the answer, left out of a prefill: they cost time, or conflict with one token that is not streamed.
+# Options of the answer that are removed from a prefill: they cost time, or conflict with a single unstreamed token.
 _OF_THE_ANSWER = (
     *("stream_options", "min_tokens", "logprobs", "top_logprobs", "stop", "stop_sequences", "ignore_eos"),
     *("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
     *("kv_transfer_params", "max_tokens", "max_completion_tokens", "max_output_tokens", "background"),
 )
 
-# Fields that name the room in which SGLang's engines meet
+# Fields that name the bootstrap room in which SGLang's engines meet
 ROOM = ("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank")
 
 
@@ -45,11 +45,11 @@ def _forced(choice: object) -> bool:
 
 
 _UNSUITED: tuple[tuple[Callable[[JsonObject], bool], str], ...] = (
-    # Each of several answers would fetch the blocks, and the first one frees them.
+    # Each of several answers would fetch the blocks, but the first fetch frees them.
     (lambda body: (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1, "several answers to one prompt"),
     (lambda body: bool(body.get("use_beam_search")), "beam search keeps several answers"),
     (lambda body: _several(body.get("prompt")), "several prompts in one request"),
-    # Data of the prompt's own tokens exists only where they are computed.
+    # Data about the prompt's tokens exists only where they are computed.
     (lambda body: bool(body.get("echo")), "echo: the prompt is part of the answer"),
     (lambda body: body.get("prompt_logprobs") is not None, "prompt_logprobs are known where the prompt is computed"),
     (
@@ -65,20 +65,21 @@ _UNSUITED: tuple[tuple[Callable[[JsonObject], bool], str], ...] = (
 def prefill(
     document: JsonObject, api_path: str, params: Mapping[str, Json] | None = None, *, stream: bool = False
 ) -> bytes:
-    """Return a body with the same prompt that asks for one token."""
+    """Return a body with the same prompt that requests one token."""
     asked: dict[str, object] = {name: value for name, value in document.items() if name not in _OF_THE_ANSWER}
     asked |= dict.fromkeys(LIMITS[api_path], 1) | {"stream": stream}
     if stream:
         asked["stream_options"] = {"include_usage": True}
     if api_path == "/v1/responses":
-        asked["store"] = False  # nobody will fetch the one-token response
+        asked["store"] = False  # nobody will fetch a one-token response
     if params is not None:
         asked["kv_transfer_params"] = params
     return orjson.dumps(asked)
 
 
 def beginning(document: JsonObject, api_path: str, fields: Mapping[str, Json]) -> bytes:
-    """Return a body for an engine whose token begins the answer: it keeps all options, and the engine ends it there."""
+    """Return the body for an engine that generates the first token of the answer: all options stay, and the engine
+    stops after it."""
     asked = {name: value for name, value in document.items() if name not in ("stream_options", "background")}
     if api_path == "/v1/responses":
         asked["store"] = False
@@ -91,8 +92,7 @@ def decode(body: bytes, params: Mapping[str, Json]) -> bytes:
 
 def with_fields(body: bytes, fields: Mapping[str, Json]) -> bytes:
     """Splice the location of the KV into the client's body, without parsing a prompt that may be long.
-
-    A body that names such fields itself is not offloaded (`unsuited`).
+    `unsuited` has already refused bodies that name such fields themselves.
     """
     start = body.index(b"{") + 1
     return b"%b%b,%b" % (body[:start], orjson.dumps(fields)[1:-1], body[start:])

@@ -1,4 +1,4 @@
-"""The second half of an offload: decode where the KV went, or compute the prompt there if it did not arrive."""
+"""The second half of an offload: decode where the KV was sent, or compute the prompt there if the KV did not arrive."""
 
 import time
 
@@ -15,9 +15,8 @@ from router.upstream.response import EngineResponse
 
 async def decode(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, request_id: str = "") -> Connection:
     """Return the connection with the answer.
-
-    Raise UpstreamError (the held blocks are lost, unless nothing was sent), and PrefillFailed when the KV did not
-    arrive and the policy allows no fallback.
+    Raise UpstreamError (the held blocks are lost, unless nothing was sent), and PrefillFailed if the KV did not arrive
+    and the policy allows no fallback.
     """
     kept, offload.kept = offload.kept, None
     offload.sent = time.perf_counter()
@@ -46,7 +45,7 @@ def _bytes_to_move(call: Call, endpoint: Endpoint) -> int | None:
 
 
 def _is_lost(connection: Connection) -> bool:
-    """Tell whether the engine failed before its first token: status 500, or a stream that begins with an error."""
+    """Return whether the engine failed before its first token: status 500, or a stream that begins with an error."""
     if connection.status == 500:
         return True
     if not is_stream(connection):

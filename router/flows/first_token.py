@@ -1,7 +1,6 @@
 """The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions.
-
-The content of one stream is removed from the other field by field, whatever the fields are called: text, thoughts, a
-refusal, the name and arguments of a tool call, for each choice. Everything else passes unchanged.
+Text that one stream has sent is removed from the other, field by field, whatever the fields are called: text,
+reasoning, a refusal, the name and arguments of a tool call, for each choice. Everything else passes unchanged.
 """
 
 import contextlib
@@ -14,12 +13,12 @@ import orjson
 from router.contract.answer import answers
 
 _END = re.compile(rb"\r?\n\r?\n")
-_WHOLE = ("role", "type", "id")  # texts that are sent once; others come in parts
+_WHOLE = ("role", "type", "id")  # texts that arrive whole; others arrive in parts
 _OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer itself
 
-DEEPEST = 4  # objects within a delta; those of engines go two deep
+DEEPEST = 4  # nesting of objects within a delta; engines' deltas are two deep
 
-Said = dict[Any, Any]  # field: its text; (field, index): what was said in that object
+Said = dict[Any, Any]  # field: its text; (field, index): the text within that object
 
 
 class Chunk:
@@ -46,8 +45,8 @@ def _parsed(raw: bytes) -> Chunk | None:
 
 
 def first_token(stream: bytes) -> bytes:
-    """Turn a one-token stream into the beginning of a longer one: drop its end, usage and other token data, which the
-    other stream reports again."""
+    """Turn a one-token stream into the beginning of a longer one: drop its end, usage and token data, which the other
+    stream also sends."""
     kept = [chunk for chunk in chunks(stream) if chunk.choices]
     for chunk in kept:
         for choice in chunk.choices:
@@ -68,14 +67,13 @@ def usage_of(stream: bytes) -> object:
 
 
 class Without:
-    """Removes from the beginning of a stream what another stream has already said.
-
+    """Removes from the beginning of one stream what another stream has already sent.
     When the first words differ, those of the first event are dropped. The rest passes unchanged.
     """
 
     def __init__(self, beginning: bytes) -> None:
         self._said: dict[int, Said] = {}  # by choice
-        self._begun: set[int] = set()  # choices that have said something
+        self._begun: set[int] = set()  # choices with content so far
         self._held = b""
         for chunk in chunks(beginning):
             for number, parts in _numbered(chunk.choices):
@@ -106,7 +104,7 @@ class Without:
         try:
             before = orjson.dumps(chunk.made)
         except orjson.JSONEncodeError:
-            return raw  # nested too deeply to be written
+            return raw  # nested too deeply to serialize
         for number, choice in _numbered(chunk.choices):
             self._take(number, choice)
         if orjson.dumps(chunk.made) == before:
@@ -128,7 +126,7 @@ class Without:
 
 
 def _numbered(items: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return the items of a list with their `index`, which identifies an item across events."""
+    """Return a list's items with their `index`, which identifies an item across events."""
     for place, item in enumerate(items):
         if isinstance(item, dict):
             index = item.get("index")
@@ -159,7 +157,7 @@ def _add(said: Said, parts: dict[str, Any], depth: int = 0) -> None:
 
 
 def _remove(said: Said, parts: dict[str, Any], *, at_once: bool) -> None:
-    """Remove known text from the object. `at_once`: nothing was said before."""
+    """Remove known text from the object. `at_once` is True if nothing came before."""
     for name, part in list(parts.items()):
         if isinstance(part, str) and name in said:
             _remove_text(said, parts, name, at_once=at_once)
@@ -183,7 +181,7 @@ def _remove_text(said: Said, parts: dict[str, Any], name: str, *, at_once: bool)
 
 
 def _tells(part: Any, besides: Iterable[str] = ()) -> bool:
-    """Tell whether the value holds any content."""
+    """Return whether the value holds any content."""
     if isinstance(part, dict):
         return any(_tells(below, besides) for name, below in part.items() if name != "index" and name not in besides)
     if isinstance(part, list):

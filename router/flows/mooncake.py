@@ -1,8 +1,7 @@
-"""Mooncake in vLLM. Through its store: the prefill writes its blocks there, the unchanged request finds them.
-
-From peer to peer (MooncakeConnector): both instances get one transfer id and work at the same time, and the decoder
-fetches the blocks once they are computed. The prefill's engine id changes with its process: it is queried again after
-a failure.
+"""Mooncake in vLLM. With its store, the prefill writes its blocks there, and the unchanged request reads them.
+Peer to peer (MooncakeConnector), both instances get one transfer id and work at the same time, and the decoder fetches
+the blocks once they are computed. The prefill's engine id changes with its process, so it is queried again after a
+failure.
 """
 
 import orjson
@@ -19,7 +18,7 @@ from router.upstream.errors import UpstreamError
 from router.upstream.fetch import get
 
 QUERY_S = 5.0  # time-out of a bootstrap server's answer
-LARGEST = 1024 * 1024  # bytes of the answer; a longer one is cut off and no valid JSON
+LARGEST = 1024 * 1024  # bytes of the answer; a longer one is cut off and is then invalid JSON
 LONGEST_ID = 256  # characters
 
 

@@ -1,6 +1,7 @@
-"""vLLM's NixlConnector: the prefill's answer locates the held blocks, the decode request passes that on.
-
-Decoders that lend tell where the blocks of their answers are, which the prefill of the session's next turn gets.
+"""vLLM's NixlConnector: the prefill's answer locates the blocks that it holds, and the decode request carries that
+location.
+Decoders that lend blocks also report where their answer's blocks are; the prefill of the session's next turn gets that
+location.
 """
 
 from router.contract.values.json_value import JsonObject
@@ -38,7 +39,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: int) -> JsonObject:
-    """Return the answer of the prefill, which may take blocks that a decoder lends; if it cannot, it computes them."""
+    """Return the prefill's answer. The prefill may take blocks that a decoder lends, and computes them if it cannot."""
     offload.lent_by, offload.lent_tokens = "", 0
     document, offered = call.request.prompt.document, lending.offer(call, prefiller)
     if offered is not None:
@@ -49,7 +50,7 @@ async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: 
         if answer is not None:
             return answer
     answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
-    if offered is not None:  # so it was the blocks
+    if offered is not None:  # the lent blocks were the cause
         lending.refused(call, offered.blocks)
         offload.failed.pop(prefiller.id, None)
     return answer
@@ -58,7 +59,7 @@ async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: 
 async def _with_lent(
     call: Call, prefiller: Endpoint, offload: Offload, body: bytes, tokens: int, blocks: LentBlocks
 ) -> JsonObject | None:
-    """Return the answer to a prefill that may take the blocks; None if the engine erred."""
+    """Return the answer of a prefill that may take the lent blocks; None if the engine failed."""
     try:
         answer = await prefill(call, prefiller, offload, body, tokens)
     except PrefillErred:

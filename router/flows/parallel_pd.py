@@ -1,8 +1,7 @@
-"""Neuron's disaggregated inference: both instances get the request at once; its id gives each the other's address.
-The first token comes from the prefill, the decoder's first token is removed.
-
-In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` its address where no fleet declares it)
-the engines know each other and the id is the same for both.
+"""Neuron's disaggregated inference: both instances get the request at once; its id tells each the other's address.
+The first token comes from the prefill, so the decoder's first token is removed.
+In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` its address if no fleet declares it),
+the engines know each other and both get the same id.
 """
 
 import time
@@ -49,12 +48,12 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 def _usage(raw: bytes) -> object:
-    answer = answers.json_object(raw)  # only the computed KV is needed, so it may be anything
+    answer = answers.json_object(raw)  # only its KV is needed, so the answer itself may be anything
     return answer.get("usage") if answer is not None else None
 
 
 def _ids(call: Call, prefiller: Endpoint, decoder: Endpoint) -> tuple[str, str]:
-    """Return the request ids for prefill and decoder; each contains the other's address."""
+    """Return the request ids for prefill and decoder; each id contains the other's address."""
     name = f"cmpl-{call.pair_id}"
     if decoder.kv.pair or decoder.kv.peer:
         return name, name
@@ -71,7 +70,7 @@ class Spliced:
         self._first = first
         self._cut = Without(first)
         self._decoder: EngineResponse | None = None
-        self._beginning: Beginning | None = Beginning()  # until the decoder has said something
+        self._beginning: Beginning | None = Beginning()  # set until the decoder has sent content
 
     @property
     def done(self) -> bool:
@@ -82,7 +81,7 @@ class Spliced:
         return first
 
     async def read(self) -> bytes:
-        """Return the prefill's first token, then what the decoder sends."""
+        """Return the prefill's first token, then the decoder's output."""
         if self._first:
             return self.read_now()
         decoder, data = await self._decoding(), b""
@@ -102,7 +101,7 @@ class Spliced:
         return self._decoded(rest) + self._cut.finish()
 
     def _decoded(self, data: bytes) -> bytes:
-        """Return what the decoder says beyond the first token."""
+        """Return the decoder's output after the first token."""
         if self._beginning is not None and self._beginning.feed(data) == "content":
             self._beginning, self._both.offload.arrived = None, time.perf_counter()
         return self._cut.feed(data)
@@ -112,7 +111,7 @@ class Spliced:
             return self._decoder
         try:
             self._decoder = await self._both.decoded()
-        except PrefillFailed as error:  # too late for anything but ending the stream
+        except PrefillFailed as error:  # the answer has begun, so the stream can only end
             raise ConnectionBroken(str(error)) from None
         return self._decoder
 
@@ -121,12 +120,12 @@ class Spliced:
             self._decoder.resume()
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
-        """Tell whether the decoder is silent for too long; until it answers, the first-byte limit applies."""
+        """Return whether the decoder is silent for too long. Until it answers, the first-byte limit applies."""
         return self._decoder is not None and self._decoder.check_quiet(passed_s, limit_s, is_early=is_early)
 
     def release(self) -> None:
         if self._beginning is not None:
-            self._both.offload.arrived = None  # the prefill's token is none of the decoder's
+            self._both.offload.arrived = None  # the prefill's token does not count as the decoder's
         if self._decoder is not None:
             self._decoder.release()
         else:
@@ -134,7 +133,7 @@ class Spliced:
 
 
 async def _refusal(decoder: EngineResponse) -> bytes:
-    """Turn what the decoder answers in place of a stream into the last event, as the first token has been sent."""
+    """Turn the decoder's refusal into the last event, as the first token has already been sent."""
     raw = b""
     while not decoder.done and len(raw) < LARGEST:
         raw += await decoder.read()

@@ -1,4 +1,4 @@
-"""Sends a request to an engine, or to one of its data-parallel ranks."""
+"""Send a request to an engine, or to one of its data-parallel ranks."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -9,7 +9,7 @@ from router.upstream.connection import Connection
 from router.upstream.keyed import with_key
 from router.upstream.rank_numbering import rank_refusal
 
-# Path of the engine, target, authority, header of the rank, the other header lines, length of the body
+# Parts of a request head: engine's path, target, authority, rank header, other header lines, body length
 _HEAD: Final = b"POST %b%b HTTP/1.1\r\nhost: %b\r\n%b%bcontent-length: %d\r\n\r\n"
 
 
@@ -22,11 +22,10 @@ def post(
     request_id: str = "",
 ) -> Awaitable[Connection]:
     """Return the connection once the answer has begun; the caller releases it. Raise UpstreamError.
-
-    `forwarded` replaces the client's header lines, `first_byte_timeout_s` the policy's, `request_id` the request's id
-    at the engines.
+    `forwarded` replaces the client's header lines, `first_byte_timeout_s` the policy's limit, `request_id` the
+    request's id at the engines.
     """
-    rules, rank_line = call.candidate or call.pool.policy, endpoint.rank_line  # as `Call.rules` has it
+    rules, rank_line = call.candidate or call.pool.policy, endpoint.rank_line  # inlined `Call.rules`
     lines = call.request.forwarded if forwarded is None else forwarded
     if endpoint.engine_key:
         lines = with_key(lines, endpoint.engine_key)

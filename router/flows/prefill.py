@@ -39,8 +39,7 @@ async def prefill(
     check: Callable[[JsonObject], str] = lambda answer: "",
 ) -> JsonObject:
     """Return the engine's answer to `body`, a prefill of `tokens` new tokens. Raise PrefillFailed.
-
-    `check` returns why the decoder cannot use an answer, which then counts as a failure of the engine.
+    `check` returns why the decoder cannot use an answer; such an answer counts as a failure of the engine.
     """
     answer = answers.json_object(await _fetch(call, endpoint, offload, body, tokens))
     why = "the answer is not a JSON object" if answer is None else check(answer)
@@ -157,7 +156,8 @@ def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:
-    """Take over the usage that the prefill instance reports: only it knows what an offload found cached."""
+    """Take over the usage that the prefill instance reports: only that instance knows how much of the prompt was
+    cached."""
     used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:
         offload.prefill_usage = replace(used, cached_tokens=endpoint.cached_tokens(used.cached_tokens))

@@ -1,7 +1,6 @@
-"""SGLang's disaggregation (0.5.23): both engines get the request, to meet in a room of the prefill's bootstrap server.
-
-The prefill samples the first token and answers once its blocks have been taken; the decoder's answer begins with that
-token, so it passes unchanged. A room serves one attempt: an engine fails, or waits for minutes, in one used before.
+"""SGLang's disaggregation (0.5.23): both engines get the request, and meet in a room of the prefill's bootstrap server.
+The prefill samples the first token and answers once its blocks have been taken. The decoder's answer begins with that
+token, so it passes unchanged. A room serves one attempt: in a room used before, an engine fails or waits for minutes.
 """
 
 import random
@@ -14,7 +13,7 @@ from router.request.call import Call
 from router.request.offload import Offload, PrefillLate
 from router.upstream.connection import Connection
 
-ROOMS = 2**63 - 1  # rooms are numbered in 64 bits with a sign; 0 stands for none
+ROOMS = 2**63 - 1  # room numbers are signed 64-bit integers; 0 means no room
 
 
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> Connection:
@@ -31,9 +30,8 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 def _room(prefiller: Endpoint) -> JsonObject:
     """Draw a room at the prefill's bootstrap server.
-
-    An engine with data-parallel ranks takes the rank from the room's number unless told otherwise, and refuses a room
-    that contradicts the rank it was asked for.
+    An engine with data-parallel ranks derives the rank from the room's number unless the request names one, and refuses
+    a room that contradicts the named rank.
     """
     server = bootstrap(prefiller)
     ranks, rank = prefiller.ranks.dp.ranks, prefiller.rank or 0

@@ -28,7 +28,7 @@ def bootstrap(prefiller: Endpoint) -> SplitResult:
         if url.hostname and url.port:
             return url
     except ValueError:
-        pass  # a port beyond the range
+        pass  # the URL's port is out of range
     raise PrefillFailed(f"{prefiller.id}: its fleet entry has no kv.bootstrap (address of its bootstrap server)")
 
 

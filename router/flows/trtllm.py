@@ -1,6 +1,5 @@
-"""TensorRT-LLM's disaggregated serving (1.3), context first, as `trtllm-serve disaggregated` does it.
-
-The context server's answer holds the first token and says where the KV is; the generation server's answer begins with
+"""TensorRT-LLM's disaggregated serving (1.3), context first, like `trtllm-serve disaggregated`.
+The context server's answer holds the first token and says where the KV is. The generation server's answer begins with
 that token, so it passes unchanged. An answer that is complete after its first token needs no generation server.
 """
 
@@ -26,7 +25,7 @@ GLOBAL_ID = 1 << 62  # id of a request on both servers; those below 2**42 are lo
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> EngineResponse:
     asked = bodies.beginning(call.request.prompt.document, call.api_path, _context())
     answer = await prefill(call, prefiller, offload, asked, tokens, _unusable)
-    choice = cast(list[JsonObject], answer["choices"])[0]  # `_unusable` has looked at it
+    choice = cast(list[JsonObject], answer["choices"])[0]  # `_unusable` has checked its shape
     if choice.get("finish_reason") in UNFINISHED:
         further = _for_generation(answer, cast(JsonObject, choice["disaggregated_params"]), call.api_path)
         offload.kept = orjson.dumps(orjson.loads(call.request.body) | further)

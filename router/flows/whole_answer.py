@@ -14,7 +14,7 @@ _STREAMED_AS = {"chat.completion": "chat.completion.chunk"}
 
 
 class WholeAnswer:
-    """A stand-in for an engine's connection that has delivered everything."""
+    """Stands in for an engine's connection that has delivered everything."""
 
     def __init__(self, answer: JsonObject, *, streams: bool) -> None:
         self.status = 200

@@ -19,7 +19,8 @@ class ClientGone(Exception):
 
 
 async def read(headers: dict[bytes, bytes], client: ClientConnection) -> bytes:
-    """ErrorResponse when it is too large (at once if content-length says so), ClientGone when the client leaves."""
+    """Return the whole body. Raise ErrorResponse when it is too large (at once if content-length says so), and
+    ClientGone when the client leaves."""
     length = headers.get(b"content-length", b"")
     if len(length) >= LONG and length.isdigit() and int(length) > MAX_BODY:
         raise too_large()
@@ -42,7 +43,7 @@ async def _decoded(body: bytes, encoding: bytes) -> bytes:
 
 
 def decompressed(body: bytes, window: int) -> bytes:
-    """Decompress, making no more bytes than the limits allow."""
+    """Decompress, and stop before the output exceeds the limits."""
     unpacker = zlib.decompressobj(window)
     most = min(MAX_BODY, max(ANY_RATIO, MAX_RATIO * len(body)))
     try:

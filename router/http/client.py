@@ -30,10 +30,10 @@ def client_of(incoming: IncomingRequest) -> str:
 
 class ClientConnection(Protocol):
     takes_chunks: bool  # `write_chunk` may be called
-    on_room: Callable[[], None] | None  # called once the client has caught up after `write` returned True
+    on_room: Callable[[], None] | None  # set after `write` returned True; called once the client has caught up
     extra: bytes  # header lines added to any answer
     gone: bool  # the client left; the request's task is then cancelled
-    received: bytes | None  # whole body, if it has arrived, may be taken and was not read
+    received: bytes | None  # whole body, if it has arrived, may be kept and was not read
 
     async def read(self) -> bytes:
         """Return the whole body. Raise ErrorResponse if it is too large, ClientGone if the client leaves."""
@@ -42,10 +42,10 @@ class ClientConnection(Protocol):
         """Send the head with these header lines, perhaps together with the body's first bytes."""
 
     def write(self, data: bytes) -> bool:
-        """Write; True if the client reads too slowly: then write nothing more until `on_room`."""
+        """Write. True if the client reads too slowly; the caller then waits for `on_room` before it writes more."""
 
     def write_chunk(self, chunk: bytes) -> bool:
-        """Like `write`, for a chunk with its framing."""
+        """Frame the part as a chunk, then write it like `write`."""
 
     def end(self, data: bytes = b"") -> None:
         """Send the last bytes of the response."""

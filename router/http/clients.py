@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-STALL_S = 60.0  # without progress until a stalled client is disconnected
+STALL_S = 60.0  # time without progress until a stalled client is disconnected
 BODIES = 1024 * 1024 * 1024  # bytes of all request bodies, each held until the end of its response
-SHARED_FROM = 64 * 1024  # bytes beyond which a body that came in one piece counts as a client's
-PART_OF_FREE = 4  # most that the bodies of one client may hold, as a multiple of what is free
+SHARED_FROM = 64 * 1024  # bytes; a larger body counts as its client's even if it came in one piece
+PART_OF_FREE = 4  # limit of one client's bodies, as a multiple of the free bytes
 UNREAD = 256 * 1024 * 1024  # bytes of answers that clients have not read
 RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
-PER_CLIENT = 2  # descriptors: the client's connection and the engine's
+PER_CLIENT = 2  # file descriptors: the client's connection and the engine's
 MOST_FILES = 1 << 20
 RECENT_S = 60.0
 
@@ -32,14 +32,15 @@ class ClientConnections:
     open: set[Any] = field(default_factory=set)
     refused: int = 0  # connections refused at the limit
     closed: int = 0  # idle connections closed to make room
-    stalled: int = 0  # given up
+    stalled: int = 0  # stalled clients disconnected
     most_unread_bytes: int = UNREAD
-    unread: int = 0  # clients disconnected for the memory of unread answers
+    unread: int = 0  # clients disconnected to free the memory of unread answers
     joined: bool = True  # listens on all of its ports
     _full_at: float = -RECENT_S  # s, monotonic
 
     def take_share(self, client: str, size: int) -> bool:
-        """Count a body as the client's, whose first one always fits. False if others would have too little room."""
+        """Count a body towards its client's share; a client's first body always fits. Return False if too little would
+        remain for others."""
         others = self.shares.get(client, 0)
         if others and others + size > PART_OF_FREE * (self.most_body_bytes - self.body_bytes):
             return False
@@ -69,7 +70,7 @@ class ClientConnections:
 
 
 class HeldBody:
-    """A request's body that comes through another server than our own."""
+    """A request's body that arrives through another server than Weir's own."""
 
     def __init__(self, clients: ClientConnections) -> None:
         self._clients = clients
@@ -77,7 +78,7 @@ class HeldBody:
         self._client = ""
 
     def grow(self, client: str, size: int) -> bool:
-        """Count `size` bytes in all, as the client's, too. False if there is no room."""
+        """Count the body's size as `size` bytes, and towards its client's share. Return False if they do not fit."""
         self.release()
         clients = self._clients
         if clients.body_bytes + size > clients.most_body_bytes or not clients.take_share(client, size):
@@ -94,7 +95,7 @@ class HeldBody:
 
 
 def raise_descriptor_limit() -> int:
-    """The number of files that this process may open, after raising it as far as it may."""
+    """Raise the limit of open files of this process as far as allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES))
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -105,11 +106,11 @@ def most_clients(descriptors: int) -> int:
     return max(1, (descriptors - RESERVED) // PER_CLIENT)
 
 
-# Bytes that clients have not read yet, without those in their own hosts' memory
+# Bytes that clients have not read yet, except those that have reached the clients' hosts
 
 
 def unread_bytes(transport: asyncio.WriteTransport) -> int:
-    """Return the unread bytes in transport and kernel; the kernel accepts more only in steps of up to a megabyte."""
+    """Return the unread bytes in transport and kernel. The kernel accepts more only in steps of up to a megabyte."""
     sock = transport.get_extra_info("socket")
     queued = array.array("i", [0])
     with contextlib.suppress(OSError, ValueError, TypeError):  # closed meanwhile
@@ -125,7 +126,8 @@ class UnreadAnswer(Protocol):
 
 
 class UnreadAnswers:
-    """Limits the bytes that wait for all slow clients together: beyond it the longest slow one is disconnected."""
+    """Limits the bytes that wait for all slow clients together: beyond the limit, the client that has been slow for
+    longest is disconnected."""
 
     def __init__(self, clients: ClientConnections) -> None:
         self._clients = clients
@@ -136,7 +138,7 @@ class UnreadAnswers:
         return len(self._held)
 
     def hold(self, client: UnreadAnswer) -> None:
-        """Register a client that reads more slowly than we write."""
+        """Register a client that reads more slowly than the router writes."""
         self.forget(client)
         self._note(client)
         if self._sum > self._clients.most_unread_bytes:

@@ -27,10 +27,10 @@ _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,4096}")
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    origins: frozenset[bytes]  # as browsers write them; ALL: every origin
+    origins: frozenset[bytes]  # as browsers write them; ALL allows every origin
 
     def open(self, incoming: IncomingRequest, client: ClientConnection) -> None:
-        """Let the page read the answer."""
+        """Allow the page to read the answer."""
         own = dict(incoming.headers)
         origin = own.get(b"origin", b"")
         if ALL in self.origins:
@@ -74,7 +74,7 @@ def cors(given: str | None) -> Cors | None:
 
 
 def _is_origin(name: str) -> bool:
-    """Tell whether the text is an origin as browsers write it: lower case, without path and default port."""
+    """Return whether the text is an origin as browsers write it: lower case, without path and default port."""
     if name == "*":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Lets a request in by the table of paths (router/contract/api_paths.py), or refuses it with one clear error."""
+"""Admits a request by the table of paths (router/contract/api_paths.py), or refuses it with one clear error."""
 
 from router.contract.api_paths import SERVED, ApiPath, Handling, find
 from router.http import errors
@@ -24,7 +24,7 @@ def admitted(incoming: IncomingRequest) -> ApiPath:
 
 
 def below(root: str, path: str) -> str:
-    """Remove the prefix under which a proxy offers this server, if the path has it."""
+    """Remove from the path the prefix under which a proxy serves this server, if the path has it."""
     rest = path.removeprefix(root)
     return rest if rest.startswith("/") else path
 

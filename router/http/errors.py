@@ -45,13 +45,13 @@ class ErrorResponse(Exception):
         self.status = status
         self.code = code
         self.message = message
-        # An error that is not to be repeated names a time only where one is known
+        # An error that clients should not retry gives a time only where one is known
         self.retry_after_s = retry_after(status, retry_after_s) if should_retry or retry_after_s else None
         self.allow = allow  # allowed methods, for a 405
         self.location = location  # path, for a 307
         self.result = result or verdict.of_own_answer(status, code)
         self.engines = engines  # the engine's own body, to be passed on
-        # False: OpenAI's and Anthropic's clients would, by the status
+        # False: OpenAI's and Anthropic's clients must not retry, as they would because of the status
         self.should_retry = should_retry and (self.retry_after_s or 0) <= LONGEST_S
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -87,7 +87,7 @@ def body(api_path: str, refusal: ErrorResponse, request_id: str) -> bytes:
 
 
 def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[bytes, bytes]:
-    """(header lines, body)"""
+    """Return (header lines, body)."""
     text = refusal.engines or body(api_path, refusal, request_id)
     lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers())
     return b"%bcontent-length: %d\r\n" % (lines, len(text)), text
@@ -113,9 +113,8 @@ def failed_response(code: str, message: str, request_id: str, model: str) -> byt
 
 def event(api_path: str, code: str, message: str, request_id: str, number: int = 0) -> bytes:
     """Return the event that ends a broken stream, after a blank line: the stream may have stopped inside an event.
-
-    `number` is the event's sequence number in a /v1/responses stream. OpenAI's clients raise only for a member
-    `error`: without it half an answer looks complete.
+    `number` is the event's sequence number in a /v1/responses stream. OpenAI's clients raise only if the event has a
+    field `error`; without it, half an answer looks complete to them.
     """
     whole = document(api_path, 502, code, message, request_id)
     if api_path == "/v1/responses":

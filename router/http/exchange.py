@@ -1,8 +1,8 @@
-"""One request and its answer on a client's connection, written straight to the socket: ASGI would make dictionaries and
-coroutines of each part.
-
+"""One request and its answer on a client's connection, written straight to the socket: ASGI would create dictionaries
+and coroutines for each part.
 A client may leave before its protocol is notified: uvloop closes the transport first and notifies the protocol in the
-next turn of the loop, and a write in between raises. Such errors are ignored; `client_left` follows."""
+next iteration of the loop, and a write in between raises. Such errors are ignored; `client_left` follows.
+"""
 
 import asyncio
 import http
@@ -22,7 +22,7 @@ STATUS_LINES: Final = {
 }
 BODILESS: Final = (204, 304)
 BROKEN = ErrorResponse(500, "internal_error", "the router failed: its log says why")
-PART = 1024  # bytes; shorter parts of a body are gathered, as each may be one byte long
+PART = 1024  # bytes; shorter parts of a body are joined, as each may be a single byte
 CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 _LENGTH: Final = b"content-length: "
 _LENGTH_LATER: Final = b"\n" + _LENGTH
@@ -32,9 +32,9 @@ log = logging.getLogger("weir.router")
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
 
-# Distinguishes a client that has only finished sending from one that is gone: they differ only once data is sent. A
-# gone client's kernel answers any data with a reset. An interim response (RFC 9110, 15.2) or, within a stream of
-# events, a comment is data that a waiting client ignores.
+# Distinguishes a client that has only finished sending from one that is gone: the two differ only once data is sent.
+# The kernel of a client that is gone answers any data with a reset. An interim response (RFC 9110, 15.2) or, within a
+# stream of events, a comment is data that a waiting client ignores.
 PROBES_S = 5.0  # between two probes
 ANSWER_S = 0.2  # time for the reset to arrive
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -43,7 +43,7 @@ _CLOSE_WAIT = 8  # linux/tcp_states.h: the other side has finished sending
 
 
 def is_gone(transport: asyncio.BaseTransport) -> bool:
-    """Tell whether the connection was reset after the client had finished sending."""
+    """Return whether the connection was reset after the client had finished sending."""
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(socket, "TCP_INFO"):
         return False
@@ -57,7 +57,7 @@ class FlowControl(Protocol):
 
 
 class HttpExchange:
-    """A ClientConnection."""
+    """The ClientConnection of Weir's own server."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
-        self._parts: list[bytes | bytearray] = []  # parts of a body that does not come whole
+        self._parts: list[bytes | bytearray] = []  # parts of a body that did not come in one piece
         self._size = 0
-        self._held = 0  # bytes that count as body_bytes
-        self._share = 0  # bytes that count as a client's
+        self._held = 0  # bytes counted in body_bytes
+        self._share = 0  # bytes counted towards the client's share
         self._client = ""  # API key or network to which they count
-        self._crowded_out = False  # other requests' bodies fill the limit
+        self._crowded_out = False  # other requests' bodies have used up the limit
         self._waiter: asyncio.Future[None] | None = None
         self._continued = False  # the client may send the body
         self._head = b""  # head of the response, not written yet
@@ -145,7 +145,8 @@ class HttpExchange:
             self._wake()
 
     def _takes_share(self, size: int) -> bool:
-        """Count the body as its client's, again with each part: the API key is known only after the first."""
+        """Count the body towards its client's share, again with each part, as the API key is known only after the first
+        part."""
         if self._share:
             self._leave_share()
         self._client = client_of(self.incoming)
@@ -163,7 +164,7 @@ class HttpExchange:
         return self._size <= MAX_BODY and not self._crowded_out
 
     def _keep(self, data: bytes, *, is_last: bool) -> None:
-        """Keep a part of the body, and join the parts once: each copy of a long prompt takes as long as its hashes."""
+        """Keep a part of the body, and join the parts only once: copying a long prompt takes as long as hashing it."""
         parts = self._parts
         if len(data) >= PART:
             parts.append(data)
@@ -185,7 +186,7 @@ class HttpExchange:
             self.task.cancel()
 
     def probe(self) -> None:
-        """Send data that a waiting client ignores, where the response allows it."""
+        """Send data that a waiting client ignores, if the response allows it."""
         if self.http_1_0 or self.gone:
             return
         if not self.response_started:

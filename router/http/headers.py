@@ -20,9 +20,9 @@ _HOP_BY_HOP = {
     b"transfer-encoding",
     b"upgrade",
 }
-# accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed.
-# expect: the server has answered it.
-# x-vllm-priority: the router orders requests. x-cache-salt: goes into the body, made distinct per key.
+# accept-encoding: a compressed answer would hide its usage. content-encoding: the body has been decompressed. expect:
+# the server has answered it. x-vllm-priority: the router orders requests. x-cache-salt: moved into the body and made
+# distinct per key.
 NOT_FORWARDED: Final = frozenset(
     _HOP_BY_HOP
     | {b"host", b"content-length", b"accept-encoding", b"content-encoding", b"expect", b"x-request-id", b"x-weir-pool"}

@@ -40,8 +40,8 @@ class HttpProtocol(asyncio.Protocol):
         self._server = server
         self.clients = server.clients
         self._limits = RequestLimits(self, server.deadlines)
-        self._url: list[bytes] = []  # parts of the arriving target
-        self._body: list[bytes] = []  # parts of the present read
+        self._url: list[bytes] = []  # parts of the target received so far
+        self._body: list[bytes] = []  # parts of the body in the current read
         # The parser calls these C functions directly, so a target and a body cost no call into Python.
         self.on_url, self.on_body = self._url.append, self._body.append
         self.on_message_begin = self._limits.begin_head
@@ -52,7 +52,7 @@ class HttpProtocol(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._take_header: Callable[[tuple[bytes, bytes]], None] = self._headers.append
         self._offers = False  # the request offers a protocol upgrade, which may be ignored
-        self._deaf = False  # invalid or excessive input: nothing more is read
+        self._deaf = False  # after invalid or excessive input: nothing more is read
         self._read_paused = False
         self._half_closed = False  # the client has finished sending
         self._probed = False
@@ -60,11 +60,11 @@ class HttpProtocol(asyncio.Protocol):
         self._unread = 0  # unread bytes at the last check
         self._running: HttpExchange | None = None
         self._waiting: deque[HttpExchange] = deque()
-        self._last: HttpExchange | None = None  # exchange of the last or arriving request
+        self._last: HttpExchange | None = None  # exchange of the last or current request
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         made = httptools.HttpRequestParser(self)
-        made.set_dangerous_leniencies(lenient_data_after_close=True)  # pipelined behind a last request
+        made.set_dangerous_leniencies(lenient_data_after_close=True)  # allows data after a last request
         return made
 
     # asyncio.Protocol
@@ -141,7 +141,7 @@ class HttpProtocol(asyncio.Protocol):
         return True
 
     def _probe(self) -> None:
-        """Ask whether the client still reads, see exchange.is_gone."""
+        """Probe whether the client is still there, see exchange.is_gone."""
         if self._running is not None:
             self._running.probe()
         self._probed = True
@@ -160,7 +160,7 @@ class HttpProtocol(asyncio.Protocol):
             self._running.on_room()
 
     def _rest(self, data: bytes, stop: Exception) -> bytes:
-        """Return the unread rest after the parser stopped at a request that offers another protocol."""
+        """Return the unread bytes after the parser stopped at a request that offers another protocol."""
         if isinstance(stop, httptools.HttpParserUpgrade):
             rest = data[stop.args[0] :]
             return self._without_offer() + rest if self._offers else rest
@@ -171,7 +171,8 @@ class HttpProtocol(asyncio.Protocol):
         return b""
 
     def _without_offer(self) -> bytes:
-        """Return the head without the offered upgrade, since the parser reads no body of a request with one."""
+        """Return the head without the offered upgrade, since the parser does not read the body of a request that offers
+        one."""
         self._offers = False
         self._limits.read_bytes, self._limits.body_came = 0, False
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
@@ -179,7 +180,7 @@ class HttpProtocol(asyncio.Protocol):
             kept.append(b"connection: close\r\n")
         self._expect_head()
         method = self._parser.get_method()
-        self._parser = self._new_parser()  # the old one reads nothing more behind a last request with an offer
+        self._parser = self._new_parser()  # the old parser reads nothing after a last request with an offer
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self._target, b"".join(kept))
 
     # Clients that do not read
@@ -207,7 +208,7 @@ class HttpProtocol(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def give_up(self) -> None:
-        """Disconnect the client: others need the memory of its unread answers."""
+        """Disconnect the client to free the memory of its unread answers."""
         self._transport.abort()
 
     # httptools.HttpRequestParser
@@ -222,7 +223,7 @@ class HttpProtocol(asyncio.Protocol):
         if limits.read_bytes > request_limits.MAX_HEAD or limits.head_bytes >= 0:
             limits.check_head(self._target, self._headers)
         if parser.should_upgrade() and dict(self._headers).get(b"upgrade", b"websocket").lower() != b"websocket":
-            self._offers = True  # curl --http2 and Java's client do so in each request
+            self._offers = True  # curl --http2 and Java's client offer an upgrade in each request
             return
         limits.awaited = BODY
         self._take_header = limits.trailers.append
@@ -233,7 +234,7 @@ class HttpProtocol(asyncio.Protocol):
         asks = not keeps
         for name, _ in self._headers:
             asks = asks or name == b"connection" or name == b"proxy-connection"
-        if asks:  # else it is 1.1: to ask for that takes longer
+        if asks:  # otherwise 1.1; checking for it takes longer
             exchange.http_1_0 = parser.get_http_version() == "1.0"
         exchange.keep_alive = keeps and not exchange.http_1_0 and not self._server.closing
         before, self._last = self._last, exchange
@@ -243,7 +244,7 @@ class HttpProtocol(asyncio.Protocol):
             self._start(exchange)
         else:
             self._waiting.append(exchange)
-            if len(self._waiting) > PIPELINED:  # not earlier: an unread connection never reports its end
+            if len(self._waiting) > PIPELINED:  # checked only here, as an unread connection never reports its end
                 self._read_paused = True
                 self._transport.pause_reading()
 
@@ -266,7 +267,7 @@ class HttpProtocol(asyncio.Protocol):
     def _start(self, exchange: HttpExchange) -> None:
         self._running = exchange
         tasks = self._server.tasks
-        # Named, as counting them into names takes longer
+        # An explicit name, as generating Task-1, Task-2 and so on takes longer
         task = exchange.task = asyncio.Task(exchange.run(tasks), loop=self._server.loop, name="request")
         tasks.add(task)
 
@@ -309,7 +310,7 @@ class HttpProtocol(asyncio.Protocol):
         return deadlines.due(self) - self._server.loop.time() < request_limits.BODY_S - request_limits.SLOW_S
 
     def make_way(self) -> None:
-        """End a connection that is idle or slow: another one needs its place."""
+        """Close an idle or slow connection to make room for another."""
         if self.is_idle:
             self.close()
         else:
@@ -328,7 +329,7 @@ class HttpProtocol(asyncio.Protocol):
         elif self._read_paused or (awaited == BODY and self._last is not self._running):
             self._limits.restart()  # the next request is read only in its turn
         elif awaited == BODY and self._last is not None and self._last.response_complete:
-            self.close()  # the response did not need the body
+            self.close()  # the response was sent without reading the body
         else:
             self._refuse(too_late(awaited))
 
@@ -376,6 +377,6 @@ class HttpProtocol(asyncio.Protocol):
 
 @lru_cache(maxsize=256)
 def split(target: bytes) -> tuple[str, bytes]:
-    url: Any = httptools.parse_url(target)  # its types know of no target without a query
+    url: Any = httptools.parse_url(target)  # its type annotations do not allow a missing query
     query: bytes | None = url.query
     return unquote(url.path.decode("ascii")), query or b""

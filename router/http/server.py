@@ -16,7 +16,7 @@ from router.http.protocol import HttpProtocol
 from router.timers import Deadlines
 
 BACKLOG = 2048
-LINGER_S = 0.2  # at shutdown: for requests that are on their way on idle connections
+LINGER_S = 0.2  # time at shutdown for requests already sent on idle connections
 SEARCHED = 64  # oldest connections scanned for an idle one
 NEW_S = 0.1  # time for a new connection's head before it may be closed for others
 UNSENT = 64 * 1024  # unsent bytes per connection in the kernel, whose own limit is 4 MB
@@ -110,8 +110,8 @@ class HttpServer:
         return True
 
     def _spare(self) -> HttpProtocol | None:
-        """Return the oldest connection without a complete head, if it had its time or there are many; else the oldest
-        idle one; else the oldest whose body is slow."""
+        """Return a connection to close: the oldest without a complete head, if it had its time or there are many such;
+        else the oldest idle one; else the oldest with a slow body."""
         newcomer, since = next(iter(self.newcomers.items()), (None, inf))
         if self.loop.time() - since > NEW_S or len(self.newcomers) > self.clients.limit / 2:
             return newcomer
@@ -131,7 +131,7 @@ _CLIENT_LEFT = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTE
 
 
 def _unless_client_left(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Drop uvloop's report of a socket closed by its peer, which is no fatal error of ours."""
+    """Ignore uvloop's report of a socket that its peer closed, which is no error of the router."""
     error = context.get("exception")
     if not (isinstance(error, OSError) and error.errno in _CLIENT_LEFT and "transport" in context):
         loop.default_exception_handler(context)
@@ -153,7 +153,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections inherit it
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted connections inherit the option
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
     if shared:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -41,7 +41,7 @@ def main() -> int:
     if held is None:
         print(f"index: --socket {options.socket}: another index process serves it", file=sys.stderr)
         return 1
-    raise_descriptor_limit()  # an engine takes about eight
+    raise_descriptor_limit()  # one engine takes about eight descriptors
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     options.socket.unlink(missing_ok=True)  # left over from a killed process

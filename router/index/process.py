@@ -1,7 +1,6 @@
-"""The index process: follows the KV events of the engines that its routers name, and answers their look-ups.
-
+"""The index process follows the KV events of the engines that its routers name, and answers the routers' look-ups.
 It holds one exact index for each pool, however many routers there are. It keeps no state on disk: routers name the
-engines again when they return, and the engines replay their events.
+engines again when they reconnect, and the engines replay their events.
 """
 
 import asyncio
@@ -46,8 +45,8 @@ from router.prefix.forecast.cache_forecast import InFlight
 log = logging.getLogger("weir.index")
 
 STEP_S = 0.5
-KEPT_S = 30.0  # time to follow the engines of a router that left, as it may be restarting
-LOOK_UPS_KEPT = 1_024  # latest look-ups per router, which later reports where their prompts went
+KEPT_S = 30.0  # how long the engines of a disconnected router are followed, as it may be restarting
+LOOK_UPS_KEPT = 1_024  # latest look-ups per router, kept until it reports where their prompts went
 FEEDS_AT_ONCE = 50  # feeds reported before the event loop serves others
 SLICE_S = 0.0003  # time per iteration of the event loop for KV events, which look-ups may have to wait
 PAGE = resource.getpagesize()
@@ -79,7 +78,7 @@ class PoolIndex:
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
 
     async def status(self, pool: str) -> IndexReport:
-        """Gather the state. Look-ups are answered meanwhile, as a thousand feeds take some milliseconds."""
+        """Collect the state. Look-ups are answered in between, as a thousand feeds take some milliseconds."""
         index, feeds = self.index, []
         for number, (key, feed) in enumerate(list(self.feeds.items())):
             if number % FEEDS_AT_ONCE == FEEDS_AT_ONCE - 1:
@@ -96,12 +95,12 @@ class PoolIndex:
 
 class IndexProcess:
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
-        """`max_blocks` applies to each pool, counted once per engine, at about 70 bytes each."""
+        """`max_blocks` limits each pool; a block counts once per engine and takes about 70 bytes."""
         self.seed = seed
         self.max_blocks = max_blocks
         self.pools: dict[str, PoolIndex] = {}
         self.routers: set[RouterConnection] = set()
-        self._left: list[tuple[float, dict[str, dict[str, FollowedEngine]]]] = []  # (end, what a router had followed)
+        self._left: list[tuple[float, dict[str, dict[str, FollowedEngine]]]] = []  # (end, engines that it followed)
         self._feeds = Feeds(SharedTurns(SLICE_S, pause_s=0.0))
 
     async def run(self) -> None:
@@ -172,7 +171,7 @@ class RouterConnection(asyncio.Protocol):
         self.follows: dict[str, dict[str, FollowedEngine]] = {}  # by pool and key
         self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
         self._under_way: dict[int, InFlight] = {}
-        self._named: dict[str, tuple[PoolIndex, int]] = {}  # slots known to the router
+        self._named: dict[str, tuple[PoolIndex, int]] = {}  # slots that the router knows
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)

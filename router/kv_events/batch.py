@@ -40,22 +40,23 @@ LONGEST_TEXT = 128 * 1024  # bytes; vLLM and SGLang repeat a client's name of it
 LARGEST_BLOCK = 65_536  # tokens
 MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
-# Pinned memory is SGLang's, tier 1 in earlier versions. All others are slower: STORAGE, DISK, EXTERNAL, FS …
+# Pinned memory is SGLang's; earlier versions called it tier 1. All other tiers are slower: STORAGE, DISK, EXTERNAL FS …
 _MEDIA = {"GPU": DEVICE, "CPU": HOST, "CPU_PINNED": HOST, "CPU_TIER1": HOST, "HOST": HOST, "HOST_PINNED": HOST}
-# Media of vLLM's connectors to Mooncake's store and LMCache, of its tiers of files and objects, and of SGLang's remote
-# pool, where others evict without an event; an engine's own evictions are from "CPU".
+# Media that vLLM uses for its connectors to Mooncake's store and LMCache, for its tiers of files and objects, and that
+# SGLang uses for its remote pool. Others evict from these without an event; an engine reports its own evictions as from
+# "CPU".
 _UNTOLD = ("cpu", "STORAGE", "EXTERNAL")
-# Groups of full attention, whose blocks every later token needs; others have a sliding window or a state. A hit also
-# needs all blocks of a group that vLLM itself cannot name.
+# Groups of full attention, whose blocks every later token needs. Other groups have a sliding window or a state. A hit
+# also needs all blocks of a group whose kind vLLM does not name.
 _WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 _WINDOWS = ("sliding_window", "sliding_window_mla")
-# Groups whose last block before the next token stands for all needed ones: a recurrent state; chunks and further
-# groups of full attention, evicted from the end.
+# Groups in which the last block before the next token stands for all needed blocks: recurrent states, and chunks or
+# further groups of full attention, which are evicted from the end.
 _CHUNKED = "chunked_local_attention"
 _LAST = (*_WHOLE[1:], "mamba", _CHUNKED)
 LONGEST_WINDOW = 1 << 24  # tokens
 UNTOLD = -1
-_SPREAD = 0x9E3779B97F4A7C15  # odd, so distinct names stay distinct while small ones become good hashes
+_SPREAD = 0x9E3779B97F4A7C15  # odd, so that distinct names stay distinct while small numbers become good hashes
 _WORD = (1 << 64) - 1
 
 
@@ -64,7 +65,7 @@ class Undecodable(ValueError):
 
 
 class _Unmatched(Exception):
-    """Blocks with tokens that no text has, so that no prompt can be compared with them."""
+    """Blocks with tokens that cannot occur in text, so that no prompt can be compared with them."""
 
 
 class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would take a third of the decoding time
@@ -76,8 +77,8 @@ class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would t
     extras: Sequence[bytes]
     group: int | None
     whole: bool  # stored by layers with full attention
-    # Tokens before a hit's end that a later token needs of a further group: UNTOLD if the event names a kind without
-    # its reach, None without a kind (older versions)
+    # For a further group, the tokens before a hit's end that a later token needs: UNTOLD if the event names a kind
+    # without its reach, None if it names no kind (older versions)
     looks_back: int | None = 1
     reports_removal: bool = True  # whether an event reports that blocks leave the tier
     remote: bool = False  # True if engines share the tier
@@ -85,7 +86,7 @@ class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would t
 
 
 class BlocksRemoved(Struct, frozen=True, gc=False):
-    names: Sequence[int] | Mapping[int, int]  # with the remaining copies, if reported
+    names: Sequence[int] | Mapping[int, int]  # names, with the remaining copies if reported
     tier: int
     group: int | None
 
@@ -100,7 +101,7 @@ Event = BlocksStored | BlocksRemoved | BlocksCleared
 
 @dataclass(frozen=True, slots=True)
 class KvEventBatch:
-    at: float  # s, Unix, the engine's clock
+    at: float  # Unix s by the engine's clock
     events: Sequence[Event]
 
 
@@ -172,7 +173,7 @@ def _looks_back(kind: object, raw: Any) -> int:
 
 
 def _is_aligned(raw: Any, names: int, tokens: int, size: int) -> bool:
-    """Return False for a further group of unknown kind, whose events omit blocks that no hit can need."""
+    """Return False for a further group of unknown kind whose events omit blocks that no hit can need."""
     # Blocks of earlier events on another tier have no tokens, and in some versions a size of 0 (vLLM 0.20).
     least = 1 if tokens else 0
     if not least <= size <= LARGEST_BLOCK or (tokens and tokens < size * names):
@@ -191,7 +192,7 @@ def _removed(raw: Any) -> BlocksRemoved:
 
 
 def _remaining(names: Sequence[int], counts: Any) -> Mapping[int, int]:
-    """Return the remaining copies; for a block named twice the later count is newer."""
+    """Return the remaining copies. For a block named twice, the later count is the newer one."""
     if len(counts) != len(names) or not all(type(count) is int and 0 <= count <= MOST_COPIES for count in counts):
         raise ValueError(f"remaining_copy_counts {counts!r:.60}: 0 to {MOST_COPIES} for each of {len(names)} blocks")
     return dict(zip(names, counts, strict=True))
@@ -225,7 +226,7 @@ def _tokens(ids: Sequence[int]) -> bytes:
     try:
         words = array("I", ids)
     except TypeError:
-        if any(isinstance(token, str) for token in ids):  # TensorRT-LLM's for images
+        if any(isinstance(token, str) for token in ids):  # TensorRT-LLM writes text for images
             raise _Unmatched from None
         raise
     if sys.byteorder == "big":

@@ -1,8 +1,7 @@
 """The feed of one instance's KV events into the index: discovery, subscription, completeness, trust.
-
-The engine is asked every few seconds for batches after its last one, which distinguishes an idle engine from lost
+The feed asks the engine every few seconds for batches after the last one, which distinguishes an idle engine from lost
 events. An unrecoverable loss (a gap that the engine cannot replay, a broken connection) clears the instance's part of
-the index. An engine whose events are refused too often is left alone for LONGEST_RETRY_S.
+the index. An engine whose events are refused too often is ignored for LONGEST_RETRY_S.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from router.prefix.exact.store import STORE
 
 log = logging.getLogger("weir.router")
 
-CONFIRM_S = 2.0  # interval of asking a quiet engine
+CONFIRM_S = 2.0  # interval at which a quiet engine is asked for missed batches
 BEHIND_S = 1.0  # events applied later than this describe an outdated cache
 ANSWER_S = 5.0  # time-out of a replay request
 RETRY_S = 1.0  # doubles with each failure
@@ -40,11 +39,11 @@ Discover = Callable[[], Awaitable[KvEventSource]]
 
 
 class EventsRefused(Exception):
-    """The engine's events are not followed for a while; the message has the reason."""
+    """The engine's events are not followed for some time; the message has the reason."""
 
 
 class Feed:
-    """`run` lasts until cancelled. `trouble` is the reason not to trust the index, "" when it is trusted."""
+    """Follows one engine with `run`, until cancelled. `trouble` says why the index is not to be trusted, else ""."""
 
     def __init__(
         self,
@@ -57,15 +56,15 @@ class Feed:
         shares: bool = False,
         chunk: int = 0,
     ) -> None:
-        """`turns`: turns of all followed engines; `shares`: its store is that of the whole pool;
-        `chunk`: tokens in a chunk of its model's attention, where that is known."""
+        """`turns` are shared by all followed engines; `shares` is True if the whole pool shares the engine's store;
+        `chunk` is the number of tokens in a chunk of its model's attention, if known."""
         self.instance = instance
         self._discover = discover
         self._index = index
         self._context = context
         self._turns = turns or SharedTurns()
         self._shares = shares
-        self._untold = False  # True if some of its blocks are in a store
+        self._untold = False  # True if it has blocks in a store, whose removals are not reported
         self._chunk = chunk
         self._groups = FollowedGroups(chunk)
         self._sequence = self._new_sequence()
@@ -78,7 +77,7 @@ class Feed:
         self.event_at: float | None = None  # s, Unix, engine's clock: time of the latest batch
         self.confirmed_at: float | None = None  # s, Unix: last time the index was known to be up to date
         self.behind_s = 0.0  # delay of the latest batch beyond the shortest recent one
-        self._shortest = ShortestDelay()  # includes the clocks' difference
+        self._shortest = ShortestDelay()  # includes the difference between the clocks
         self.purges = 0
         self.batches = 0
         self._gaps = self._replayed = 0  # counts of earlier connections
@@ -111,12 +110,12 @@ class Feed:
 
     @property
     def names_layers(self) -> bool:
-        """Return whether its events say by what kind of layers a block was stored."""
+        """Return whether its events say which kind of layers stored a block."""
         return self._groups.names_layers
 
     @property
     def unit(self) -> int:
-        """Return the tokens of an offloaded chunk, loaded as one; 0 where each block is."""
+        """Return the tokens of an offloaded chunk, which is loaded as a whole; 0 if blocks are loaded one by one."""
         return self._groups.unit
 
     @property
@@ -234,7 +233,7 @@ class Feed:
             return
         self._asked_at = None
         self._sequence.replay_ended()
-        # Until the subscription stands, batches after the replay's last one come to nobody.
+        # Batches sent after the replay's last one, but before the subscription is established, are lost.
         stands = self._events is None or self._events.connected
         if stands and self._sequence.whole and not self._sequence.asking:
             self.confirmed_at = time.time()
@@ -279,8 +278,8 @@ class Feed:
             self._index.read_store(self.instance)
         for event in batch.events:
             if isinstance(event, BlocksCleared):
-                # vLLM's reset leaves blocks below the device, its sleep clears them, and no event says which it was.
-                # A shared store stays.
+                # vLLM's reset keeps blocks below the device, its sleep clears them, and no event distinguishes the two.
+                # A shared store keeps its blocks.
                 self._empty(still_reads=True)
                 self.complete = True
                 later.clear()
@@ -297,7 +296,7 @@ class Feed:
         self._store_further(later)
 
     def _store_further(self, events: list[BlocksStored]) -> None:
-        """Store blocks of a further group, which follow the first group's events that define the names."""
+        """Store blocks of a further group. They follow the events of the first group, which define the names."""
         for event in events:
             if (place := self._groups.further(event)) is not None:
                 self._index.need(self.instance, self._groups.needs)

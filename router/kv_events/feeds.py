@@ -18,7 +18,8 @@ SWEEP_PAUSE_S = 0.01
 
 
 class Feeds:
-    """The feeds with a raised socket limit: at ZMQ's 1,023 sockets 170 engines fit, as each takes six."""
+    """The feeds of a process. ZMQ's socket limit is raised: with the default of 1,023 sockets 170 engines fit, as each
+    takes six."""
 
     def __init__(self, turns: SharedTurns) -> None:
         self._turns = turns

@@ -1,8 +1,7 @@
-"""The assignment of an engine's events to its groups of layers: the first with full attention, and the others.
-
-The first one's blocks carry the tokens. Those of further groups have the same names where they end at the same token,
-so the name tells the position, whichever blocks an engine leaves out. A model without full attention is followed where
-its events leave none out. Pure.
+"""The assignment of an engine's events to its groups of layers: the first group with full attention, and the others.
+The blocks of the first group carry the tokens. Blocks of further groups have the same names if they end at the same
+token, so the name gives the position, whichever blocks an engine leaves out. A model without full attention is followed
+only if its events leave out no block. Pure.
 """
 
 import math
@@ -17,12 +16,12 @@ from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import DEVICE
 
 MOST = 32  # further groups
-_SPARSE = "all layers of its model keep a window or a state only, and its events do not say of which blocks"
+_SPARSE = "all layers of its model keep a window or a state only, and its events do not say for which blocks"
 _UNTOLD = "some layers of its model keep a window or a state, and its events do not say how long"
 _HOSTED = "its layers with full attention keep their blocks in host memory (vLLM's HiSparse), which is not followed"
 CHUNKS = "the end of a chunk of attention, where more is cached than predicted"
 SALTS = "salted prompts in LMCache, whose events name no salt"
-_PART = 0x9E3779B97F4A7C15  # odd, so that parts of different names rarely get the same one
+_PART = 0x9E3779B97F4A7C15  # odd, so that parts of different names rarely collide
 _WORD = (1 << 64) - 1
 _MANY = f"its model has more than {MOST} groups of layers"
 
@@ -31,24 +30,24 @@ class FollowedGroups:
     """The groups of one connection to an engine."""
 
     def __init__(self, chunk: int = 0) -> None:
-        """`chunk`: tokens in a chunk of its model's attention, where that is known."""
+        """`chunk` is the number of tokens in a chunk of the model's attention, if known."""
         self._chunk = chunk
         self._first: int | None = None
         self._known = False
         self._further: dict[int | None, int] = {}  # position among the further groups, by number
-        # By position: tokens that it looks back, tokens in its block, tokens in its chunk
+        # By position: tokens of its window, tokens in its block, tokens in its chunk
         self._backs: list[tuple[int, int, int]] = []
         self.block_size = 0  # tokens; 0 before its first event
         self.trouble = ""  # why no events can be followed
         self.but_for = ""  # kinds of request that remain unknown
         self.needs = GroupNeeds()
         self.names_layers = True
-        self._parts = 1  # blocks of a chunk that one event names as one, as LMCache does
-        self._chunk_blocks = 0  # blocks that are offloaded, and loaded, as one
+        self._parts = 1  # number of blocks in a chunk that one event names as a single block, as LMCache does
+        self._chunk_blocks = 0  # number of blocks that are offloaded, and loaded, together
 
     @property
     def unit(self) -> int:
-        """Return the tokens at whose multiples a hit below the device ends; 0 where each block ends one."""
+        """Return the tokens at whose multiples a hit below the device ends; 0 if it can end at any block."""
         return self._chunk_blocks * self.block_size if self._chunk_blocks > 1 else 0
 
     def is_first(self, event: BlocksStored) -> bool:
@@ -68,13 +67,13 @@ class FollowedGroups:
         if event.group != self._first or not event.whole:
             return False
         if event.tokens and event.block_size > self.block_size:
-            # vLLM names the latest part of a partly full block (Mamba). LMCache's chunks are not blocks.
+            # vLLM names the latest part of a partly full block (Mamba). LMCache's chunks differ from blocks.
             self.block_size = event.block_size
             self._learn()
         return True
 
     def in_blocks(self, event: BlocksStored) -> BlocksStored:
-        """Return the event with the engine's blocks in place of LMCache's chunks, which are several each."""
+        """Return the event in the engine's blocks if it names LMCache's chunks, which hold several blocks each."""
         if event.tier == DEVICE or not self._splits(event):
             return event
         self._parts = event.block_size // self.block_size
@@ -83,7 +82,7 @@ class FollowedGroups:
         return structs.replace(event, names=self._parted(event.names), block_size=self.block_size, extras=extras)
 
     def names(self, event: BlocksRemoved) -> Sequence[int] | Mapping[int, int]:
-        """Return the names of the removed blocks, of chunks those of their blocks."""
+        """Return the names of the removed blocks; a chunk is replaced by its blocks."""
         return event.names if event.tier == DEVICE or self._parts == 1 else self._parted(event.names)
 
     def _splits(self, event: BlocksStored) -> bool:
@@ -91,12 +90,13 @@ class FollowedGroups:
         return bool(own and event.tokens) and event.block_size > own and event.block_size % own == 0
 
     def _parted(self, names: Iterable[int]) -> list[int]:
-        """Return a name for each block; the last one has its chunk's, which the next chunk names as its parent."""
+        """Return a name for each block of a chunk. The last block keeps the chunk's name, which the next chunk names as
+        its parent."""
         before = range(self._parts - 1, 0, -1)
         return [part for name in names for part in (*((name ^ number * _PART & _WORD) or 1 for number in before), name)]
 
     def further(self, event: BlocksStored) -> int | None:
-        """Return where blocks of another group go; None if they are ignored."""
+        """Return the place for blocks of another group; None if they are ignored."""
         if event.tier != DEVICE or event.looks_back is None or not event.tokens:
             return None
         if event.looks_back == UNTOLD:
@@ -128,7 +128,7 @@ class FollowedGroups:
         return True
 
     def place(self, event: BlocksRemoved) -> int | None:
-        """Return where the removed blocks are; None if they are not followed."""
+        """Return the place of the removed blocks; None if they are not followed."""
         if event.tier != DEVICE:
             return event.tier if event.group in (None, self._first) else None
         position = self._further.get(event.group)

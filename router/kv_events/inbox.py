@@ -1,8 +1,7 @@
-"""A ZMQ socket on the event loop: `take` gets each message, in turns with other sockets (turns.py).
-
-Messages are taken from ZMQ as soon as they arrive, because its queues are bounded in messages and not in bytes. An
-engine that sends more than WAITING_BYTES ahead of what its turns can apply is cut off, and so is one
-that sends a message of more than MOST_FRAMES: ZMQ itself bounds their size, not their number.
+"""A ZMQ socket on the event loop: `take` returns one message at a time, in turns with other sockets (turns.py).
+Messages are taken from ZMQ as soon as they arrive, because its queues are bounded by number, not by bytes. An engine
+that sends more than WAITING_BYTES faster than its turns can apply them is cut off. So is an engine that sends a message
+of more than MOST_FRAMES: ZMQ limits the size of frames, not their number.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ SILENCE_MS = 3_000  # time without heartbeat answers before the connection is cl
 
 
 class ZmqSubscription:
-    """Open until `close`. `gone` is called when an established connection is lost."""
+    """A subscription, open until `close`. `gone` is called when an established connection is lost."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""A router's connection to an index process. Without one, `why` says so and nothing waits for answers."""
+"""A router's connection to an index process. While it is not connected, `why` gives the reason and nobody waits for
+answers."""
 
 import asyncio
 import logging
@@ -37,8 +38,8 @@ log = logging.getLogger("weir.router")
 
 RETRY_S = 0.5
 ANSWER_S = 0.05  # longest wait for a look-up
-REST_S = 1.0  # pause of look-ups after a late one
-SILENT_S = 3.0  # silence that means a lost process, as costs come twice a second
+REST_S = 1.0  # pause in look-ups after a late answer
+SILENT_S = 3.0  # the process counts as lost after this silence, as it reports costs twice a second
 LOOK_UP_BOUNDS = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # s
 
 Prompts = Sequence[tuple[int, Sequence[int]]]  # (tokens per block, hashes) of the same prompt
@@ -47,7 +48,7 @@ Prompts = Sequence[tuple[int, Sequence[int]]]  # (tokens per block, hashes) of t
 class ProcessLink:
     def __init__(self, path: str) -> None:
         self.path = path
-        self.seed: int | None = None  # None until first connected
+        self.seed: int | None = None  # unknown until the first connection
         self.why = f"the index process at {path} has not been connected to yet"  # "" while connected
         self.resident_bytes, self.cpu_s = 0, 0.0  # memory and CPU time of the process, as it reports them
         self.answered = self.late = self.lost = 0  # look-ups
@@ -71,7 +72,7 @@ class ProcessLink:
         return f"the index process at {self.path} has been silent for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
     async def run(self) -> None:
-        """Keep the connection open until cancelled."""
+        """Keep the connection open until the task is cancelled."""
         loop, said = asyncio.get_running_loop(), ""
         try:
             while True:
@@ -123,7 +124,7 @@ class ProcessLink:
         return found
 
     def sent(self, look_up: int, pool: str, key: str, block_size: int, foreseen: int) -> int:
-        """Note that the looked-up prompt goes to an engine. Return the number to end with `over`."""
+        """Report that the looked-up prompt goes to an engine. Return a number, with which `over` reports its end."""
         number = next(self._numbers)
         self._tell(Sent(number, look_up, pool, key, block_size, foreseen))
         return number

@@ -1,5 +1,5 @@
-"""Runs one feed per endpoint that publishes KV events, selects the index to trust for each instance, and loads,
-once, the tokenizer that a pool's instances name."""
+"""Runs one feed per endpoint that publishes KV events, selects the index to trust for each instance, and loads once the
+tokenizer that a pool's instances name."""
 
 import asyncio
 import logging
@@ -125,7 +125,7 @@ def judge(pool: Pool) -> None:
 
 
 def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return the reach of hits as KvEventState has it."""
+    """Return the reach of hits, in the form of KvEventState."""
     short = {kind for one in endpoints.values() for kind, known in one.by_kind.kinds.items() if known.shortfall.tokens}
     made = {}
     for kind in ("", *short):
@@ -175,7 +175,7 @@ async def _loaded(name: str) -> Tokenizer:
 
 
 def _folder(name: str) -> Tokenizer:
-    # Imported on first use: the library takes 30 MB and 0.1 s.
+    # Imported on first use, as the library takes 30 MB and 0.1 s.
     from router.tokenize.folder import FolderTokenizer
     from router.tokenize.sglang.template import SglangTemplate
     from router.tokenize.template import Template

@@ -1,8 +1,7 @@
 """Messages between routers and an index process on a unix socket: length-prefixed frames of msgpack arrays. Pure.
-
 A router names the engines to follow, asks what they hold of a prompt, and reports where it sends the prompt. The
-process answers each question, and reports its feeds twice a second. Both sides begin with the version, as they may be
-of different releases during an upgrade.
+process answers each question, and reports its feeds twice a second. Both sides begin with the version, as their
+releases may differ during an upgrade.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ class Hello(Struct, array_like=True, tag="hello"):
 class FollowedEngine(Struct, array_like=True, frozen=True):
     """An engine process, or one of its data-parallel ranks."""
 
-    key: str  # key of the process; a restarted engine has another
+    key: str  # key of the process; it changes when the engine restarts
     url: str  # address that lists the sources of KV events
     rank: tuple[int, int, int]  # number, position behind the address, ranks there
     kv_tokens: int  # capacity of its cache, 0 if unknown
@@ -48,18 +47,18 @@ class Follow(Struct, array_like=True, tag="follow"):
 class LookUp(Struct, array_like=True, tag="look_up"):
     number: int
     pool: str
-    prompts: list[tuple[int, bytes]]  # the same prompt: tokens in a block, hashes of eight bytes in the host's order
+    prompts: list[tuple[int, bytes]]  # (tokens in a block, 8-byte hashes in the host's order) of the same prompt
 
 
 class Sent(Struct, array_like=True, tag="sent"):
-    """Notice that a looked-up prompt goes to an engine."""
+    """A report that a looked-up prompt goes to an engine."""
 
     number: int
     look_up: int
     pool: str
     key: str
     block_size: int
-    foreseen: int  # leading blocks expected there
+    foreseen: int  # number of leading blocks expected there
 
 
 class Over(Struct, array_like=True, tag="over"):
@@ -72,14 +71,14 @@ class Welcome(Struct, array_like=True, tag="welcome"):
 
 
 class Slots(Struct, array_like=True, tag="slots"):
-    """The keys for the bits of a pool's holders, from now on."""
+    """The engine keys that the bits of a pool's holders stand for, from now on."""
 
     pool: str
     keys: list[str]
 
 
 class Found(Struct, array_like=True, tag="found"):
-    """The tokens held for each prompt of a lookup by slot: now, and later if different."""
+    """The tokens held of each prompt of a look-up, by slot: now, and later if that differs."""
 
     number: int
     prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]

@@ -1,7 +1,6 @@
-"""The order and the delay of an engine's numbered batches. Missing ones are requested, lost ones reported. Pure.
-
+"""The order and the delay of an engine's numbered batches. Missing batches are requested, lost batches reported. Pure.
 `live` and `replayed_one` receive batches and call `apply` with each in order. `lose` is called after a gap that cannot
-be filled: the state before the gap is then unreliable.
+be filled: the state from before the gap is then unreliable.
 """
 
 from collections.abc import Callable
@@ -9,12 +8,12 @@ from math import inf
 
 KEPT = 20_000  # batches held back while missing ones are requested
 KEPT_BYTES = 8 * 1024 * 1024  # bytes held back, which are applied in one step
-FORGOTTEN_S = 60.0  # a delay counts for this long, or twice: a clock may be set meanwhile
+FORGOTTEN_S = 60.0  # how long a delay counts, at most twice this: a clock may be set in between
 
 
 class Sequence:
     def __init__(self, apply: Callable[[bytes], None], lose: Callable[[], None], ask: Callable[[int], bool]) -> None:
-        """`ask(n)`: request a replay from number n; False if the engine offers none."""
+        """`ask(n)` requests a replay from number n and returns False if the engine offers none."""
         self._apply = apply
         self._lose = lose
         self._ask = ask
@@ -102,7 +101,7 @@ class Sequence:
 
 
 class ShortestDelay:
-    """The shortest recent delay: the least of this window and the one before. It makes up for clocks that differ."""
+    """The shortest recent delay, over this window and the one before. It cancels the difference between the clocks."""
 
     def __init__(self) -> None:
         self._window = 0

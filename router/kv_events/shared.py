@@ -1,6 +1,5 @@
-"""A pool's exact index shared by routers: index processes hold it, each for a part of the engines.
-
-Engines are divided among the processes by name, so that all routers of a host ask the same one.
+"""A pool's exact index, shared by routers: index processes hold it, each for a part of the engines.
+Engines are assigned to processes by name, so that all routers of a host ask the same process.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from router.prefix.exact.stretches import Tokens, summed
 
 
 class SharedFeed:
-    """An endpoint's KV events as followed by an index process, with the attributes of a Feed."""
+    """An endpoint's KV events as an index process follows them, with the attributes of a Feed."""
 
     def __init__(self, endpoint: Endpoint, place: RankPlace, link: ProcessLink) -> None:
         self.link = link
@@ -88,7 +87,7 @@ class ProcessIndex:
         return feed.blocks if feed is not None else NOTHING
 
     def follow(self, places: Mapping[Endpoint, RankPlace], chunk: int = 0) -> None:
-        """Follow these endpoints at their places, and no others. `chunk`: see FollowedEngine."""
+        """Follow exactly these endpoints at their places. `chunk`: see FollowedEngine."""
         engines: dict[ProcessLink, list[FollowedEngine]] = {link: [] for link in self._links}
         self._feeds = {}
         for endpoint, place in places.items():
@@ -130,7 +129,7 @@ class ProcessIndex:
         return held
 
     def _names_of(self, link: ProcessLink) -> Sequence[str]:
-        """Return the endpoints for the bits of its masks; empty for engines of other routers."""
+        """Return the endpoint of each bit in the process's masks; empty for engines of other routers."""
         keys = link.names.get(self._pool, ())
         known = self._names.get(link)
         if known is None or known[0] is not keys:
@@ -151,17 +150,17 @@ class ProcessLookUp:
     __slots__ = ("_index", "held", "numbers")
 
     def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[ProcessLink, int], index: ProcessIndex) -> None:
-        self.held = held  # tokens by instance at the admission of a request sent now
+        self.held = held  # tokens that each instance will hold when it admits a request sent now
         self.numbers = numbers  # number of the look-up by process
         self._index = index
 
     def sent(self, instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
-        """Note that the prompt goes to this instance, with `foreseen` leading blocks expected at admission."""
+        """Report that the prompt goes to this instance, with `foreseen` leading blocks expected at admission."""
         return self._index.sent(self, instance, block_size, foreseen)
 
 
 class SharedSent:
-    """A request in flight, as known to the index process."""
+    """A request in flight, as the index process knows it."""
 
     __slots__ = ("_link", "_number")
 

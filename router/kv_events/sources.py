@@ -34,7 +34,7 @@ class NoEvents(Exception):
 @dataclass(frozen=True, slots=True)
 class KvEventSource:
     endpoint: str
-    replay: str | None  # None without a replay of missed events
+    replay: str | None  # None if missed events cannot be replayed
     topic: str
 
 
@@ -53,7 +53,8 @@ WHOLE = RankPlace()
 
 
 async def discover(url: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """Find the source. `url`: an engine that answers GET /kv_event_sources, or a `given` address. Raises NoEvents."""
+    """Find the source. `url` is an engine that answers GET /kv_event_sources, or an address in the form that `given`
+    parses. Raise NoEvents."""
     if url.startswith("tcp://"):
         return await _reached(given(url, place), "its address of KV events")
     try:
@@ -77,8 +78,8 @@ async def _reached(found: KvEventSource, what: str) -> KvEventSource:
 
 
 def given(address: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """Parse a declared source, tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, of the first rank; further
-    ranks have the ports after it. Raises NoEvents."""
+    """Parse a declared source, tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, which is that of the first rank; the
+    following ports belong to further ranks. Raise NoEvents."""
     endpoint, _, query = address.partition("?")
     more = dict(parse_qsl(query, max_num_fields=8))
     for each in (endpoint, more.get("replay", endpoint)):
@@ -101,7 +102,7 @@ Endpoint = TypeVar("Endpoint", str, str | None)
 
 
 async def _pinned(endpoint: Endpoint) -> Endpoint:
-    """Replace the host name by its current address, as ZMQ would resolve it again."""
+    """Replace the host name by its current address, since ZMQ would resolve the name again."""
     if not endpoint or not endpoint.startswith("tcp://"):
         return endpoint
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -110,7 +111,7 @@ async def _pinned(endpoint: Endpoint) -> Endpoint:
 
 
 def parse(raw: bytes, url: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """Parse a response. `url`: the engine's address, which replaces wildcard addresses. Raises NoEvents."""
+    """Parse a response. `url` is the engine's address, which replaces wildcard addresses. Raise NoEvents."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:

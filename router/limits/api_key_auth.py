@@ -45,8 +45,8 @@ class Meter:
     allowances: dict[str, Allowance] = field(default_factory=dict)  # by limited kind
     buckets: dict[str, Bucket] = field(default_factory=dict)  # used while Redis is unreachable
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis for all that wait
-    asking: Counter[str] = field(default_factory=Counter)  # total need by kind of all requests that ask or wait
-    closed_until: float = 0.0  # s, loop time: end of rejections of `closed_for` or more
+    asking: Counter[str] = field(default_factory=Counter)  # total need, by kind, of all requests that ask or wait
+    closed_until: float = 0.0  # s, loop time; until then, needs of `closed_for` or more are rejected
     closed_for: dict[str, float] = field(default_factory=dict)
     wait_s: float = 0.0  # wait reported by those rejections
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Meter:
 
 class ApiKeyAuth:
     def __init__(self) -> None:
-        self.ring: Keyring | None = None  # last readable keys; None: none yet
+        self.ring: Keyring | None = None  # last readable keys; None: none so far
         self.unreadable = False  # the newest published keys are unreadable
         self.required_everywhere = False  # keys are required, whatever the published keys say
         self.exposed = False  # the router listens beyond the loopback interface
@@ -130,14 +130,14 @@ class ApiKeyAuth:
         return key
 
     def require_known(self, incoming: IncomingRequest, now: float) -> None:
-        """Raise ErrorResponse without a valid key, which stays in the headers for the web process."""
+        """Raise ErrorResponse unless the request has a valid key, which stays in the headers for the web process."""
         given = incoming.headers
         if self.identify(incoming, dict(given), now) is None and self.bucket_store is not None:
             raise _missing("the API of files and batches")
         incoming.headers = given
 
     def require(self, pools: Sequence[str]) -> None:
-        """Raise ErrorResponse if all of the pools require a key."""
+        """Raise ErrorResponse if all these pools require a key."""
         ring = self.ring
         if ring is None or ring.requires_none or not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
             return
@@ -181,13 +181,13 @@ class ApiKeyAuth:
             await self._charge(call, meter, call.most)
 
     async def moved(self, call: Call) -> None:
-        """Move the call to the budgets of its fallback pool. Raise ErrorResponse."""
+        """Move the request's reservation to the budgets of its fallback pool. Raise ErrorResponse."""
         if self.pool_budgets:
             settle(call.reserved, 0, 0.0, 0)
             await self._reserve(call)
 
     async def _reserve(self, call: Call) -> None:
-        """Reserve in the budgets of key and pool. Raise ErrorResponse."""
+        """Reserve the request's highest cost in the budgets of key and pool. Raise ErrorResponse."""
         key, pool = call.key, call.pool.name
         of_key, of_pool = key.budgets if key is not None else (), self.pool_budgets.get(pool, ())
         if not (of_key or of_pool):
@@ -251,7 +251,7 @@ class ApiKeyAuth:
         if grant.wait_s:
             meter.closed_until, meter.wait_s, meter.closed_for = now + min(grant.wait_s, RETRY_S), grant.wait_s, needs
             raise _exceeded(meter, grant.wait_s)
-        # A full bucket covers only part of a debt larger than itself: later requests wait for the rest.
+        # A full bucket covers only part of a debt larger than itself, so later requests wait until the rest is paid.
         owed = max(allowance.owed_s(needs[kind]) for kind, allowance in meter.allowances.items())
         if owed > ROUNDING_S:
             raise _exceeded(meter, owed)
@@ -324,7 +324,7 @@ def _covers(meter: Meter, needs: dict[str, float]) -> bool:
 
 
 def _most(call: Call) -> int:
-    """Return the tokens that the request may need."""
+    """Return the most tokens that the request may need."""
     return call.prediction.prompt_tokens + most_output(call.request.prompt.document, call.api_path)
 
 

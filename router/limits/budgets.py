@@ -1,11 +1,10 @@
 """Budgets of API keys and pools: a request is sent only if its highest possible cost fits into what this router may
 spend.
-
-A router holds a part of the budget's rest and asks for more when that is used up (`BudgetStore.hold`), so most
+A router holds a part of what remains of the budget and asks for more when that is used up (`BudgetStore.hold`), so most
 requests need no round trip. What all routers hold and have spent never exceeds the limit; spending exceeds it at most
-by the cost of requests in flight beyond their estimates. While the store is unreachable, a router spends what it
-holds, then once its share of the rest last seen, then it refuses: together routers exceed the limit at most by grants
-since the others last asked, at most REPORT_S ago.
+by the cost of requests in flight beyond their estimates. While the store is unreachable, a router spends what it holds,
+then its share of the last known remainder, then it refuses. Together, routers exceed the limit at most by grants made
+since the other routers last asked, which is at most REPORT_S ago.
 """
 
 import time
@@ -20,20 +19,20 @@ from router.contract.redis.budgets import EVER, PublishedBudget
 from router.http.errors import ErrorResponse
 from router.request.spending import Spending
 
-AHEAD = 100  # a router holds at most this fraction of its share of the limit in advance
-AHEAD_REQUESTS = 8  # and at most this many requests like the present one
-UNPRICED = 8  # requests under way at most while a period's price is unknown
-AGAIN_S = 0.2  # between two requests for an exhausted rest
-REPORT_S = 5.0  # interval of reports without change, which show that the router lives
+AHEAD = 100  # a router holds in advance at most this fraction of its share of the limit
+AHEAD_REQUESTS = 8  # and at most as much as this many requests like the current one need
+UNPRICED = 8  # most requests in flight while a period's price is unknown
+AGAIN_S = 0.2  # interval between requests for more of an exhausted budget
+REPORT_S = 5.0  # interval of reports even without change, which show that the router is alive
 LATE_S = 3600.0  # time for requests under way after a period's end
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An answer: the amount that the router may spend beyond its spending at the request."""
+    """An answer of the store: the amount that the router may spend beyond what it had spent at the request."""
 
     hold: int
-    rest: int | None  # rest of the whole budget, neither spent nor held; None: unknown
+    rest: int | None  # what remains of the whole budget, neither spent nor held; None: unknown
 
 
 class BudgetStore(Protocol):
@@ -42,7 +41,7 @@ class BudgetStore(Protocol):
     routers: int  # routers that share a budget
 
     async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
-        """Report the spending and hold up to `want` of the rest in place of `had`. None if the store is
+        """Report the spending, and hold up to `want` of what remains instead of `had`. None if the store is
         unreachable."""
 
 
@@ -66,7 +65,7 @@ class Budgets:
         self._spendings = {place: one for place, one in self._spendings.items() if place[0] in ids}
 
     def of(self, budget: PublishedBudget, at: float) -> Spending:
-        """Return the spendings of the budgets at `at`, Unix time."""
+        """Return the spendings of the budgets at the Unix time `at`."""
         period = budget.period(at)
         place = budget.id, period.name
         found = self._spendings.get(place)
@@ -86,8 +85,9 @@ class Budgets:
         *,
         price: float = 0.0,
     ) -> None:
-        """Add the most that a request of so many tokens may cost to `reserved`. Raise ErrorResponse; the caller then
-        settles what is reserved so far. `price`: micro-dollars per token if the budget has no price of its own yet."""
+        """Reserve the most that a request of so many tokens may cost, in `reserved`. Raise ErrorResponse; the caller
+        then settles what has been reserved so far. `price` is in micro-dollars per token, used if the budget has no
+        price of its own yet."""
         for budget in budgets:
             spending = self.of(budget, at)
             amount = _estimate(spending, tokens, price)
@@ -108,8 +108,8 @@ class Budgets:
             raise _refusal(whose, spending, amount, at)
 
     async def _ask(self, spending: Spending, want: int) -> None:
-        """Ask under the lock. Settlements meanwhile count against the new ceiling, which is absolute. Returned
-        amounts are not spent meanwhile, as another router may get them before the answer arrives."""
+        """Ask the store under the lock. Settlements that happen meanwhile count against the new ceiling, which is
+        absolute. Returned amounts are not spent meanwhile, as another router may get them before the answer arrives."""
         reported = (spending.spent, spending.reserved, spending.refused)
         before = spending.ceiling
         spending.ceiling = min(before, reported[0] + max(want, reported[1]))
@@ -127,8 +127,8 @@ class Budgets:
             spending.ceiling += max(0, spending.rest) // self.store.routers
 
     async def report(self, now: float) -> None:
-        """Report, every second, the spending to others, and return what is held beyond the next requests. `now` is Unix
-        time."""
+        """Every second, report the spending to the store, and return what is held beyond the next requests. `now` is
+        Unix time."""
         for place, spending in list(self._spendings.items()):
             due = time.monotonic() - spending.reported_at >= REPORT_S
             if not spending.changed and not due:
@@ -143,8 +143,10 @@ class Budgets:
 
 
 def _estimate(spending: Spending, tokens: int, price: float) -> int:
-    """Estimate the highest cost in the budget's unit; dollars by the mean price of its tokens here in this period.
-    A price from elsewhere may be too high, and must not block every request for good: UNPRICED of them always fit."""
+    """Estimate the highest cost in the budget's unit; dollars by the mean price of this budget's tokens here in this
+    period.
+    A price from elsewhere may be too high, and must not block every request for good, so UNPRICED requests always fit.
+    """
     if spending.budget.unit == "requests":
         return 1
     if spending.budget.unit == "tokens":
@@ -162,7 +164,7 @@ def _refusal(whose: str, spending: Spending, amount: int, at: float) -> ErrorRes
     left = max(0, spending.rest + spending.ceiling - spending.spent - spending.reserved)
     whole = f"its budget of {budget.text(budget.limit)} {budget.each}"
     why = f"{whose} has {budget.text(left)} left of {whole}; this request may need {budget.text(amount)}"
-    # Qwen Code and Anthropic's libraries would sleep for days if they were given so long a time
+    # Qwen Code and Anthropic's libraries would sleep for days on such a long retry time
     after = None if period is EVER or period.ends - at > LONGEST_S else max(1, ceil(period.ends - at))
     if period is not EVER:
         why += f"; the next period begins at {datetime.fromtimestamp(period.ends, UTC):%Y-%m-%d %H:%M} UTC"

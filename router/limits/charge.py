@@ -15,7 +15,7 @@ def most_output(document: JsonObject, api_path: str) -> int:
 
 
 def output_limit(document: JsonObject, api_path: str) -> int | None:
-    """Return the tokens that the request lets the engine generate in all answers; None: no limit."""
+    """Return the tokens that the request allows the engine to generate in all answers; None: no limit."""
     if api_path not in LIMITS:
         return 0
     given = [value for name in LIMITS[api_path] if (value := _positive(document.get(name)))]
@@ -32,12 +32,12 @@ def answers(document: JsonObject) -> int:
 
 
 def streamed(data: bytes, *, several: bool) -> int:
-    """Estimate the tokens in a part of a stream: one per event and answer that the event continues."""
+    """Estimate the tokens in a part of a stream: for each event, one per answer that it continues."""
     events = data.count(b"\ndata:") + data.startswith(b"data:")
     # Quotes inside a JSON string are escaped, so a match is a key and never generated text.
     return max(events, data.count(b'"index":')) if several else events
 
 
 def _positive(value: object) -> int:
-    """Return a positive number as of `lax.number`."""
+    """Return a positive number, as `lax.number` reads it."""
     return int(min(lax.number(value), LARGEST_OUTPUT))

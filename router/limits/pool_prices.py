@@ -1,7 +1,6 @@
 """The price of a token in each pool, for dollar budgets without a price of their own yet.
-
-It is the mean cost of the pool's requests in this router over all periods; before the first has ended, the list price
-of the dearest instance at the rate of a single stream.
+It is the mean cost of the pool's requests in this router over all periods. Before the first request has ended, it is
+the list price of the most expensive instance at the rate of a single stream.
 """
 
 from router.contract.redis.budgets import MICRO
@@ -17,7 +16,7 @@ class PoolPrices:
         self._seen: dict[str, tuple[float, float]] = {}  # dollars and tokens by pool
 
     def saw(self, pool: str, tokens: float, dollars: float) -> None:
-        """Add an ended request."""
+        """Add the cost of a finished request."""
         if tokens <= 0:
             return
         had_dollars, had_tokens = self._seen.pop(pool, (0.0, 0.0))
@@ -27,7 +26,7 @@ class PoolPrices:
             del self._seen[next(iter(self._seen))]
 
     def of(self, pool: Pool) -> float:
-        """Return micro-dollars per token."""
+        """Return the price in micro-dollars per token."""
         if pool.name in self._seen:
             dollars, tokens = self._seen[pool.name]
             return dollars / tokens * MICRO

@@ -1,9 +1,8 @@
 """Allowances of API keys, borrowed from a bucket that all routers share. Pure.
-
-A bucket holds at most one minute's worth and fills at limit/60 a second, as OpenAI's does. A router borrows the need
-of a request plus BLOCK_S of further use, which saves most requests a round trip. Borrowed tokens leave the bucket, so
-the routers together never spend more than it held. Tokens left over from a request go to the next one, or back to the
-bucket.
+A bucket holds at most one minute's worth and fills at limit/60 per second, as OpenAI's does. A router borrows what a
+request needs plus BLOCK_S of further use, which saves most requests a round trip. Borrowed tokens leave the bucket, so
+all routers together never spend more than it held. Tokens left over from a request go to the next request, or back to
+the bucket.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ class Allowance:
 
     limit: int  # per minute
     held: float = 0.0  # borrowed and not spent; below 0 after a request that used more than estimated
-    left: float = 0.0  # rest of the shared bucket when last asked
+    left: float = 0.0  # tokens in the shared bucket when it was last asked
     asked_at: float = 0.0  # s, any monotonic clock
 
     @property
@@ -78,7 +77,7 @@ class TokenRequest:
     kind: str  # "requests" or "tokens"
     limit: int  # per minute
     needed: float
-    wanted: float  # at least `needed`; a negative amount gives back
+    wanted: float  # at least `needed`; a negative amount returns tokens
 
 
 @dataclass(frozen=True, slots=True)

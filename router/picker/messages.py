@@ -18,7 +18,7 @@ SERVED = "x-gateway-destination-endpoint-served"
 LB, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"  # namespaces of metadata
 
 MOST_HEADERS = 500
-LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, which has more framing than HTTP
+LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, whose framing is larger than HTTP's
 
 NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # values of BodySendMode
 OVERWRITE_OR_ADD = 2  # a HeaderAppendAction
@@ -42,7 +42,7 @@ class GatewayMessage:
     body: bytes = b""
     ends: bool = False  # the last message of the request, or of the response
     subset: frozenset[str] | None = None  # addresses that may be picked; None: all
-    served: str = ""  # address that served the request
+    served: str = ""  # address of the endpoint that served the request
     modes: Modes | None = None  # in the first message of a stream
 
 
@@ -76,7 +76,7 @@ def read(raw: bytes) -> GatewayMessage:
 
 
 class TooManyHeaders(Malformed):
-    """Too many headers, whose reading would delay all requests."""
+    """Too many headers; reading them would delay all requests."""
 
 
 def _headers(header_map: bytes) -> Headers:
@@ -112,14 +112,14 @@ def _modes(config: bytes) -> Modes:
 
 
 def go_on() -> bytes:
-    """Return the answer to request headers, which asks for the body."""
+    """Return the answer to request headers, which requests the body."""
     return put(1, b"")
 
 
 def picked(
     endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]], dropped: Sequence[bytes], body: bytes | None
 ) -> bytes:
-    """Return the answer to a buffered body: the destination in header and metadata. `body` replaces it."""
+    """Return the answer to a buffered body, with the destination in header and metadata. `body` replaces the body."""
     changed = b"" if body is None else put(3, put(1, body))  # body_mutation
     return put(3, put(1, _mutation(endpoints, headers, dropped) + changed)) + _metadata(endpoints)
 
@@ -132,8 +132,9 @@ def picked_streamed(
     *,
     trailers: Sequence[bytes] | None = None,
 ) -> list[bytes]:
-    """Return the same followed by the body, as FULL_DUPLEX_STREAMED expects. None: the request has no body.
-    `trailers`: the names of those behind it, none of which is passed on; None: it has none."""
+    """Return the same answer followed by the body, as FULL_DUPLEX_STREAMED requires. None: the request has no body.
+    `trailers` holds the names of the trailers after the body, all of which are removed; None: it has none.
+    """
     answers = [put(1, put(1, _mutation(endpoints, headers, dropped))) + _metadata(endpoints)]
     if body is not None:
         parts = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)] or [b""]
@@ -170,7 +171,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def answered(headers: Headers) -> bytes:
-    """Return the answer to response headers, with ours added."""
+    """Return the answer to response headers, with the router's headers added."""
     return put(2, put(1, put(2, _set_headers(headers))))
 
 

@@ -1,8 +1,7 @@
 """Decides for a gateway: everything that a router does with a request before sending it, and a receipt.
-
-Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that sends no response bodies keeps its
-stream open until the response has ended, which also ends the request's load. If it would send them, the stream is
-closed at the decision: the request's load ends after its expected time, and its receipt says `picked`.
+Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that does not send response bodies
+keeps its stream open until the response has ended, and then the request stops counting as load. If it would send them,
+the stream is closed at the decision: the request counts as load for its expected time, and its receipt says `picked`.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ from router.upstream.errors import KeyMissing
 from router.upstream.keyed import with_key
 
 PREFILL_TOKENS_PER_S = 5_000.0  # assumed rate of an unmeasured instance
-PREFILLER = b"x-prefiller-host-port"  # read by llm-d's sidecar, which asks that instance before its decoder
+PREFILLER = b"x-prefiller-host-port"  # read by llm-d's sidecar, which calls that instance before its decoder
 DECODE_S = 0.02  # per output token of a response whose end is not reported
 
 
@@ -58,7 +57,8 @@ class Picking(Proxy):
         single: bool = False,
         sidecars: bool = False,
     ) -> None:
-        """`single`: name no alternatives for the gateway's retries. `sidecars`: one stands before each decoder."""
+        """`single`: name no alternatives for the gateway's retries. `sidecars`: a sidecar runs in front of each
+        decoder."""
         super().__init__(pools, sessions, recorder)
         self._pages = pages
         self._single = single
@@ -107,7 +107,7 @@ class Picking(Proxy):
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
-        """Make an attempt; True once the request is in the gateway's hands."""
+        """Make an attempt. Return True once the gateway has the request."""
         stream, outcome = _of_gateway(client), call.outcome
         decisions = self._ranked(call, decision, tried, left)
         ranked = [call.pool.endpoints[one.instance] for one in decisions]
@@ -144,7 +144,8 @@ class Picking(Proxy):
                 _end(call, lease)
 
     def _ranked(self, call: Call, decision: Decision, tried: dict[str, str], left: int) -> list[Decision]:
-        """Return the decision's instance, then the next choices if it fails; only one with a rank's header."""
+        """Return the decision's instance, then the next choices if it fails; only one instance if it needs a rank's
+        header."""
         ranked, out = [decision], dict(tried)
         if self._single or call.pool.endpoints[decision.instance].rank is not None:
             return ranked
@@ -168,7 +169,7 @@ def _prefiller(call: Call, decision: Decision) -> Endpoint | None:
 
 
 def _expected_s(call: Call, decision: Decision, prefiller: Endpoint | None) -> float:
-    """Return the expected time of the prefill, for which it counts as load of a prefill instance."""
+    """Return the expected time of the prefill, during which it counts as load of a prefill instance."""
     tokens = decision.new_tokens if prefiller is None else decision.prefill_new_tokens
     seconds = tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
     if prefiller is not None:
@@ -184,8 +185,8 @@ def _of_gateway(client: ClientConnection) -> GatewayStream:
 
 
 def _elsewhere(call: Call) -> dict[str, str]:
-    """Instances that cannot continue with the response that the request continues: as answers pass by, only that of the
-    request's session is known to store it. Raises ErrorResponse."""
+    """Return the instances that cannot continue the response that the request refers to. Answers do not pass through
+    the picker, so only the instance of the request's session is known to store one. Raise ErrorResponse."""
     previous = call.request.prompt.document.get("previous_response_id") if call.api_path == stored.PATH else None
     if not isinstance(previous, str) or not previous or len({one.instance for one in call.pool.endpoints.values()}) < 2:
         return {}
@@ -234,7 +235,8 @@ def _headers(call: Call, endpoint: Endpoint, prefiller: Endpoint | None) -> list
 
 
 def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
-    """Add the engine's key. Raise ErrorResponse in the moment before an instance without its key leaves routing."""
+    """Add the engine's key. An instance without a readable key leaves routing only a moment later; until then, raise
+    ErrorResponse."""
     try:
         return list(pairs(with_key(lines, endpoint.engine_key)))
     except KeyMissing as error:
@@ -242,7 +244,7 @@ def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
 
 
 def _same_key(pool: Pool, one: Decision, other: Decision) -> bool:
-    """Keep instances with the same key, since a gateway retries with the same headers."""
+    """Keep only instances with the same key, since a gateway retries with the same headers."""
     return pool.endpoints[one.instance].engine_key == pool.endpoints[other.instance].engine_key
 
 
@@ -251,8 +253,8 @@ def _attempt(call: Call, endpoint: Endpoint) -> Attempt:
 
 
 def _changed_body(call: Call) -> bytes | None:
-    """Return the body for the engine if it differs from the client's: model renamed, router's fields removed. It
-    does not ask for a stream's usage, which the picker could not remove from the answer. Raise InvalidBody."""
+    """Return the body for the engine if it differs from the client's: model renamed, router's fields removed. It does
+    not request a stream's usage, as the picker could not remove the usage from the answer. Raise InvalidBody."""
     prompt, alias = call.request.prompt, call.alias
     if not prompt.rewritten and (alias is None or not alias.renames):
         return None
@@ -265,7 +267,7 @@ def _changed_body(call: Call) -> bytes | None:
 
 
 def _end_later(call: Call, lease: Lease, prefill_s: float) -> None:
-    """Take the request off the load after its expected time."""
+    """Stop counting the request as load after its expected time."""
     limit = charge.output_limit(call.request.prompt.document, call.api_path)
     decode_s = call.pool.queue.outputs.tokens(limit) * DECODE_S
     asyncio.get_running_loop().call_later(prefill_s + decode_s, _end, call, lease)
@@ -277,7 +279,7 @@ def _end(call: Call, lease: Lease) -> None:
 
 
 def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
-    """Record the gateway's report and return the instance that served; those before it have failed."""
+    """Record the gateway's report and return the instance that served; instances before it in the list have failed."""
     outcome = call.outcome
     addresses = [address(one) for one in ranked]
     served = addresses.index(answered.served) if answered.served in addresses else 0
@@ -327,6 +329,7 @@ def _judged(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> tuple[R
 
 
 def _is_alone_in_doubt(pool: Pool, endpoint: Endpoint) -> bool:
-    """Tell whether this instance keeps rejecting requests while another serves, since a picker cannot ask both."""
+    """Return whether this instance alone keeps rejecting requests that another would serve, since a picker cannot ask
+    both."""
     others = [one for one in pool.endpoints.values() if one.instance != endpoint.instance and one.takes_requests]
     return endpoint.breaker.is_doubted and any(not one.breaker.is_doubted for one in others)

@@ -35,7 +35,7 @@ def fields(message: bytes) -> Fields:
         else:
             raise Malformed(f"wire type {kind} at byte {at}: allowed are 0, 1, 2 and 5")
         if at > len(message):
-            raise Malformed(f"a field goes on after the message's {len(message)} bytes")
+            raise Malformed(f"a field extends beyond the message's {len(message)} bytes")
         found.setdefault(tag >> 3, []).append(value)
     return found
 
@@ -75,7 +75,7 @@ def mapping(of: Fields, number: int) -> Iterable[tuple[str, bytes]]:
 
 
 def put(number: int, value: int | bytes | str) -> bytes:
-    """Write one field, numbers and bools as varints; zero and empty values are written, too."""
+    """Write one field, numbers and bools as varints; zero and empty values are also written."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(value)
     data = value.encode() if isinstance(value, str) else value

@@ -1,4 +1,5 @@
-"""The picker's gRPC server: the gateway's requests, and health. Messages are bytes here, read in messages.py."""
+"""The picker's gRPC server: the gateway's requests, and health checks. It passes messages on as bytes; messages.py
+reads them."""
 
 import asyncio
 import logging
@@ -29,12 +30,12 @@ class NotListening(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PickerSettings:
-    """Settings of the picker's address and its reading of gateway headers."""
+    """The picker's address and how it reads the gateway's headers."""
 
     address: str  # host:port
     certificate: Path | None = None  # certificate and key for TLS; None: no TLS
     key: Path | None = None
-    pool: str = ""  # pool of requests without one
+    pool: str = ""  # pool of requests that name none
     objectives: Mapping[str, int] = field(default_factory=dict)  # objective: band
     grace_s: float = 30.0
 
@@ -86,7 +87,7 @@ class PickerServer:
         await server.start()
 
     async def stop(self) -> None:
-        """Stop; picked requests continue at their engines although their streams end here."""
+        """Stop the server. Picked requests continue at their engines although their streams end here."""
         self._ending = True
         if self._server is not None:
             await self._server.stop(self._settings.grace_s)
@@ -115,7 +116,8 @@ class PickerServer:
             await self._picking.pick(incoming, stream)
 
     async def _check(self, asked: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
-        """Check `liveness`: true while listening; `readiness`, no name and the service's own: once it can pick."""
+        """Answer a health check: `liveness` is true while the server listens; `readiness`, the empty name and the
+        service's own are true once it can pick."""
         service = messages.asked_service(asked)
         if service == "liveness":
             return messages.health(messages.SERVING)

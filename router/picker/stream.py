@@ -1,4 +1,4 @@
-"""One request of a gateway: its stream of messages, behind the interface of a client's connection."""
+"""One request of a gateway: its stream of messages, with the interface of a client's connection."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from router.tokenize import salt
 
 OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
-# Headers that engines do not get; the salt is in the body, distinct per key
+# Headers that engines do not get; the salt is sent in the body, distinct per key
 _ROUTERS_OWN = {*(b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id", salt.HEADER), *INSIDE}
 UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed if the gateway does not state its modes
 
@@ -48,7 +48,7 @@ class Wire(Protocol):
 
 
 def pairs(lines: bytes) -> Headers:
-    """Return pairs of header lines as written by the router."""
+    """Return name and value of each header line that the router has written."""
     parted = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
     return [(name, value) for name, _, value in parted]
 
@@ -63,7 +63,7 @@ class Answered:
 
 
 class GatewayStream:
-    """A ClientConnection whose answers are the picker's refusals: engines answer through the gateway."""
+    """A ClientConnection whose own answers are only refusals: engines answer through the gateway."""
 
     takes_chunks = False
     received: bytes | None = None
@@ -76,7 +76,7 @@ class GatewayStream:
         self.is_picked = False
         self.body = b""
         self.incoming = IncomingRequest("/", b"", [], "")
-        self._came: set[bytes] = set()  # names of the client's headers
+        self._came: set[bytes] = set()  # names of the headers that the client sent
         self._wire = wire
         self._held = HeldBody(clients)
         self._objectives = objectives
@@ -109,7 +109,7 @@ class GatewayStream:
         return self.incoming
 
     def _further(self, own: Mapping[bytes, bytes]) -> Headers:
-        """Return headers under Weir's names that the gateway sends under its own."""
+        """Return, under Weir's names, headers that the gateway sends under its own names."""
         further: Headers = []
         if self._pool and b"x-weir-pool" not in own:
             further.append((b"x-weir-pool", self._pool.encode()))
@@ -160,7 +160,7 @@ class GatewayStream:
     async def pick(
         self, endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]] = (), body: bytes | None = None
     ) -> None:
-        """Name the addresses to the gateway, the best first. `body` replaces the client's."""
+        """Send the addresses to the gateway, the best first. `body` replaces the client's body."""
         self.is_picked = True
         kept = {name for name, _ in self.incoming.headers} - _ROUTERS_OWN
         dropped = [name for name in self._came if name not in kept]  # dropped headers, such as our API key
@@ -175,12 +175,12 @@ class GatewayStream:
 
     @property
     def tells_the_end(self) -> bool:
-        """True if the stream stays open until the response has ended, as the gateway sends no response bodies."""
+        """True if the stream stays open until the response has ended, because the gateway sends no response bodies."""
         return self._modes.response_body == NONE
 
     async def answered(self) -> Answered:
-        """Wait for the head of the response, before `pass_on`. Messages left over from the request are skipped:
-        beyond 1 MB some gateways report its end twice."""
+        """Wait for the head of the response; `pass_on` follows. Leftover messages of the request are skipped: for
+        bodies beyond 1 MB, some gateways report the end twice."""
         while (said := await self._next()) is not None:
             if said.kind == "response_headers":
                 own = dict(said.headers)
@@ -203,7 +203,7 @@ class GatewayStream:
         raw = await self._wire.read()
         return None if raw is None else messages.read(raw)
 
-    # Methods of a ClientConnection, for refusals
+    # Methods of a ClientConnection that refusals use
 
     def start(self, status: int, lines: bytes) -> None:
         self._refusal = status, [pair for pair in pairs(lines) if pair[0] != b"content-length"], b""

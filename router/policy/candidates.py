@@ -1,4 +1,4 @@
-"""The candidates of a decision, built on first access: the hot path passes them on unread."""
+"""The candidates of a decision, built on first access: the hot path passes them on without reading them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -10,7 +10,7 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, Pick, Rates, RoutingRequest
 from router.policy.view import cached_tokens
 
-# Fields that few requests set, with their usual values, compared in one step
+# Fields that few requests set, with their usual values, compared in one operation
 SELDOM = {"indivisible": "", "generates": True, "band": 0}
 _seldom = attrgetter(*SELDOM)
 _USUALLY = tuple(SELDOM.values())
@@ -119,7 +119,7 @@ class Candidates(Sequence[Candidate]):
         return made
 
     def _in_order(self) -> Sequence[float | None]:
-        """Return the scores in the order of the instances; empty if none was compared."""
+        """Return the scores in the order of the instances; empty if no instances were compared."""
         if self._ranked is self._instances or not self._ranked:
             return self._written()
         scores = self._by_name()

@@ -1,13 +1,13 @@
-"""The inputs of a decision, as a receipt keeps them.
-
-Candidates are one list per field, or a single value where all are equal: {id: […], cached, tiers ([device, host, disk]
-or null each; when the request had them), running, waiting, decodes, prefill_tokens, kv_usage (null, as waiting is,
-where the load was not known), kv_tokens, block_size, role, connector, pair (absent when none has one), score (null
-where the strategy did not compare; absent when it compared none), refused: {index: reason}, aside: {index: reason}}.
-`refused` are instances that could not take the request, `aside` those that the policy's filters left out. Those of a
-decision add prefill, the instance that computes the prompt for another, pace, absent when it is 1 for all, pulls and
-pull_tokens, where a pull was weighed against computing, and left_out: {reason: count} of the instances that the
-decision did not compare: those of a large pool beyond the shortlist, and those without the request's adapter.
+"""The inputs of a decision, as a receipt stores them.
+Candidates are stored as one list per field, or as a single value if all are equal: {id: […], cached, tiers (each
+[device, host, disk] or null; only if the request had them), running, waiting, decodes, prefill_tokens, kv_usage (null,
+like waiting, if the load was unknown), kv_tokens, block_size, role, connector, pair (absent if no instance has one),
+score (null where the strategy did not compare; absent if it compared none), refused: {index: reason}, aside: {index:
+reason}}.
+`refused` holds instances that could not take the request, `aside` those that the policy's filters excluded. A decision
+adds: prefill, the instance that computes the prompt for another; pace, absent if it is 1 for all; pulls and
+pull_tokens, where a pull was weighed against computing; left_out: {reason: count} for instances that the decision did
+not compare, namely those of a large pool beyond the shortlist and those without the request's adapter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def _as_known(instances: Sequence[InstanceState], by_field: list[tuple[Any, ...]
 
 
 def rounded(scores: Sequence[Any]) -> list[Any]:
-    """Round to about seven digits; unrounded, the scores of a large pool are a quarter of its receipts."""
+    """Round to about seven digits; unrounded, the scores of a large pool take a quarter of its receipts."""
     known = [abs(one) for one in scores if one is not None and one != inf]
     places = 2 if max(known, default=0.0) > LARGE else 6
     return [None if one is None else round(one, places) for one in scores]
@@ -61,7 +61,8 @@ def columns(
     scores: Sequence[float | None],
     refusals: Mapping[int, str],
 ) -> dict[str, Any]:
-    """Return the columns. `scores` is empty if none was compared; `refusals`: reasons of rejection by index."""
+    """Return the columns. `scores` is empty if no instances were compared; `refusals` holds reasons of rejection by
+    index."""
     if not instances:
         return {"id": []}
     ids, own, *by_field = zip(*map(_WRITE, instances), strict=True)
@@ -85,8 +86,8 @@ def columns(
 
 
 class RecordedColumns:
-    """The candidates of a receipt. What a router did not write raises KeyError, TypeError, ValueError, IndexError or
-    AttributeError, here or where it is read."""
+    """The candidates of a receipt. Fields that a router did not write raise KeyError, TypeError, ValueError, IndexError
+    or AttributeError, here or when they are read."""
 
     def __init__(self, made: dict[str, Any]) -> None:
         self._made = made
@@ -134,7 +135,7 @@ class RecordedColumns:
     def candidates(self, prompt_tokens: int, *, of_large_pool: bool = False) -> list[Candidate]:
         rejected = {**(self._made.get("aside") or {}), **self.refused}
         scores = self._made.get("score") or [None] * len(self.ids)
-        if of_large_pool:  # written unrounded by older routers
+        if of_large_pool:  # older routers wrote them unrounded
             scores = rounded(scores)
         cached = self.column("cached")
         return [

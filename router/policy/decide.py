@@ -17,9 +17,9 @@ REASONS_SHOWN = 5  # distinct refusals listed when no instance can take a reques
 
 
 def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: ParsedPolicy, draw: float) -> Decision:
-    """Choose the instance for the request, with reasons; `draw` in [0, 1) breaks ties. Without an instance that can
-    take it, `Decision.instance` is empty. Its class comes from n and h on the instance that the policy picks by cache.
-    """
+    """Choose the instance for the request, with reasons; `draw` in [0, 1) breaks ties. If no instance can take the
+    request, `Decision.instance` is empty. The request's class depends on n and h on the instance that the policy picks
+    by cache."""
     if request.band < 0:
         policy = of_low_bands(policy)
     strategy = STRATEGIES[policy["strategy.name"]]
@@ -34,14 +34,14 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     view = View(request, able, policy, draw, fleet, paced)
     pick = strategy.rank(view)
     if pick.prefill is None and (pick.instance.role == "decode" or (by_policy and pick.request_class == "heavy")):
-        # A decode-only instance implies an offload; the filters made sure that another can prefill
+        # A decode-only instance requires an offload; the filters have made sure that another instance can prefill
         pick = offloaded(view, pick)
     elif not offloads and policy[PULL] and not pick.refused:
         pick = pulled(view, pick)
     instance, is_refused = pick.instance, pick.refused
     prefill = None if is_refused else pick.prefill
     cached = view.held_on(instance)
-    return Decision(  # positional, as keywords would take more than twice as long
+    return Decision(  # positional, as keyword arguments take more than twice as long
         "" if is_refused else instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",

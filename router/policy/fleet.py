@@ -11,14 +11,14 @@ from typing import Any, overload
 
 from router.policy.types import InstanceState
 
-COLUMNS_KEPT = 32  # further columns belong to policies no longer in force
+COLUMNS_KEPT = 32  # columns beyond this number belong to policies that are no longer live
 
 InstanceValue = Callable[..., Any]  # (instance, further arguments) → value
 
 
 class FleetColumns(Sequence[InstanceState]):
-    """Columns of plain fields, and what is asked of all instances, are attributes: a property would cost a call each
-    time."""
+    """Columns of plain fields, and facts about all instances, are attributes: a property would cost a call on each
+    access."""
 
     __slots__ = (
         *("_columns", "_kept", "_order", "_positions", "instances", "is_divided", "is_paced", "left_out"),
@@ -147,7 +147,7 @@ class FleetColumns(Sequence[InstanceState]):
 
 
 class _FleetPart(FleetColumns):
-    """Some instances of a fleet, for one decision: a further column is made of the fleet's."""
+    """Some instances of a fleet, for one decision. It derives further columns from the fleet's."""
 
     __slots__ = ("_part_of", "_whole")
 

@@ -1,4 +1,4 @@
-"""Tokens of a prompt held by each instance, in levels: of a thousand, most hold the same system prompt."""
+"""Tokens of a prompt held by each instance, in levels: of a thousand instances, most hold the same system prompt."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, repeat
@@ -11,13 +11,13 @@ Level = tuple[int, int]  # (tokens, mask of the instances that hold this many)
 
 
 class HeldByLevel(Mapping[str, int]):
-    """Held tokens by instance, without those that hold none; computed per instance on access."""
+    """Held tokens by instance, without instances that hold none; each value is computed on access."""
 
     __slots__ = ("_names", "bits", "levels")
 
     def __init__(self, levels: Iterable[Level], names: Sequence[str], bits: Mapping[str, int]) -> None:
-        """`levels`: ascending, each instance in one of them; `names` by number of the bit, and `bits` by name: more may
-        be added later, but none of them may change."""
+        """`levels` is in ascending order, with each instance in one of them. `names` (by bit number) and `bits` (by
+        name) may grow later, but their entries must not change."""
         self.levels: list[Level] = []  # ascending by tokens, which differ
         for tokens, mask in levels:
             same = self.levels and self.levels[-1][0] == tokens

@@ -1,4 +1,4 @@
-"""Reasons of a decision, put into words only when read, which few are."""
+"""Reasons of a decision, put into words only when they are read, which is rare."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, overload
@@ -7,13 +7,13 @@ from router.policy.value import Value
 
 
 class Reasons(Value, frozen=True):
-    """A lazy tuple of texts, equal to any tuple of the same texts."""
+    """A lazy tuple of texts, equal to any tuple with the same texts."""
 
     make: Callable[..., tuple[str, ...]]
     given: tuple[Any, ...]  # immutable values
 
     def in_words(self) -> tuple[str, ...]:
-        """Return the texts; tuple() of this object would ask for its length first and build them twice."""
+        """Return the texts. tuple() on this object would first ask for its length and build the texts twice."""
         return self.make(*self.given)
 
     def __iter__(self) -> Iterator[str]:

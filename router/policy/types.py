@@ -23,10 +23,10 @@ class Rates:
     transfer_bytes_per_s: float = 0.0  # rate of a KV transfer between instances under the current load
     transfer_setup_s: float = 0.0  # t0: fixed time of a transfer
     context_cost: float = 0.0  # reading a token of context in a decode step / prefill of a token, by the engines' law
-    compute_tokens_per_s: float = 0.0  # marginal rate of a prompt's further tokens on an instance
-    pull_extra_s: float = 0.0  # a pull's time beyond the prediction by these rates: API, steps of other requests
+    compute_tokens_per_s: float = 0.0  # marginal rate of further tokens of a prompt
+    pull_extra_s: float = 0.0  # by how much a pull exceeds the prediction by these rates: API, steps of other requests
     equal_cost_tokens: float = 0.0  # context at which attention doubles the cost of a new token, by the engines' law
-    work_tokens_per_s: float = 0.0  # as the first, in tokens that cost as much as one without context
+    work_tokens_per_s: float = 0.0  # like prefill_tokens_per_s, in tokens that cost as much as a token without context
 
     def transfer_s(self, tokens: int, assumed_bytes_per_s: float = 0.0) -> float:
         """Return the time to move the KV of `tokens`; `assumed_bytes_per_s` applies until a transfer was measured."""
@@ -39,7 +39,7 @@ UNKNOWN = Rates()
 
 
 class PoolLoad(Value, frozen=True):
-    """The load of a large pool, of which a decision sees only some instances."""
+    """The load of a large pool, of which a decision sees only a part."""
 
     running: float  # mean R_i
     idle: float  # share of prompt-computing instances with PP_i = 0
@@ -109,15 +109,15 @@ class Decision(Value, frozen=True):
     request_class: RequestClass
     flow: str  # "colocated", or "offload": prefill on another instance first
     strategy: str
-    rule: str  # short name of the rule that decided, for example "session", "least_decode"
+    rule: str  # short name of the rule that decided, such as "session" or "least_decode"
     reasons: InWords  # in order of occurrence
     cached_tokens: int  # on the chosen instance, or on the best by cache if none was chosen
     new_tokens: int
     candidates: Sequence[Candidate]  # in the order of the instances
     prefill: str = ""  # instance that computes the prompt of an offload
-    prefill_new_tokens: int = 0  # n on `prefill`
+    prefill_new_tokens: int = 0  # n on the instance `prefill`
     pull_ms: float | None = None  # predicted time of a pull, if `prefill` was chosen for holding more of the prompt
-    pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
+    pull_tokens: int = 0  # tokens that `instance` could compute in that time, at most its new tokens
 
 
 class Pick(Value, frozen=True):
@@ -128,20 +128,20 @@ class Pick(Value, frozen=True):
     rule: str
     reasons: InWords
     ranked: Sequence[InstanceState] = ()  # the compared instances
-    scores: Sequence[float] = ()  # score of each of `ranked`; the least wins
+    scores: Sequence[float] = ()  # score of each instance in `ranked`; the lowest wins
     prefill: InstanceState | None = None  # instance that computes the prompt, if not `instance`
     refused: bool = False  # True if no instance may take the request now; `instance` would have been the best
     pull_ms: float | None = None  # predicted time of a pull (rules/pull.py), until the KV has come from `prefill`
-    pull_tokens: int = 0  # as many as `instance` could compute in that time, at most its new ones
+    pull_tokens: int = 0  # tokens that `instance` could compute in that time, at most its new tokens
     weighed: bool = False  # True if a pull was weighed against computing
 
 
-# A parsed, valid policy document: {"classes.heavy_new_tokens": 20000, …}, every parameter that the strategy uses by
-# dotted path. Immutable; a plain dict, as a subclass would take three times as long for each of a request's look-ups.
+# A parsed, valid policy document, {"classes.heavy_new_tokens": 20000, …}: every parameter that the strategy uses, by
+# dotted path. Immutable. A plain dict, as a subclass would take three times as long for each of a request's look-ups.
 ParsedPolicy = NewType("ParsedPolicy", dict[str, Any])
 
 
 def of_low_bands(policy: ParsedPolicy) -> ParsedPolicy:
-    """Return the policy for requests of a band below 0, for which instances count as full earlier."""
+    """Return the policy for requests of a band below 0, for which instances count as full at a lower load."""
     most, share = policy["admission.max_inflight_per_instance"], policy["admission.low_band_share"]
     return ParsedPolicy({**policy, "admission.max_inflight_per_instance": max(1, int(most * share))})

@@ -1,4 +1,4 @@
-"""Input of a strategy, and computations that strategies share. Instances are named by index."""
+"""The input of a strategy, and computations that strategies share. Instances are identified by index."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
@@ -10,11 +10,11 @@ from router.policy.fleet import FleetColumns, dropped
 from router.policy.held import HeldByLevel
 from router.policy.types import InstanceState, ParsedPolicy, RoutingRequest
 
-SPARSE = 4  # least ratio of instances to holders of a prompt
+SPARSE = 4  # least ratio of instances to holders of a prompt at which `is_sparse` is true
 
 
 class View:
-    """A request and the instances that may take it (at least one). Lists are made when they are first read."""
+    """A request and the instances that may take it (at least one). Lists are computed on first access."""
 
     __slots__ = (
         *("_cached", "_new", "_new_at_pace", "_ongoing", "_work"),
@@ -44,7 +44,7 @@ class View:
 
     @property
     def cached(self) -> Sequence[int]:
-        """h_i, at most the prompt's length. Tokens below the device count less, as they have to be loaded."""
+        """h_i, at most the prompt's length. Tokens below the device count less, as they have to be loaded first."""
         made = self._cached
         if made is None:
             made = self._cached = self._held()
@@ -56,7 +56,7 @@ class View:
         tiers: Mapping[str, Sequence[int]] | None = request.held_tiers
         most, prompt = 0, request.prompt_tokens
         known: list[int] = []
-        if type(held_by) is dict:  # for all but the largest pools
+        if type(held_by) is dict:  # true for all but the largest pools
             for name in ids:
                 tokens = held_by.get(name, 0)
                 if tokens > most:
@@ -117,7 +117,7 @@ class View:
         return made
 
     def at_pace(self, tokens: list[Any]) -> list[Any]:
-        """Divide tokens by pace: the tokens that the pool's median instance would compute in the same time."""
+        """Divide tokens by pace: the result is what the pool's median instance would compute in the same time."""
         return list(map(truediv, tokens, self.instances.pace)) if self.paced else tokens
 
     def pace_of(self, instance: InstanceState) -> float:
@@ -140,7 +140,7 @@ class View:
         if position is None:
             return self
         rest = self.of(self.instances.without(position))
-        # Keeps the computed columns
+        # Computed columns are cached
         rest._cached = None if self._cached is None else dropped(list(self._cached), position)
         rest._new = None if self._new is None else dropped(self._new, position)
         rest._new_at_pace = None if self._new_at_pace is None else dropped(self._new_at_pace, position)
@@ -160,7 +160,7 @@ def ongoing(instance: InstanceState, request_tokens: float) -> float:
 
 
 def weighted(held: int, tiers: Sequence[int] | None, weights: tuple[float, float]) -> int:
-    """Return `held` tokens, weighted in host memory and on disk; `tiers` is None if all are on the device."""
+    """Return `held` tokens, those in host memory and on disk weighted; `tiers` is None if all are on the device."""
     if tiers is None:
         return held
     _, host, disk = tiers
@@ -168,7 +168,7 @@ def weighted(held: int, tiers: Sequence[int] | None, weights: tuple[float, float
 
 
 def is_sparse(request: RoutingRequest, instances: FleetColumns) -> bool:
-    """Return whether few of many instances hold anything of the prompt, so that visiting those is cheaper."""
+    """Return whether few of many instances hold anything of the prompt, so that visiting only those is cheaper."""
     return request.held is not None and SPARSE * len(request.held) < len(instances)
 
 
@@ -184,7 +184,7 @@ def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[
 
 
 def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
-    """Return h_i by id; `own`: values of the instances themselves."""
+    """Return h_i by id; `own` holds the instances' own values."""
     prompt, held = request.prompt_tokens, request.held
     if held is None:
         cached = own

@@ -1,9 +1,9 @@
 """Admission of one request to a pool: send it, let it wait for capacity, or refuse it. Pure: time is an argument.
 
     begin ──► deciding ───────────────── admits ──► admitted ── begin (its instance failed) ──► deciding
-                 ▲  └─────── put_off ──► refused
-                 │  └─ put_off ──► queued ── resume (its time is up) ──► refused
-                 └─ resume ── woken ◄─┘
+               ▲  └─────── put_off ──► refused
+               │  └─ put_off ──► queued ── resume (its time is up) ──► refused
+               └─ resume ── woken ◄─┘
 
 The router drives it by its event loop (router/serving/admit.py), the twin by its virtual clock
 (controlplane/evidence/twin/simulation/simulate.py).
@@ -19,9 +19,9 @@ from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
 from router.pool.queue.class_queue import QueueEntry
 from router.pool.wake import WakeHold
 
-NO_LIMIT = 2**31  # no bound on waiting requests here; the hold has its own
+NO_LIMIT = 2**31  # no limit on waiting requests; the hold has its own
 OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
-STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request; also the codes
+STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request, also used as error codes
 CODES = (
     *("saturated", "displaced", "queue_timeout", "deadline_exceeded", "deadline_unmeetable", "no_instance_ready"),
     "waking",
@@ -33,7 +33,7 @@ State = Literal["deciding", "queued", "woken", "admitted", "refused", "abandoned
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait that ends when `Admission.when_woken` calls back, at `until` at the latest; then call `resume`."""
+    """A wait that ends when `Admission.when_woken` calls back, or at `until`; then call `resume`."""
 
     until: float  # s, of the caller's clock
 
@@ -73,7 +73,7 @@ class Admission:
         self._queued_at = 0.0
         self.state: State = "deciding"
         self.queued_s = 0.0  # waiting time of all attempts
-        self.held_s = 0.0  # part of `queued_s` spent until an instance was ready
+        self.held_s = 0.0  # part of `queued_s` spent waiting for a ready instance
         self._hold: WakeHold | None = None  # while the request waits for an instance
         self.wait: Wait | None = None  # the current or latest wait
 
@@ -103,7 +103,8 @@ class Admission:
         able: Callable[[], bool],
         hold: Callable[[float], WakeHold | None] = lambda now: None,
     ) -> Wait | Refusal:
-        """Queue, hold or refuse the request. `able`: an instance could take it later. `hold`: one will wake."""
+        """Queue, hold or refuse the request. `able` is True if an instance could take it later, `hold` is set if an
+        instance will wake."""
         self._policy = policy
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))
@@ -158,7 +159,7 @@ class Admission:
         return self.wait
 
     def _unmeetable(self, entry: QueueEntry, now: float) -> Refusal | None:
-        """Refuse early when the queue moves too slowly for the deadline; never after a wakeup."""
+        """Refuse early if the queue drains too slowly for the deadline; never after a wakeup."""
         if self._deadline is None:
             return None
         wait_s = self._queue.expected_wait_s(entry, now)
@@ -238,7 +239,7 @@ class Admission:
         return Refusal(code, status or policy["admission.refuse_status"], reason, after)
 
     def _retry_after_s(self, now: float) -> int:
-        """Seconds until a request that joined now would have its turn, at least the policy's minimum."""
+        """Return the seconds until a request that joins now would have its turn, at least the policy's minimum."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has joined, or wanted to
         least: int = self._policy["admission.retry_after_s"]
         wait_s = self._queue.expected_wait_s(self._entry, now)
@@ -246,5 +247,5 @@ class Admission:
 
 
 def cost_of(new_tokens: float, output_tokens: float) -> float:
-    """The charge of a tenant for a request, in tokens; cached ones cost nothing."""
+    """Return what a request costs its tenant, in tokens; cached tokens cost nothing."""
     return max(1.0, new_tokens + OUTPUT_COST * output_tokens)

@@ -1,4 +1,5 @@
-"""The instance of each session. Local; changes are collected for the other routers (Redis, write-behind)."""
+"""The instance of each session. Local to the router; changes are collected and written to Redis later for other
+routers."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ class Affinity:
 
     @property
     def unnamed(self) -> int:
-        """Conversations known by the last chunk of their latest prompt; KEPT at most."""
+        """Conversations without a name, by the last chunk of their latest prompt; at most KEPT."""
         return len(self._tails)
 
     def get(self, session: str, now: float, ttl_s: int) -> Bound | None:
@@ -41,7 +42,7 @@ class Affinity:
         return bound
 
     def bind(self, session: str, instance: str, now: float, ttl_s: int, *, shared: bool = True) -> None:
-        """Bind the session to this instance. `shared`: other routers know the session by the same name."""
+        """Bind the session to this instance. `shared` is True if other routers know the session by the same name."""
         bound = self._bound.get(session)
         moved = bound is None or bound.instance != instance
         if bound is None:
@@ -64,7 +65,7 @@ class Affinity:
             bound.instance, bound.used_at, bound.written_at = instance, now, now
 
     def heard(self, session: str | None, instance: str, hashes: Sequence[int], now: float) -> None:
-        """Adopt the last chunk of a prompt that another router sent, so that it identifies the session here, too."""
+        """Adopt the last chunk of a prompt that another router sent, so that it identifies the session here as well."""
         if session is None:
             return
         self.learned(session, instance, now)
@@ -72,7 +73,7 @@ class Affinity:
             self._remember(hashes[-1], session)
 
     def taken_up(self, session: str, instance: str, now: float) -> None:
-        """Add a binding from Redis, unless a newer one is known."""
+        """Adopt a binding from Redis, unless a newer one is known."""
         if session not in self._bound:
             self.learned(session, instance, now)
 
@@ -101,16 +102,15 @@ class Affinity:
     def session_of_calls(self, hashes: Sequence[int], marks: Iterator[int]) -> str | None:
         """Return the session whose prompt had the same `marks` of calls, for a prompt that was changed between two
         turns.
-
-        The first mark is of its latest call, the second of its end. Each is followed once, as a prompt is: examples
-        and forks have calls in common, too.
+        The first mark is that of its latest call, the second that of its end. Each mark is continued once, like a
+        prompt: examples and forks also have calls in common.
         """
         tails, session, call = self._tails, self.session_of_chain(hashes), next(marks, None)
         if call is None:
             return session
         end = next(marks)
         if end in tails:
-            if tails[end] != session:  # no repetition, but another conversation with these calls
+            if tails[end] != session:  # not a repetition, but another conversation with these calls
                 for mark in (call, end):
                     self._remember(mark, CONTINUED)
             return session
@@ -125,10 +125,9 @@ class Affinity:
         return session
 
     def session_of_chain(self, hashes: Sequence[int]) -> str | None:
-        """The session whose previous prompt is the longest prefix of this one; a new name when there is none.
-
-        A prompt is continued once. Later prompts with the same beginning only share its instructions: they get a name
-        of their own, and none while they also end there.
+        """Return the session whose previous prompt is the longest prefix of this one; a new name if there is none.
+        A prompt is continued once. Later prompts with the same beginning only share its instructions; they get a name
+        of their own, or none if they also end there.
         """
         if not hashes:
             return None
@@ -149,7 +148,8 @@ class Affinity:
         return 0 if tail is None or self._tails[tail] == CONTINUED else hashes.index(tail) + 1
 
     def _known(self, hashes: Sequence[int]) -> int | None:
-        """The last chunk that ends a known prompt. Long prompts have thousands, so nothing here is called for each."""
+        """Return the last chunk that ends a known prompt. Long prompts have thousands of chunks, so the loop calls no
+        function."""
         return next(filter(self._tails.__contains__, reversed(hashes)), None)
 
     def _remember(self, tail: int, session: str) -> None:

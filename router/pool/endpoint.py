@@ -1,4 +1,4 @@
-"""One instance, or one of its data-parallel ranks, as the router knows it: its address, its load, its health."""
+"""One instance, or one of its data-parallel ranks, as the router sees it: its address, its load, its health."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -43,8 +43,8 @@ class Endpoint(LearnedFromAnswers):
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
-        self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or nothing for the model
-        self.awaiting = 0  # those that await KV, which the metrics page may count as well
+        self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or without generation
+        self.awaiting = 0  # part of `unheld` that awaits KV; the metrics page may count these, too
         self.progress = Progress()
         self.pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`
@@ -55,15 +55,15 @@ class Endpoint(LearnedFromAnswers):
         self.waiting = 0
         self.models: Lengths = {}  # models that the engine lists; empty while unknown
         self.uncached = False  # whether it reuses no prefix
-        self.sampled_at = 0.0  # by the clock of its node
-        self.heard_at = 0.0  # arrival of that sample, by this host's clock, which may differ
-        self._tells = (False, False)  # KV usage, waiting requests
-        self._rejected: float | None = None  # requests that its latest sample says it refused as full
-        self._rejects = False  # whether those became more since the sample before
+        self.sampled_at = 0.0  # Unix time by its node's clock
+        self.heard_at = 0.0  # arrival of that sample by this host's clock, which may differ
+        self._tells = (False, False)  # whether it reports KV usage, and waiting requests
+        self._rejected: float | None = None  # requests that it has refused as full, by its latest sample
+        self._rejects = False  # whether that number has grown since the sample before
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
         self.changes: set[str] = set()  # ids of changed instances in its pool
         self.pace = 1.0  # speed relative to the pool's median instance (router/telemetry/rates.py)
-        self.measured_at = 0.0  # s, Unix: latest long prompt computed alone
+        self.measured_at = 0.0  # s, Unix; when a long prompt was last computed alone
         self.gpu_clock = GpuClock()
         self._view: InstanceState | None = None
         shared.add(self)
@@ -101,8 +101,8 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def _is_tried(self) -> bool:
-        """Return whether clients' requests try it, though it is published as stalled, as only they can show that it
-        is well again."""
+        """Return whether clients' requests are tried on it although it is published as stalled, as only they can show
+        that it has recovered."""
         return self.progress.by_requests and bool(self.progress.stalled) and self.reason.startswith("stalled")
 
     @property
@@ -126,7 +126,7 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def holds_requests(self) -> bool:
-        """Return whether the engine holds requests of this router, so that tokens are due."""
+        """Return whether the engine holds requests of this router, so that it should produce tokens."""
         return self.requests > self.unheld
 
     @property
@@ -139,7 +139,7 @@ class Endpoint(LearnedFromAnswers):
         return Load(prefill_tokens, requests, self.kv_usage, self.kv_tokens, refused, self.pace)
 
     def view(self, refused: str) -> InstanceState:
-        """Return this endpoint as the policy sees it, rebuilt after a change."""
+        """Return this endpoint as the policy sees it; rebuilt after a change."""
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others
@@ -193,13 +193,13 @@ class Endpoint(LearnedFromAnswers):
             self.touch()
 
     def note_full(self) -> None:
-        """Doubt its load until the next sample or look, since it refused a request for want of capacity: an instance
-        that refuses at once looks empty."""
+        """Treat its load as unknown until the next sample or check, since it refused a request for lack of capacity: an
+        instance that refuses at once looks empty."""
         self.kv_usage, self.waiting = KV_UNKNOWN, 0
         self.touch()
 
     def look(self, now: float) -> None:
-        """Forget a load reported too long ago, even if other samples arrive; `now` is Unix time."""
+        """Forget a load reported too long ago, even if other samples arrive. `now` is Unix time."""
         if not self.heard_at and self.kv_usage == KV_UNKNOWN:  # noted as full, without figures
             self.kv_usage = 0.0
             self.touch()
@@ -212,15 +212,15 @@ class Endpoint(LearnedFromAnswers):
         self.progress.unread()
 
     def _take_load(self, figures: InstanceSample | RankSample) -> None:
-        """Take the load figures: a figure that stops being reported is unknown, one never reported counts as 0. Those
-        of an instance that refuses requests as full, anybody's, would make it look empty."""
+        """Take the load figures. A figure that stops being reported is unknown; one that was never reported counts as
+        0. While an instance refuses anyone's requests as full, its figures would make it look empty."""
         tells = figures.kv_usage is not None, figures.waiting is not None
         missing = any(before and not now for before, now in zip(self._tells, tells, strict=True))
         self._tells = tells[0] or self._tells[0], tells[1] or self._tells[1]
         if missing or self.progress.is_unmoved or self._rejects:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             return
-        self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it unrounded
+        self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it as it is
         self.waiting = int(queued(figures))
 
     def take_pace(self, pace: float) -> None:
@@ -242,6 +242,6 @@ class Endpoint(LearnedFromAnswers):
             self.step_group.changed()
 
     def lease(self, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None) -> "Lease":
-        """Count a request with this many new tokens as load inside the context. `given_back` is called at its
-        end; `spent` is charged the GPU time."""
+        """Count a request with this many new tokens as load inside the context. `given_back` is called at its end;
+        `spent` accumulates its GPU time."""
         return Lease(self, tokens, given_back, spent)

@@ -1,7 +1,6 @@
 """A pool's instances as the policy sees them, kept between decisions.
-
-Only instances that changed are updated, and those whose breaker is not closed: its state depends on the time. Of a
-pool with more than COMPARED instances a decision sees a shortlist. The router and the twin share both. Requests for an
+Only instances that changed are updated, and those whose breaker is not closed, as its state depends on the time. In a
+pool with more than COMPARED instances, a decision sees a shortlist. The router and the twin share both. Requests for an
 adapter see its homes: a part of the pool, kept in the same way.
 """
 
@@ -16,7 +15,7 @@ from router.policy.value import replace
 from router.pool.load.load_order import Load
 from router.pool.shortlist import Shortlist, Traits
 
-TAKEN_UP = 32  # changes of a large pool sorted per decision; listed instances are always up to date
+TAKEN_UP = 32  # changes of a large pool sorted in per decision; listed instances are always up to date
 
 
 class Viewed(Protocol):
@@ -62,7 +61,7 @@ class FleetView(Generic[E]):
         self._places = {name: place for place, name in enumerate(endpoints)}
         self._stale: set[int] = set()  # outdated positions in `_fleet`, in a large pool
         self._changed, self._suspects = set(), set()
-        self._readers: dict[str, list[set[str]]] = {}  # by id: sets that note a change; empty without parts
+        self._readers: dict[str, list[set[str]]] = {}  # by id: sets that record a change; empty without parts
         self._elsewhere: Mapping[str, int] = {}  # number of pool instances missing from this part, by reason
         self._pending: list[str] = list(endpoints)  # changes not yet in the shortlist
         traits = [endpoint.traits for endpoint in self._in_order]
@@ -71,7 +70,7 @@ class FleetView(Generic[E]):
         self._is_divided = any(one.role != "both" for one in traits)
 
     def part(self, names: Container[str], why: str) -> "FleetView[E]":
-        """Return a view of these instances only, valid until the next `take`. `why`: reason shown for the others."""
+        """Return a view of these instances only, valid until the next `take`. `why` is shown as the others' reason."""
         if not self._readers:
             self._changed = self._reported.copy()
             self._readers |= {name: [self._changed] for name in self._endpoints}
@@ -104,7 +103,7 @@ class FleetView(Generic[E]):
         now: float,
         open_s: float,
     ) -> Decision:
-        """`tried`: instances that failed this request, with the error; `now` is the loop's time."""
+        """Decide for the request. `tried` holds instances that failed it, with the error; `now` is the loop's time."""
         if self._shortlist is None:
             return decide(request, self.fleet(tried, now, open_s), policy, draw)
         self._take_up(self._shortlist, now, open_s, TAKEN_UP if self._is_known else len(self._endpoints))
@@ -191,7 +190,7 @@ class FleetView(Generic[E]):
         self._stale.update(map(self._places.__getitem__, self._changed | self._suspects))
         pending = self._pending
         if self._changed and len(pending) < most:
-            pending += sorted(self._changed.difference(pending))  # the same in every process
+            pending += sorted(self._changed.difference(pending))  # sorted, so that every process uses the same order
             self._changed.clear()
         if not pending and not self._suspects:
             return

@@ -13,13 +13,13 @@ from router.prefix.exact.index import ExactIndex
 from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
-BLOCK_SPANS = 16_384  # 32 million tokens, at about 1.2 KB a span with blocks of 16 tokens
+BLOCK_SPANS = 16_384  # 32 million tokens; a span takes about 1.2 KB with blocks of 16 tokens
 ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)  # tokens, up to the longest prompts
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Predicted against actual cached tokens of all requests since the start, for one index in force."""
+    """Predicted against actual cached tokens of all requests since the start, for one index in use."""
 
     predicted: int = 0
     actual: int = 0
@@ -103,29 +103,29 @@ class IndexLink(Protocol):
 
 
 class KvEventState:
-    """The pool's KV event state, empty and free of cost until an engine publishes KV events."""
+    """The pool's KV event state. It is empty, and costs nothing, until an engine publishes KV events."""
 
     def __init__(self) -> None:
         self.index: ExactIndex | None = None  # index that this router keeps
         self.shared: SharedIndex | None = None  # used instead of `index` with index processes
         self.reader: Tokenizer | None = None
         self.reader_name = ""  # tokenizer named by the fleet: a folder, or "sim"
-        self.reader_at = 0.0  # s, monotonic: latest attempt to load the tokenizer
+        self.reader_at = 0.0  # s, monotonic; when the tokenizer was last loaded or tried
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
-        # By kind of request ("": others) and instance: tokens by which its hits fall short of its blocks, tokens of a
-        # chunk below its device
+        # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
+        # chunk below the device)
         self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}
-        self.believed_of_all = False  # the exact index knows every instance: no need for the approximate one
-        self.some_unknown = False  # True if an instance has no index in force
-        self.outcomes: dict[str, Outcomes] = {}  # by the index in force
-        self.untokenized = 0  # requests that could not be tokenised like their engine
-        # Attempts by (index, reason); no Counter, as adding to one takes twice as long
+        self.believed_of_all = False  # the exact index knows every instance, so the approximate one is not needed
+        self.some_unknown = False  # True if an instance has no index in use
+        self.outcomes: dict[str, Outcomes] = {}  # by the index in use
+        self.untokenized = 0  # requests whose prompt could not be tokenized as the engine does
+        # Attempts by (index, reason); not a Counter, as adding to one takes twice as long
         self.in_force: defaultdict[tuple[Index, Reason], int] = defaultdict(int)
 
     def hashes(self, tokens: bytes, block_size: int, seed: int) -> Sequence[int]:
-        """Hash the whole blocks; the shared beginning of a session's prompts is hashed only once."""
+        """Hash the whole blocks; the common beginning of a session's prompts is hashed only once."""
         chains = self.chains.get(block_size)
         if chains is None:
             chains = self.chains[block_size] = PromptChains(BLOCK_SPANS, block_size * TOKEN_BYTES)
@@ -133,12 +133,12 @@ class KvEventState:
 
     @property
     def attention_chunk(self) -> int:
-        """Return the tokens per chunk of the model's attention, if its tokenizer's folder has it; otherwise 0."""
+        """Return the tokens per chunk of the model's attention, if its tokenizer's folder states them; otherwise 0."""
         return self.reader.attention_chunk if self.reader is not None else 0
 
     @property
     def forgetful(self) -> bool:
-        """Return whether layers of the model keep less than all tokens, if its tokenizer's folder says so."""
+        """Return whether layers of the model keep only part of the tokens, if its tokenizer's folder says so."""
         return self.reader is not None and self.reader.forgetful
 
     @property

@@ -1,4 +1,4 @@
-"""What the answers of an engine taught this router about it: refusals, cache, what it renders and lends."""
+"""What this router has learned about an engine from its answers: refusals, cache, rendering, lending."""
 
 from collections import Counter
 
@@ -15,11 +15,11 @@ class LearnedFromAnswers:
         self.engine_id = ""  # from the bootstrap server of its connector, if any
         self.refused: Counter[str] = Counter()  # refused answers: reason → how often
         self.reports_cached = False  # whether its usage has ever included cached tokens
-        self.unconfirmed = 0  # hits predicted from KV events while it has reported none
+        self.unconfirmed = 0  # hits predicted from KV events while it has reported no cached tokens
         self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers say where their KV is
-        self.lends_s = KEPT_S  # how long it keeps that
+        self.lends_s = KEPT_S  # how long it keeps lent blocks
         self.hung_on_lent = False  # whether a prefill with lent blocks was not answered in time
-        # s, loop's time: not asked before to render a text, or a prompt with media, as it did not do it
+        # s, loop's time: until then the engine is not asked to render texts, or prompts with media, as it failed to
         self.renders_from = [0.0, 0.0]
         self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, whose answer was slow or too large
         self.exact = Accuracy()
@@ -33,13 +33,14 @@ class LearnedFromAnswers:
         self.refused[reason if reason in self.refused or len(self.refused) < MOST_REASONS else "other"] += 1
 
     def cached_tokens(self, reported: int | None) -> int | None:
-        """Read the cached tokens of an answer. vLLM omits zero; None until the engine has reported any."""
+        """Read the cached tokens of an answer. vLLM omits zero, so the result is None until the engine has reported
+        any."""
         if reported is not None:
             self.reports_cached, self.unconfirmed = True, 0
         return 0 if reported is None and self.reports_cached else reported
 
     def index_for(self, kind: str) -> Index:
-        """Return the index in force for this kind of request."""
+        """Return the index in use for this kind of request."""
         return self.belief_for(kind).index
 
     def belief_for(self, kind: str) -> Belief:

@@ -38,7 +38,7 @@ class Lease:
         self._decoding = False
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
-        self._unseen = False  # True if the answer does not pass through this router, or is none of the model's
+        self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
@@ -46,7 +46,7 @@ class Lease:
         self._weight = prefill_weight(tokens) if tokens > PREFILL_TOKENS else 1.0
         self._began = perf_counter()
         self._since = endpoint.gpu_clock.join(self._weight, self._began)
-        self.alone = endpoint.requests == 1  # alone among this router's requests until the first token
+        self.alone = endpoint.requests == 1  # True if it was this router's only request there until its first token
         endpoint.touch()
 
     def __enter__(self) -> "Lease":
@@ -56,7 +56,7 @@ class Lease:
         self.end()
 
     def charge(self, tokens: int) -> None:
-        """Add new tokens, as the prompt is computed here after all."""
+        """Add new tokens, because the prompt is computed here after all."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
             self.tokens += tokens
@@ -76,7 +76,7 @@ class Lease:
         return self._decoding
 
     def goes_on(self) -> None:
-        """Note that content has arrived; bytes before the first content may be the API server's."""
+        """Note that content has arrived; bytes before the first content may come from the API server alone."""
         if self._endpoint is not None and self._decoding and not self._unseen:
             self._endpoint.progress.came()
 

@@ -37,8 +37,8 @@ EXHAUSTED_S = 60.0  # how long /healthz reports that the router could open no co
 class Pool:
     # Derived from its endpoints
     adapters: frozenset[str]  # adapters that an instance lists
-    decode_connectors: tuple[str, ...] | None  # connectors of decoders; None: all do both
-    is_mixed: bool  # several speed groups
+    decode_connectors: tuple[str, ...] | None  # connectors of decoders; None: every instance does both
+    is_mixed: bool  # whether it has several speed groups
     block_size: int  # tokens per KV block, if it is the same on all endpoints
     _by_instance: dict[str, list[Endpoint]]
 
@@ -47,7 +47,7 @@ class Pool:
         self.ephemeral, self.name_in_use = is_ephemeral(name), pool_in_use(name)
         self.model = ""
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
-        self.observed = False  # shown only; serves no requests here
+        self.observed = False  # True: the pool is shown but serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
         self.policy_name = ""
         self.version = self.generation = 0  # policy's version (0: the built-in default), rollout's generation
@@ -55,7 +55,7 @@ class Pool:
         self._rollout: Rollout = FullRollout()
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
-        self.trips = self.stalls = 0  # candidates' and engines', since the start
+        self.trips = self.stalls = 0  # candidates stopped and engines stalled, since the start
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
@@ -64,7 +64,7 @@ class Pool:
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.salt_by_key = self.removes_billing_line = False  # as published
-        self.trouble = ""  # trouble of the worker registry that amends the instances
+        self.trouble = ""  # fault of the worker registry that adjusts the instances
         self._key_troubles = KeyTroubles(name)
         self.exhaustion = (0.0, "")  # (s, Unix; why the router could not open a connection)
         self.fleet_view: FleetView[Endpoint] = FleetView()
@@ -84,8 +84,8 @@ class Pool:
         self._replace({})
 
     def adapter(self, model: str) -> str:
-        """Return the adapter that a request means by this model; empty for the base model. A name not known as the
-        base model's is taken for an adapter's: nothing is expected of the base model's cache then."""
+        """Return the adapter that a request means by this model; empty for the base model. A name that is not known as
+        the base model's counts as an adapter's, so no hit in the base model's cache is expected."""
         return "" if model in ("", self.model, self.name) else model
 
     def homes(self, adapter: str) -> FleetView[Endpoint]:
@@ -107,7 +107,8 @@ class Pool:
         return 0 if self.wakes.rule is None or self.ready else len(self.queue)
 
     def hold(self, size: int, now: float) -> WakeHold | None:
-        """Return the terms on which a request with a body of this size waits for an instance; None to refuse it."""
+        """Return the terms on which a request with a body of this size waits for an instance; None if it must be
+        refused."""
         return None if self.ready else self.wakes.hold(len(self.queue), size, now)
 
     def troubles(self, now: float) -> list[str]:
@@ -138,9 +139,8 @@ class Pool:
             endpoint.upstream.close_all_idle()
 
     def take_policy(self, value: PolicyValue, now: float) -> bool:
-        """Put the published version and its rollout into force; False if they already are.
-
-        Raises Unreadable: the old version stays, or the new one serves all requests without its candidate.
+        """Put the published version and its rollout into effect; return False if they already are.
+        Raise Unreadable: the old version stays, or the new one serves all requests without its candidate.
         """
         version = (value.policy, value.version, value.sha256)
         is_new = version != (self.policy_name, self.version, self._sha256)
@@ -169,7 +169,7 @@ class Pool:
         self._last_split, self._rollout, self.generation = split, rollout, rollout.generation
 
     def trip(self, why: str, request_id: str) -> None:
-        """Stop the split, as the candidate could not decide a request: the live version serves all requests."""
+        """Stop the split because the candidate could not decide a request: the live version serves all requests."""
         if self.split is not None and self.split.stopped(0, why):
             self.trips += 1
             self.queue.wake_all()
@@ -177,7 +177,7 @@ class Pool:
                 self.on_trip(self, why, request_id)
 
     def take_fleet(self, value: FleetValue) -> None:
-        """Replace the instances. Those that restarted or left lose their connections and index entries."""
+        """Replace the instances. Instances that restarted or left lose their connections and index entries."""
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
         law = {"context_cost": value.context_cost, "equal_cost_tokens": value.equal_cost_tokens}
         if law != self._law:
@@ -191,7 +191,7 @@ class Pool:
             self.wakes.ready(perf_counter())
 
     def amend_again(self) -> None:
-        """Apply the worker registry and the keys of engines to the published instances once more."""
+        """Apply the worker registry and the engine keys to the published instances again."""
         amended = self.amend(self.published) if self.amend is not None else self.published
         instances = self._key_troubles.without(amended)
         self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
@@ -226,7 +226,7 @@ class Pool:
         self.queue.wake_all()
 
     def _endpoints_of(self, instance: PublishedInstance) -> list[Endpoint]:
-        """Return an endpoint for each data-parallel rank, reused unless the process changed."""
+        """Return an endpoint for each data-parallel rank; existing ones are kept unless the process changed."""
         dp = instance.dp
         known = self.endpoints.get(ranks.named(instance.id, dp.first) if dp.ranks > 1 else instance.id)
         if (
@@ -261,12 +261,12 @@ class Pool:
         return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)
 
     def measured(self, rates: Rates) -> None:
-        """Take the rates measured so far; the fleet's figures on the engines' law stay."""
+        """Take the rates measured so far; the fleet's figures about the engines' law stay."""
         if rates is not self._measured:
             self._measured, self.rates = rates, dataclasses.replace(rates, **self._law)
 
     def limit_index(self) -> None:
-        """Limit each instance's chunks to the size of its KV cache."""
+        """Limit each instance's chunks in the index to the size of its KV cache."""
         tokens_per_chunk = CHUNK_BYTES * self.tokens.per_byte
         for endpoint in self.endpoints.values():
             if endpoint.kv_tokens:
@@ -285,8 +285,9 @@ class Pool:
         policy: ParsedPolicy | None = None,
         homes: FleetView[Endpoint] | None = None,
     ) -> Decision:
-        """`tried`: instances that failed this request, with the error; `now` is the loop's time. `policy`: a
-        candidate's; without one the live version's. `homes`: of its adapter; None: every instance may take it."""
+        """Decide for the request. `tried` holds instances that failed it, with the error; `now` is the loop's time.
+        `policy` is a candidate's, or the live version's if None. `homes` holds the adapter's instances; None: every
+        instance may take the request."""
         open_s, draw = self.policy["failure.breaker_open_s"], random()  # noqa: S311 - ties, no secret
         return (homes or self.fleet_view).decide(request, policy or self.policy, draw, tried, now, open_s)
 
@@ -307,5 +308,5 @@ class Pool:
 
 
 def _rounded(chunks: float) -> int:
-    """Round to two digits, as the learned token ratio would otherwise resize the index with every answer."""
+    """Round to two digits; otherwise the learned token ratio would resize the index with every answer."""
     return int(float(f"{chunks:.1e}"))

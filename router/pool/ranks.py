@@ -1,9 +1,8 @@
-"""State shared by the data-parallel ranks of an instance: connections, breaker, and the naming of a rank.
-
-Under hybrid load balancing the ranks of several instances make one group, numbered from 0 over all of them. vLLM's
-Python front end counts in a request's header the ranks of its own instance, from 0, its Rust one those of the group:
-the router asks the engine once in each epoch (router/upstream/rank_numbering.py). For an instance with the group's
-first ranks both are the same.
+"""State shared by the data-parallel ranks of an instance: connections, breaker, and how requests name a rank.
+Under hybrid load balancing, the ranks of several instances form one group and are numbered across it from 0. In a
+request's header, vLLM's Python front end expects a number within its own instance, its Rust front end a number within
+the group. The router asks the engine which once in each epoch (router/upstream/rank_numbering.py). For the instance
+with the group's first ranks, the two are the same.
 """
 
 from collections.abc import Iterable
@@ -37,7 +36,7 @@ class InstanceRanks:
             self._name(endpoint, of_group=False)
 
     def numbered(self, *, of_group: bool) -> None:
-        """Take the engine's answer whether it numbers the group's ranks or its own."""
+        """Record the engine's answer whether it uses the group's rank numbers or its own."""
         self.is_numbered, self.trouble = True, ""
         for endpoint in self.endpoints:
             self._name(endpoint, of_group=of_group)
@@ -63,7 +62,7 @@ class StepGroup:
 
     def __init__(self, endpoints: Iterable["Endpoint"]) -> None:
         self._endpoints = tuple(endpoints)
-        self._decodes: int | None = None  # decodes of all routers; None until counted
+        self._decodes: int | None = None  # decodes of all routers; None until they are counted
         for endpoint in self._endpoints:
             endpoint.step_group = self
             endpoint.touch()

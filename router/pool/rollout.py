@@ -1,11 +1,11 @@
 """The split of a pool's requests between the live version and a delivery's candidate. Pure: time is an argument.
 
-    off ── watched ──► on ── its watch ran out ──► unwatched
+    off ── watched ──► on ── its watch expired ──► unwatched
      └──────────────────┴─────── stopped ────────► tripped
 
-The last two, and `unreadable` (a candidate that this router cannot read), end only with the next generation. In every
-state but `on` the live version serves all requests. State is kept per pool: both versions share sessions, their homes
-and the KV caches, so nothing is lost on the way back.
+The last two states, and `unreadable` (this router cannot read the candidate), end only with the next generation. In
+every state but `on`, the live version serves all requests. The pool keeps the state: both versions share sessions,
+their homes and the KV caches, so nothing is lost when the split ends.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SHARES = 2**32
 
 @dataclass(slots=True)
 class Assignment:
-    """The arm of a request, kept while the request lasts. Only the tallies use the fields after `arm`."""
+    """The arm of a request, kept until the request ends. Only the tallies use the fields after `arm`."""
 
     delivery: int
     generation: int
@@ -46,7 +46,7 @@ def hashed(salt: str, name: str) -> int:
 
 
 def is_candidate(key: int, share: float) -> bool:
-    """Return whether the candidate serves this key. A growing share never moves a session back to live."""
+    """Return whether the candidate serves this key. When the share grows, no session moves back to the live version."""
     return (key >> 32) < share * SHARES
 
 
@@ -60,7 +60,7 @@ class SplitState:
     __slots__ = ("_state", "_watched_until", "candidate", "counts_from", "rollout", "why")
 
     def __init__(self, rollout: SplitRollout, candidate: ParsedPolicy | None) -> None:
-        """`candidate`: None when it cannot be read."""
+        """`candidate` is None if it cannot be read."""
         self.rollout = rollout
         self.candidate = candidate
         self._state: Split = "unreadable" if candidate is None else "off"
@@ -73,7 +73,7 @@ class SplitState:
         return self.rollout.delivery, self.rollout.generation
 
     def follow(self, before: "SplitState", now: float) -> None:
-        """Take over the state of `before`. A newer generation starts afresh and keeps only the watch."""
+        """Take over the state of `before`. A newer generation starts from scratch and keeps only the watch."""
         delivery, generation = before.identity
         if delivery != self.rollout.delivery:
             return
@@ -98,7 +98,7 @@ class SplitState:
         self._watched_until = max(self._watched_until, until)
 
     def stopped(self, delivery: int, why: str) -> bool:
-        """Stop this delivery if `delivery` is its number or 0 (any). True unless it was stopped before."""
+        """Stop this delivery if `delivery` is its number or 0 (any). Return True unless it was already stopped."""
         if delivery not in (0, self.rollout.delivery) or self._state in ("tripped", "unreadable"):
             return False
         self._state, self.why = "tripped", why
@@ -116,7 +116,7 @@ class SplitState:
     def policy_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
         """Return the candidate if it decides this request, which an earlier generation may have assigned."""
         mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
-        mine = mine and is_candidate(assigned.key, self.rollout.share)  # queued, while the delivery came to a stop
+        mine = mine and is_candidate(assigned.key, self.rollout.share)  # queued while the delivery stopped
         return self.candidate if mine and self.state(now) == "on" else None
 
     def shadow_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
@@ -125,7 +125,7 @@ class SplitState:
         return self.candidate if is_present and self.state(now) == "on" else None
 
     def trouble(self, now: float) -> str:
-        """Return why a published split is not in force; empty if it is."""
+        """Return why a published split is not in effect; empty if it is."""
         state, delivery = self.state(now), self.rollout.delivery
         if state == "unwatched":
             return f"delivery {delivery} has not been watched for too long: the live version serves all requests"
@@ -135,7 +135,7 @@ class SplitState:
 
 
 def read_version(version: int, sha256: str, made: JsonObject) -> ParsedPolicy:
-    """Parse the policy of a published document. Raises Unreadable."""
+    """Parse the policy of a published document. Raise Unreadable."""
     try:
         policy = document.parse(made)
     except InvalidInput as error:
@@ -146,7 +146,7 @@ def read_version(version: int, sha256: str, made: JsonObject) -> ParsedPolicy:
 
 
 def read_candidate(candidate: CandidateVersion, live: ParsedPolicy) -> ParsedPolicy:
-    """Parse the candidate, with the live version's pool parameters. Raises Unreadable."""
+    """Parse the candidate, with the live version's pool parameters. Raise Unreadable."""
     try:
         policy = read_version(candidate.version, candidate.sha256, candidate.document)
     except Unreadable as error:

@@ -1,12 +1,10 @@
 """The instances of a large pool that one decision compares. Pure; the router and the twin share it.
-
-Above COMPARED instances a decision sees the session's instance, those that hold most of the prompt, those with the
-least load and a sample of the rest, so that its cost and its receipt do not grow with the pool. A strategy that
-compares nothing sees a sample, or the instances whose turn it is (`Shortlisting`). An instance that can take the
-request is on the list if there is one: those above a limit of the policy come last in the order of load.
-
-The columns of a whole pool are kept from decision to decision, those of a list are not: a list of FEWER costs as much
-as a pool of about 150.
+Above COMPARED instances, a decision sees the session's instance, the instances that hold most of the prompt, the least
+loaded ones and a sample of the others, so that its cost and its receipt do not grow with the pool. A strategy that
+compares nothing sees a sample, or the instances whose turn it is (`Shortlisting`). If any instance can take the
+request, one such instance is on the list: those above a limit of the policy come last in the order of load.
+The columns of a whole pool are kept between decisions, those of a list are not. A list of FEWER costs as much as a pool
+of about 150.
 """
 
 from array import array
@@ -24,7 +22,7 @@ from router.policy.strategies.strategy import COMPARED, Shortlisting, Weights
 from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
 from router.pool.load.load_order import Key, Load, LoadOrder
 
-# Parts of the list; the remainder is drawn. Prefill instances are added where instances are paired.
+# Parts of the list; the rest is drawn. Prefill instances are added where instances are paired.
 CACHED = 1 / 4  # share for instances with most of the prompt
 LEAST = 1 / 2  # share for the least loaded, divided among the pool's roles and connectors
 LEAST_OF_GROUP = 1 / 8
@@ -32,9 +30,9 @@ NEAREST = 1 / 2  # share for the nearest by hash
 WEIGHED = 128  # least loaded instances among which the strategy's weights choose
 KEYS_KEPT = 1_024  # keys whose nearest instances are known
 SHOWN_TRIED = 8  # failed instances listed with the reason; more are only counted
-ORDERS_KEPT = 16  # one per policy in force (live, candidate, shadow), and per prompt where length is the weight
-ROUGHLY = 16  # factor between orders: each serves weights up to 4 times as large or small
-SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which reads the first
+ORDERS_KEPT = 16  # one per policy in use (live, candidate, shadow), and per prompt where its length is the weight
+ROUGHLY = 16  # factor between two orders: each serves weights up to 4 times larger or smaller than its own
+SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which uses the first
 LEFT_OUT = {
     "load": "more load and no more of the prompt cached",
     "draw": "not drawn",
@@ -55,7 +53,8 @@ class Shortlist:
         self._ids = [one.id for one in traits]
         self._positions = {name: position for position, name in enumerate(self._ids)}
         self._loads = [Load(0, 0, 0.0, 0, "")] * len(traits)
-        # Copies of what a price reads of many loads, side by side: the loads themselves are scattered over memory
+        # Copies of what a price reads from each load, stored side by side, as the loads themselves are scattered in
+        # memory
         self._queued, self._requests, self._context = (array("d", bytes(8 * len(traits))) for _ in range(3))
         numbers: dict[tuple[str, str], int] = {}
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
@@ -138,14 +137,14 @@ class Shortlist:
                 yield from self._at(_least(group, draw, most, len(self._traits)))
             else:
                 weighed = self._at(_least(group, draw, WEIGHED, len(self._traits)))
-                idle = group[most - 1] < len(self._traits)  # so many have no load
+                idle = group[most - 1] < len(self._traits)  # so many instances have no load
                 yield from self._cheapest(weighed, *weights, draw, most, idle=idle)
 
     def _cheapest(
         self, positions: list[int], of_request: float, of_context: float, draw: float, most: int, *, idle: bool
     ) -> list[int]:
-        """Return the cheapest in order; the draw breaks ties, as in `_least`. `idle`: enough may cost nothing to make
-        further prices needless."""
+        """Return the cheapest instances in order; the draw breaks ties, as in `_least`. `idle` is True if so many may
+        cost nothing that further prices are not needed."""
         start = int(draw * SPREAD % 1.0 * len(positions))
         positions = positions[start:] + positions[:start]
         queued, requests, context = self._queued, self._requests, self._context
@@ -159,7 +158,7 @@ class Shortlist:
         return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)[:most]]
 
     def _nearest(self, key: str, most: int) -> list[int]:
-        """Return the nearest by hash, cached, as many prompts begin alike."""
+        """Return the nearest instances by hash; cached, as many prompts have the same beginning."""
         near = self._near.get((key, most))
         if near is None:
             if len(self._near) >= KEYS_KEPT:
@@ -208,7 +207,8 @@ class Shortlist:
         return [value % count for value in values]
 
     def _most_cached(self, request: RoutingRequest, able: Sequence[int], order: LoadOrder, most: int) -> Sequence[int]:
-        """Return those with most of the prompt. `able` is ordered by load, so of equal holders the least loaded."""
+        """Return the instances that hold most of the prompt. `able` is ordered by load, so among equal holders the
+        least loaded come first."""
         held, positions = request.held or {}, self._positions
         if len(held) <= most:
             return [positions[name] for name in held if name in positions]
@@ -248,13 +248,13 @@ def _shortlisting(policy: ParsedPolicy) -> Shortlisting:
 
 
 def _is_among(able: Sequence[int], value: int) -> bool:
-    """`able` is ascending."""
+    """Return whether the value is in `able`, which is ascending."""
     place = bisect_left(able, value)
     return place < len(able) and able[place] == value
 
 
 def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
-    """Return the least loaded; the draw breaks the tie at the end, so that routers choose different instances."""
+    """Return the least loaded instances. The draw breaks a tie at the end, so that routers choose different ones."""
     if len(able) <= most or able[most - 1] // count < able[most] // count:
         return able[:most]
     load = able[most] // count

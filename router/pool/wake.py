@@ -1,6 +1,5 @@
-"""Requests that wait for a pool without instances to wake. Pure.
-
-The control worker starts the first instance when routers report requests that wait (fleet/control/autoscaler.py).
+"""Requests that wait for a pool without running instances to wake. Pure.
+The control worker starts the first instance when routers report waiting requests (fleet/control/autoscaler.py).
 """
 
 import math
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 
 from router.contract.redis.published import WakeRule
 
-MOST_BYTES = 256 * 2**20  # bytes of waiting bodies, whatever their number
-UNKNOWN_S = 30.0  # expected before any wake was seen
+MOST_BYTES = 256 * 2**20  # bytes of waiting bodies, however many they are
+UNKNOWN_S = 30.0  # expected duration before any wake was measured
 KEPT = 20  # latest wakes remembered
 
 
@@ -21,7 +20,7 @@ class WakeHold:
     max_wait_s: float
     retry_after_s: int
     refused: str = ""  # why the request may not wait; empty if it may
-    is_full: bool = False  # it may wait in the place of another
+    is_full: bool = False  # it may wait if it displaces another request
 
 
 class Wakes:
@@ -40,7 +39,7 @@ class Wakes:
         return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
 
     def hold(self, waiting: int, size: int, now: float) -> WakeHold | None:
-        """Return the terms of a wait with `size` bytes of body; None if nothing will wake the pool."""
+        """Return the terms of a wait with a body of `size` bytes; None if nothing will wake the pool."""
         rule = self.rule
         if rule is None:
             return None
@@ -59,7 +58,7 @@ class Wakes:
         return WakeHold(rule.max_wait_s, left_s, refused, is_full and fits)
 
     def ready(self, now: float) -> None:
-        """Note that an instance takes requests."""
+        """Note that an instance takes requests now."""
         if self.since is not None:
             self._took.append(now - self.since)
             self.since = None

@@ -6,7 +6,7 @@ from typing import Final
 
 KEPT: Final = 1_000  # requests
 JUDGED: Final = 64  # latest requests that `recent_error` covers
-FEWEST = 16  # least requests for `recent_error`
+FEWEST = 16  # fewest requests from which `recent_error` is computed
 
 
 class Accuracy:
@@ -37,7 +37,7 @@ class Accuracy:
         self.error = 0  # sum of |predicted − actual|
 
     def add(self, predicted: int, actual: int, prompt: int) -> None:
-        """Add a request, in tokens; `prompt`: the whole prompt."""
+        """Add a request, in tokens; `prompt` is the length of the whole prompt."""
         wrong, position = abs(predicted - actual), self._next
         if self.n < KEPT:
             self._predicted.append(predicted)

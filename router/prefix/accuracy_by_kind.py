@@ -1,4 +1,4 @@
-"""Accuracy of both indexes by kind of request, so that one client's requests decide nothing about others'."""
+"""Accuracy of both indexes by kind of request, so that one client's requests do not affect others'."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from router.prefix.accuracy import JUDGED, Accuracy
 from router.prefix.belief import Belief, Doubt, believe
 from router.prefix.shortfall import Shortfall
 
-MOST_KINDS = 32  # kinds with further fields, per instance; of one group, the one unused for longest is forgotten
-MOST_NEW = MOST_KINDS // 4  # kinds among them with few judged answers that leave the others alone
+MOST_KINDS = 32  # kinds with further fields, per instance; of a group, the least recently used is forgotten
+MOST_NEW = MOST_KINDS // 4  # limit of kinds with few judged answers, so that they cannot displace the others
 
 
 class KindAccuracy:
@@ -17,7 +17,7 @@ class KindAccuracy:
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.shortfall = Shortfall()
-        self.used = 0  # place among all uses
+        self.used = 0  # number of its latest use, counted over all kinds
 
     @property
     def judged(self) -> int:
@@ -38,8 +38,8 @@ class AccuracyByKind:
         return found
 
     def _make_room(self) -> None:
-        """Forget a kind, but none of an API alone: those are few, and no client can name others in their place. Kinds
-        that were judged seldom replace each other, however many come."""
+        """Forget a kind, but never a plain API: those are few, and clients cannot invent more. Kinds with few judged
+        answers replace only each other, however many arrive."""
         further = [kind for kind in self.kinds if " " in kind]
         if len(further) >= MOST_KINDS:
             new = [kind for kind in further if self.kinds[kind].judged < JUDGED]
@@ -65,7 +65,7 @@ class AccuracyByKind:
 
 
 def _of_all(known: Mapping[str, Belief], other: Belief) -> Belief:
-    """Return the best index in force for some kind, with the kinds for which it is not."""
+    """Return the best index in use for any kind, with the kinds for which it is not used."""
     best = min(known.values(), key=lambda belief: _RANK[belief.index], default=other)
     worse = sorted(kind for kind, belief in known.items() if _RANK[belief.index] > _RANK[best.index])
     if not worse:

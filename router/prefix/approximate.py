@@ -1,10 +1,9 @@
 """Approximate prefix index: the part of a prompt that each instance holds, derived from the prompts sent there.
-
-Chunks of all instances are kept in runs (forest.py), the order of use of each instance in stretches of its prompts.
-Both rest on one invariant: **what an instance holds is closed under prefix** (an instance that holds a chunk holds all
-before it). A chain is always used from its head, and its head counts as used after its tail, so the least recently used
-chunk is always the end of a chain. Of an earlier prompt only the end can therefore be older than later prompts, and a
-prompt costs as many steps as it has runs, whatever its length.
+The chunks of all instances are kept in runs (forest.py), each instance's order of use in stretches of its prompts. Both
+rest on one invariant: **what an instance holds is closed under prefix** (an instance that holds a chunk holds all
+chunks before it). A chain is always used from its head, and its head counts as used after its tail, so the least
+recently used chunk is always the end of a chain. Only the end of an earlier prompt can therefore be older than later
+prompts, and a prompt costs as many steps as it has runs, whatever its length.
 """
 
 from array import array
@@ -17,13 +16,13 @@ from router.policy.held import HeldByLevel, named
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
 
 MASKS_KEPT = 256
-FEW: Final = 64  # instances; for fewer a dict of tokens is cheaper than levels
-SPARE_SHARE = 16  # evict to 1/16 below the limit: in batches
+FEW: Final = 64  # instances; for fewer, a dict of tokens is cheaper than levels
+SPARE_SHARE = 16  # eviction goes to 1/16 below the limit, in batches
 SLACK_SHARE: Final = 8  # reports up to 1/8 below the prediction are rounding (blocks, bytes per token), not eviction
 
 
 class _Stretch:
-    """The end of a prompt, not used again since."""
+    """The end of a prompt that has not been used since."""
 
     __slots__ = ("end", "first", "run", "start")
 
@@ -50,13 +49,13 @@ class _EvictionOrder:
         self.promised: dict[int, int] = {}  # last chunk of a request in flight → chunks held when it was sent
 
     def use(self, hashes: Sequence[int], held: int, path: Path) -> None:
-        """Make the whole chain the newest; stretches of its `held` chunks shrink or go."""
+        """Make the whole chain the newest. Stretches of its `held` chunks shrink or disappear."""
         walked = dict(path)
         position = 0
         while position < held:
             stretch = self.starts.get(hashes[position])
             if stretch is None or stretch.start != position:
-                break  # crafted prompts with colliding hashes
+                break  # only crafted prompts with colliding hashes
             upto = parting(stretch.run, stretch.end, walked)
             position = held if upto > held else upto if upto > position else position + 1
             self.shorten(stretch, position)
@@ -92,9 +91,9 @@ class PrefixIndex:
     def __init__(
         self, max_chunks: int = 4_000_000, instance_chunks: int = 65_536, max_stretches: int = 500_000
     ) -> None:
-        """`max_chunks`: of all instances together, shared evenly, about 10 bytes each; `max_stretches`: likewise, of
-        prompts that diverged, about 700 bytes each (bench/decide.py). `instance_chunks`: the limit of an instance until
-        `limit` is called."""
+        """`max_chunks` is the limit over all instances, which share it evenly, at about 10 bytes each. `max_stretches`
+        is likewise the limit of prompts that diverged, at about 700 bytes each (bench/decide.py). `instance_chunks` is
+        an instance's limit until `limit` is called."""
         self.max_chunks = max_chunks
         self.max_stretches = max_stretches
         self._instance_chunks = instance_chunks
@@ -120,8 +119,8 @@ class PrefixIndex:
     def tokens(
         self, hashes: Sequence[int], tokens: int, chunks: int = 1, *, block_size: int = 1, most: int = maxsize
     ) -> Mapping[str, int]:
-        """Leading tokens held by each instance, at most `most` and in whole blocks; so many chunks have so many
-        `tokens`."""
+        """Return the leading tokens held by each instance, at most `most` and in whole blocks. `tokens` converts a
+        number of chunks."""
         if len(self._names) > FEW:
             return self._by_level(hashes, tokens, chunks, block_size, most)
         found: dict[str, int] = {}
@@ -159,8 +158,7 @@ class PrefixIndex:
             yield position, mask
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
-        """Insert a prompt that the instance computes and so holds. Return the chunks that it held before.
-
+        """Insert a prompt that the instance computes and therefore holds. Return how many chunks it held before.
         A newer epoch means that the engine restarted and holds nothing else; an older one is ignored.
         """
         eviction = self._evictions.get(instance)
@@ -172,11 +170,12 @@ class PrefixIndex:
         kept = hashes[:capacity] if len(hashes) > capacity else hashes
         path = self._runs.along(kept)
         held = _held(path, eviction.bit)
-        # When the same prompt is sent twice at once, the second may find nothing cached: check the smaller promise.
+        # If the same prompt was sent twice at once, the second may find nothing cached, so the smaller promise is
+        # checked.
         promised = eviction.promised.get(hashes[-1])
         if promised is None or held < promised:
             eviction.promised[hashes[-1]] = held
-        if len(eviction.promised) > capacity:  # drops requests that were never answered
+        if len(eviction.promised) > capacity:  # drops promises of requests that were never answered
             del eviction.promised[next(iter(eviction.promised))]
         eviction.use(kept, held, self._runs.hold(eviction.bit, kept, path))
         if eviction.size > capacity:
@@ -186,12 +185,11 @@ class PrefixIndex:
         return held
 
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:
-        """Learn from the cached part of a prompt that the engine reports with its answer. Return the chunks evicted.
-
-        The prompt itself is held by now, since the engine has just computed it. Fewer cached chunks than predicted mean
-        that the engine evicted more than assumed: as many of the least recently used chunks go. No more than that: an
-        engine that is underestimated loses sessions whose KV it holds, which costs more than a prompt that has to be
-        computed unexpectedly.
+        """Learn from the cached part of a prompt, which the engine reports with its answer. Return the chunks evicted.
+        The instance holds the prompt itself now, since the engine has just computed it. Fewer cached chunks than
+        predicted mean that the engine evicted more than assumed, so that many of the least recently used chunks are
+        dropped. No more are dropped: if an engine is underestimated, sessions leave although it holds their KV, which
+        costs more than computing a prompt unexpectedly.
         """
         eviction = self._evictions.get(instance)
         if eviction is None or not hashes:
@@ -206,7 +204,7 @@ class PrefixIndex:
         return before - eviction.size
 
     def limit(self, instance: str, chunks: int) -> None:
-        """Set the capacity of the instance's KV over all tiers, kept across restarts."""
+        """Set the capacity of the instance's KV, summed over all tiers; kept across restarts."""
         if self._limits.get(instance) == chunks:
             return
         self._limits[instance] = chunks
@@ -244,14 +242,14 @@ class PrefixIndex:
     def _eviction(self, instance: str, epoch: int) -> _EvictionOrder | None:
         eviction = self._evictions.get(instance)
         if eviction is not None and epoch < eviction.epoch:
-            return None  # late message of an earlier epoch
+            return None  # a late message from an earlier epoch
         if eviction is not None and epoch > eviction.epoch:
             self.purge(instance)
             eviction = None
         return eviction if eviction is not None else self._new_eviction(instance, epoch)
 
     def _new_eviction(self, instance: str, epoch: int) -> _EvictionOrder:
-        # Earlier look-ups keep their names and bits, as these only grow or are replaced.
+        # Earlier look-ups keep their names and bits, as these are only extended or replaced.
         slot = self._free.pop() if self._free else len(self._names)
         if slot < len(self._names) or instance in self._bits:
             self._names = [*self._names[:slot], instance, *self._names[slot + 1 :]]
@@ -268,7 +266,7 @@ class PrefixIndex:
         return min(eviction.limit, self.max_chunks // len(self._evictions) or 1)
 
     def _named(self, mask: int) -> list[str]:
-        """Return the instances of a mask; cached, as a thousand of them may share a system prompt."""
+        """Return the instances of a mask. The result is cached, as a thousand instances may share a system prompt."""
         names = self._named_before.get(mask)
         if names is None:
             if len(self._named_before) >= MASKS_KEPT:

@@ -1,4 +1,4 @@
-"""The choice of the prefix index in force for an instance: exact, approximate, or none (load only). Pure."""
+"""The choice of the prefix index to use for an instance: exact, approximate, or none (load only). Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,21 +7,21 @@ from router.prefix.accuracy import FEWEST, Accuracy
 
 Index = Literal["exact", "approximate", "none"]
 Doubt = Literal["", "from_start", "layers"]  # why an exact index must first be more accurate than the approximate one
-# Reasons why a better index is not in force, for an instance and for a request
+# Reasons why a better index is not in use, for an instance and for a request
 Reason = Literal[
     Doubt, "no_events", "events", "wrong", "unconfirmed", "tokenizer", "request", "index_process", "uncached"
 ]
 
-EXACT_LIMIT = 0.15  # largest error of the exact index, as a share of the prompts' tokens
+EXACT_LIMIT = 0.15  # largest error at which the exact index is used, as a share of the prompts' tokens
 APPROXIMATE_LIMIT = 0.5  # lenient, as the approximate index corrects itself and a rough guess beats none
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
     index: Index
-    why: str  # reason why a better index is not in force; "" if the best is
+    why: str  # why a better index is not in use; "" if the best is
     reason: Reason = ""
-    but_for: str = ""  # kinds that an exact index does not know
+    but_for: str = ""  # kinds of request that the exact index does not cover
 
 
 EXACT = Belief("exact", "")
@@ -38,8 +38,8 @@ GUESS = Belief("approximate", "not checked yet", "no_events")
 
 
 def believe(trouble: str | None, doubt: Doubt, exact: Accuracy, approximate: Accuracy, unconfirmed: int = 0) -> Belief:
-    """`trouble`: why the exact index is out of date, "" when it is up to date, None without one; `unconfirmed`: hits
-    that it predicted at an engine that reports none."""
+    """Choose the index. `trouble` says why the exact index is out of date; "" if it is up to date, None if there is
+    none. `unconfirmed` counts hits that it predicted at an engine that reports none."""
     reason, why = _against_exact(trouble, doubt, exact.recent_error(), approximate.recent_error())
     if not why and unconfirmed >= FEWEST:
         reason, why = "unconfirmed", UNCONFIRMED

@@ -18,7 +18,7 @@ class Medium(NamedTuple):
 
 
 def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
-    """Hash the whole blocks; `link`: hash of the block before them, or the index's `seed`."""
+    """Hash the whole blocks. `link` is the hash of the block before them, or the index's `seed`."""
     digest = xxhash.xxh64_intdigest
     width = block_size * TOKEN_BYTES
     view = memoryview(tokens)
@@ -41,7 +41,8 @@ def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
 
 
 def media_keys(adapter: str, salt: str, blocks: int, size: int, media: Sequence[Medium]) -> Sequence[bytes]:
-    """Return `extra_keys` with the media in each block of `size` tokens, and where they begin from its start."""
+    """Return `extra_keys` with the media in each block of `size` tokens, and their offsets from the start of that
+    block."""
     keys: list[list[object]] = [[adapter] if adapter else [] for _ in range(blocks)]
     for start, tokens, name in media:
         for number in range(start // size, min(blocks, -(-(start + tokens) // size))):
@@ -57,7 +58,7 @@ def chain_salt(adapter: str, salt: str) -> int:
 
 
 def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes]) -> list[int]:
-    """Hash like `block_hashes`, with the extra keys that the engine hashes into each block."""
+    """Hash like `block_hashes`, including the extra keys that the engine hashes into each block."""
     if not any(extras):
         return block_hashes(tokens, block_size, link)
     width = block_size * TOKEN_BYTES

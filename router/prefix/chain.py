@@ -16,10 +16,9 @@ _CHUNKS: Final = Struct(f"{CHUNK_BYTES}s")
 
 def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -> list[int]:
     """Return 64-bit hashes of the prompt's whole chunks, each seeded with the previous one.
-
     Two prompts share hash k if they share the first k + 1 chunks (a collision among a million chunks: 3e-8). `salt`
-    separates prompts that must not share a cache. XXH64 was the fastest seeded hash measured at this size: 500 KB in
-    0.2 ms (bench/decide.py).
+    separates prompts that must not share a cache. XXH64 was the fastest seeded hash measured at this size: 0.2 ms for
+    500 KB (bench/decide.py).
     """
     digest, link = xxhash.xxh64_intdigest, salt
     chunks = _CHUNKS if chunk_bytes == CHUNK_BYTES else Struct(f"{chunk_bytes}s")
@@ -32,13 +31,13 @@ def chunk_hashes(prompt: bytes, chunk_bytes: int = CHUNK_BYTES, salt: int = 0) -
 
 
 class PromptChains:
-    """The same hashes, faster for prompts that begin like earlier ones, as in a session: a known span of 32
-    chunks, or of a few in a short prompt, is found by one hash of the whole span, seeded with the hash of the chunk
-    before it."""
+    """The same hashes, faster for prompts that begin like earlier ones, as in a session: a known span of 32 chunks
+    (fewer in a short prompt) is looked up by one hash of the whole span, seeded with the hash of the chunk before it.
+    """
 
     def __init__(self, spans: int = 32_768, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """`spans`: number kept, by latest use; about 0.5 KB each, so 5 KB for a session of 80 KB. `chunk_bytes`
-        divides SPAN_BYTES, or every chunk of a long prompt is hashed."""
+        """`spans` is the number of spans kept, least recently used first out; each takes about 0.5 KB, so a session of
+        80 KB takes 5 KB. `chunk_bytes` divides SPAN_BYTES; otherwise every chunk of a long prompt would be hashed."""
         self.kept = spans
         self._chunk_bytes = chunk_bytes
         self._span_bytes = 0 if SPAN_BYTES % chunk_bytes else SPAN_BYTES
@@ -48,7 +47,7 @@ class PromptChains:
         return len(self._spans)
 
     def hashes(self, prompt: bytes, salt: int = 0) -> Sequence[int]:
-        """Return a list for a short prompt, as reading an array creates an integer each time."""
+        """Return the hashes; as a list for a short prompt, since reading an array creates an integer each time."""
         if len(prompt) < SPAN_BYTES:
             return self._few(prompt, salt)
         found, link = array("Q"), salt

@@ -1,10 +1,10 @@
-"""Length of the common beginning of two hash chains, by bisection: equal hash, equal chain up to there."""
+"""Length of the common beginning of two hash chains, by bisection: equal hashes mean equal chains up to that point."""
 
 from collections.abc import Sequence
 
 
 def common(own: Sequence[int], hashes: Sequence[int], start: int, end: int) -> int:
-    """Count the equal hashes of `own` and `hashes` from `start` up to `end`; the first is known to be equal."""
+    """Count the equal hashes of `own` and `hashes` between `start` and `end`; the first is known to be equal."""
     high = end - start - 1  # min() would cost as much as the search
     if high >= len(own):
         high = len(own) - 1

@@ -1,9 +1,8 @@
 """The chunks of all instances: chains of hashes, cut into runs only where the holders change.
-
-A run is a part of a chain that the same instances hold from its first chunk to its last. A chunk's hash stands for all
-chunks before it as well, so a run is found by its first hash, two parts are equal when their last hashes are, and the
-point where they diverge is found by bisection. Chains that branch off a run are runs of their own, found by their first
-hash; `parent` leads back, so the chunks that an instance loses are found from the end of a chain.
+A run is a part of a chain that the same instances hold from its first chunk to its last. A chunk's hash also stands for
+all chunks before it. A run is therefore identified by its first hash, two parts are equal if their last hashes are, and
+the point where they diverge is located by bisection. Chains that branch off a run are runs of their own, identified by
+their first hash; `parent` leads back, so chunks that an instance loses are reached from the end of a chain.
 """
 
 from array import array
@@ -52,7 +51,7 @@ class Forest:
                 break
             own = run.hashes
             upto = position + len(own)
-            if upto > end or own[-1] != hashes[upto - 1]:  # otherwise the whole run is on the chain, the usual case
+            if upto > end or own[-1] != hashes[upto - 1]:  # false if the whole run is on the chain, the usual case
                 upto = position + common(own, hashes, position, end)
             position = upto
             path.append((run, position))
@@ -81,7 +80,7 @@ class Forest:
         return marked
 
     def _grow(self, bit: int, hashes: Sequence[int], known: int, path: Path) -> None:
-        """Add the rest of the chain: all chunks after the first without a holder are new."""
+        """Add the rest of the chain: all chunks after the first one without a holder are new."""
         fresh = array("Q", hashes[known:])
         self.chunks += len(fresh)
         last = path[-1][0] if path else None
@@ -93,7 +92,7 @@ class Forest:
             path.append((run, len(hashes)))
 
     def forget(self, bit: int, run: SharedRun, low: int, high: int) -> SharedRun:
-        """Remove the instance from the chain that passes `run`, between `low` and `high`. Returns the run that leads to
+        """Remove the instance from the chain that passes `run`, between `low` and `high`. Return the run that leads to
         the rest, unless `low` is the beginning."""
         self._followed = (), []
         here = at(run, high)
@@ -124,12 +123,12 @@ class Forest:
         run.holders = left
 
     def _unlist(self, run: SharedRun) -> None:
-        # XXH64 can be forced to collide, which only makes predictions wrong.
+        # XXH64 collisions can be forced, but they only make predictions wrong.
         if self._by_first.get(run.hashes[0]) is run:
             del self._by_first[run.hashes[0]]
 
     def _cut(self, run: SharedRun, position: int) -> SharedRun:
-        """Split off the part before `position` as a new run. The remainder keeps its identity for following runs."""
+        """Split off the part before `position` as a new run. The rest keeps its identity for the runs that follow."""
         length = position - run.start
         head = SharedRun(run.start, run.hashes[:length], run.holders, run.parent)
         run.start, run.hashes, run.parent = position, run.hashes[length:], head
@@ -145,14 +144,14 @@ class Forest:
 
 
 def at(run: SharedRun | None, position: int) -> SharedRun | None:
-    """Return the run with the chunk before `position` of the chain that passes `run`."""
+    """Return the run that holds the chunk before `position` on the chain that passes `run`."""
     while run is not None and run.start >= position:
         run = run.parent
     return run
 
 
 def parting(run: SharedRun, position: int, path: dict[SharedRun, int]) -> int:
-    """Return the position at which the chain that passes `run` up to `position` leaves the path."""
+    """Return the position at which the chain that passes `run` up to `position` diverges from the path."""
     here: SharedRun | None = run
     while here is not None:
         if here.start < position:  # inlined `at`

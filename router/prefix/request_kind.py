@@ -1,7 +1,5 @@
-"""The kind of a request, from everything but its words: an index wrong for one kind may be right for others.
-
-Pure.
-"""
+"""The kind of a request, from everything except its text: an index that is wrong for one kind may be right for others.
+Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +13,12 @@ _FIELDS = frozenset(
         *("cache_salt", "suffix", "echo", "prompt_logprobs", "previous_response_id", "truncation"),
     )
 )
-# Message fields at which templates branch
-ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that prevent reading the prompt from the cache
+# Message fields on which templates branch
+ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that require the prompt to be computed
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
 
 
-# Types of parts that are more than text
+# Types of message parts that are not plain text
 _PARTS = frozenset(
     (
         *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
@@ -30,7 +28,7 @@ _PARTS = frozenset(
 
 
 def kind_of(api_path: str, document: Mapping[str, Any], *, plain: bool = False) -> str:
-    """Return the API, and the fields by which two requests with the same words differ. `plain`: as in Prompt."""
+    """Return the API, and the fields by which two requests with the same text differ. `plain` is that of Prompt."""
     if plain and _FIELDS.isdisjoint(document):
         return api_path
     turns = document.get("messages") or document.get("input")
@@ -62,7 +60,7 @@ _SEVERAL = frozenset(("prompts",))
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:
-    """Return False for requests for their prompt's probabilities, which engines compute again even if cached."""
+    """Return False for requests for their prompt's probabilities, as engines compute such prompts even if cached."""
     if document.get("prompt_logprobs") is not None:
         return False
     asked = document.get("logprobs"), document.get("top_logprobs")

@@ -1,4 +1,4 @@
-"""The number of tokens by which an engine's hits fall short of its blocks: with speculation (EAGLE, MTP) most versions
+"""The number of tokens by which an engine's hits fall short of its blocks. With speculation (EAGLE, MTP), most versions
 compute the last block again, which no event reports. Pure."""
 
 SURE = 4  # consecutive answers with the same shortfall
@@ -14,7 +14,7 @@ class Shortfall:
         self._times = 0
 
     def add(self, allowed: int, actual: int, block_size: int) -> None:
-        """Add the tokens that an engine's blocks allowed to reuse, and those that it reused."""
+        """Add an answer: the tokens that the engine's blocks allowed it to reuse, and those that it reused."""
         missing = allowed - actual
         if not allowed or not 0 <= missing <= MOST_BLOCKS * block_size:
             return

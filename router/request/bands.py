@@ -1,7 +1,7 @@
-"""The priority band of a request: a whole number, 0 by default; higher is admitted earlier. Pure.
-
-Asked for by `x-weir-priority`, else by the body's `priority` (vLLM's sign: lower is earlier), else by `service_tier`,
-else by the request's API key; never above what the key allows, nor, without a key, above `admission.keyless_band_max`.
+"""The priority band of a request: a whole number, 0 by default; a higher band is admitted earlier. Pure.
+It is requested by `x-weir-priority`, or else by the body's `priority` (with vLLM's sign: lower is earlier), or else by
+`service_tier`, or else by the request's API key. It never exceeds what the key allows or, without a key,
+`admission.keyless_band_max`.
 """
 
 import reprlib
@@ -21,14 +21,14 @@ LONGEST = 20  # characters of a number
 @dataclass(frozen=True, slots=True)
 class AskedBand:
     band: int = 0
-    by: str = ""  # empty: nobody asked
+    by: str = ""  # where the band was requested; empty: nowhere
 
 
 NOT_ASKED: Final = AskedBand()
 
 
 def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None) -> AskedBand:
-    """Return the band that the request asks for. Raise ErrorResponse."""
+    """Return the band that the request asks for, and where. Raise ErrorResponse."""
     if HEADER in headers:
         return AskedBand(_of_header(headers[HEADER]), HEADER.decode())
     if prompt.priority is not None:
@@ -42,7 +42,7 @@ def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None)
 
 
 def granted(asked: AskedBand, key: PublishedKey | None, policy: ParsedPolicy, *, is_replay: bool = False) -> int:
-    """Return the granted band. `is_replay`: in an experiment's pool recorded requests keep their granted band."""
+    """Return the granted band. With `is_replay`, recorded requests in an experiment's pool keep their granted band."""
     if is_replay and key is None:
         return asked.band
     return min(asked.band, key.priority_max if key is not None else policy["admission.keyless_band_max"])
@@ -68,7 +68,7 @@ def _within(where: str, given: object, band: int) -> int:
 
 
 def _invalid(where: str, given: object) -> ErrorResponse:
-    shown = reprlib.repr(given)[:40]  # the whole text of a large value takes a second
+    shown = reprlib.repr(given)[:40]  # repr() of a large value would take a second
     return ErrorResponse(
         400, "invalid_priority", f"{where}: {shown} must be a whole number from -{BAND_MAX} to {BAND_MAX}"
     )

@@ -42,20 +42,20 @@ class Prediction:
         # (tokens in a block, hashes), if engines publish KV events
         self.block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
         self.exactly: Mapping[str, Tokens] = {}  # exact index's tokens by instance
-        self.asked_at = 0.0  # s, monotonic: time of that look-up
+        self.asked_at = 0.0  # s, monotonic; when that index was asked
         self.looked_up: LookedUp | None = None  # answer of an index process
         self.under_way: UnderWay | None = None  # entry at the instance that computes the prompt
         # Cached tokens on the chosen instance
         self.exact_tokens: int | None = None  # None if the exact index was not asked
-        self.tiers: Tokens | None = None  # exact index's tokens by tier, if in force and some are below the device
-        self.shortened = 0  # tokens deducted from what its blocks allow
+        self.tiers: Tokens | None = None  # exact index's tokens by tier, if in use and some are below the device
+        self.shortened = 0  # tokens deducted from what the instance's blocks allow
         self.store_tokens = 0  # tokens from the pool's shared store
         self.approximate_tokens = 0
-        self.index: Index = "none"  # the index in force
-        self.reason: Reason = ""  # why no exact index is in force
+        self.index: Index = "none"  # the index in use
+        self.reason: Reason = ""  # why the exact index is not in use
         self.why = ""  # the reason in words
         self.untokenized = ""  # why the prompt cannot be tokenised as its engine does
-        self.engine_renders = False  # True: its engine can be asked for the tokens (serving/prompt/rendering.py)
+        self.engine_renders = False  # True if its engine can be asked for the tokens (serving/prompt/rendering.py)
 
 
 class Call:
@@ -69,7 +69,7 @@ class Call:
     deadline: float | None
     session: str | None  # client's name, else derived from the prompt (serving/prompt/sessions.py)
     alias: Chosen | None  # target chosen by the document Models
-    # Instances beyond its gateway, or without the response that it continues; None: none
+    # Instances that the gateway cannot reach, or that do not store the response that the request continues; None: none
     outside: Mapping[str, str] | None
     owner: StoredResponse | None  # owner of that response
     key: PublishedKey | None
@@ -78,7 +78,7 @@ class Call:
     session_key: str | None  # hash of pool and session, for policies and receipts
     pause_s: float | None  # pause since the session's previous request
     assigned: Assignment | None  # arm of the pool's delivery
-    candidate: ParsedPolicy | None  # deciding candidate; None: the live version decides
+    candidate: ParsedPolicy | None  # candidate that decides the request; None: the live version decides
     shadow: ShadowDecision | None
     tracing: Tracing | None  # None: no spans
     admission: Admission | None  # admission to the pool
@@ -110,9 +110,9 @@ class Call:
         # serving/prompt/prepare.py
         self.pool = pool
         self.request = request  # until the request has ended
-        self.session_by = ""  # what named the session, or why nothing did
+        self.session_by = ""  # source of the session's name, or why it has none
         self.adapter = ""  # adapter of the pool's model
-        self.sidecars = False  # True: beside each decoder one carries an offload out, for a gateway
+        self.sidecars = False  # True: a sidecar at each decoder carries out the offload, for a gateway
         # serving/stored.py, limits/api_key_auth.py
         self.reserved: list[tuple[Spending, int]] = []  # reserved from the budgets of key and pool
         self.limits = b""  # header lines with the remaining limits
@@ -139,8 +139,8 @@ class Call:
 
     @property
     def _pair(self) -> str:
-        """Return the number of the attempt, and of its further prefill instance if there is one: the decoder may still
-        have what it was asked for with the one before."""
+        """Return the number of the attempt, and of its next prefill instance if there is one: the decoder may still
+        hold what it was asked for with the previous instance."""
         number, offload = len(self.outcome.attempts), self.outcome.offload
         return f"{number}.{offload.moves}" if offload is not None and offload.moves else str(number)
 
@@ -150,11 +150,11 @@ class Call:
 
     @property
     def rules(self) -> ParsedPolicy:
-        """Return the policy that the request follows over all attempts."""
+        """Return the policy that the request follows in all attempts."""
         return self.candidate or self.pool.policy
 
     def start_over(self) -> None:
-        """Reset what belongs to the pool that could not serve, before another pool does."""
+        """Reset what belongs to the pool that could not serve, before another pool takes over."""
         self.session_key = self.pause_s = self.assigned = self.candidate = self.shadow = self.decision = None
         self.version, self.policy, self.prediction, self.outcome.offload = 0, "", Prediction(), None
 

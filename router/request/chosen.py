@@ -17,12 +17,12 @@ class Chosen:
     body: bytes  # body as the client sent it
     target: Target
     why: str
-    left: tuple[Target, ...] = ()  # untried fallbacks
+    left: tuple[Target, ...] = ()  # fallbacks not tried yet
     serves: str = ""  # engine's name of the model
     hashed: Hashed = field(default_factory=dict)
-    fell_back: list[tuple[str, str]] = field(default_factory=list)  # (pool that failed, condition)
+    fell_back: list[tuple[str, str]] = field(default_factory=list)  # (failed pool, condition)
 
     @property
     def renames(self) -> bool:
-        """True if the engine's name of the model differs from the client's."""
+        """Return whether the engine's name of the model differs from the client's."""
         return self.serves != self.name

@@ -1,5 +1,4 @@
-"""Attributes a failure to one engine, or to the request if a second engine fails alike.
-
+"""Attributes a failure to one engine, or to the request if a second engine fails in the same way.
 The rule, with its numbers, is in docs/router.md.
 """
 
@@ -28,7 +27,7 @@ def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
 
 
 def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int) -> bool:
-    """Tell whether the engine rejects a key that no client can provide."""
+    """Return whether the engine rejects a key that the client cannot provide."""
     known, sent = call.key is not None, call.request.forwarded
     return engine_key.is_engines(status, endpoint.engine_key, sent=sent, known=known)
 
@@ -41,12 +40,12 @@ def words(endpoint: Endpoint, status: int) -> str:
 
 
 def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
-    """Tell whether another engine has to confirm this engine's verdict that the request is invalid; until then the
+    """Return whether another engine has to confirm this engine's verdict that the request is invalid; until then the
     failure counts against this engine."""
     if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
-        _take_back(call, f"status {status}")  # an engine that is not doubted agrees with those before it
+        _take_back(call, f"status {status}")  # an engine that is not in doubt agrees with the earlier ones
         return False
     failed(call, endpoint, f"status {status}")
     return True
@@ -64,7 +63,7 @@ def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
     offload = call.outcome.offload
     of_prefill = offload is not None and offload.prefill == endpoint.id
     if of_prefill and call.outcome.is_prefilled and kind != BROKEN:
-        kind = ""  # as another engine has computed the prompt
+        kind = ""  # another engine has computed the prompt
     among = {endpoint.instance}
     if offload is not None and kind != BROKEN and (not of_prefill or offload.connector in AT_ONCE):
         among |= _partners(call, offload)
@@ -72,8 +71,8 @@ def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
 
 
 def _partners(call: Call, offload: Offload) -> set[str]:
-    """Return both instances of an offload, as one may have failed for want of the other's KV. Neither of them while the
-    decoder computes the prompt itself."""
+    """Return both instances of an offload, as either may have failed because it lacked the other's KV. Return neither
+    while the decoder computes the prompt itself."""
     if offload.outcome in ("fallback", "ineligible"):
         return set()
     ends = (call.pool.endpoints.get(name) for name in (offload.prefill, call.instance))
@@ -96,24 +95,24 @@ def _kind(error: UpstreamError) -> str:
 
 
 def is_spent(call: Call) -> bool:
-    """Tell whether no further engine is tried: the request failed alike on two, or may have crashed one and then failed
-    on another."""
+    """Return whether no further engine is tried: the request failed in the same way on two, or may have crashed one and
+    then failed on another."""
     return _are_alike(call) or may_have_ended_one(call)
 
 
 def may_have_ended_one(call: Call) -> bool:
-    """Tell whether the request may have crashed an engine before it failed on the latest."""
+    """Return whether the request may have crashed an engine before it failed on the latest."""
     return any(failure.kind == BROKEN for failure in _earlier(call))
 
 
 def was_sent_on(call: Call) -> bool:
-    """Tell whether the request may have crashed an engine before it went to the latest."""
+    """Return whether the request may have crashed an engine before it was sent to the latest."""
     latest = call.outcome.attempts[-1].instance if call.outcome.attempts else ""
     return any(failure.kind == BROKEN and failure.endpoint.id != latest for failure in call.outcome.failures)
 
 
 def _earlier(call: Call) -> list[Failure]:
-    """Return the failures that no instance of the latest can have caused."""
+    """Return the failures that none of the latest failure's instances can have caused."""
     failures = call.outcome.failures
     return [failure for failure in failures[:-1] if failure.among.isdisjoint(failures[-1].among)]
 
@@ -125,10 +124,8 @@ def _are_alike(call: Call) -> bool:
 
 
 def forgive(call: Call, alone: str = "") -> bool:
-    """Take back the counts of alike failures. False if they stay: they differ, or these engines serve nobody.
-
-    `alone`: a kind of failure for which one engine's answer suffices, as no other can be asked.
-    """
+    """Undo the counts of equal failures. Return False if they stay: they differ, or these engines serve nobody. `alone`
+    is a kind of failure for which one engine's answer suffices, as no other can be asked."""
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):
         return False
@@ -136,6 +133,6 @@ def forgive(call: Call, alone: str = "") -> bool:
 
 
 def _take_back(call: Call, kind: str) -> bool:
-    """Take back the failures of this kind; False if some stay."""
+    """Undo the failures of this kind; return False if some stay."""
     counted = Counter(failure.endpoint for failure in call.outcome.failures if failure.counted and failure.kind == kind)
     return all([failure_attribution.take_back(call.pool, endpoint, count) for endpoint, count in counted.items()])

@@ -1,7 +1,6 @@
 """Offers the blocks that a decoder lends (router/pool/load/lent.py) to the prefill of the session's next turn.
-
-The blocks count as held by instances that only prefill, less what moving them costs, so strategies price them like any
-other cached prefix.
+For strategies, the blocks count as held by instances that only prefill, less the cost of the transfer, so that they are
+priced like any other cached prefix.
 """
 
 import time
@@ -23,13 +22,13 @@ from router.prefix.exact.index import NOTHING
 from router.request.call import Call
 from router.tokenize import salt
 
-TOKEN_CHARS: Final = 8  # characters at most in a token's number
+TOKEN_CHARS: Final = 8  # largest number of characters in a token's number
 ASKED: Final = "return_token_ids"
-_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # their answers can tell tokens
+_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # paths whose answers can report tokens
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """What an engine must say of its blocks, for another one to take them."""
+    """What an engine must say about its blocks, so that another engine can take them."""
 
     do_remote_decode: bool
     remote_block_ids: list[list[int]]  # by group of layers
@@ -45,7 +44,7 @@ Word = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class Located(Protocol):
-    """What an answer said of its KV (router/serving/answer/kv_location.py)."""
+    """What an answer said about its KV (router/serving/answer/kv_location.py)."""
 
     where: bytes
     prompt_ids: bytes
@@ -53,7 +52,8 @@ class Located(Protocol):
 
 
 def tells_ids(call: Call, decoder: Endpoint) -> bool:
-    """Return whether the decoder is to tell its tokens: it lends, and the next turn can be compared with them."""
+    """Return whether the decoder should report its tokens: it lends blocks, and the next turn can be compared with
+    them."""
     if (call.api_path, call.request.prompt.stream) not in decoder.lends or call.session is None:
         return False
     if call.prediction.prompt_tokens * TOKEN_CHARS > LONGEST:
@@ -62,7 +62,7 @@ def tells_ids(call: Call, decoder: Endpoint) -> bool:
 
 
 def learn(call: Call, located: Located) -> None:
-    """Note where the answer's blocks are, and of which tokens."""
+    """Note where the answer's blocks are, and which tokens they hold."""
     decoder, blocks = call.pool.endpoints.get(call.instance), _read(located.where, Whereabouts)
     if decoder is None or blocks is None or not blocks.do_remote_decode:
         return
@@ -73,7 +73,7 @@ def learn(call: Call, located: Located) -> None:
     tokens, groups = blocks.remote_num_tokens, blocks.remote_block_ids
     words = [word for ids in (located.prompt_ids, *located.answer_ids) for word in _read(ids, list[Word]) or ()]
     size = (decoder.feed.block_size if decoder.feed is not None else 0) or decoder.block_size
-    # Layers with windows or states have groups of their own, which a shorter prefix does not fit.
+    # Layers with windows or states have groups of their own, which do not match a shorter prefix.
     if len(groups) != 1 or len(groups[0]) != -(-tokens // size) or len(words) < tokens:
         return
     hashes = _hashes(call, words[:tokens], size)
@@ -82,7 +82,7 @@ def learn(call: Call, located: Located) -> None:
 
 
 def _read(raw: bytes, kind: type[Read]) -> Read | None:
-    """Read what an engine said; None for anything else."""
+    """Read what an engine said about its KV; None for anything else."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError:
@@ -101,7 +101,7 @@ def _hashes(call: Call, words: Sequence[int], size: int) -> Sequence[int]:
 
 
 def lent(call: Call) -> tuple[LentBlocks, int] | None:
-    """Return the blocks lent to the request's session, and how many of its tokens are in them."""
+    """Return the blocks lent to the request's session, and how many of its tokens they hold."""
     blocks = call.pool.lendings.by_session.get(call.session or "")
     if blocks is None:
         return None
@@ -116,7 +116,7 @@ def lent(call: Call) -> tuple[LentBlocks, int] | None:
 
 
 def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, int]:
-    """Return tokens by instance, with what is lent counted where the prompt can be computed for a decoder."""
+    """Return held tokens by instance, including lent tokens at instances that can compute the prompt for a decoder."""
     found = lent(call)
     if found is None:
         return held
@@ -131,14 +131,13 @@ def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, in
 
 class LentOffer(NamedTuple):
     where: JsonObject  # parameters of the prefill
-    tokens: int  # tokens to be moved; 0: the decoder is only told to keep the blocks no longer
+    tokens: int  # tokens to transfer; 0: the decoder is only told to release the blocks
     blocks: LentBlocks
 
 
 def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
-    """Take the session's blocks for a prefill, which moves them, or lets them go where computing is as fast.
-
-    It lets them go by taking what it holds anyway; without any of it, there is no offer.
+    """Take the session's blocks for a prefill, which transfers them, or releases them if computing is as fast.
+    An engine releases them by taking blocks that it holds anyway; if it holds none of them, there is no offer.
     """
     found = lent(call) if prefiller.takes_lent else None
     if found is None or call.session is None or prefiller.id == found[0].decoder:
@@ -153,7 +152,7 @@ def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
 
 
 def _beginning(blocks: LentBlocks, tokens: int) -> JsonObject:
-    """Return where the first of them are; the engine takes the end of the list that it is told."""
+    """Return where the first of them are, as the engine takes the end of the list it is given."""
     where: JsonObject = orjson.loads(blocks.where)
     (ids,) = cast(list[list[Json]], where["remote_block_ids"])
     return where | {"remote_block_ids": [ids[: tokens // blocks.size]], "remote_num_tokens": tokens}
@@ -167,13 +166,13 @@ def taken(call: Call, blocks: LentBlocks) -> None:
 
 
 def refused(call: Call, blocks: LentBlocks) -> None:
-    """Note that the blocks were gone sooner than expected."""
+    """Note that the blocks were gone earlier than expected."""
     decoder = call.pool.endpoints.get(blocks.decoder)
     if decoder is not None:
         decoder.lends_s = min(decoder.lends_s, time.monotonic() - blocks.at)
 
 
 def unused(call: Call, blocks: LentBlocks) -> None:
-    """Keep the blocks for the session again, which no engine has taken, unless it has others by now."""
+    """Keep the blocks for the session again if no engine has taken them, unless the session has others by now."""
     if call.session is not None and call.session not in call.pool.lendings.by_session:
         call.pool.lendings.keep(call.session, blocks)

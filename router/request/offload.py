@@ -16,7 +16,7 @@ class PrefillFailed(Exception):
     status = 502  # answer's status if no other instance computes the prompt
 
     def __init__(self, why: str, *, decoder: str = "") -> None:
-        """`decoder` failed with the KV, because it was missing or for a reason of its own."""
+        """`decoder` failed after the prefill, because the KV was missing or for a reason of its own."""
         super().__init__(why)
         self.decoder = decoder
 
@@ -30,7 +30,7 @@ class PrefillErred(PrefillBroken):
 
 
 class PrefillBusy(PrefillBroken):
-    """The engine takes no prompt now."""
+    """The engine accepts no prompt now."""
 
     status = 503
 
@@ -58,27 +58,27 @@ class PromptRefused(PrefillFailed):
 class Offload:
     connector: str
     prefill: str  # instance that computes the prompt
-    outcome: str = ""  # ok, fallback, ineligible or failed; empty while it runs
+    outcome: str = ""  # ok, fallback, ineligible or failed; empty while it is in progress
     reason: str = ""  # why another instance, or the decoder, computes the prompt
-    moves: int = 0  # how often another instance took the prompt over
+    moves: int = 0  # how often another instance took over the prompt
     began: float | None = None  # s, clock of `Call.started`: prefill sent
     prefill_ms: float | None = None
     sent: float | None = None  # s, same clock: decode request sent
     arrived: float | None = None  # s, same clock: first byte of the decoder's stream; None for an unstreamed answer
     transfer_bytes: int | None = None  # None if unknown
     pull_ms: float | None = None  # predicted time of a pull until the KV is there
-    pull: Pull | None = None  # pull under way
+    pull: Pull | None = None  # pull in progress
     unheld: Unheld | None = None  # entry at the decoder until the prompt is computed
     alone: bool = False  # the prefill instance had no other request of this router
     prefill_usage: Usage | None = None  # usage that the prefill instance reports
     failed: dict[str, str] = field(default_factory=dict)  # instances that failed where another one prefilled, with why
     lent_by: str = ""  # decoder whose blocks of the session's last answer were offered to the prefill
-    lent_tokens: int = 0  # tokens in them
+    lent_tokens: int = 0  # tokens in those blocks
     tells_ids: bool = False  # the decoder was asked for the tokens of prompt and answer
     kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
 
     def computed(self) -> None:
-        """Begin the decoder's turn, whatever became of the prefill."""
+        """Begin the decoder's part, whatever the result of the prefill."""
         if self.unheld is not None:
             self.unheld.over()
 
@@ -88,8 +88,8 @@ class Offload:
 
     @property
     def transfer_ms(self) -> float | None:
-        """Return the time from the computed prompt, with the request at the decoder, to the first byte of its
-        stream: transfer and one decode step. None for an unstreamed answer, as it would include the whole answer."""
+        """Return the time from the computed prompt, with the request at the decoder, to the first byte of its stream:
+        transfer and one decode step. None for an unstreamed answer, whose time would include the whole answer."""
         if self.sent is None or self.arrived is None:
             return None
         computed = self.sent if self.began is None else self.began + (self.prefill_ms or 0.0) / 1000
@@ -112,7 +112,7 @@ class Offload:
         return used.prompt_tokens - (used.cached_tokens or 0) if used is not None and used.prompt_tokens else None
 
     def moved(self, prefill: str, why: str) -> None:
-        """Note that another instance computes the prompt."""
+        """Note that another instance takes over the prompt."""
         self.prefill, self.reason, self.moves = prefill, self._with(why), self.moves + 1
 
     def local(self, outcome: str, reason: str) -> None:

@@ -11,13 +11,13 @@ from router.upstream.answer.used import Usage
 
 
 class Failure(NamedTuple):
-    """A failure of the request on an engine, as prefill or whole."""
+    """A failure of the request on an engine, in the prefill or as a whole."""
 
     endpoint: Endpoint
-    kind: str  # alike failures have the same kind; empty: not the request's fault
+    kind: str  # equal failures have the same kind; empty: not the request's fault
     counted: bool  # counted by the breaker
     of_prefill: bool = False  # on the prefill instance of an offload
-    among: frozenset[str] = frozenset()  # instances of which any may be the cause
+    among: frozenset[str] = frozenset()  # instances, any of which may be the cause
 
 
 class Attempt:
@@ -58,20 +58,20 @@ class Outcome(GpuSpent):
         self.failures: list[Failure] = []
         self.queued_s = 0.0
         self.held_s = 0.0  # part of the wait for the pool's wake
-        self.deciding = 0.0  # latest attempt's, like the next
+        self.deciding = 0.0  # start of the latest attempt's decision; the next is likewise of the latest attempt
         self.decided = 0.0
         self.alone = False  # no other request of this router there until the first content
         self.first_byte: float | None = None
         self.first_content: float | None = None  # time of the first generated content; end of an unstreamed answer
         # flows/
         self.offload: Offload | None = None  # offload that the policy wanted
-        self.is_prefilled = False  # an instance has computed the prompt for another one
+        self.is_prefilled = False  # an instance has computed the prompt for another
         # serving/answer/relay.py
-        self.status = 0  # a refusal's is set by serving/proxy.py
+        self.status = 0  # serving/proxy.py sets the status of a refusal
         self.streamed = False
         self.begun = False  # something was sent to the client
         self.streamed_tokens = 0  # events of a stream from its first content; counted if a token limit is charged
-        self.per_event = 1.0  # tokens in each
+        self.per_event = 1.0  # tokens in each event
         self.most_output = 0  # tokens that the request allows; 0: no limit
         self.last_byte: float | None = None
         self.usage: Usage | None = None
@@ -87,12 +87,12 @@ class Outcome(GpuSpent):
 
     @property
     def computed(self) -> bool:
-        """Tell whether tokens may have been computed, and are charged; content proves it."""
+        """Return whether tokens may have been computed, so that they are charged; content proves it."""
         return self.first_content is not None or VERDICTS[self.result or "router_failed"].computes
 
     @property
     def output_tokens(self) -> int:
-        """Return the tokens of the answer: as reported; of a stream that did not end whole at least those of its
+        """Return the tokens of the answer: as reported, or, for a stream that ended early, at least those of its
         events."""
         reported = self.usage.output_tokens if self.usage is not None else None
         if reported is not None and self.result == "served":
@@ -113,7 +113,7 @@ class Outcome(GpuSpent):
         if self.result is None:
             self.close("router_failed")
         self.e2e_ms = (now - started) * 1000
-        # An unstreamed or replaced answer has no time of a first token
+        # There is no time of a first token if the answer was not streamed or was replaced
         if self.streamed and self.begun and self.first_content is not None:
             self.ttft_ms = (self.first_content - started) * 1000
             self.tpot_ms = self._tpot_ms(self.first_content)

@@ -1,4 +1,4 @@
-"""Predicts how much of a prompt each instance has cached, by the index in force, and learns from the answers."""
+"""Predicts how much of a prompt each instance has cached, by the index in use, and learns from the answers."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ _NOT_NONE = ("approximate", "exact")
 
 
 def read_tokens(call: Call) -> bool:
-    """Tokenise the prompt if instances publish KV events; False if that takes long: then call `read_slowly`."""
+    """Tokenize the prompt if instances publish KV events. Return False if that takes long; then call `read_slowly`."""
     reader = call.pool.kv_event_state.reader
     prompt, prediction = call.request.prompt, call.prediction
     prediction.kind = kind_of(call.api_path, prompt.document, plain=prompt.plain)
@@ -41,7 +41,7 @@ def read_tokens(call: Call) -> bool:
 
 
 async def read_slowly(call: Call) -> None:
-    """Tokenise in a thread, so the event loop stays free."""
+    """Tokenize in a thread, so that the event loop stays free."""
     await asyncio.get_running_loop().run_in_executor(_thread(), _hash_blocks, call)
 
 
@@ -65,7 +65,7 @@ def _hash_blocks(call: Call) -> None:
 
 
 def take(call: Call, tokens: bytes, media: Sequence[Medium] = ()) -> None:
-    """Take the prompt's tokens: hash their blocks."""
+    """Take the prompt's tokens and hash their blocks."""
     state, document = call.pool.kv_event_state, call.request.prompt.document
     index = state.known
     if index is None:
@@ -100,7 +100,7 @@ async def ask(call: Call, shared: SharedIndex) -> None:
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
-    """Return tokens by instance, and by tier where some are below the device; instances without any are omitted."""
+    """Return tokens by instance, and by tier where some are below the device; instances without any are left out."""
     prediction, pool = call.prediction, call.pool
     if not prediction.reads_cache:
         return {}, None
@@ -109,7 +109,7 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     size = pool.block_size
     if not size or pool.kv_event_state.some_unknown:
         return _approximate(call, _NOT_NONE), None
-    # For all instances, even where the exact index is in force
+    # For all instances, even where the exact index is in use
     tokens, length = CHUNK_BYTES * prediction.prompt_tokens, len(call.request.prompt.rendered) or 1
     return pool.index.tokens(call.request.chunks, tokens, length, block_size=size), None
 
@@ -136,7 +136,7 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
 
 
 def _approximate(call: Call, believed: Container[str]) -> dict[str, int]:
-    """Return tokens by instance where the index in force is one of `believed`."""
+    """Return tokens by instance for instances whose index in use is among `believed`."""
     found: dict[str, int] = {}
     endpoints, kind = call.pool.endpoints, call.prediction.kind
     for chunks, names in call.pool.index.holders(call.request.chunks):
@@ -154,14 +154,14 @@ def _tokens(call: Call, chunks: int) -> int:
 
 
 def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) -> None:
-    """Note that the request goes to this instance; `chunks` are held there by the approximate index. Pulled KV counts
-    as held only once it has arrived."""
+    """Note that the request goes to this instance, which holds `chunks` of it by the approximate index. Pulled KV
+    counts as held only once it has arrived."""
     tokens, prediction = _tokens(call, chunks), call.prediction
     belief = endpoint.belief_for(prediction.kind) if endpoint.beliefs else endpoint.belief
     if not prediction.block_hashes and belief.index == "exact":
         belief = _without_tokens(call)
     index = prediction.index = belief.index
-    if belief.reason or prediction.reason:  # possibly left by an earlier attempt
+    if belief.reason or prediction.reason:  # possibly set by an earlier attempt
         prediction.reason, prediction.why = belief.reason, belief.why[:LONGEST_WHY]
     call.pool.kv_event_state.in_force[index, belief.reason] += 1
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
@@ -177,7 +177,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
 
 
 def _without_tokens(call: Call) -> Belief:
-    """Return why the instance's exact index cannot be used: it also needs the request's tokens."""
+    """Return why the instance's exact index cannot be used: it also requires the request's tokens."""
     if call.prediction.untokenized:
         return Belief("approximate", call.prediction.untokenized, "request")
     state = call.pool.kv_event_state
@@ -208,7 +208,7 @@ def over(sent: UnderWay | None) -> None:
 
 def _within(found: Mapping[str, Tiers], reach: Mapping[str, tuple[int, int]]) -> dict[str, Tiers]:
     """Deduct tokens that engines recompute although they hold them, and parts of chunks below the device, which are
-    loaded whole."""
+    only loaded as a whole."""
     shorter = dict(found)
     for name, (missing, chunk) in reach.items():
         if name in found:
@@ -219,14 +219,13 @@ def _within(found: Mapping[str, Tiers], reach: Mapping[str, tuple[int, int]]) ->
 
 
 def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
-    """Compare the prediction with the engine's report; not after an offload, whose cached tokens come from the
-    prefill."""
+    """Compare the prediction with the engine's report; not after an offload, where the prefill had the cache."""
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
     by_kind = endpoint.by_kind
     kind = by_kind.kinds.get(prediction.kind) or by_kind.of(prediction.kind)
-    by_kind.uses = kind.used = by_kind.uses + 1  # as `of` does, without a call
+    by_kind.uses = kind.used = by_kind.uses + 1  # inlined `of`
     if prediction.index not in outcomes:
         outcomes[prediction.index] = Outcomes()
     outcomes[prediction.index].add(call.decision.cached_tokens if call.decision is not None else 0, cached_tokens)
@@ -244,7 +243,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
 
 
 def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
-    """Handle fewer cached tokens than predicted: a store may have silently evicted the others."""
+    """Handle fewer cached tokens than predicted: a store may have evicted the others without an event."""
     feed, index = endpoint.feed, call.pool.kv_event_state.index
     if feed is None or index is None:
         return

@@ -13,8 +13,8 @@ class ProxiedRequest(Value, frozen=True):
     prompt: Prompt
     chunks: Sequence[int]  # chain hashes of the prompt
     session: str | None = None  # client's name of the session
-    turn: int = 0  # number of earlier requests of the pool
-    strip_usage: bool = False  # only the router, not the client, asked for the stream's usage
+    turn: int = 0  # number of earlier requests to the pool
+    strip_usage: bool = False  # True if the router, not the client, asked for the stream's usage
 
 
 # Placeholder before the body is read, and after the end

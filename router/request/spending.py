@@ -14,12 +14,12 @@ class Spending:
     period: Period
     spent: int = 0  # spent by ended requests
     reserved: int = 0  # estimates of requests under way
-    ceiling: int = 0  # upper limit of the sum of both
-    rest: int | None = None  # rest of the whole budget when last known; None: never
-    alone: bool = False  # the ceiling includes this router's share of that rest
+    ceiling: int = 0  # upper limit of `spent` + `reserved`
+    rest: int | None = None  # remainder of the whole budget when last known; None: never known
+    alone: bool = False  # the ceiling includes this router's share of that remainder
     refused: int = 0
     units: float = 0.0  # tokens of the requests in `spent`, for the price of later ones
-    closed: tuple[float, int] = (0.0, 0)  # until then (s, monotonic), amounts from the second on are refused
+    closed: tuple[float, int] = (0.0, 0)  # (s, monotonic; amount): until then, this amount and larger ones are refused
     reported: tuple[int, int, int] = (0, 0, 0)  # spent, reserved and refused
     reported_at: float = 0.0  # s, monotonic
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -33,7 +33,7 @@ class Spending:
 
 
 def settle(reserved: list[tuple[Spending, int]], tokens: int, dollars: float, requests: int = 1) -> None:
-    """Replace a request's reservation by its cost, once. `requests` is 0 if no engine got the request."""
+    """Replace a request's reservation by its cost; call it once. `requests` is 0 if no engine got the request."""
     for spending, amount in reserved:
         unit = spending.budget.unit
         spending.reserved -= amount

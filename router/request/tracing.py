@@ -1,4 +1,4 @@
-"""A request's trace, and the spans that get their ids before its end."""
+"""A request's trace, and spans that need their ids before the request ends."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ _ATTEMPTS = 1 << 16  # first number of attempts, four each
 
 @dataclass(frozen=True, slots=True)
 class PrefillSpan:
-    """A prefill that was sent; times are of the clock of `Call.started`."""
+    """A prefill that was sent; its times are on the clock of `Call.started`."""
 
     id: str
     instance: str
@@ -29,28 +29,28 @@ class Tracing:
     state: str = ""  # tracestate, unchanged
     base: int = field(default_factory=context.new_base)
     prefills: list[PrefillSpan] = field(default_factory=list)
-    attempt: int = 0  # attempt that the header names as parent
+    attempt: int = 0  # attempt that the header names as the parent
 
     def id(self, number: int) -> str:
         return context.span_id(self.base, number)
 
     def of_attempt(self, attempt: int, part: int = 0) -> str:
-        """Return a span id of the attempt. `part`: 0 the attempt itself, 1 its decision, 2 its transfer, 3 its
-        decode."""
+        """Return a span id of the attempt. `part` is 0 for the attempt itself, 1 for its decision, 2 for its transfer,
+        3 for its decode."""
         return self.id(_ATTEMPTS + 4 * attempt + part)
 
     def header(self, span: str) -> bytes:
         return context.header(self.trace, span, sampled=True)
 
     def for_attempt(self, attempt: int, lines: bytes) -> bytes:
-        """Return the header lines with that attempt as the engine's parent."""
+        """Return header lines that name this attempt as the engine's parent."""
         if not self.sampled:
             return lines
         before, self.attempt = self.attempt, attempt
         return lines.replace(self.header(self.of_attempt(before)), self.header(self.of_attempt(attempt)))
 
     def for_prefill(self, lines: bytes) -> bytes:
-        """Return the header lines with the prefill that begins now as the engine's parent."""
+        """Return header lines that name the prefill that begins now as the engine's parent."""
         if not self.sampled:
             return lines
         return lines.replace(self.header(self.of_attempt(self.attempt)), self.header(self._next_prefill()))

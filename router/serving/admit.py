@@ -34,7 +34,7 @@ def output_limit(call: Call) -> int | None:
 
 
 def settle(call: Call) -> None:
-    """Charge the tenant for the request's tokens by the engine's usage, else by the tokens of a broken stream."""
+    """Charge the tenant for the request's tokens: by the engine's usage, or else by the tokens of a broken stream."""
     admission, decision, usage = call.admission, call.decision, call.outcome.usage
     if admission is None or decision is None or not admission.is_charged:
         return
@@ -49,7 +49,7 @@ def settle(call: Call) -> None:
 async def until_woken(
     admission: Admission, wait: Wait, prepare: Callable[[], Awaitable[None]] | None = None
 ) -> Refusal | None:
-    """Wait; return the refusal if no wakeup came. `prepare` makes the inputs of a new decision."""
+    """Wait; return the refusal if no wakeup came. `prepare` supplies the inputs of a new decision."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 

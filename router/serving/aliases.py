@@ -1,7 +1,6 @@
 """Chooses the target of a request whose model is an alias: by its session, then by the fallbacks.
-
-A conversation without a session id stays with the pool that has seen it; its first request is drawn by the request id.
-Targets whose pool was removed, or is not allowed for the request's key, get no share of the split.
+A conversation without a session id stays with the pool that has served it; its first request is drawn by the request
+id. Targets whose pool was removed, or is not allowed for the request's key, get no share of the split.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +70,7 @@ def by_weight(key: int, split: list[Target]) -> Target:
 
 
 def in_pool(name: str, alias: Alias, read: Prompt, body: bytes, pool: str) -> Chosen | None:
-    """Return the target in the pool that `x-weir-pool` names; None: that pool gets the model name unchanged."""
+    """Return the target in the pool that `x-weir-pool` names. None: the pool gets the model name unchanged."""
     target = next((target for target in alias.targets if target.pool == pool), None)
     return Chosen(name, alias, read, body, target, "x-weir-pool") if target is not None else None
 
@@ -84,7 +83,7 @@ def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
     """Move on to the next target; False if the refusal stands."""
     condition = CONDITION_OF.get(refusal.code)
     is_the_clients = refusal.status < 500 and refusal.status != 429
-    is_final = not refusal.should_retry and refusal.retry_after_s is None  # it may have ended an engine
+    is_final = not refusal.should_retry and refusal.retry_after_s is None  # the request may have crashed an engine
     if condition is None or is_the_clients or is_final or not may_fall_back(chosen, condition):
         return False
     chosen.fell_back.append((chosen.target.pool, condition))

@@ -1,5 +1,4 @@
-"""Decides each request by the version of its arm during a delivery (router/pool/rollout.py).
-
+"""Decides each request by its arm's version during a delivery (router/pool/rollout.py).
 A request keeps its arm and its class across retries and while it is queued. If the split ends, is stopped or changes in
 the meantime, the live version makes the next decision, or the candidate if the newest generation still assigns the
 request to it.
@@ -39,7 +38,7 @@ def decide(
     now: float,
     homes: FleetView[Endpoint] | None = None,
 ) -> Decision:
-    """Decide, and set the version and the policy that decided. `now` is the loop's time."""
+    """Decide, and record the version and the policy that decided. `now` is the loop's time."""
     pool, split = call.pool, call.pool.split
     if not assigned.request_class:
         assigned.request_class = classify(request.prompt_tokens, most(request.held), pool.policy)

@@ -1,11 +1,11 @@
-"""Whether two instances may share a request: one computes its prompt, the other its answer."""
+"""Whether two instances may share a request: one computes the prompt, the other the answer."""
 
 from router.contract.api_paths import LIMITS
 from router.contract.connectors import NIXL
 from router.flows import bodies
 from router.request.call import Call
 
-Division = tuple[str, bool]  # why one instance must serve alone (empty: two may), whether tokens are generated
+Division = tuple[str, bool]  # why one instance must serve alone (empty: two may), and whether tokens are generated
 UNDIVIDED: Division = ("", True)  # unused placeholder for pools whose instances all prefill and decode
 BY_GATEWAY = "a gateway sends a request to one instance"
 

@@ -1,4 +1,5 @@
-"""Joins the other routers on the shared port once this one can serve, as the kernel sends connections immediately."""
+"""Joins the other routers on the shared port only once this router can serve, as the kernel sends connections
+immediately."""
 
 import asyncio
 import contextlib
@@ -14,7 +15,6 @@ ALONE_S = 5.0  # wait for fleet and keys before checking whether another router 
 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
     """Listen as soon as a fleet and the API keys are known.
-
     Without them, listen only if no other router does: an error tells clients more than a refused connection.
     """
     server.clients.joined = False

@@ -123,9 +123,9 @@ class Pages:
 
 
 def _indexes(pool: Pool) -> list[JsonObject]:
-    """Count the instances, or ranks, by prefix index in force and by the reason against a better one.
-
-    The reason in words has addresses and folders, so the log, receipts and signed-in pages have it alone.
+    """Count the instances, or ranks, by prefix index in use and by the reason against a better one.
+    The reason in words contains addresses and folders, so it appears only in the log, in receipts and on pages that
+    require a login.
     """
     groups: dict[tuple[str, str, str], list[Endpoint]] = {}
     for endpoint in pool.endpoints.values():
@@ -144,7 +144,7 @@ def _indexes(pool: Pool) -> list[JsonObject]:
 
 
 def _split(pool: Pool) -> JsonObject | None:
-    """Return the state of a delivery's split here; None without a delivery."""
+    """Return the state of a delivery's split in this router; None without a delivery."""
     if pool.split is None:
         return None
     rollout = pool.split.rollout
@@ -159,7 +159,7 @@ def _split(pool: Pool) -> JsonObject | None:
 
 
 def _permission(model: ServedModel) -> JsonObject:
-    """Return the field as engines write it, since some clients require it."""
+    """Return the field `permission` as engines write it, since some clients require it."""
     allowed = {name: name in ("sampling", "logprobs", "view") for name in PERMISSIONS}
     return {
         "id": f"modelperm-{model.id}",

@@ -1,4 +1,4 @@
-"""Forwards a complete request and streams its answer back, for calls without a decision."""
+"""Forwards a complete request and streams its answer back, for calls that need no decision."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,7 +13,7 @@ from router.upstream.stalls import Stalls
 
 
 class ByteChange(Protocol):
-    """A change of an answer's bytes on their way."""
+    """A change to an answer's bytes on their way."""
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -29,12 +29,12 @@ def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: by
 
 
 class _Unleased:
-    """The client of an answer that no engine's model makes now."""
+    """The client of an answer that no engine's model is generating."""
 
     has_content = True
 
     def goes_on(self) -> None:
-        """Tell nothing of an engine's progress."""
+        """Do nothing, as the answer says nothing about an engine's progress."""
 
 
 _UNLEASED = _Unleased()
@@ -47,7 +47,8 @@ async def pass_on(
     watch: tuple[Stalls, float],
     changes: Sequence[ByteChange] = (),
 ) -> None:
-    """Pass the answer on, until it was silent too long. `watch`: who looks for silences, and the longest in s."""
+    """Pass the answer on until it has been silent too long. `watch` holds who checks for silences, and the longest in
+    s."""
     stalls, silent_s = watch
 
     def take(data: bytes) -> bool:

@@ -37,7 +37,7 @@ class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.names: Models = {}  # `aliases`, and pools' names where engines have another name for the model
+        self.names: Models = {}  # `aliases`, plus pools' names where engines have another name for the model
         self.aliases: Models = {}  # merged from the next two
         self._document: Models = {}  # the published document Models
         self._listed: Models = {}  # further names that engines list
@@ -46,7 +46,7 @@ class Pools:
         self.session_names = DEFAULT_NAMES
         self.shared_names = SharedNames()
         self.auth = ApiKeyAuth()
-        self.index_sockets: Sequence[str] = ()  # the host's index processes; empty: none
+        self.index_sockets: Sequence[str] = ()  # sockets of the host's index processes; empty: none
         self.index_links: Sequence[IndexLink] = ()  # links to the index processes
 
     def all(self) -> Iterable[Pool]:
@@ -54,7 +54,7 @@ class Pools:
 
     @property
     def known(self) -> bool:
-        """True if the fleet of a pool has been read."""
+        """Return whether the fleet of any pool has been read."""
         return any(pool.fleet_at is not None for pool in self._pools.values())
 
     def get(self, name: str) -> Pool | None:
@@ -95,7 +95,7 @@ class Pools:
             self.changed()
 
     def changed(self) -> None:
-        """Call after a pool was added or removed, or got another model."""
+        """Update the names; call this after a pool was added or removed, or got another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
         # A served pool takes precedence over an observed one with the same model.
         by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
@@ -104,8 +104,8 @@ class Pools:
         self._put_names()
 
     def take_models(self, value: ModelsValue) -> bool:
-        """Put the published document into force; False if it already is. An unreadable one leaves the old one in
-        force."""
+        """Put the published document into effect; return False if it already is. If it is unreadable, the old one
+        stays."""
         version = (value.version, value.sha256)
         if version == (self.models_version, self._models_sha256):
             return False
@@ -121,7 +121,7 @@ class Pools:
         return True
 
     def take_listed(self, listed: Models) -> None:
-        """Take names that a standalone router's engines list; the document's names take precedence."""
+        """Take names that a standalone router's engines list; names in the document take precedence."""
         if listed != self._listed:
             self._listed = listed
             self._put_names()
@@ -133,7 +133,7 @@ class Pools:
         self.names = {**own, **self.aliases}
 
     def alias(self, name: str) -> Alias | None:
-        """Return what the name stands for; None for a model's own name, such as a pool's if its engines list it."""
+        """Return what the name stands for; None for a model's own name, such as a pool's name that its engines list."""
         alias = self.names.get(name)
         if alias is None or name in self.aliases:
             return alias
@@ -162,7 +162,7 @@ class Pools:
         ]
 
     def _is_unserved(self, target: Target) -> bool:
-        """Tell whether its pool is gone, or no ready instance lists it. Adapters with a source are loaded by Weir."""
+        """Return whether its pool is gone, or no ready instance lists it. Adapters with a source are loaded by Weir."""
         pool = self._pools.get(target.pool)
         if pool is None:
             return True
@@ -180,7 +180,7 @@ class Pools:
         return target.model or (pool.model if pool is not None else "")
 
     def _length(self, targets: Iterable[Target]) -> int | None:
-        """Return the model's length; an adapter without one has its base model's."""
+        """Return the model's length; for an adapter without a length of its own, that of its base model."""
         found = (
             models.get(self._engines_name(target)) or models.get(self._pools[target.pool].model)
             for target in targets
@@ -194,7 +194,7 @@ class Pools:
         return [one.models for one in endpoints if one.routable] or [one.models for one in endpoints]
 
     def models(self) -> list[ServedModel]:
-        """Return the models that clients may ask for: served names of the document, then the pools' own."""
+        """Return the models that clients may ask for: names of the document that are served, then the pools' own."""
         serving = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
         served = {
             name: self._own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool
@@ -204,7 +204,7 @@ class Pools:
         return [served[name] for name in sorted(served)]
 
     def visible(self, key: PublishedKey | None) -> list[ServedModel]:
-        """Return the models that the key may ask for; without a key, those of pools that require none."""
+        """Return the models that the key may use; without a key, those of pools that require none."""
         return [model for model in self.models() if self._may_use(key, model)]
 
     def _may_use(self, key: PublishedKey | None, model: ServedModel) -> bool:
@@ -231,8 +231,7 @@ class Pools:
 
     def require_key(self, key: PublishedKey | None, headers: Mapping[bytes, bytes]) -> None:
         """Raise ErrorResponse if the request has no key and every pool that it could name requires one.
-
-        This precedes reading the body; ApiKeyAuth.admit checks the pool that the body names.
+        This happens before the body is read; ApiKeyAuth.admit checks the pool that the body names.
         """
         ring = self.auth.ring
         if key is not None or ring is None or ring.requires_none:
@@ -242,10 +241,9 @@ class Pools:
         self.auth.require([named] if named in self._pools else lasting)
 
     def pick(self, header: str | None, model: str, key: PublishedKey | None = None) -> Pool:
-        """Pick the pool by header, else by model or pool name, else the only pool if the body or the pool names no
-        model.
-
-        `key` is the request's; an error names nothing that it may not use.
+        """Pick the pool by header, or else by model or pool name, or else the only pool if neither the body nor the
+        pool names a model.
+        `key` is that of the request; errors name only pools and models that it may use.
         """
         if header is not None:
             return self._by_header(header, key)

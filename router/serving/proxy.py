@@ -54,7 +54,7 @@ from router.upstream.stalls import Stalls
 
 JITTER_S = 0.02  # longest wait before the first retry; doubles with each retry
 
-Step = Decision | Wait | Refusal  # what an admission says next
+Step = Decision | Wait | Refusal  # result of an admission
 
 
 class Proxy:
@@ -66,10 +66,10 @@ class Proxy:
         self._rendering = Rendering()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.tracer: Tracer | None = None  # None: spans are off
-        self.responses: StoredResponses | None = None  # None behind a gateway, whose answers are not seen
+        self.responses: StoredResponses | None = None  # None behind a gateway, as the picker does not see the answers
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, kept as before Python 3.12 asking for it costs a system call (getpid)."""
+        """Return the loop; cached because before Python 3.12 asking for it costs a system call (getpid)."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
@@ -88,7 +88,7 @@ class Proxy:
                 await self._fall_back(call, unserved, client)
         except (ErrorResponse, InvalidBody) as refusal:
             _send_refusal(call, refusal, client)
-        except UpstreamError as error:  # after the first byte, the relay has sent an error event
+        except UpstreamError as error:  # after the first byte, the relay has already sent an error event
             content = call.outcome.first_content is not None
             call.outcome.close("failed_after_content" if content else "failed_before_content", error.code, str(error))
         except ClientGone:
@@ -103,7 +103,7 @@ class Proxy:
     async def _read(
         self, call: Call, incoming: IncomingRequest, by_name: dict[bytes, bytes], client: ClientConnection
     ) -> None:
-        """Make the request for the engines, and charge its key. Raise ErrorResponse or InvalidBody."""
+        """Build the request for the engines, and charge its key. Raise ErrorResponse or InvalidBody."""
         auth = self._pools.auth
         if auth.bucket_store is not None:
             call.key = auth.identify(incoming, by_name, call.at)
@@ -160,12 +160,12 @@ class Proxy:
         tried: dict[str, str] = {}
         if pool.split is not None:
             delivery.assign(call)
-        rules = call.candidate or pool.policy  # as `Call.rules` has it
+        rules = call.candidate or pool.policy  # inlined `Call.rules`
         call.band = bands.granted(call.asked_band, call.key, rules, is_replay=pool.ephemeral)
         limit = partial(admit.output_limit, call)
         admission = Admission(
             pool.queue, call.started, call.tenant, call.deadline, call.band, limit
-        )  # keywords cost more
+        )  # positional, as keywords cost more
         call.admission, left = admission, rules["failure.retries"]
         outcome = call.outcome
         while True:
@@ -218,7 +218,7 @@ class Proxy:
         return decision
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
-        before = call.outcome.queued_s - admission.queued_s  # queued before, in a pool that could not serve it
+        before = call.outcome.queued_s - admission.queued_s  # queued before, for a pool that could not serve it
         wakes, size, shared = call.pool.wakes, len(call.request.body), call.pool.kv_event_state.shared
         prepare = partial(predict.ask, call, shared) if shared is not None else None
         wakes.waiting_bytes += size
@@ -241,7 +241,7 @@ class Proxy:
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
-            # As `serve` has it for most: of the calls to other instances than this one only it is compiled
+            # Most requests skip `serve`, as of the two only `post` is compiled
             alone = outcome.offload is None and not decision.prefill and endpoint.role != "decode"
             sending = post(call, endpoint, call.request.body) if alone else serve(call, decision, endpoint, lease)
             connection = await sending
@@ -249,7 +249,7 @@ class Proxy:
             lease.refused() if connection.status >= 400 else None
             answer = self._watched(call, connection, lease)
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
-            if answer.result == "served":  # so far
+            if answer.result == "served":  # as far as known now
                 if endpoint.breaker.opened_at is not None:
                     endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
             elif self._tries_another(call, endpoint, attempt, answer, tried, left):
@@ -270,17 +270,18 @@ class Proxy:
             lease.end()
 
     def _watched(self, call: Call, connection: EngineResponse, lease: Lease) -> BegunAnswer:
-        """Begin the answer, whose content and pauses have their times."""
-        rules, asks_stream = call.candidate or call.pool.policy, call.request.prompt.stream  # as `Call.rules` has it
+        """Begin the answer, with times measured for its first content and its pauses."""
+        rules, asks_stream = call.candidate or call.pool.policy, call.request.prompt.stream  # inlined `Call.rules`
         content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
         self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
         return relay.begin(connection, call.api_path, asks_stream=asks_stream)
 
     async def _begun(self, call: Call, answer: BegunAnswer, lease: Lease) -> BegunAnswer:
-        """Wait for an answer's first content, or for the whole of it. The former may take as long as a first byte."""
+        """Wait for an answer's first content, or for a whole answer. The first content may take as long as a first
+        byte."""
         rules, asks_stream = call.rules, call.request.prompt.stream
         silent_s, content_s = rules["failure.stream_idle_timeout_s"], rules["failure.first_byte_timeout_s"]
-        if answer.beginning is not None:  # speech may be streamed, too
+        if answer.beginning is not None:  # false for a stream of speech
             self.stalls.watch(answer.connection, (lease, silent_s, content_s))
         elif not asks_stream:
             self.stalls.watch(answer.connection, (lease, max(silent_s, content_s), 0.0))
@@ -289,7 +290,7 @@ class Proxy:
         return await relay.wait(answer, call.api_path, asks_stream=asks_stream)
 
     def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
-        """Note that the prompt has been computed: a stream's first content, or a whole answer, has arrived."""
+        """Note that the prompt has been computed: a stream's first content or a whole answer has arrived."""
         outcome = call.outcome
         outcome.first_content = time.perf_counter()
         lease.first_content()
@@ -306,7 +307,7 @@ class Proxy:
     def _tries_another(
         self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
     ) -> bool:
-        """Judge an engine's answer that is not served; True to try another instance."""
+        """Judge an answer that does not count as served; return True to try another instance."""
         if fault.is_about_the_engines_key(call, endpoint, answer.connection.status):
             return _key_refused(call, endpoint, attempt, tried, left)
         result = answer.result
@@ -364,7 +365,7 @@ class Proxy:
         except asyncio.CancelledError:
             ended = answer.ended
             if ended is None or not ended.is_whole or answer.error is not None:
-                raise  # else the client has left with the last event
+                raise  # otherwise the client has left after the last event
         self._judge_end(call, endpoint, answer)
         return True
 
@@ -405,7 +406,7 @@ def _broke(
 
 
 def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
-    """Handle an engine that rejects its pool's key, which is no client's fault. True to try another instance."""
+    """Handle an engine that rejects its pool's key, which is no client's fault. Return True to try another instance."""
     attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, attempt.status or 0)
     fault.failed(call, endpoint, fault.KEY)
     tried[endpoint.id] = attempt.error
@@ -425,10 +426,8 @@ def _code(result: Result) -> str:
 
 
 def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, *, able: bool) -> bool:
-    """Count a failed answer against the engine; False when it is passed on, as the request is at fault.
-
-    `able`: another instance may be asked.
-    """
+    """Count a failed answer against the engine. Return False if it is passed on, as the request is at fault. `able` is
+    True if another instance may be asked."""
     kind = fault.FAILED
     if answer.result == "client_error":
         status = attempt.status if answer.error is None else answer.error.status
@@ -461,7 +460,7 @@ def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: Answer
 
 
 def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:
-    """Return the failure with the engine's status and words, and with the code `failed_alike`."""
+    """Return the failure with the engine's status and message, and with the code `failed_alike`."""
     status = answer.connection.status
     message = f"{endpoint.id} answered {status}, as another engine did: {_said(answer)}"
     return ErrorResponse(status, "failed_alike", message, should_retry=False, result="failed_alike")
@@ -487,7 +486,7 @@ def _settle(call: Call) -> None:
 
 
 def _end_attempt(call: Call) -> None:
-    """End an attempt that another one follows, perhaps in another pool."""
+    """End an attempt that is followed by another, perhaps in another pool."""
     attempts, tracing = call.outcome.attempts, call.tracing
     if attempts and not attempts[-1].ended:
         attempts[-1].ended = time.perf_counter()
@@ -497,7 +496,7 @@ def _end_attempt(call: Call) -> None:
 
 
 def _homes(call: Call) -> FleetView[Endpoint] | None:
-    """Return the instances that hold the request's adapter; None if its model is no known adapter."""
+    """Return the instances that hold the request's adapter; None if its model is not a known adapter."""
     adapter = call.adapter
     if adapter not in call.pool.adapters:
         if call.alias is None:
@@ -516,7 +515,7 @@ def _is_servable(call: Call, tried: Mapping[str, str]) -> bool:
 
 
 def _hold(call: Call, tried: Mapping[str, str], now: float) -> WakeHold | None:
-    """Hold the request while the pool wakes; a failed instance is not asleep."""
+    """Hold the request while the pool wakes up. A failed instance does not count as asleep."""
     return None if tried else call.pool.hold(len(call.request.body), now)
 
 
@@ -553,7 +552,7 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
         if error.elsewhere:
             fault.forgive(call, call.outcome.failures[-1].kind)
         raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
-    if isinstance(error, PrefillBusy):  # as all are that could take over
+    if isinstance(error, PrefillBusy):  # all instances that could take over are busy
         if fault.was_sent_on(call):
             raise _not_again(call, str(error)) from None
         raise ErrorResponse(503, "saturated", f"no instance takes the prompt now: {error}", retry_after_s=1) from None
@@ -566,7 +565,7 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
 
 
 def _spent(call: Call, code: str) -> ErrorResponse:
-    """Return the error of a request that no further engine gets and that the client should not repeat."""
+    """Return the error of a request that no further engine gets and that the client should not retry."""
     if fault.forgive(call):
         return _tried_enough(call, "failed_alike", "failed_alike")
     return _tried_enough(call, code, "failed_before_content")
@@ -580,7 +579,7 @@ def _tried_enough(call: Call, code: str, result: Result) -> ErrorResponse:
 
 
 def _not_again(call: Call, why: str) -> ErrorResponse:
-    """Return the error of a request that may have crashed an engine, and that no other one takes now."""
+    """Return the error of a request that may have crashed an engine, and that no other engine gets now."""
     ended = ", ".join(one.endpoint.id for one in call.outcome.failures if one.kind == fault.BROKEN)
     message = f"{why}; {ended}: {_KINDS[fault.BROKEN]}"
     return ErrorResponse(502, "upstream_failed", message, should_retry=False, result="failed_before_content")
@@ -612,7 +611,7 @@ def _error_after(call: Call, error: UpstreamError) -> ErrorResponse:
 
 
 def _bad_gateway(call: Call, why: str) -> ErrorResponse:
-    """Return the error after failed attempts; after its Retry-After an open breaker admits a probe."""
+    """Return the error after failed attempts; after its Retry-After, an open breaker admits a probe."""
     after = ceil(call.pool.policy["failure.breaker_open_s"])
     return ErrorResponse(502, "upstream_failed", f"{why}: retry in {after} s", retry_after_s=after)
 

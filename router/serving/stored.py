@@ -1,7 +1,6 @@
 """The instance that stores each response of /v1/responses, so that later references go there.
-
-Only the process that made a response has it. The routers remember the instance and its epoch under the API key of the
-request: nobody finds a response of another key.
+Only the process that generated a response has it. The routers remember the instance and its epoch under the API key of
+the request, so that no other key can reach the response.
 """
 
 from collections import OrderedDict
@@ -39,7 +38,7 @@ V = TypeVar("V")
 
 
 class FairlyKept(Generic[V]):
-    """Values by API key and name. When they are too many, the key that has most loses its oldest ones."""
+    """Values by API key and name. When there are too many, the key with the most loses its oldest ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -59,7 +58,7 @@ class FairlyKept(Generic[V]):
         mine.move_to_end(name)
         if self._count > self._most:
             largest = max(self._of_keys.values(), key=len)
-            for _ in range(max(1, len(largest) // 10)):  # several at once, as looking for the largest takes time
+            for _ in range(max(1, len(largest) // 10)):  # removes several at once, as finding the largest takes time
                 largest.popitem(last=False)
                 self._count -= 1
 
@@ -72,7 +71,7 @@ class FairlyKept(Generic[V]):
                 del self._of_keys[key_id]
 
     def first(self, count: int) -> list[tuple[str, str, V]]:
-        """Return some of them, a key's oldest first."""
+        """Return some of them, each key's oldest first."""
         return list(islice(self._each(), count))
 
     def _each(self) -> Iterator[tuple[str, str, V]]:
@@ -89,7 +88,7 @@ class StoredResponses:
         return len(self._owners)
 
     def noting(self, call: Call, endpoint: Endpoint, client: ClientConnection, *, streams: bool) -> ClientConnection:
-        """Wrap the client's connection so that the passing response's instance is remembered."""
+        """Wrap the client's connection so that the instance of the response that passes through is remembered."""
         if call.request.prompt.document.get("store") is False:
             return client
         model = call.alias.name if call.alias is not None and call.alias.renames else ""
@@ -100,7 +99,7 @@ class StoredResponses:
             name = name_of(key_id, response_id)
             known = self._owners.get(key_id, name) or owner
             if known != owner and self.endpoints(known):
-                return  # an engine that names another's response gets nothing of what continues it
+                return  # an engine that names another engine's response must not get the requests that continue it
             self._owners.put(key_id, name, owner)
             if self._shared is not None:
                 self._shared.kept(key_id, name, owner, replaces=known != owner)
@@ -118,7 +117,7 @@ class StoredResponses:
         return owner or self._only_instance(key)
 
     def _only_instance(self, key: PublishedKey | None) -> StoredResponse | None:
-        """Return the pool's only instance, if no keys separate clients: it knows its responses best."""
+        """Return the pool's only instance, unless keys separate clients: it knows best which responses it has."""
         if key is not None:
             return None
         pools = [pool for pool in self._pools.all() if not pool.ephemeral and not pool.observed]

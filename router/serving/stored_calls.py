@@ -62,7 +62,7 @@ class StoredCalls:
     async def _asked(
         self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
     ) -> Connection:
-        """Send the call to the instance. `is_known`: the client sent a Weir key."""
+        """Send the call to the instance. `is_known` is True if the client sent a key of Weir."""
         lines = with_key(headers.forwarded(incoming.headers, dict(incoming.headers)), endpoint.engine_key)
         request = request_bytes(incoming, endpoint.upstream, lines + headers.id_line(own_id), sent)
         connection = await endpoint.upstream.open(
@@ -78,7 +78,8 @@ class StoredCalls:
         return connection
 
     async def _whole(self, connection: Connection) -> bytes:
-        """Return the answer's beginning. Raise UpstreamError, and close the connection, if it does not come in time."""
+        """Return the beginning of the answer. Raise UpstreamError, and close the connection, if it does not arrive in
+        time."""
         try:
             async with asyncio.timeout(FIRST_BYTE_S):
                 return await connection.peek_whole(LARGEST)
@@ -90,7 +91,7 @@ class StoredCalls:
 
 
 def _changes(owner: StoredResponse, endpoint: Endpoint) -> list[ByteChange]:
-    """Return what changes a stored response like the answer that made it."""
+    """Return what changes a stored response in the same way as the answer that produced it."""
     changes: list[ByteChange] = [LocationFilter()] if endpoint.connector else []
     return [Rename(owner.model, owner.model), *changes] if owner.model else changes
 

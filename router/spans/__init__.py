@@ -1,2 +1,1 @@
-"""Spans in OpenTelemetry's sense, without its SDK: identity, sampling, OTLP/JSON. Pure; routers and the control plane
-share it."""
+"""OpenTelemetry spans without its SDK: identity, sampling, OTLP/JSON. Pure; routers and the control plane share it."""

@@ -13,7 +13,7 @@ _SPANS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The caller's span, from its `traceparent`."""
+    """The caller's span, from its `traceparent` header."""
 
     trace: str  # 32 hex digits
     span: str  # 16 hex digits
@@ -21,7 +21,7 @@ class Parent:
 
 
 def parse(header: bytes) -> Parent | None:
-    """Parse the headers; None: malformed, so a new trace begins."""
+    """Parse the headers; None if they are malformed, so that a new trace begins."""
     found = _HEADER.fullmatch(header.strip(b" \t"))
     if found is None:
         return None
@@ -36,13 +36,15 @@ def new_trace() -> str:
 
 
 def unsampled() -> tuple[int, bytes]:
-    """Return (the lower half of a new trace's id, its unsampled header), which suffices for most requests."""
+    """Return (the lower half of a new trace's id, its header for unsampled requests), which is all that most
+    requests need."""
     bits = random.getrandbits(192)
     return bits >> 64 & _SPANS, b"00-%032x-%016x-00" % (bits >> 64 or 1, bits & _SPANS or 1)
 
 
 def new_base() -> int:
-    """Return the id of a request's or job's first span; the others count up from it, without more random numbers."""
+    """Return the id of the first span of a request or job; the others count up from it and need no more random
+    numbers."""
     return random.getrandbits(64)
 
 

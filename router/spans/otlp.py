@@ -11,7 +11,7 @@ Attribute = str | bool | int | float
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 _KINDS: dict[Kind, int] = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 _ERROR = 2
-_FLAGS = 0x101  # sampled, and known whether the parent is remote
+_FLAGS = 0x101  # sampled, and it is known whether the parent is remote
 _REMOTE = 0x200
 LONGEST = 256  # characters of an attribute's text, so a span has about a kilobyte
 
@@ -55,7 +55,7 @@ def attributes(named: Mapping[str, Attribute | None]) -> list[dict[str, Any]]:
 
 
 def request(resource: Mapping[str, str], scope: str, version: str, spans: Iterable[bytes]) -> bytes:
-    """Return the body of one export; `spans` are encoded."""
+    """Return the body of one export; `spans` are already encoded."""
     about = orjson.dumps(attributes(resource))
     scoped = orjson.dumps({"name": scope, "version": version})
     return b'{"resourceSpans":[{"resource":{"attributes":%b},"scopeSpans":[{"scope":%b,"spans":[%b]}]}]}' % (

@@ -26,7 +26,7 @@ class Outbox:
         self._drop_oldest()
 
     def take(self, now: float) -> list[bytes]:
-        """Return the next export; `answered` or `unanswered` ends it. Empty: nothing is due."""
+        """Return the next export, which `answered` or `unanswered` ends; empty if nothing is due."""
         if now < self.not_before or self._under_way:
             return []
         self._under_way = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
@@ -49,7 +49,7 @@ class Outbox:
         self._again(None, now)
 
     def _again(self, after_s: float | None, now: float) -> None:
-        """Retry the same spans later: after twice the delay each time, unless the collector names one."""
+        """Retry the same spans later: after twice the delay each time, unless the collector gives a time."""
         self.not_before = now + (self._pause_s if after_s is None else after_s)
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
         self._waiting.extendleft(reversed(self._under_way))

@@ -16,7 +16,7 @@ class Sampler:
         self._at = 0.0
 
     def wanted(self, trace: str, parent: Parent | None) -> bool:
-        """Decide as OpenTelemetry's samplers: parent-based ones like the parent, the others by the trace's id."""
+        """Decide like OpenTelemetry's samplers: the parent-based ones by the parent, the others by the trace's id."""
         if parent is not None and self._by_parent:
             return parent.sampled
         return self.by_chance(int(trace[16:], 16))
@@ -26,8 +26,8 @@ class Sampler:
         return low < self._bound
 
     def allowed(self, now: float) -> bool:
-        """Take one of this second's samples; `now` is monotonic seconds. Clients can ask for samples in
-        `traceparent`, but not for more than this limit."""
+        """Take one of this second's samples; `now` is monotonic seconds. Clients can request samples by
+        `traceparent`, but not more than this limit."""
         self._left = min(self._rate, self._left + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._left < 1:

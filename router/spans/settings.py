@@ -30,8 +30,8 @@ class SpanSettings:
 
 
 def read(environ: Mapping[str, str], service: str) -> SpanSettings | None:
-    """Read the settings; None: off. `service` names the process unless OTEL_SERVICE_NAME does. Raise ValueError
-    with one line."""
+    """Read the settings; None: spans are off. `service` names the process unless OTEL_SERVICE_NAME does. Raise
+    ValueError with a one-line message."""
     url = _url(environ)
     if url is None or _flag(environ, "OTEL_SDK_DISABLED"):
         return None
@@ -66,7 +66,7 @@ def read(environ: Mapping[str, str], service: str) -> SpanSettings | None:
 
 
 def _first(environ: Mapping[str, str], general: str) -> tuple[str, str]:
-    """Return name and value of the variable for traces, else of the general one."""
+    """Return name and value of the variable for traces, or else of the general variable."""
     for name in (general.replace("_OTLP_", "_OTLP_TRACES_"), general):
         if environ.get(name):
             return name, environ[name].strip()

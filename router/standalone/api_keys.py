@@ -14,7 +14,7 @@ from router.standalone import POOL
 from router.standalone.text import BadInput, structure
 
 FLAG = "--keys"
-LIMIT_MAX = 1_000_000_000  # a minute
+LIMIT_MAX = 1_000_000_000  # per minute
 NAME_MAX = 80
 FIELDS = (
     *("name", "sha256", "requests_per_min", "tokens_per_min", "tokens_per_day", "tokens_per_month"),
@@ -31,7 +31,7 @@ class KeysFile:
     modified_at: float  # s, Unix
     value: ApiKeysValue
     trusted: frozenset[str] = frozenset()  # names of keys that may steer engines
-    salt_by_key: bool = False  # each key has a cache of its own in the engines
+    salt_by_key: bool = False  # the engines cache separately for each key
 
     @property
     def count(self) -> int:
@@ -149,7 +149,7 @@ def _band(where: str, given: Any, least: int, default: int) -> int:
 
 
 def _moment(where: str, given: Any) -> float | None:
-    """Return Unix seconds of a date or time, in UTC unless it has a time zone."""
+    """Return a date or time as Unix seconds, in UTC unless it has a time zone."""
     try:
         found = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:

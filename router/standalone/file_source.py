@@ -50,7 +50,8 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 class LocalBuckets:
-    """Grants like the shared buckets (sync/token_bucket_store.py): all kinds or none; a negative amount gives back."""
+    """Grants like the shared buckets (sync/token_bucket_store.py): all kinds or none. A negative amount returns
+    tokens."""
 
     routers = 1
 
@@ -88,8 +89,8 @@ def _wait_s(bucket: Bucket, token_request: TokenRequest, now: float) -> float:
 
 
 class FileSource:
-    """`instances`: URLs or @FILE; `model`: empty to ask the instances; `engine_key`: the reference of the key of those
-    that name none. Raises BadInput."""
+    """The pool source of a standalone router. `instances` is URLs or @FILE. `model` is empty to ask the instances.
+    `engine_key` is the key reference for instances that name none. Raise BadInput."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class FileSource:
         self._load()
 
     def _load(self) -> None:
-        """Apply all files, or none of them on BadInput."""
+        """Apply all files, or none of them if one raises BadInput."""
         listed = read_instances(self._instances, self._engine_key)
         policy = read_policy(self._policy) if self._policy is not None else None
         keys = read_keys(self._keys) if self._keys is not None else None
@@ -246,7 +247,8 @@ class FileSource:
         return of_files(self._reloads)
 
     def page(self, path: str, client: str) -> bytes | None:
-        """Return the last receipts, newest first, to this machine only, as they show other clients' requests."""
+        """Return the last receipts, newest first. Only this host may read them, as they show other clients'
+        requests."""
         if client not in LOOPBACK or not path.startswith(RECEIPTS):
             return None
         calls = [*self._receipts, *self.recorder.pending][::-1]

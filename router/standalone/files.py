@@ -51,7 +51,8 @@ class PolicyFile:
 
 
 def read_instances(given: str, engine_key: str = "") -> list[Listed]:
-    """Read `URL,URL` or `@FILE` with one `URL[;key=value]…` per line. `engine_key` is for instances that name none."""
+    """Read `URL,URL` or `@FILE` with one `URL[;key=value]…` per line. `engine_key` applies to instances that name
+    none."""
     listed = _listed(given)
     return [each if each.engine_key else replace(each, engine_key=engine_key) for each in listed]
 
@@ -157,20 +158,18 @@ def _below(prefix: str, given: dict[str, str]) -> dict[str, str]:
 
 
 def _tls(where: str, url: str, given: dict[str, str]) -> EngineTls:
-    """Return the certificates. Raise BadInput without a value, which may be a key itself."""
+    """Return the TLS settings. The BadInput that it raises omits the value, which may be a key itself."""
     if not engine_tls.is_allowed(given):
-        raise BadInput(
-            where, Problem(engine_tls.OPTION, HIDDEN, "not the whereabouts of certificates", engine_tls.ALLOWED)
-        )
+        raise BadInput(where, Problem(engine_tls.OPTION, HIDDEN, "not a reference to certificates", engine_tls.ALLOWED))
     if given and not url.startswith("https://"):
         raise BadInput(where, Problem("url", url, "would be asked without TLS, and tls is given", "https://HOST:PORT"))
     return engine_tls.engine_tls(given)
 
 
 def key_reference(where: str, given: str) -> str:
-    """Return the key reference. Raise BadInput without the value, which may be the key itself."""
+    """Return the key reference. The BadInput that it raises omits the value, which may be the key itself."""
     if given and not is_reference(given):
-        raise BadInput(where, Problem(OPTION, HIDDEN, "not the whereabouts of a key", ALLOWED))
+        raise BadInput(where, Problem(OPTION, HIDDEN, "not a reference to a key", ALLOWED))
     return given
 
 

@@ -1,4 +1,4 @@
-"""Asks each listed instance once a second for health, metrics and models; a slow one delays no other."""
+"""Polls health, metrics and models of each listed instance once a second; a slow one delays no other."""
 
 import asyncio
 import time
@@ -19,33 +19,33 @@ from router.pool.pool import Pool
 from router.serving.pools import Pools
 from router.standalone.files import Listed
 
-TIMEOUT_S = 0.9  # limit for one answer; a hanging engine is asked again in the next round
+TIMEOUT_S = 0.9  # limit for one answer; a hanging engine is polled again in the next round
 HEALTH = "/health"
-PATIENCE_S = 0.5  # limit for a round; later answers are taken by the next one
-AT_ONCE = 64  # instances asked at once
+PATIENCE_S = 0.5  # limit for a round; the next round takes later answers
+AT_ONCE = 64  # instances polled at the same time
 MODELS_LARGEST = 1024 * 1024  # bytes
 NAMES_SHOWN = 5
 MODELS_S = 5.0  # between two requests for the models, as adapters change
-FAILURES_ALLOWED = 2  # failures in a row that a ready instance may have; failed requests are retried elsewhere
+FAILURES_ALLOWED = 2  # failures in a row after which an instance is still ready; failed requests are retried elsewhere
 
-Listing = tuple[tuple[str, ...] | None, frozenset[str], Lengths]  # models, adapters among them, max_model_len of all
+Listing = tuple[tuple[str, ...] | None, frozenset[str], Lengths]  # models, adapters among them, max_model_len by name
 NO_MODELS: Listing = (None, frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
     error: str = ""  # why it does not serve; empty if it does
-    slow: bool = False  # no answer in time
+    slow: bool = False  # True if no answer came in time
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
     adapters: frozenset[str] = frozenset()  # models with a parent
     lengths: Lengths = field(default_factory=dict)  # context lengths of the models
-    refused: str = ""  # explanation if /v1/models asks for a key
+    refused: str = ""  # why /v1/models was refused, if it requires a key
     unseen: str = ""  # the same for /metrics
 
 
 class Rules(NamedTuple):
-    """Rules for what engines get of requests, as in FleetValue."""
+    """What a pool's engines get of a request, as in FleetValue."""
 
     trusted_keys: frozenset[str] = frozenset()
     salt_by_key: bool = False
@@ -65,14 +65,14 @@ class Watched:
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
         self.lengths: Lengths = {}
-        self.health_path = HEALTH  # READY once that answers in time while HEALTH does not
-        self.refused = ""  # refusal of the last request for its models
+        self.health_path = HEALTH  # changes to READY once that path answers in time while HEALTH does not
+        self.refused = ""  # why the last request for its models was refused
         self.models_at = float("-inf")  # s, monotonic: last request for the models
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
 
     def take(self, answer: WatchedAnswer, model: str, now: float) -> None:
-        """Take an answer. `model` is the required one, empty while unknown; `now` is Unix time."""
+        """Take an answer. `model` is the required model, empty while unknown; `now` is Unix time."""
         if answer.metrics is not None:
             self._take_metrics(answer.metrics, now)
         if not answer.error:
@@ -81,13 +81,14 @@ class Watched:
             self.state, self.reason = self._keyed(answer, model) or _serving(answer.models, model)
             self.reason = self.reason or answer.unseen
             return
-        # A slow instance with fresh metrics is busy. The breaker protects requests until it counts as unreachable.
+        # A slow instance with fresh metrics is busy. Until it counts as unreachable, the breaker protects requests.
         self.failures += not (answer.slow and answer.metrics is not None)
         if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
             self.state, self.reason = "unreachable", answer.error
 
     def _keyed(self, answer: WatchedAnswer, model: str) -> tuple[str, str] | None:
-        """Return (state, reason) of an instance that asks for a key; if none is configured, clients may send it."""
+        """Return (state, reason) of an instance that requires a key. If none is configured, clients may send one
+        themselves."""
         self.refused = answer.refused
         why = trouble(self.listed.engine_key) or answer.refused
         if not why:
@@ -123,7 +124,7 @@ class Watched:
         )
 
     def sample(self, pool: str) -> InstanceSample | None:
-        """Return the sample; None until its metrics were read once."""
+        """Return the sample; None until its metrics have been read once."""
         if self.metrics is None:
             return None
         return sample_of(self.metrics, id=self.listed.id, pool=pool, epoch=self.epoch, at=self.sampled_at)
@@ -143,16 +144,16 @@ class InstanceWatch:
     def __init__(self, pools: Pools, pool: Pool, model: str) -> None:
         self._pools = pools
         self._pool = pool
-        self._model = model  # empty: use the first model that an instance names
+        self._model = model  # empty: use the first model that an instance lists
         self._prober = Prober()
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # requests whose answer was not taken yet
         self.watched: list[Watched] = []
         self._rules: Rules = NO_RULES
-        self._instances: tuple[PublishedInstance, ...] | None = ()  # instances as the pool has them
+        self._instances: tuple[PublishedInstance, ...] | None = ()  # instances in the form that the pool has them
 
     def follow(self, listed: Sequence[Listed], rules: Rules = NO_RULES) -> None:
-        """Watch these instances; known ones keep their state."""
+        """Watch these instances; instances that are already watched keep their state."""
         if rules != self._rules:
             self._rules, self._instances = rules, None
         known = {(each.listed.id, each.listed.url): each for each in self.watched}
@@ -162,7 +163,7 @@ class InstanceWatch:
         self._publish(time.time())
 
     async def step(self, patience_s: float = PATIENCE_S) -> None:
-        """Ask all instances without an open request, and wait for the answers."""
+        """Poll all instances without an open poll, and wait for the answers."""
         self._take_answers()
         begun = {each: asyncio.create_task(self._ask(each)) for each in self.watched if each not in self._asked}
         self._asked |= begun
@@ -208,7 +209,7 @@ class InstanceWatch:
         } | of_adapters
 
     async def _ask(self, watched: Watched) -> WatchedAnswer | None:
-        """Ask; None if this router can open no connection."""
+        """Poll the instance; None if this router can open no connection."""
         listed = watched.listed
         async with self._at_once:
             try:
@@ -231,7 +232,7 @@ class InstanceWatch:
         return await self._prober.get(listed.url + path, TIMEOUT_S, largest, lines, listed.tls)
 
     async def _health(self, watched: Watched) -> tuple[str, bool]:
-        """Return why it is not well, and whether it is only slow."""
+        """Return why it is unhealthy, and whether it is only slow."""
         listed, path = watched.listed, watched.health_path
         try:
             status, _ = await self._get(listed, path, HEALTH_LARGEST)
@@ -246,7 +247,7 @@ class InstanceWatch:
         if status == 404 and path == READY:  # another engine answers there now
             watched.health_path = HEALTH
             return f"GET {listed.url}{path} answers {status}", False
-        # Engines without a health page are healthy when they answer.
+        # An engine without a health page is healthy if it answers at all.
         return ("" if status < 300 or status == 404 else f"GET {listed.url}{path} answers {status}"), False
 
     async def _is_ready(self, listed: Listed) -> bool:

@@ -1,4 +1,4 @@
-"""Writes this router's tallies of deliveries to Redis, always whole, so that repeated writes count once."""
+"""Writes this router's delivery tallies to Redis, always as a whole, so that writing them twice counts once."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ class DeliveryReports:
             await self._forget(pool, {tallies.identity for tallies in generations})
 
     async def _forget(self, pool: Pool, kept: set[tuple[int, int]]) -> None:
-        """Delete fields of closed generations; those of an ended delivery expire with their key."""
+        """Delete fields of closed generations; fields of an ended delivery expire with their key."""
         for delivery, generation in self._kept.get(pool.name, set()) - kept:
             if kept:
                 field = redis_keys.delivery_field(pool.name, self._id, self._life, generation)

@@ -1,9 +1,7 @@
-"""Reads policy, fleet and load from Redis while serving. Keeps the last good state when Redis is unreachable.
-
-Changes arrive by pub/sub (`weir:changed`) and, as that may lose messages, by a poll every POLL_S. A pool missing in
-Redis is dropped only when Redis has kept its data since the last poll: the control plane refills a Redis that
-returns empty, and until then the router serves the last known state. A value that is older than the one in force is
-refused.
+"""Reads policy, fleet and load from Redis while serving, and keeps the last good state when Redis is unreachable.
+Changes arrive by pub/sub (`weir:changed`) and, as messages may be lost, by a poll every POLL_S. A pool that is missing
+in Redis is dropped only if Redis has kept its data since the last poll: the control plane refills a Redis that comes
+back empty, and until then the router serves the last known state. A value that is older than the one in use is refused.
 """
 
 import asyncio
@@ -25,25 +23,25 @@ from router.sync.split_signals import SplitSignals
 
 log = logging.getLogger("weir.router")
 
-POLL_S = 2.0  # finds changes whose pub/sub message was lost
+POLL_S = 2.0  # also picks up changes whose pub/sub message was lost
 SAMPLE_S = 1.0
 RESUBSCRIBE_S = 0.5
 LISTEN_S = 0.2  # longest delay of a shutdown
 
 
-# The published value in force for each key; a value read earlier from the database never replaces it. A router keeps
-# its values when Redis is lost, as Redis may return with older ones from its disk.
+# The published value in use for each key. A value that was read earlier from the database never replaces it. A router
+# keeps its values when Redis is lost, as Redis may come back with older ones from its disk.
 
 
 class ValuesInForce:
     def __init__(self) -> None:
         self._held: dict[str, OrderedValue] = {}
-        self.refused: dict[str, int] = {}  # order in force of keys for which Redis holds an older value
+        self.refused: dict[str, int] = {}  # by key: the order in use, where Redis holds an older value
         self.older = 0  # values refused since the start
 
     def take(self, key: str, value: OrderedValue) -> bool:
-        """Take a value; False if it is older than the one in force. Values without an order (of scripts) are
-        taken."""
+        """Take a value; return False if it is older than the one in use. Values without an order (written by
+        scripts) are always taken."""
         held = self._held.get(key)
         if held is not None and 0 < value.order < held.order and not value.says_the_same(held):
             self.refused[key] = held.order
@@ -54,11 +52,11 @@ class ValuesInForce:
         return True
 
     def missing(self, key: str) -> None:
-        """Note that Redis holds no value: the one in force stays."""
+        """Note that Redis holds no value: the one in use stays."""
         self.refused.pop(key, None)
 
     def forget(self, key: str) -> None:
-        """Forget the key of a removed pool, which begins again if declared again."""
+        """Forget the key of a removed pool; if the pool is declared again, its orders start over."""
         self._held.pop(key, None)
         self.refused.pop(key, None)
 
@@ -75,7 +73,7 @@ class LiveState:
         self._bad: dict[str, str] = {}  # reasons of rejection by key
         self._warned: set[str] = set()
         self._to_acknowledge: dict[str, Pool] = {}
-        self._models_taken = False  # Models were applied but not acknowledged
+        self._models_taken = False  # the document Models was applied but not acknowledged
         self.signals = SplitSignals(link)
         self._unreadable = 0
         self.polled_at: float | None = None  # s, Unix
@@ -111,7 +109,7 @@ class LiveState:
                 reasons.append(f"pool {pool.name}: no policy has been published, the built-in default is in force")
             if pool.split is not None and (trouble := pool.split.trouble(time.perf_counter())):
                 reasons.append(f"pool {pool.name}: {trouble}")
-            # Without Redis there are no samples; the reason above covers that.
+            # There are no samples without Redis; the reason above already covers that.
             reasons += pool.troubles(now) if self._link.up and not pool.ephemeral else []
         gone = [pool.name for pool in self._pools.all() if pool.name not in self._confirmed]
         if self._link.up and gone:
@@ -124,7 +122,8 @@ class LiveState:
         async with self._lock:
             lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
-            # Fleet before policy: a policy is acknowledged when applied, and the pool needs its instances by then.
+            # The fleet comes before the policy: a policy is acknowledged when applied, and by then the pool needs its
+            # instances.
             keys = [
                 redis_keys.API_KEYS,
                 redis_keys.MODELS,
@@ -139,7 +138,7 @@ class LiveState:
             await self._look_at_splits(self._pools.all())
 
     async def _look_at_splits(self, pools: Iterable[Pool]) -> None:
-        """Check the splits before acknowledging, as an acknowledgement says whether the split is in force."""
+        """Check the splits before acknowledging, as an acknowledgement says whether the split is in effect."""
         await self.signals.look(pools)
         for name, pool in list(self._to_acknowledge.items()):
             if self.on_version is not None:
@@ -166,7 +165,7 @@ class LiveState:
             self._remove(name)
 
     async def changed(self, key: str) -> None:
-        """Handle a change message for the key; a missing fleet means that the pool was deleted."""
+        """Handle a change message for the key; if its fleet is missing, the pool was deleted."""
         async with self._lock:
             if key.startswith((redis_keys.stop_key(""), redis_keys.watch_key(""))):
                 pool = self._pools.get(key.split(":", 2)[2])
@@ -208,12 +207,12 @@ class LiveState:
         return sample
 
     async def listen(self) -> None:
-        """Follow `weir:changed` for as long as the connection holds."""
+        """Follow `weir:changed` as long as the connection lasts."""
         client = self._link.subscriber()
         channel = client.pubsub()
         try:
             await channel.subscribe(redis_keys.CHANGED)
-            await self.poll()  # changes from before the subscription
+            await self.poll()  # picks up changes from before the subscription
             while not self._link.stopping.is_set():
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=LISTEN_S)
                 if message is not None:
@@ -243,7 +242,7 @@ class LiveState:
             known.pop(key, None)
 
     def _take_value(self, key: str, raw: str) -> str:
-        """Put the value into force, or note why not."""
+        """Put the value into effect, or record why that is impossible."""
         kind = _KINDS[key.removesuffix(redis_keys.pool_of(key))][0]
         try:
             value = codec.read(kind, raw)

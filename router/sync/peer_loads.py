@@ -1,5 +1,4 @@
-"""The requests in flight of other routers, and each endpoint's share.
-
+"""The requests in flight of other routers, and each endpoint's share of them.
 Routers send every change (RouterLoadChanges) and now and then their whole load (RouterLoad), which repairs missed
 changes. A message's cost depends on its changes, not on the number of instances.
 """
@@ -17,9 +16,9 @@ Value = TypeVar("Value")
 
 class _Peer:
     def __init__(self) -> None:
-        self.heard = 0.0  # monotonic s
+        self.heard = 0.0  # s, monotonic
         self.whole: dict[str, Load] = {}  # by instance
-        self.by_rank: dict[str, Load] = {}  # parts of that load, by data-parallel rank
+        self.by_rank: dict[str, Load] = {}  # the part of that load on each data-parallel rank
         self.pulls: dict[str, int] = {}  # KV pulls by source instance or rank
 
     def take(self, value: RouterLoadChanges) -> None:
@@ -74,7 +73,7 @@ class PeerLoads:
             self._share_out(peer.instances)
 
     def share_out_all(self) -> None:
-        """Distribute all loads, also to new endpoints."""
+        """Distribute all loads to the endpoints, including new ones."""
         self._share_out({name for peer in self.peers.values() for name in peer.instances})
 
     def _share_out(self, instances: Iterable[str]) -> None:

@@ -1,9 +1,8 @@
 """Exchange between routers on one Redis: sent prompts and requests in flight, about 0.2 s late.
-
-Each router has a separate prefix index and session table, and adds the prompts of the other routers as if it had sent
-them. A session thus finds its cache through any router. Prompts are exchanged as chain hashes (8 bytes for each
-256 of the prompt) in a capped stream, which a new router reads from the beginning. A single router sends nothing, and
-no request waits for the exchange: without it a router decides from local knowledge.
+Each router has its own prefix index and session table, to which it adds the prompts of other routers as if it had sent
+them itself. A session's cache is thus known to every router. Prompts are exchanged as chain hashes (8 bytes for every
+256 of the prompt) in a capped stream, which a new router reads from the beginning. A single router sends nothing. No
+request waits for the exchange: without it, a router decides by local knowledge.
 """
 
 import logging
@@ -43,14 +42,14 @@ class RouterPeers:
         self._link = link
         self._pools = pools
         self._id = router_id
-        # A restarted router reads its earlier entries like those of others.
+        # After a restart, a router reads its own earlier entries like those of others.
         self._life = f"{router_id}:{os.urandom(8).hex()}"
         self._others = PeerLoads(pools)
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # bytes of pending hashes
         self._sent_loads: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = ({}, {}, {})
-        self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: last whole load
-        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # stream: last id
+        self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: time of the last whole load
+        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # last id read, by stream
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
         self.prompts_sent = 0
         self.taken = 0  # prompts received from other routers
@@ -119,7 +118,7 @@ class RouterPeers:
     # Receiving
 
     async def hear(self) -> None:
-        """Read while the connection holds."""
+        """Read the streams as long as the connection lasts."""
         client = self._link.subscriber()
         try:
             while not self._link.stopping.is_set():

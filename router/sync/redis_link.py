@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 log = logging.getLogger("weir.router")
 
-# A hung server looks like a slow one, so commands sent every second must not wait longer.
+# A hung server looks like a slow one, so commands that are sent every second must not wait longer.
 ANSWER_S = 1.0
 NOT_ASKED = "not asked yet"
 FAILURES = (RedisError, OSError, TimeoutError)
@@ -25,7 +25,7 @@ class RedisLink:
         self.client = redis.asyncio.Redis.from_url(
             url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )
-        self.stopping = asyncio.Event()  # ends loops between steps: cancelling a command leaks its connection
+        self.stopping = asyncio.Event()  # ends loops between steps, as cancelling a command leaks its connection
         self.up = False
         self.down_since: float | None = time.time()  # s, Unix; None while it answers
         self.why = NOT_ASKED
@@ -52,7 +52,7 @@ class RedisLink:
         self.up, self.why = False, str(error) or type(error).__name__
 
     async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
-        """Run `step` periodically. Redis failures set `why`, other exceptions are logged, and the loop continues."""
+        """Run `step` periodically. Failures of Redis set `why`, other exceptions are logged, and the loop continues."""
         while not self.stopping.is_set():
             try:
                 await step()
@@ -63,13 +63,13 @@ class RedisLink:
             await self.pause(seconds)
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not beyond the stop."""
+        """Wait, but no longer than until the router stops."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
 
     def subscriber(self) -> redis.asyncio.Redis:
-        """Return a client for subscriptions, closed by the caller, without a read time-out, as channels may be
+        """Return a client for subscriptions, which the caller closes. It has no read time-out, as channels may be
         quiet."""
         return redis.asyncio.Redis.from_url(
             self.url, socket_timeout=None, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)

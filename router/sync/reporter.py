@@ -1,4 +1,4 @@
-"""Writes this router's status, load and measurements to Redis; receipts and sessions in batches."""
+"""Writes this router's status, load and measurements to Redis, and receipts and sessions in batches."""
 
 import asyncio
 import logging
@@ -31,21 +31,21 @@ log = logging.getLogger("weir.router")
 REPORT_S = 1.0
 FLUSH_S = 0.2
 BATCH = 100  # receipts in one command
-SESSIONS_BATCH = 500  # bindings in one command, some milliseconds of work here and in Redis
+SESSIONS_BATCH = 500  # bindings in one command, which takes some milliseconds here and in Redis
 SLICE = 16  # receipts encoded before the event loop serves other tasks: about 0.3 ms
 SLICE_S = 0.0003  # time for shadow decisions, which take longer in a large pool
 KEY_TTL_S = 60  # lifetime of weir:router:<id>; its age is in the value
-ID_TTL_S = 3600  # a silent router is removed from the list after this
+ID_TTL_S = 3600  # a router silent for longer is removed from the list
 RECEIPT_BYTES = 45_000_000  # bytes of receipts kept by id (6 kB each in a large pool); more traffic shortens their TTL
 SHORTEST_TTL_S = 60
 
 # One command per batch with all receipts in one value: building commands is the client's main cost, and two commands
 # per receipt would be the most expensive work of the router. ARGV: maximum receipts in the stream, TTL, maximum traffic
 # entries, their salt, then packed (key, receipt, decision inputs, pool, traffic entry or empty, number, prefix of keys
-# or empty) for each, in the order of the numbers; the script joins receipt and inputs. The prefix comes with an id that
-# the client chose: an earlier receipt of the same id moves to a name of its own, which the new one states. A batch
-# whose answer was lost is sent again: KEYS[4] holds the number of this router's last receipt, and those up to it are
-# there already. A Redis that returns empty gets the salt of the first router to write.
+# or empty) for each receipt, in the order of the numbers; the script joins receipt and inputs. The prefix is given if
+# the client chose the id: an earlier receipt with the same id is then renamed, and the new receipt states its new name.
+# A batch whose answer was lost is sent again: KEYS[4] holds the number of this router's last receipt, and receipts up
+# to that number are already stored. A Redis that comes back empty gets the salt of the first router to write.
 _KEEP_RECEIPTS = """
 redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local salt = redis.call('GET', KEYS[3])
@@ -106,7 +106,8 @@ class Reporter:
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
-        """Report the status, serialised, as the older of two concurrent reports could be written last."""
+        """Report the status. Reports are serialized, as otherwise the older of two concurrent reports could be
+        written last."""
         async with self._reporting:
             await self._report(time.time())
 
@@ -121,7 +122,7 @@ class Reporter:
             await pipe.execute()
 
     async def acknowledge(self, pool: Pool) -> None:
-        """Acknowledge an applied version at once, on the channel and in the router's status."""
+        """Acknowledge an applied version immediately, on the channel and in the router's status."""
         await self.report()
         ack = PolicyAck(
             router=self._id,
@@ -134,7 +135,7 @@ class Reporter:
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
 
     async def acknowledge_models(self) -> None:
-        """Do the same as `acknowledge` for the document Models, which belongs to no pool."""
+        """Like `acknowledge`, for the document Models, which belongs to no pool."""
         await self.report()
         ack = PolicyAck(router=self._id, pool="", version=self._pools.models_version, at=time.time())
         await self._link.client.publish(redis_keys.ACKS, codec.encode(ack))
@@ -167,7 +168,7 @@ class Reporter:
         )
 
     async def flush(self) -> None:
-        """Alternate batches of sessions and receipts, so a backlog of one does not delay the other."""
+        """Write batches of sessions and receipts alternately, so that a backlog of one does not delay the other."""
         while self._recorder.pending or any(pool.affinity.changed for pool in self._pools.all()):
             for pool in list(self._pools.all()):  # pools may be added or removed meanwhile
                 await self._flush_sessions(pool)
@@ -226,13 +227,13 @@ class Reporter:
         traffic.flushed(entries, salt.decode())
 
     def _decide_again(self, call: Call) -> float:
-        """Let the delivery's candidate decide again; return the CPU seconds used."""
+        """Let the delivery's candidate decide again; return the CPU seconds that this took."""
         if call.assigned is None or (tallies := self._recorder.delivery(call.pool)) is None:
             return 0.0
         return self._shadow.decide(call, tallies.shadow, time.perf_counter())
 
     def _ttl_s(self, size: int, now: float) -> int:
-        """Return the TTL of receipts of so many bytes, written now."""
+        """Return the TTL of receipts of this many bytes, written now."""
         elapsed = max(now - self._flushed_at, 0.001)
         self._flushed_at = now
         self._rate += (size / elapsed - self._rate) * min(1.0, elapsed / 60)

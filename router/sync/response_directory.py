@@ -12,11 +12,12 @@ from router.sync.redis_link import FAILURES, RedisLink
 
 LOOK_UP_S = 0.5
 WRITE_S = 0.2
-AGAIN_S = 0.3  # wait for another router's recent answer that is not written yet
+AGAIN_S = 0.3  # wait for a response that another router has not written yet
 BATCH = 500  # responses in one command
 
-# ARGV: number kept, time to live in s, now, then packed (set of the API key, key, value, 1 if it replaces). KEYS[1]:
-# sizes of those sets of keys by age. Beyond the number the largest set loses its oldest and a few more.
+# ARGV: number kept, time to live in s, now, then packed (set of the API key, key, value, 1 if it replaces) for each.
+# KEYS[1]: the sizes of those sets, which hold keys by age. Beyond the number, the largest set loses its oldest entry
+# and a few more.
 _KEEP = """
 local most, ttl, now, words = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
 for i = 1, #words, 4 do
@@ -57,7 +58,7 @@ end
 class ResponseDirectory:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        # Not yet written, and whether they replace others
+        # Responses not yet written, and whether they replace others
         self._changed = FairlyKept[tuple[StoredResponse, bool]](KEPT)
 
     def kept(self, key_id: str, name: str, owner: StoredResponse, *, replaces: bool = False) -> None:
@@ -106,4 +107,4 @@ class ResponseDirectory:
         try:
             await self._link.client.delete(redis_keys.response_key(name))
         except FAILURES as error:
-            self._link.failed(error)  # it expires; until then the engine answers 404
+            self._link.failed(error)  # the entry expires; until then the engine answers 404

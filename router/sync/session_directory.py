@@ -1,7 +1,6 @@
 """Session bindings in Redis, written by other routers and by this router before its restart.
-
-The bindings of a pool are loaded once when the pool is new here. Later bindings come only from other routers, so a
-single router looks up nothing: a look-up takes longer than a whole decision.
+The bindings of a pool are loaded once, when the pool is new to this router. Later bindings come only from other
+routers, so a single router looks up nothing: a look-up takes longer than a whole decision.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from router.serving.pools import Pools
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
 
-LOOK_UP_S = 0.1  # a slow Redis may cost a session its cache, but no time
+LOOK_UP_S = 0.1  # because of a slow Redis, a session may lose its cache, but must not lose time
 AT_ONCE = 1_000  # keys
 TAKE_UP_S = 1.0  # interval of checking for new pools
 RECHECK_S = 5.0  # age after which another router may have moved a binding

@@ -1,6 +1,5 @@
 """Signals that keep a split going or end it: reads `weir:watch:<pool>` and `weir:stop:<pool>`, and writes the latter.
-
-A watch's TTL on the server counts from before the request, so no clocks are compared.
+The remaining TTL of a watch on the server counts from before the request, so clocks are not compared.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from router.sync.redis_link import FAILURES, RedisLink
 log = logging.getLogger("weir.router")
 
 COMMANDS = 3  # per pool
-A_PERSON = "by a person"  # replaces a person's reason on the public /healthz
+A_PERSON = "by a person"  # shown on the public /healthz instead of the reason that a person gave
 
 
 class SplitSignals:
@@ -29,7 +28,7 @@ class SplitSignals:
         self.unreadable = 0
 
     async def look(self, pools: Iterable[Pool]) -> None:
-        """Read the signals of the pools with a split."""
+        """Read the signals for pools with a split."""
         await self.send_stops()
         split = [pool for pool in pools if pool.split is not None]
         if not split:
@@ -68,7 +67,7 @@ class SplitSignals:
         return value
 
     def tripped(self, pool: Pool, why: str, request_id: str) -> None:
-        """Inform the other routers at once that the candidate could not decide the request."""
+        """Tell the other routers at once that the candidate could not decide the request."""
         delivery = pool.split.rollout.delivery if pool.split is not None else 0
         stop = StopValue(delivery=delivery, why=why, by="router", request=request_id, at=time.time())
         self._stops[pool.name] = pool, stop
@@ -87,7 +86,7 @@ class SplitSignals:
             pool, stop = unsent
             if pool.split is not None and pool.split.rollout.delivery == stop.delivery:
                 await self._send(redis_keys.stop_key(name), stop)
-            # otherwise it would overwrite a stop of a newer delivery
+            # it would overwrite a stop of a newer delivery
             if self._stops.get(name) is unsent:
                 del self._stops[name]
 

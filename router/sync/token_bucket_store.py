@@ -14,8 +14,8 @@ from router.request.spending import Spending
 from router.sync.redis_link import FAILURES, RedisLink
 
 # KEYS: the key's bucket. ARGV: for each kind its name, limit per minute, needed amount, wanted amount. Grants all kinds
-# or none; a negative amount gives back. Uses the clock of Redis, as the routers' clocks may differ. A missing bucket is
-# full: its TTL is the time that it takes to fill. One that cannot be read counts as missing.
+# or none; a negative amount returns tokens. Uses Redis's clock, as the routers' clocks may differ. A missing bucket is
+# full: its TTL is the time that it takes to fill. An unreadable bucket counts as missing.
 _LEND = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -52,11 +52,11 @@ return answer
 """
 
 
-# What all routers spent and hold of a budget, in Redis, read and written by one atomic script.
-# weir:budget:<id>:<period> has for each life of a router its spending (s:, which only grows), its holding beyond that
-# (h:), the time of the report by Redis' clock (t:), and its refused requests (r:). A life silent for GONE_S holds
-# nothing. The control worker sets `since` once the database's counts are included: before, nobody gets more than it
-# had, since a Redis that returns empty would grant everything again.
+# What all routers have spent and hold of a budget, in Redis, read and written by one atomic script.
+# weir:budget:<id>:<period> has, for each incarnation of a router: its spending (s:, which only grows), what it holds
+# beyond that (h:), the time of its report by Redis's clock (t:), and its refused requests (r:). An incarnation that is
+# silent for GONE_S holds nothing. The control worker sets `since` once the database's counts are included. Until then
+# nobody gets more than it had, since a Redis that comes back empty would grant everything again.
 GONE_S = 60
 
 # ARGV: life, spent, required holding, present holding, wanted holding, limit, refused, expiry of the key.
@@ -90,7 +90,7 @@ return {{whole(hold), whole(rest - hold), ready and '1' or '0'}}
 """
 
 
-# A Redis script that requests wait for: called by its hash, with a short time-out
+# A Redis script on which requests wait: called by its hash, with a short time-out
 ANSWER_S = 0.25  # a slow Redis must not delay requests; routers then use local knowledge
 SLOW_S = 1.0  # pause after a time-out
 
@@ -103,7 +103,7 @@ class Script:
         self._slow_until = 0.0  # s, loop time
 
     async def run(self, key: str, *words: str | int) -> Any:
-        """Run the script; None if Redis does not answer."""
+        """Run the script; return None if Redis does not answer."""
         loop = asyncio.get_running_loop()
         if not self._link.up or loop.time() < self._slow_until:
             return None
@@ -129,7 +129,7 @@ class Script:
 
 class RedisBudgets:
     def __init__(self, link: RedisLink, life: str, others: Sized) -> None:
-        """`life` is <router>.<life>; `others` are the other live routers."""
+        """`life` is <router>.<incarnation>; `others` are the other live routers."""
         self._script = Script(link, _HOLD)
         self._life = life
         self._others = others
@@ -159,7 +159,7 @@ class TokenBucketStore:
         """`others` are the other live routers."""
         self._script = Script(link, _LEND)
         self._others = others
-        self.routers = 1  # number of routers sharing a limit when Redis last answered
+        self.routers = 1  # number of routers that shared a limit when Redis last answered
 
     async def borrow(self, key_id: str, token_requests: Sequence[TokenRequest]) -> Grant | None:
         """Borrow; None if Redis does not answer."""

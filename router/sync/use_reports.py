@@ -1,4 +1,4 @@
-"""Writes what API keys consumed to Redis, always whole, and forgets what the database has confirmed."""
+"""Writes the use by API keys to Redis, always as a whole, and forgets what the database has confirmed."""
 
 import time
 from typing import Any

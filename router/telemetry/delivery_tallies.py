@@ -9,7 +9,7 @@ from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
 
 SESSIONS_KEPT = 100_000  # the oldest are forgotten, and would count again
-INSTANCES_KEPT = 20  # instances in a shadow's shares
+INSTANCES_KEPT = 20  # instances listed in shadow shares
 DIGITS = 6  # digits of a sum, so that 384 cells fit into 60 KB
 
 
@@ -22,7 +22,7 @@ class _Seen:
         self._keys: dict[int, None] = {}
 
     def is_new(self, assigned: Assignment) -> bool:
-        """A request without a session is a session of its own."""
+        """Return whether the session is new; a request without a session always is."""
         if not assigned.has_session:
             return True
         keys, key = self._keys, assigned.key
@@ -35,7 +35,7 @@ class _Seen:
 
 
 class ShadowCounts:
-    """The candidate's repeated decisions (shadow.py)."""
+    """Counts of the candidate's repeated decisions (shadow.py)."""
 
     def __init__(self) -> None:
         self.n = self.changed = self.refused_more = self.raised = 0
@@ -79,7 +79,7 @@ class DeliveryTallies:
         self.shadow = ShadowCounts()
         self._cells: dict[tuple[Arm, str], dict[int, CellCounts]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
-        self._under_way: dict[int, Call] = {}  # streams by object id, until their first content or end
+        self._under_way: dict[int, Call] = {}  # streams by object id, until their first content or their end
         self._slow: set[int] = set()  # requests already counted as slow
         self.unwritten = True  # changed since the last report
 
@@ -98,7 +98,7 @@ class DeliveryTallies:
             self._under_way[id(call)] = call
 
     def close(self) -> None:
-        """Close the generation: no request is decided in it any more, but answers still end in it."""
+        """Close the generation: it decides no more requests, but its answers still end."""
         self._sessions = _Seen()
 
     def ended(self, call: Call, assigned: Assignment) -> None:
@@ -130,7 +130,7 @@ class DeliveryTallies:
             cell.prompt_tokens += usage.prompt_tokens or 0
 
     def look(self, now: float) -> None:
-        """Count first contents of answers that may take minutes to end, and requests that have waited too long."""
+        """Count first contents, as answers may take minutes to end, and requests that have waited too long."""
         for number, call in list(self._under_way.items()):
             outcome, assigned = call.outcome, call.assigned
             if assigned is None:
@@ -142,7 +142,7 @@ class DeliveryTallies:
                 self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
     def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
-        """Count the first content, or the end without any, however the request ends."""
+        """Count the first content, or the end of a request without any, however it ends."""
         self._under_way.pop(id(call), None)
         self._slow.discard(id(call))
         if ttft_ms is not None:

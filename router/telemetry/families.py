@@ -1,4 +1,4 @@
-"""Families of metrics for /metrics, from (values of the labels, value) of each sample."""
+"""Families of metrics for /metrics, built from (label values, value) of each sample."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
 def placed(pool: str, endpoint: str, *more: str) -> tuple[str, ...]:
-    """Return the label values pool, instance, those of `more`, and rank, which is empty for a whole instance."""
+    """Return the label values pool, instance, those in `more`, and rank, which is empty for a whole instance."""
     instance, rank = ranks.split(endpoint)
     return (pool, instance, *more, rank) if rank else (pool, instance, *more)
 
@@ -39,7 +39,7 @@ def gauge(name: str, text: str, labels: Sequence[str], samples: Samples, prefix:
 def histogram(
     name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[tuple[str, ...], Histogram]], unit: float = 1
 ) -> HistogramMetricFamily:
-    """Make a histogram family; bounds are divided by `unit`."""
+    """Build a histogram family; bounds are divided by `unit`."""
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
     for key, values in samples:
         bounds = [*(f"{bound / unit:g}" for bound in values.bounds), "+Inf"]
@@ -64,7 +64,7 @@ def metrics(pools: list[Pool], recorder: Recorder) -> Iterator[Metric]:
     yield gauge("generation", "Of the split", _OF_DELIVERY, generations, _PREFIX)
     yield gauge("share", "Share of the requests for the candidate", _OF_DELIVERY, shares, _PREFIX)
     yield counter("trips", "Times that a candidate could not decide", ("pool",), trips, _PREFIX)
-    # Of the present generation, reset with the next one
+    # Of the current generation, reset when the next one starts
     found = [((pool, str(tallies.identity[0])), tallies) for pool, tallies in recorder.deliveries.items()]
     requests = [((*key, *arm), count) for key, tallies in found for arm, count in tallies.requests().items()]
     again = [((*key, result), count) for key, tallies in found for result, count in _results(tallies.shadow).items()]

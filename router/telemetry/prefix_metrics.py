@@ -1,4 +1,4 @@
-"""State of the prefix indexes, for /metrics and the instance pages (in weir:router:<id>)."""
+"""State of the prefix indexes, for /metrics and for the instance pages (in weir:router:<id>)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +18,8 @@ _RANK = (*_INSTANCE, "rank")
 
 
 def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
-    """Return index states by endpoint, for those with followed KV events or answered requests, refused ones
-    included."""
+    """Return index states by endpoint, for endpoints whose KV events are followed or that have answered requests,
+    refused answers included."""
     now = time.time()
     return {
         endpoint.id: _status(pool, endpoint, now)

@@ -30,7 +30,7 @@ class RateEstimates:
         return self.rates
 
     def _computed(self, pool: Pool, name: str, tokens: int, cached: int, seconds: float, now: float) -> bool:
-        """Learn from a computed prompt; False if it is too short."""
+        """Learn from a computed prompt; return False if it is too short."""
         endpoint = pool.endpoints.get(name)
         if not self._pace.prefill(tokens, cached, seconds, name, endpoint.speed if endpoint is not None else ""):
             return False
@@ -53,14 +53,14 @@ class RateEstimates:
             return False
         if offload.pull is None or offload.pull_ms is None or offload.taken_ms is None:
             self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
-        else:  # as if the others from there had been moved with it
+        else:  # counts the other pulls from there as if they had moved the same
             self._pace.transfer(offload.transfer_bytes * offload.pull.sharing, offload.transfer_ms / 1000)
             self._pace.pulled(offload.taken_ms / 1000, offload.pull_ms / 1000)
         return True
 
 
 def lone_prefill(call: Call) -> tuple[int, int, float]:
-    """Return (new tokens, cached ones, seconds) of a prompt that the engine computed alone; zeros if it was not
+    """Return (new tokens, cached tokens, seconds) of a prompt that the engine computed alone; zeros if it was not
     alone."""
     outcome = call.outcome
     offload, usage = outcome.offload, outcome.usage
@@ -73,7 +73,7 @@ def lone_prefill(call: Call) -> tuple[int, int, float]:
     if not outcome.alone or outcome.ttft_ms is None or usage is None or prompt is None:
         return 0, 0, 0.0
     if usage.cached_tokens is None and call.decision is not None and call.decision.cached_tokens:
-        return 0, 0, 0.0  # unreported, and probably less than the whole prompt
+        return 0, 0, 0.0  # new tokens are unreported, and probably fewer than the whole prompt
     cached = usage.cached_tokens or 0
     return prompt - cached, cached, outcome.ttft_ms / 1000
 

@@ -1,6 +1,5 @@
-"""Makes receipts, records of a decision and its outcome (router/contract/redis/receipt.py).
-
-They are dictionaries: building a Receipt of 40 fields for each request takes twice as long.
+"""Builds receipts, which record a decision and its outcome (router/contract/redis/receipt.py).
+Receipts are dictionaries here: building a Receipt of 40 fields for each request takes twice as long.
 """
 
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from router.request.offload import Offload
 from router.upstream.answer.used import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
-# Placeholder for the decision of a request rejected before
+# Placeholder for the decision of a request that was rejected earlier
 _UNDECIDED: Any = SimpleNamespace(
     strategy=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
 )
@@ -67,7 +66,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
 
 
 def _attempts(call: Call) -> list[dict[str, Any]]:
-    """Return the attempts. The last one has the result of the request, unless it failed by itself."""
+    """Return the attempts. The last attempt has the result of the request, unless it failed by itself."""
     made: list[dict[str, Any]] = []
     for attempt in call.outcome.attempts:
         result = attempt.result
@@ -109,7 +108,7 @@ def _add_further(made: dict[str, Any], call: Call, usage: Usage) -> None:
 
 
 def _add_circumstances(made: dict[str, Any], call: Call) -> None:
-    """Add names, waiting and offload, of requests that have them."""
+    """Add names, waiting times and offload, for requests that have them."""
     if call.own_id != call.id and call.own_id:
         made["own_id"] = call.own_id
     if call.session_by:
@@ -149,8 +148,8 @@ def _offload(offload: Offload) -> JsonObject:
 
 
 def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
-    """Return the receipt as JSON without the decision's inputs, and the inputs as further fields up to the closing
-    brace; the latter is empty without a decision."""
+    """Return the receipt as JSON without the decision's inputs, and the inputs as further JSON fields up to the
+    closing brace. The latter is empty without a decision."""
     brief = orjson.dumps(receipt(call, router))
     candidates = call.decision.candidates if call.decision is not None else None
     if not isinstance(candidates, Candidates):
@@ -159,17 +158,17 @@ def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
 
 
 def whole(call: Call, router: str, earlier: Call | None = None) -> bytes:
-    """Return the whole receipt. `earlier` is the previous request with the same id."""
+    """Return the whole receipt. `earlier` names the receipt of the previous request with the same id."""
     brief, further = encoded(call, router)
     parts = [brief[:-1], *([b'"earlier":"%b"' % name(earlier).encode()] if earlier is not None else ())]
     return b",".join([*parts, further]) if further else b",".join(parts) + b"}"
 
 
 def name(call: Call) -> str:
-    """Return the name of a receipt whose id a later request reuses."""
+    """Return the name under which a receipt is kept when a later request reuses its id."""
     return call.own_id if call.own_id != call.id else f"{call.id}~earlier"
 
 
 def _rounded(value: float | None) -> float | None:
-    """Round to three decimals; round() is slower, as it formats and parses the number."""
+    """Round to three decimals; round() is slower, as it goes through text."""
     return int(value * 1000 + 0.5) / 1000 if value is not None else None

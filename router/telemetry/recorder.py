@@ -19,8 +19,8 @@ from router.telemetry.use import UseCounter
 from router.telemetry.window import Tally
 
 PENDING: Final = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
-KEPT_GENERATIONS = 4  # besides the newest: switchback blocks last 30 s or more, answers may last minutes
-NO_CLASS = "unknown"  # request rejected before classification, or without model work
+KEPT_GENERATIONS = 4  # in addition to the newest: switchback blocks last 30 s or more, answers may last minutes
+NO_CLASS = "unknown"  # request that was rejected before classification, or needs no model
 SLOT_S = 10.0
 
 
@@ -53,21 +53,21 @@ class Recorder:
         self.lost = 0  # receipts dropped because Redis was unreachable
         self.use = UseCounter()
         self.unwritable = 0  # receipts dropped because they could not be encoded
-        self.spans: Counter[str] = Counter()  # spans by fate (router/spans/outbox.py)
+        self.spans: Counter[str] = Counter()  # spans by what became of them (router/spans/outbox.py)
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)  # by pool and class
-        self.retries: Counter[tuple[str, str]] = Counter()  # (pool, instance that failed)
+        self.retries: Counter[tuple[str, str]] = Counter()  # (pool, failed instance)
         self.errors: Counter[tuple[str, str]] = Counter()  # (pool, code)
         self.estimates: defaultdict[str, RateEstimates] = defaultdict(RateEstimates)  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.lent: Counter[tuple[str, str]] = Counter()  # (pool, "lent"): tokens that decoders lent to prefills
-        # Of each request: an addition to a Counter takes twice as long
+        # For every request; adding to a Counter would take twice as long
         self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # (pool, instance, rule)
         self.bands: defaultdict[tuple[str, int, str], int] = defaultdict(int)  # (pool, band, outcome)
         self.models: Counter[tuple[str, str, str]] = Counter()  # (pool, name of the document Models, outcome)
-        self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (pool that failed, name, condition)
-        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)  # fallbacks of these names by pool
-        self.deliveries: dict[str, DeliveryTallies] = {}  # newest generation by pool
+        self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (failed pool, name, condition)
+        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)  # fallbacks of each name, by pool
+        self.deliveries: dict[str, DeliveryTallies] = {}  # the newest generation, by pool
         self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
             list
         )  # earlier generations by pool, newest first
@@ -79,7 +79,7 @@ class Recorder:
             tallies.decided(call, call.assigned)
 
     def delivery(self, pool: Pool) -> DeliveryTallies | None:
-        """Return the tallies of the pool's delivery under way."""
+        """Return the tallies of the pool's delivery in progress."""
         split, tallies = pool.split, self.deliveries.get(pool.name)
         if split is None:
             self._forget_delivery(pool.name)
@@ -91,7 +91,7 @@ class Recorder:
         return tallies
 
     def _close(self, pool: str, delivery: int) -> None:
-        """Close a generation of the same delivery; its late answers are still counted, for some generations."""
+        """Close a generation of the same delivery; its late answers still count for some generations."""
         ended = self.deliveries.get(pool)
         if ended is None or ended.identity[0] != delivery:
             self.closed.pop(pool, None)
@@ -104,13 +104,13 @@ class Recorder:
         self.closed.pop(pool, None)
 
     def generations(self, pool: Pool) -> list[DeliveryTallies]:
-        """Return the newest generation, then those that still count answers."""
+        """Return the newest generation, then earlier ones that still count answers."""
         newest = self.delivery(pool)
         return [] if newest is None else [newest, *self.closed[pool.name]]
 
     def ended(self, call: Call) -> None:
         pool, decision, outcome = call.pool.name, call.decision, call.outcome
-        # A request without model work would count as fast
+        # A request that needs no model would count as fast
         counted = NO_CLASS if decision is None or call.api_path in CLASSLESS else decision.request_class
         self.tallies[pool, counted].ended(call)
         if decision is not None and decision.instance:
@@ -118,7 +118,7 @@ class Recorder:
         if call.assigned is not None:
             self._ended_in_delivery(call, call.assigned)
         if pool:
-            if outcome.ttft_ms is not None or outcome.offload is not None:  # other requests yield no rate
+            if outcome.ttft_ms is not None or outcome.offload is not None:  # only these requests yield a rate
                 call.pool.measured(self.estimates[pool].ended(call))
             self.bands[pool, call.band, outcome.label] += 1
         if outcome.code or outcome.offload is not None or len(outcome.attempts) > 1:
@@ -182,7 +182,7 @@ class Recorder:
         return dict(total)
 
     def forget_pool(self, pool: str) -> None:
-        """Drop the counters of a deleted pool; otherwise labels of experiment pools would accumulate."""
+        """Drop the counters of a deleted pool; otherwise the labels of experiments' pools would accumulate."""
         tables: list[dict[Any, Any]] = [
             *(
                 self.tallies,

@@ -105,7 +105,7 @@ class _Spans:
         return made
 
     def _decide(self, number: int, attempt: Attempt | None, began: float) -> Span:
-        """Build the span of the decision, which is kept for the last attempt only."""
+        """Build the span of the decision; only the last attempt's decision is kept."""
         call, decision = self._call, self._call.decision
         last = attempt is None or attempt is call.outcome.attempts[-1]
         known: dict[str, Attribute | None] = {"weir.instance": attempt.instance if attempt is not None else None}

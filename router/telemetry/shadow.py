@@ -1,7 +1,6 @@
 """Lets a delivery's candidate repeat the live version's decision when the receipt is written.
-
-By then the client has its answer. The situation comes from the receipt, so nothing is looked up again.
-Sampling halves while this costs more than COST of the router's CPU, and doubles again once it costs much less.
+By then the client has its answer. The situation comes from the receipt, so nothing is looked up again. The sampling
+share is halved while this costs more than COST of the router's CPU, and doubled again once it costs much less.
 """
 
 import time
@@ -26,7 +25,7 @@ Clock = Callable[[], float]
 
 class ShadowDecider:
     def __init__(self, own_s: Clock = time.thread_time, process_s: Clock = time.process_time) -> None:
-        """The clocks count the CPU time of this thread and of the whole process."""
+        """Set the clocks, which count the CPU time of this thread and of the whole process."""
         self._own_s, self._process_s = own_s, process_s
         self._scale = 1.0  # factor on the delivery's sampling share
         self._spent_s = 0.0  # CPU s in this window
@@ -37,11 +36,12 @@ class ShadowDecider:
         return rollout.shadow * self._scale
 
     def decide(self, call: Call, counts: ShadowCounts, now: float) -> float:
-        """Set the call's shadow decision if it is sampled and of the present generation; return its CPU seconds."""
+        """Set the call's shadow decision if it is sampled and belongs to the current generation; return the CPU
+        seconds used."""
         split, assigned, decision = call.pool.split, call.assigned, call.decision
         if split is None or assigned is None or decision is None or assigned.considered or call.candidate is not None:
             return 0.0
-        assigned.considered = True  # an unwritten receipt comes again
+        assigned.considered = True  # a receipt that could not be written comes here again
         self._adjust(now)
         policy = split.shadow_of(assigned, now)
         candidates = decision.candidates

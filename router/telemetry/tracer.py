@@ -1,7 +1,6 @@
-"""Gives requests their trace on arrival and, once they have ended, exports their spans to the collector.
-
+"""Gives requests their trace on arrival and exports their spans to the collector once they have ended.
 Spans are built in slices between requests, by a separate task, as the reporter may be waiting for Redis. While the
-collector is unreachable they wait, or are dropped and counted; no request waits for them.
+collector is unreachable, spans wait, or are dropped and counted; no request waits for them.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from router.upstream.fetch import whole
 log = logging.getLogger("weir.router")
 
 SCOPE = "weir.router"
-SLICE = 8  # requests whose spans are built between two turns of the event loop
+SLICE = 8  # requests whose spans are built in one iteration of the event loop
 MAKE_S = 0.5
 ENDED_KEPT = 1024  # requests awaiting their spans: several seconds at the highest sampling
 LARGEST = 64 * 1024  # bytes of the collector's answer
@@ -43,7 +42,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Tracer:
-    """`find` knows the instances of the pools."""
+    """Traces requests. `find` looks up the instances of the pools."""
 
     def __init__(self, settings: SpanSettings, router_id: str, recorder: Recorder, find: Find) -> None:
         self._settings = settings
@@ -58,12 +57,12 @@ class Tracer:
         self._parts = urlsplit(settings.url)
         self._upstream = ConnectionPool(settings.url)
 
-    # A request's way
+    # From a request's arrival to its end
 
     def begin(self, call: Call, headers: Headers, own: Mapping[bytes, bytes]) -> Headers:
-        """Join the caller's trace, or begin one. Return the headers with the `traceparent` for engines; `own` is the
-        request's headers by name. Without a header, or with a sampled one, engines would export spans without a
-        parent."""
+        """Join the caller's trace, or begin one. Return the headers with the `traceparent` for engines; `own` holds
+        the request's headers by name. Without that header, or with a sampled one, engines would export spans whose
+        parent is not exported."""
         if b"traceparent" in own:
             once = len(own) == len(headers) or sum(name == b"traceparent" for name, _ in headers) == 1
             parent = context.parse(own[b"traceparent"]) if once else None

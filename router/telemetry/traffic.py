@@ -1,7 +1,6 @@
 """Records traffic: lengths, times, and salted hashes of session and prompt blocks of each finished request.
-
-Prompts are not kept. The hashes cannot be matched against a known prompt: their key is a random value that is only in
-Redis. All routers use the same key, so equal prefixes have equal hashes everywhere.
+Prompts are not stored. The hashes cannot be matched against a known prompt, as their key is a random value that exists
+only in Redis. All routers use the same key, so equal prefixes have equal hashes everywhere.
 """
 
 import os
@@ -23,7 +22,7 @@ HASH_BYTES = 8
 SALT_BYTES = 16
 BLOCK_BYTES = CHUNK_BYTES * BLOCK_CHUNKS
 BLOCK_IDS = BLOCK_BYTES // 4  # a token id of a prompt takes four bytes
-REMEMBERED = 4_096  # prompts whose salted blocks are reused by a session's next turn; salted sessions and tenants
+REMEMBERED = 4_096  # prompts whose salted blocks the session's next turn reuses; also salted sessions and tenants
 SIZE_WEIGHT = 0.01  # weight of one entry in the mean size
 
 
@@ -77,7 +76,7 @@ class TrafficRecorder:
         return made
 
     def _hide(self, text: str) -> str:
-        """Return 16 hex digits, cached, as sessions and tenants recur."""
+        """Return 16 hex digits; cached, as sessions and tenants recur."""
         hidden = self._hidden.get(text)
         if hidden is None:
             if len(self._hidden) >= REMEMBERED:
@@ -91,7 +90,7 @@ class TrafficRecorder:
         return hashed.digest()
 
     def _blocks(self, blocks: bytes) -> bytes:
-        """Hash the blocks. A block's hash covers all before it, so a known block saves hashing the prefix."""
+        """Hash the blocks. A block's hash covers all earlier blocks, so a known block saves hashing its prefix."""
         if not blocks:
             return b""
         known, end = b"", len(blocks)
@@ -109,7 +108,7 @@ class TrafficRecorder:
         return min(redis_keys.TRAFFIC_KEPT, int(redis_keys.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
 
     def flushed(self, entries: int, salt: str) -> None:
-        """Count entries sent to Redis, which stores them only while their salt is the current one."""
+        """Count entries sent to Redis, which stores them only if their salt is the current one."""
         if salt == self.salt:
             self._counts["written"] += entries
         else:
@@ -118,5 +117,5 @@ class TrafficRecorder:
 
 
 def is_recorded(call: Call) -> bool:
-    """Tell whether the request is recorded; experiments, which replay or generate traffic, are not."""
+    """Return whether the request is recorded; requests of experiments, which replay or generate traffic, are not."""
     return call.api_path in LIMITS and bool(call.pool.name) and not call.pool.ephemeral

@@ -1,4 +1,4 @@
-"""Counts what API keys consume, by hour, key, pool and model, cumulatively until the database has them."""
+"""Counts the use by API keys, by hour, key, pool and model, cumulatively until the database has it."""
 
 from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
@@ -37,7 +37,7 @@ class _Tally:
             self.output += output
             self.estimated += outcome.streamed and output != reported
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
-        elif outcome.begun and outcome.status < 400 and outcome.computed:  # without usage, or broken off
+        elif outcome.begun and outcome.status < 400 and outcome.computed:  # no usage, or the answer broke off
             self.input += call.prediction.prompt_tokens
             self.output += outcome.output_tokens
             self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
@@ -83,7 +83,7 @@ class _Hour:
 class UseCounter:
     def __init__(self) -> None:
         self._hours: dict[int, _Hour] = {}
-        self._least = 0  # earlier hours may already be in the database, and are forgotten here
+        self._least = 0  # earlier hours may already be in the database, and are not kept here
         self.merged = 0  # requests counted under OTHER
         self.lost_hours = 0  # hours forgotten unconfirmed
 
@@ -108,7 +108,7 @@ class UseCounter:
         return self._hours.setdefault(max(self._least, number), _Hour())
 
     def take(self, now: float) -> list[UseHour]:
-        """Return the changed hours, whole; `failed` lists those that could not be written. `now` is Unix time."""
+        """Return the changed hours as a whole; `failed` lists those that could not be written. `now` is Unix time."""
         self._forget_oldest()
         taken = []
         for number, hour in self._hours.items():
@@ -138,7 +138,7 @@ class UseCounter:
         return list(self._hours)
 
     def confirmed(self, kept: dict[int, int], now: float) -> list[int]:
-        """Forget the closed hours that the database has, and return them. `kept`: last write by hour."""
+        """Forget the closed hours that the database has, and return them. `kept` gives the last write by hour."""
         present = int(now // HOUR_S)
         done = [
             number
@@ -160,7 +160,7 @@ class UseCounter:
 
 
 def _model(call: Call) -> str:
-    """Return the engine's name of the model, as clients could create endless rows with their own."""
+    """Return the engine's name of the model, as clients could create any number of rows with names of their own."""
     if call.alias is not None:
         return call.alias.serves
     return call.adapter if call.adapter in call.pool.adapters else call.pool.model

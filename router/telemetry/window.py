@@ -1,4 +1,5 @@
-"""Requests that ended in the last minute, per pool and class, as counts and sketches in slots. Time is an argument."""
+"""Requests that ended in the last minute, per pool and class, as counts and sketches in time slots. Time is an
+argument."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ class _Slot:
 
     def __init__(self, began: float) -> None:
         self.began = began
-        # An addition to a Counter takes twice as long
+        # Adding to a Counter would take twice as long
         self.started: defaultdict[int, int] = defaultdict(int)  # by second
         self.counts: defaultdict[str, int] = defaultdict(int)
         self.refusals: Counter[str] = Counter()  # by code, "" when an engine rejected the request
@@ -100,14 +101,14 @@ class LatencyWindow:
 
 
 def _decided(slot: _Slot, call: Call, decision: Decision) -> list[tuple[sketch.Sketch, float]]:
-    """Count where the request went, and which KV blocks followed it; returns new tokens and hits, each with its
+    """Count where the request went, and which KV blocks followed it. Return new tokens and hits, each with its
     sketch."""
     sketches, outcome, tokens = slot.sketches, call.outcome, call.prediction.prompt_tokens
     share = decision.cached_tokens / tokens if tokens else 0.0
     values: list[tuple[sketch.Sketch, float]] = [(sketches["new_tokens"], decision.new_tokens)]
     values.append((sketches["hit_percent"], share * 100))
     slot.hit_share += share
-    if outcome.queued_s:  # `read` counts requests that did not wait
+    if outcome.queued_s:  # `read` adds the requests that did not wait
         values.append((sketches["queued"], outcome.queued_s * 1000))
     if not decision.instance:
         return values
@@ -140,7 +141,7 @@ def _moved(slots: Iterable[_Slot]) -> dict[str, dict[str, Moved]]:
     return arcs
 
 
-# The counts and latencies of one class of a pool: the last minute for the dashboard, and totals for /metrics
+# The counts and latencies of one class of a pool: over the last minute for the dashboard, and totals for /metrics
 TOKEN_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 REQUEST_MS = (*TOKEN_MS, 600_000, 1_200_000, 1_800_000, 3_600_000)  # up to the longest time-out of a policy
 
@@ -153,7 +154,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.window = LatencyWindow()
-        # An addition to a Counter takes twice as long
+        # Adding to a Counter would take twice as long
         self.outcomes: defaultdict[str, int] = defaultdict(int)
         self._prompt = self._output = self._cached = self._predicted = 0  # tokens
         self._reports = self._reports_cached = False  # whether an answer had any of the first two, of the others

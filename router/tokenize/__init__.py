@@ -6,11 +6,11 @@ from router.policy.value import Value
 
 class Prompt(Value, frozen=True):
     model: str  # empty if the body names none
-    rendered: bytes  # conversations with equal prefixes have equal prefixes here
+    rendered: bytes  # conversations with equal prefixes have equal prefixes in this text
     token_ids: int | None  # number of token ids in the prompt; None: tokens are estimated
     stream: bool
     usage_asked: bool  # the client asked for the usage chunk of a stream
     document: JsonObject = {}  # the body
     priority: object = None  # value in the body
     rewritten: bool = False  # `document` differs from what the client sent
-    plain: bool = False  # `messages` have a role and a text each, and nothing else
+    plain: bool = False  # `messages` have only a role and a text each

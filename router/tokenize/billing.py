@@ -1,4 +1,4 @@
-"""Removes what a client adds to a prompt for its vendor's billing, before either index sees it. Pure."""
+"""Removes what a client adds to a prompt for its vendor's billing, before either index sees the prompt. Pure."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ LINE = "x-anthropic-billing-header"  # begins a system block of Claude Code; som
 
 
 def without_billing(system: Any) -> Any:
-    """Return a system prompt without blocks of the line, which vLLM ignores, too; it keeps the line of a text."""
+    """Return a system prompt without billing blocks, which vLLM ignores as well. A system prompt that is a plain
+    text keeps its line."""
     return [block for block in system if not _is_billing(block)] if isinstance(system, list) else system
 
 
 def removed(body: bytes, document: JsonObject) -> JsonObject | None:
-    """Return the document without the line, for an engine that would compute it; None if it has none."""
+    """Return the document without the line, for an engine that would compute it; None if the document has none."""
     if LINE.encode() not in body:
         return None
     made = {**document}
@@ -25,7 +26,7 @@ def removed(body: bytes, document: JsonObject) -> JsonObject | None:
 
 
 def _of_message(message: Any) -> Any:
-    """Remove the line from a message, into which a gateway may have turned the system prompt."""
+    """Remove the line from a message, as a gateway may have turned the system prompt into one."""
     if not isinstance(message, dict) or message.get("role") not in ("system", "developer") or "content" not in message:
         return message
     return {**message, "content": _without_line(message["content"])}

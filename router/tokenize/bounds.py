@@ -1,13 +1,12 @@
-"""Limits of a JSON body, checked before parsing: the parser makes an object of each value while no other thread runs.
-Pure.
-"""
+"""Limits of a JSON body, checked before parsing: the parser creates an object for each value while no other thread
+runs. Pure."""
 
 import re
 from collections.abc import Iterator
 
-MAX_VALUES = 1_000_000  # values of any kind: each token id is one
+MAX_VALUES = 1_000_000  # values of any kind; each token id counts
 MAX_CONTAINERS = 100_000  # objects and arrays
-FEW = 1_000  # brackets of a kind that are looked for one by one; twice as many are within the limit
+FEW = 1_000  # brackets of one kind that are searched for one by one; twice as many are within the limit
 SMALL = 128 * 1024  # bytes; smaller bodies cannot exceed either limit by much
 
 _WINDOW = 64 * 1024  # bytes scanned before other threads may run
@@ -19,7 +18,7 @@ _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # a string
 
 def exceeded(body: bytes) -> str:
     """Return the limit that the body exceeds; empty if none."""
-    # A first count includes commas and brackets in strings, which is quick and usually suffices.
+    # A first count, which includes commas and brackets in strings, is quick and usually suffices.
     if len(body) <= SMALL or not _may_exceed(body):
         return ""
     if not _too_many(_outside_strings(body)):
@@ -28,8 +27,8 @@ def exceeded(body: bytes) -> str:
 
 
 def has_many(body: bytes, most: int) -> bool:
-    """Tell whether the body may have more than `most` objects and arrays, of which 2 × FEW are never many. Brackets
-    in strings count, too."""
+    """Return whether the body may have more than `most` objects and arrays; 2 × FEW are never too many. Brackets in
+    strings also count."""
     if _are_few(body, b"[") and _are_few(body, b"{"):
         return False
     return body.count(b"[") + body.count(b"{") > most
@@ -41,9 +40,9 @@ def _may_exceed(body: bytes) -> bool:
         return _too_many(windows)
     if _are_few(body, b"[") and _are_few(body, b"{"):
         return False
-    containers = 0  # a body of so few bytes has no more values
+    containers = 0  # a body of so few bytes cannot have more values
     for part in windows:
-        # Where brackets are rare, `replace` takes a tenth of the time of `count` or `translate`
+        # If brackets are rare, `replace` takes a tenth of the time of `count` or `translate`
         containers += 2 * len(part) - len(part.replace(b"[", b"")) - len(part.replace(b"{", b""))
         if containers > MAX_CONTAINERS:
             return True
@@ -51,7 +50,7 @@ def _may_exceed(body: bytes) -> bool:
 
 
 def _are_few(body: bytes, sign: bytes) -> bool:
-    """Tell whether the sign is rare in the body; finding rare ones copies nothing, unlike `replace`."""
+    """Return whether the sign is rare in the body; finding a few copies nothing, unlike `replace`."""
     at = -1
     for _ in range(FEW):
         at = body.find(sign, at + 1)

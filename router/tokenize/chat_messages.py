@@ -1,4 +1,4 @@
-"""Converts messages and tools of a chat into the form that vLLM gives to a template. Pure."""
+"""Converts a chat's messages and tools into the form that vLLM passes to a template. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ TEXTS = {
     "thinking": "thinking",
 }  # a part's type, and the field that holds its text
 REFERENCE = "tool_reference"  # type of a part that names a deferred tool
-# Fields of a part that vLLM reads itself; others stay for the template
+# Fields of a part that vLLM consumes itself; other fields stay for the template
 _KNOWN = frozenset(
     (
         *("type", "text", "refusal", "thinking", "closed", "uuid", "image_url", "input_audio", "file", "audio_url"),
@@ -38,22 +38,22 @@ _OPTIONAL = ("strict", "defer_loading")
 
 
 def normal(given: object, *, in_parts: bool, as_built: bool = False) -> list[Message]:
-    """Return the messages; `in_parts`: with content as a list of parts; `as_built`: vLLM built the tool calls from
-    other items and kept the order of their fields. Raise NotTokenized."""
+    """Return the messages. With `in_parts`, content is a list of parts. With `as_built`, vLLM has built the tool
+    calls from other items and kept the order of their fields. Raise NotTokenized."""
     if not isinstance(given, list):
         raise NotTokenized("messages: missing")
     return [_message(message, in_parts, as_built) for message in given]
 
 
 def function_tool(function: Message) -> Message:
-    """Return a tool as templates get it; the order of its fields matters, as templates may write it whole."""
+    """Return a tool as templates get it. The order of its fields matters, as templates may print the whole tool."""
     made = {name: function.get(name) for name in _FUNCTION}
     made |= {name: function[name] for name in _OPTIONAL if function.get(name) is not None}
     return {"type": "function", "function": made}
 
 
 def tool(given: Message) -> Message:
-    """Return a chat's tool; the field that defers it may also stand beside its function."""
+    """Return a chat's tool; the field that defers it may also be beside its function."""
     function, deferred = given["function"], given.get("defer_loading")
     if deferred is None:
         return function_tool(function)
@@ -62,7 +62,8 @@ def tool(given: Message) -> Message:
 
 
 def system_for(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages for a template without the role developer: developer and system texts come first, as one."""
+    """Return the messages for a template without the role developer: developer and system texts come first, joined
+    into one."""
     said = [each for each in messages if each["role"] in ("system", "developer")]
     if not any(each["role"] == "developer" for each in said):
         return list(messages)
@@ -95,8 +96,8 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
 
 
 def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
-    """Return the content as parts, or as one text, as a tool's result is unless it names tools. A text leaves empty
-    parts out where the template takes no parts."""
+    """Return the content as parts, or as one text. A tool's result is one text unless it names tools. In a text,
+    empty parts are left out if the template takes no parts."""
     parts = [given] if isinstance(given, str) else given or []
     if not isinstance(parts, list):
         raise NotTokenized("the content of a message is neither text nor a list")
@@ -128,7 +129,7 @@ def _part(part: object) -> Iterable[Message]:
 
 
 def _without_billing(parts: Iterable[Any]) -> Iterator[Any]:
-    """Return the system's parts without the billing line that begins one; parts of other types keep it."""
+    """Return the system's parts without the billing line at the start of a text part; parts of other types keep it."""
     for part in parts:
         text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
         if not (isinstance(text, str) and text.startswith(LINE)):
@@ -138,7 +139,7 @@ def _without_billing(parts: Iterable[Any]) -> Iterator[Any]:
 
 
 def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
-    """Add thoughts under both names that templates know; the client's `reasoning` wins."""
+    """Add reasoning under both names that templates know; the client's `reasoning` wins."""
     thoughts = given.get("reasoning")
     thoughts = given.get("reasoning_content") if thoughts is None else thoughts
     made = {} if thoughts is None else {"reasoning": thoughts, "reasoning_content": thoughts}
@@ -149,8 +150,8 @@ def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
 
 
 def _call(call: Any, as_built: bool) -> Message:
-    """Return the call with its arguments as an object; the order of fields matters, as some templates write it
-    whole."""
+    """Return the call with its arguments as an object. The order of fields matters, as some templates print the
+    whole call."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type", "function") != "function":
         raise NotTokenized("a tool call is not a function's")
@@ -162,7 +163,7 @@ def _call(call: Any, as_built: bool) -> Message:
 
 
 def _arguments(given: Any) -> Message:
-    """Return the arguments; empty if they are not the JSON of an object."""
+    """Return the arguments; empty if they are not JSON of an object."""
     if isinstance(given, str) and given:
         try:
             given = json.loads(given)

@@ -1,6 +1,5 @@
-"""Builds the chat completion that vLLM renders for a request, also for Anthropic messages and OpenAI responses. Pure.
-
-Requests whose prompt depends on more than its text (images, a stored response) are refused.
+"""Builds the chat completion that vLLM renders for a request, including Anthropic messages and OpenAI responses. Pure.
+Requests whose prompt depends on more than their text (images, a stored response) are refused.
 """
 
 import json
@@ -11,9 +10,9 @@ from router.tokenize.billing import without_billing
 from router.tokenize.chat_messages import REFERENCE, function_tool
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
-Document = dict[str, Any]  # its shape is not validated; `as_chat` finds faults on use
+Document = dict[str, Any]  # not validated; `as_chat` detects faults when it uses them
 
-# The parameters of a tool that takes free text, as engines show it to the model
+# The parameters of a tool that takes free text, as the engine presents it to the model
 FREE_TEXT = {
     "type": "object",
     "properties": {"input": {"type": "string", "description": "The freeform text payload for this tool."}},
@@ -26,7 +25,7 @@ class Manner(NamedTuple):
     """What the model's template supports."""
 
     system_first: bool = False  # system messages must come first
-    least_effort: str = "none"  # effort that stands for disabled thinking
+    least_effort: str = "none"  # effort that means disabled thinking
 
 
 def as_chat(document: Document, api_path: str, manner: Manner) -> Document:
@@ -69,7 +68,7 @@ def _schema(tool: Document) -> Document:
 
 
 def _said(content: Any) -> Iterator[str]:
-    """Return the system texts, without those that begin with the billing line."""
+    """Return the system texts, except those that begin with the billing line."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     for block in without_billing(content):
@@ -81,7 +80,7 @@ def _said(content: Any) -> Iterator[str]:
 
 
 def _turn(message: Document) -> list[Document]:
-    """Return the messages of a turn: tool results before the user's text."""
+    """Return the messages of a turn, with tool results before the user's text."""
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
@@ -109,7 +108,7 @@ def _use(block: Document) -> Document:
 
 
 def _results(block: Document) -> Iterator[Document]:
-    """Return a tool's result, and a second one for the tools that it names."""
+    """Return a tool's result, and a second message for the tools that it names."""
     content, named = block.get("content") or "", []
     if not isinstance(content, str):
         if any(part["type"] not in ("text", REFERENCE) for part in content):
@@ -148,7 +147,7 @@ def _responses(document: Document, manner: Manner) -> Document:
 
 
 def _functions(tool: Document) -> list[Document]:
-    """Return the tools that the model sees, without those that run in the engine."""
+    """Return the tools that the model sees; tools that run in the engine are left out."""
     kind = tool["type"]
     if kind == "custom":
         if (tool.get("format") or {}).get("type", "text") != "text":
@@ -169,7 +168,7 @@ def _in(namespace: str | None, name: str) -> str:
 
 
 def _take(item: Document, made: list[Document]) -> None:
-    """Add one item of the input; an assistant's thoughts, tool calls and text form one message."""
+    """Take one item of the input; an assistant's reasoning, tool calls and text form one message."""
     kind = item.get("type", "message")
     if kind == "function_call":
         _take_call(_call(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
@@ -221,7 +220,7 @@ def _call(call_id: str, name: str, arguments: str) -> Document:
 
 
 def _kept(document: Document) -> Document:
-    """Return the fields that a chat completion has, too."""
+    """Return the fields that chat completions also have."""
     return {name: document[name] for name in ("cache_salt", "chat_template_kwargs") if name in document}
 
 

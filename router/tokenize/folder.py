@@ -1,8 +1,7 @@
-"""The tokenizer of a served model: `tokenizer.json` and the chat template of its folder.
-
-Special tokens (`<|im_start|>` and the like) are split off first, so the text between two of them is tokenised
-separately and cached: a growing conversation costs only its new messages. Tokenizers that fail a test of this get whole
-prompts.
+"""The tokenizer of a served model: `tokenizer.json` and the chat template in its folder.
+The text is first split at special tokens (`<|im_start|>` and the like). The text between two of them is tokenized
+separately and cached, so a growing conversation costs only its new messages. Tokenizers that fail a test of this get
+whole prompts.
 """
 
 import re
@@ -30,8 +29,8 @@ class FolderTokenizer:
     def __init__(
         self, folder: Path, cache_bytes: int = CACHE_BYTES, template: Callable[[Path], Template] = Template
     ) -> None:
-        """Load the tokenizer, and the chat template as its engine uses it. Raise OSError or ValueError for a folder
-        without a usable one."""
+        """Load the tokenizer, and the chat template in the way its engine uses it. Raise OSError or ValueError for
+        an unusable folder."""
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
@@ -47,7 +46,7 @@ class FolderTokenizer:
         self._cached_bytes = 0
         self._cache_bytes = cache_bytes
         self._before = packed(self._tokenizer.encode("").ids)  # token ids that begin every plain prompt
-        self.special = self._cuts()  # tokens between which prompts are tokenised in pieces; None: whole
+        self.special = self._cuts()  # tokens at which prompts are tokenized in pieces; None: prompts stay whole
         if not all(self.whole(text) == b"".join(self._encoded(self._pieces(text))) for text in self._samples()):
             self.special = None
 
@@ -57,7 +56,7 @@ class FolderTokenizer:
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
         if api_path != "/v1/completions":
             tokens = self.text_tokens(self._template.prompt(prompt.document, api_path))
-            # Elsewhere a template writes its own beginning
+            # For other requests, the template writes the beginning itself
             return self._before + tokens if api_path in self._template.plain_beginning else tokens
         if prompt.document.get("add_special_tokens") is False:
             raise NotTokenized("add_special_tokens: only the engine can apply it")
@@ -85,18 +84,18 @@ class FolderTokenizer:
         return b"".join(tokens for tokens in known if tokens is not None)
 
     def whole(self, text: str) -> bytes:
-        """Do the same as `text_tokens`, without pieces and cache."""
+        """Like `text_tokens`, without pieces and cache."""
         return self._encoded([text])[0]
 
     def _encoded(self, texts: Sequence[str]) -> list[bytes]:
-        """Encode as a batch, which alone releases the GIL."""
+        """Encode as a batch, as only that releases the GIL."""
         try:
             return [packed(one.ids) for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
         except (TypeError, UnicodeEncodeError):
             raise NotTokenized("the prompt contains a lone surrogate") from None
 
     def _pieces(self, text: str) -> list[str]:
-        """Split the text; each piece but the last ends with a special token."""
+        """Split the text; each piece except the last ends with a special token."""
         if self.special is None:
             return [text]
         ends = [0, *(found.end() for found in self.special.finditer(text)), len(text)]
@@ -118,7 +117,7 @@ class FolderTokenizer:
             self._cached_bytes -= len(gone) + _ENTRY_BYTES
 
     def _cuts(self) -> "re.Pattern[str] | None":
-        """Return the pattern of special tokens after which a text can be cut, if no special token absorbs adjacent
+        """Return the pattern of special tokens after which a text can be cut; None if one of them absorbs adjacent
         text."""
         added = self._tokenizer.get_added_tokens_decoder().values()
         names = [token.content for token in added]

@@ -19,15 +19,15 @@ from router.tokenize import Prompt, billing, bounds, salt
 from router.tokenize.billing import without_billing
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
-# Fields that the router decides: the order of requests, and their ids at vLLM and SGLang
+# Fields that the router controls: the order of requests, and their ids in vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
-# Names of the one text and of the others in scores and reranking
+# Names of the one text, and of the texts compared with it, in scores and reranking
 _SIDES: Final = (("query", "queries", "text_1", "data_1"), ("documents", "items", "text_2", "data_2"))
-# Fields with parts that name media
+# Fields whose parts refer to media
 _WITH_MEDIA: Final = frozenset(("messages", *_SIDES[0], *_SIDES[1]))
 _LOOKED_AT: Final = ROUTERS.union(salt.FIELDS, (INTERVAL,))
-MANY: Final = 4_096  # messages, parts, token ids and brackets, which take a millisecond
-_APART = "\0"  # ends a key's id, which does not contain it
+MANY: Final = 4_096  # messages, parts, token ids and brackets; more than these take over a millisecond
+_APART = "\0"  # separates a key's id, which never contains it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
@@ -58,7 +58,7 @@ def read(body: bytes, api_path: str, content_types: Sequence[bytes] = (), docume
         raise InvalidBody("model: must be text")
     try:
         rendered, token_ids, plain = RENDERERS[api_path](document)
-    except orjson.JSONEncodeError:  # the writer supports less depth than the parser
+    except orjson.JSONEncodeError:  # the serializer supports less depth than the parser
         raise TooComplex(TOO_DEEP) from None
     options = document.get("stream_options")
     usage_asked = isinstance(options, dict) and lax.is_true(options.get("include_usage"))
@@ -97,7 +97,7 @@ def parsed(body: bytes) -> JsonObject:
 
 
 def has_many(document: JsonObject) -> bool:
-    """Tell whether the document has more than MANY values that are rendered one by one."""
+    """Return whether the document has more than MANY values that are rendered one by one."""
     count = 0
     for value in document.values():
         if type(value) is not list:
@@ -110,7 +110,7 @@ def has_many(document: JsonObject) -> bool:
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:
-    """Return a stream's body with `stream_options.include_usage`, spliced in where possible, else rewritten from
+    """Return a stream's body with `stream_options.include_usage`, spliced in if possible, otherwise serialized from
     `document`."""
     if "stream_options" not in document:
         start = body.index(b"{") + 1
@@ -124,7 +124,7 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
 
 
 def of_key(read: Prompt, body: bytes, key_id: str, *, asks_usage: bool) -> tuple[Prompt, bytes]:
-    """Return the request with the salt of its API key, spliced in if it had none, else rewritten."""
+    """Return the request with its API key's salt, spliced in if it had no salt, otherwise serialized again."""
     given = read.document.get("cache_salt")
     salted = salt.of_key(given, key_id)
     if salted == given:
@@ -152,12 +152,12 @@ def _written_anew(document: JsonObject, asks_usage: bool) -> bytes:
 
 
 def apart(key_id: str, name: str) -> str:
-    """Return a client's name made distinct per API key; `key_id` is empty without a key."""
+    """Make a client's name distinct per API key; `key_id` is empty without a key."""
     return f"{key_id}{_APART}{name}" if key_id or _APART in name else name
 
 
 def is_for_engine(read: Prompt, key_id: str) -> bool:
-    """Tell whether the body goes to the engine unchanged."""
+    """Return whether the body goes to the engine unchanged."""
     document = read.document
     if not _LOOKED_AT.isdisjoint(document) and not (
         ROUTERS.isdisjoint(document) and INTERVAL not in document and salt.is_apart(document, key_id)
@@ -168,7 +168,7 @@ def is_for_engine(read: Prompt, key_id: str) -> bool:
     for name in _WITH_MEDIA.intersection(document):
         messages = document[name]
         for message in messages if type(messages) is list else (messages,):  # a generator would cost a call per message
-            # isinstance takes longer, and the parser makes no subclasses
+            # isinstance takes longer, and the parser creates no subclasses
             content = message.get("content") if type(message) is dict else None
             if type(content) is list and _names_media(content, key_id):
                 return False
@@ -181,9 +181,9 @@ def _names_media(content: list[Any], key_id: str) -> bool:
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
     """Return the request without the router's fields, and with cache names made distinct per key.
-
-    The router orders requests, and engines without priorities refuse the field. It also names them: of two requests
-    with one name an engine refuses the second, overwrites the first one's answer, or uses the other's KV.
+    The router orders requests, and engines without priorities refuse that field. The router also sets request ids:
+    given two requests with the same id, an engine refuses the second, overwrites the first one's answer, or uses the
+    other's KV.
     """
     document = {name: value for name, value in read.document.items() if name not in ROUTERS}
     if document.get(INTERVAL) is not None:
@@ -197,8 +197,8 @@ def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
 
 
 def _set_apart(document: JsonObject, key_id: str) -> None:
-    """Make salts and `uuid`s distinct per key. An engine finds a prompt's KV by the salt, and a processed image or
-    sound by its `uuid`, without comparing contents."""
+    """Make salts and `uuid`s distinct per key. An engine identifies a prompt's KV by the salt, and a processed image
+    or sound by its `uuid`, without comparing contents."""
     salt.set_apart(document, key_id)
     for name in _WITH_MEDIA.intersection(document):
         document[name] = _with_own_media(document[name], key_id)
@@ -226,14 +226,13 @@ def _own_part(part: Any, key_id: str) -> Any:
 
 
 def renamed(body: bytes, name: str, model: str) -> bytes:
-    """Return the body with `model` in place of `name`, spliced in where possible, else rewritten.
-
-    Quotes within a JSON text are escaped, so a match is a key with its value.
+    """Return the body with `model` instead of `name`, spliced in if possible, otherwise serialized again.
+    Quotes within JSON strings are escaped, so a match is a key with its value.
     """
     if body.startswith(b"--"):
         return _renamed_field(body, model)
     quoted, first = orjson.dumps(name), _MODEL_FIRST.match(body)
-    if first is not None and body.startswith(quoted, first.end()):  # as most clients send it: no search
+    if first is not None and body.startswith(quoted, first.end()):  # most clients begin like this, which saves a search
         return b"%b%b%b" % (body[: first.end()], orjson.dumps(model), body[first.end() + len(quoted) :])
     found = [*itertools.islice(re.finditer(_MODEL % re.escape(quoted), body), 2)]
     if len(found) == 1:
@@ -246,7 +245,7 @@ def renamed(body: bytes, name: str, model: str) -> bytes:
 
 
 def _renamed_field(body: bytes, model: str) -> bytes:
-    """Rename the model field of a form, which has been read before."""
+    """Rename the model field of a form that has already been read."""
     boundary = body[2 : body.index(b"\r\n")]
     found = multipart.text_of(body, multipart.parts(body, boundary), b"model")
     return b"%b%b%b" % (body[: found[1]], model.encode(), body[found[2] :]) if found is not None else body
@@ -263,7 +262,7 @@ Rendered = tuple[bytes, Ids, bool]  # prompt, and `Prompt.plain`
 def _chat(document: JsonObject) -> Rendered:
     parts: list[str] = _tools(document) if "tools" in document else []
     plain = _add_messages(parts, document.get("messages"))
-    return "".join(parts).encode(), None, plain  # as `_joined` does
+    return "".join(parts).encode(), None, plain  # as in `_joined`
 
 
 def _messages_api(document: JsonObject) -> Rendered:
@@ -316,7 +315,7 @@ RENDERERS: Final[dict[str, Callable[[JsonObject], Rendered]]] = {
 
 
 def _text_or_ids(prompt: object) -> Rendered:
-    """Render one prompt or several."""
+    """Render one or several prompts."""
     if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
         return *_one_prompt(prompt), False
     parts = [_one_prompt(part) for part in prompt]
@@ -361,7 +360,7 @@ def _add_messages(parts: list[str], messages: object) -> bool:
             continue
         role, content = message.get("role"), message.get("content")
         text = content if type(content) is str else _content(content)
-        parts += "<|", role if type(role) is str else "", "|>\n", text, "\n"  # as MESSAGE, in pieces
+        parts += "<|", role if type(role) is str else "", "|>\n", text, "\n"  # MESSAGE in pieces
         if text is not content or role is None or len(message) != 2:
             plain = False
             if content is None or "tool_calls" in message:
@@ -384,7 +383,7 @@ def _content(content: object) -> str:
 
 
 def _part(part: object) -> str:
-    """Render text unchanged, other large parts by their hash, as an image's size does not give its tokens."""
+    """Render text unchanged, and other large parts by their hash, as an image's size does not determine its tokens."""
     text = part.get("text") if isinstance(part, dict) else part
     if isinstance(text, str):
         return text

@@ -1,4 +1,5 @@
-"""Estimates a prompt's tokens from its bytes, and a stream's from its events, by the usage that engines report."""
+"""Estimates a prompt's tokens from its bytes, and a stream's tokens from its events, learning from the usage that
+engines report."""
 
 from typing import Final
 
@@ -12,17 +13,17 @@ MOST: Final = 2.0
 FEWEST_EVENTS: Final = 16
 RISING: Final = 0.02
 FALLING: Final = 0.5
-CLIENTS: Final = 64  # teach; those least recently seen are forgotten
+CLIENTS: Final = 64  # clients from which it learns; the least recently seen are forgotten
 
 
 class TokenRatio:
-    """Tokens per byte of a pool's model, an exponentially weighted mean over the answers' `usage`."""
+    """Tokens per byte of a pool's model: an exponentially weighted mean over the answers' `usage`."""
 
     __slots__ = ("_by_client", "learned", "per_byte", "per_event")
 
     def __init__(self) -> None:
         self.per_byte = INITIAL
-        self.per_event = 1.0  # the lower median of the clients'
+        self.per_event = 1.0  # lower median over the clients
         self.learned = False
         self._by_client: dict[str, float] = {}
 
@@ -39,13 +40,14 @@ class TokenRatio:
         self.learned = True
 
     def in_event(self, client: str) -> float:
-        """Estimate the tokens in each event of the client's stream; what only one client's taught is for it alone."""
+        """Estimate the tokens in each event of the client's stream. What was learned from a single client applies
+        only to it."""
         return self.per_event if len(self._by_client) > 1 or client in self._by_client else 1.0
 
     def learn_events(self, client: str, events: int, tokens: int) -> None:
-        """Learn the tokens in each event: more than one if all streams have more, as an engine that speculates or sends
-        several at once does. One that keeps some back, such as a tool call, changes little, and a client that has many
-        such streams counts as one."""
+        """Learn the tokens in each event. The pool's figure rises above one only if all streams have more, as with
+        an engine that speculates or sends several at once. An engine that holds some tokens back, such as a tool
+        call, changes little, and a client with many such streams counts once."""
         if events < FEWEST_EVENTS:
             return
         clients, before = self._by_client, self.in_event(client)

@@ -1,7 +1,6 @@
-"""Salts, which separate caches of equal prompts: given by clients, made distinct per API key. Pure.
-
+"""Salts, which separate the caches of equal prompts: given by clients, made distinct per API key. Pure.
 A salt in the header, set by a gateway in front of the router, takes precedence over one in the body. SGLang's
-`extra_key` is passed on as part of the salt: it keeps caches apart alike, but no KV event names it.
+`extra_key` is passed on as part of the salt, which separates caches in the same way, as KV events do not report it.
 """
 
 from hashlib import blake2b
@@ -22,15 +21,15 @@ class BadSalt(ValueError):
 
 
 def of(document: JsonObject) -> str:
-    """Return what an engine hashes into the first block of the prompt; "" without any."""
+    """Return what an engine hashes into the first block of the prompt; "" if nothing."""
     salt = document.get("cache_salt")
-    if isinstance(salt, list):  # SGLang's salts of each prompt in the request
+    if isinstance(salt, list):  # SGLang accepts a salt for each prompt in the request
         return "\0".join([text for text in salt if isinstance(text, str)])
     return salt if isinstance(salt, str) else ""
 
 
 def is_apart(document: JsonObject, key_id: str) -> bool:
-    """Tell whether the body's salts are already as the engine must get them."""
+    """Return whether the body's salts are already in the form that the engine must get."""
     return _EXTRA not in document and own(key_id, document.get(_SALT)) == document.get(_SALT)
 
 
@@ -43,7 +42,7 @@ def set_apart(document: JsonObject, key_id: str) -> None:
 
 
 def _join(document: JsonObject) -> None:
-    """Put the extra key into the salt, of each prompt where they are lists. What is no salt stays."""
+    """Join the extra key into the salt, or into each prompt's salt if they are lists. A value that is no salt stays."""
     given: tuple[Any, Any] = document[_EXTRA], document.get(_SALT)
     count = next((len(value) for value in given if isinstance(value, list)), None)
     extras, salts = (value if isinstance(value, list) else [value] * (count or 1) for value in given)
@@ -56,14 +55,13 @@ def _join(document: JsonObject) -> None:
 
 
 def _joined(extra: str, salt: str) -> str:
-    """Return one salt for both, which no client can give by itself."""
+    """Return one salt for both, which no client could give directly."""
     return _digest(f"\0{_EXTRA}", f"{extra}\0{salt}") if extra else salt
 
 
 def own(key_id: str, salt: Any) -> Any:
     """Return a salt made distinct per API key; `key_id` is empty without a key.
-
-    The digest has only characters that engines accept, and is short enough for any salt. What is no salt
+    The digest uses only characters that engines accept, and is short enough for any salt. A value that is no salt
     stays, for the engine to refuse.
     """
     if isinstance(salt, list):
@@ -79,15 +77,15 @@ def _digest(key_id: str, salt: str) -> str:
 
 
 def of_key(given: Any, key_id: str) -> Any:
-    """Return the salt for separate caches per key: the key's alone, or combined with the client's, as `own` made
-    it. What is no salt stays."""
+    """Return the salt that gives each key a cache of its own: the key's alone, or combined with the client's salt as
+    returned by `own`. A value that is no salt stays."""
     if isinstance(given, list):
         return [text if isinstance(text, list) else of_key(text, key_id) for text in given]
     return _digest(key_id, "") if given in (None, "") else given
 
 
 def of_header(value: bytes, api_path: str, *, has_body: bool) -> str:
-    """Return the header's salt. `has_body`: the request has a JSON body. Raise BadSalt."""
+    """Return the header's salt. `has_body` is True if the request has a JSON body. Raise BadSalt."""
     name = HEADER.decode()
     if not has_body or api_path in UNCOMPUTED or api_path in MEDIA:
         raise BadSalt(f"{name}: engines take no salt at {api_path}: leave it out")

@@ -1,4 +1,4 @@
-"""A model's chat template, rendered as vLLM and Hugging Face's `apply_chat_template` do."""
+"""A model's chat template, rendered like vLLM and Hugging Face's `apply_chat_template`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ _OWN = (
     "truncate_prompt_tokens",
     "add_special_tokens",
 )
-# Arguments of the template's caller, not of the template
+# Arguments of the function that renders the template, not of the template itself
 CALLERS = frozenset(
     (
         *("chat_template", "tokenize", "continue_final_message", "conversation", "padding", "truncation", "max_length"),
@@ -30,7 +30,7 @@ CALLERS = frozenset(
 )
 _UNSET = (None, "auto")
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_EFFORTS = ("low", "medium", "high", "xhigh", "max")  # the efforts of `/v1/messages`
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")  # efforts of `/v1/messages`
 # Model types and architectures whose prompts engines render in code
 _WITHOUT_TEMPLATE = frozenset(
     (
@@ -43,9 +43,10 @@ _HI: JsonObject = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
 class Template:
-    """Reads the folder's files once. Raises OSError, ValueError or jinja2.TemplateError for unusable files."""
+    """A template. Reads the folder's files once. Raise OSError, ValueError or jinja2.TemplateError for unusable
+    files."""
 
-    plain_beginning = frozenset(("/v1/responses",))  # APIs whose prompts begin as a plain text's tokens do
+    plain_beginning = frozenset(("/v1/responses",))  # APIs whose prompts begin with the same tokens as a plain text
     unsalted: frozenset[str] = frozenset()  # APIs for which the engine ignores a salt
 
     def __init__(self, folder: Path) -> None:
@@ -62,12 +63,13 @@ class Template:
         return name in _WITHOUT_TEMPLATE
 
     def _mistral(self, folder: Path) -> str:
-        """Return the file of mistral-common, by which engines render chats for weights in Mistral's own format."""
+        """Return the file of mistral-common, with which engines render chats if the weights are in Mistral's own
+        format."""
         found = (file.name for name in ("tekken.json", "tokenizer.model.v*") for file in folder.glob(name))
         return next(found, "") if next(folder.glob("consolidated*.safetensors"), None) else ""
 
     def _study(self, sources: dict[str, str]) -> None:
-        """Find what the templates support."""
+        """Detect what the templates support."""
         self._in_parts = {name: template_source.wants_parts(source) for name, source in sources.items()}
         self._with_developers = {name: template_source.knows_developers(source) for name, source in sources.items()}
         system_first = not sources or any(map(template_source.wants_system_first, sources.values()))
@@ -98,7 +100,7 @@ class Template:
             raise EngineRenders(f"{used}: only the engine can apply it")
 
     def render(self, document: JsonObject, *, as_built: bool = False) -> str:
-        """Render the prompt. `as_built`: see chat_messages.normal. Raise NotTokenized."""
+        """Render the prompt. For `as_built` see chat_messages.normal. Raise NotTokenized."""
         self._refuse(document, _OWN)
         tools = _tools(document.get("tools"))
         name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
@@ -114,7 +116,8 @@ class Template:
 
 
 def _arguments(document: JsonObject) -> JsonObject:
-    """Return the template's arguments, including the client's. Raise NotTokenized for one that the template lacks."""
+    """Return the template's arguments, including the client's. Raise NotTokenized for one that the template does not
+    have."""
     given = document.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or not CALLERS.isdisjoint(given):
         raise NotTokenized("chat_template_kwargs: only the engine can apply them")
@@ -147,7 +150,7 @@ def model_config(folder: Path) -> dict[str, Any]:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names by which engines know the model's code."""
+    """Return the names under which engines know the model's code."""
     config = model_config(folder)
     return [str(name) for name in (config.get("model_type"), *(config.get("architectures") or ())) if name]
 

@@ -1,4 +1,4 @@
-"""Reads a chat template's source with Jinja, as Hugging Face's `apply_chat_template` does, and finds what it
+"""Parses a chat template's source with Jinja, like Hugging Face's `apply_chat_template`, and detects what it
 supports."""
 
 import datetime as dt
@@ -13,7 +13,7 @@ from jinja2.parser import Parser
 
 
 class Generation(jinja2.ext.Extension):
-    """The tag `{% generation %}`, which marks trained output and changes no text."""
+    """The tag `{% generation %}`, which marks training output and changes no text."""
 
     tags = {"generation"}
 
@@ -46,7 +46,8 @@ def knows_developers(source: str) -> bool:
 
 
 def wants_system_first(source: str) -> bool:
-    """Tell whether the template refuses a system message in the middle, tested as in vLLM without further arguments."""
+    """Return whether the template refuses a system message in the middle, tested like vLLM, without further
+    arguments."""
     try:
         _with_later_system(source, "t")
     except (jinja2.TemplateError, TypeError):
@@ -55,10 +56,10 @@ def wants_system_first(source: str) -> bool:
 
 
 def keeps_later_system(source: str) -> bool:
-    """Tell whether a system message in the middle is in the prompt, tested as in SGLang."""
+    """Return whether a system message in the middle reaches the prompt, tested like SGLang."""
     try:
         return bool(source) and _MARK in _with_later_system(source, _MARK)
-    except Exception:  # whatever fails there
+    except Exception:  # any failure means no
         return False
 
 
@@ -75,7 +76,7 @@ def _with_later_system(source: str, text: str) -> str:
 
 
 def wants_parts(source: str) -> bool:
-    """Tell whether the template loops over the parts of a message's content; others get one text."""
+    """Return whether the template loops over the parts of a message's content; other templates get one text."""
     tree = environment().parse(source)
     try:
         return _loops_over_content(tree, _messages_of(tree))
@@ -84,13 +85,13 @@ def wants_parts(source: str) -> bool:
 
 
 def loops_over_content(source: str, names: set[str]) -> bool:
-    """Tell whether a loop goes over the content of a message under one of these names."""
+    """Return whether a loop iterates over the content of a message that has one of these names."""
     loops = environment().parse(source).find_all(nodes.For)
     return any(_is_of(loop.iter, names, "content") for loop in loops)
 
 
 class _Unclear(Exception):
-    """A template that vLLM cannot analyse either."""
+    """The template cannot be analysed, not even by vLLM."""
 
 
 def _named(target: nodes.Node) -> str:
@@ -100,7 +101,7 @@ def _named(target: nodes.Node) -> str:
 
 
 def _bare(node: nodes.Node | None) -> nodes.Node | None:
-    """Return the expression under filters, tests and slices."""
+    """Return the expression inside filters, tests and slices."""
     while isinstance(node, nodes.Filter | nodes.Test) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):
@@ -109,7 +110,7 @@ def _bare(node: nodes.Node | None) -> nodes.Node | None:
 
 
 def _is_of(node: nodes.Node | None, names: set[str], field: str = "") -> bool:
-    """Tell whether the node reads one of the variables, or a field of one."""
+    """Return whether the node reads one of the variables, or a field of one."""
     node = _bare(node)
     if field and isinstance(node, nodes.Getattr):
         read = node.attr == field
@@ -121,7 +122,7 @@ def _is_of(node: nodes.Node | None, names: set[str], field: str = "") -> bool:
 
 
 def _messages_of(tree: nodes.Template) -> set[str]:
-    """Return the variables of loops over the messages, under any name."""
+    """Return the variables of loops over the messages, whatever their names."""
     lists = {"messages"}
     for _ in range(len(list(tree.find_all(nodes.Assign))) + 1):  # a variable may be assigned from a later one
         found = {_named(each.target) for each in tree.find_all(nodes.Assign) if _is_of(each.node, lists)}
@@ -144,7 +145,7 @@ def _loops_over_content(tree: nodes.Template, messages: set[str]) -> bool:
 
 
 def _given_content(tree: nodes.Template, macro: nodes.Macro, messages: set[str]) -> set[str]:
-    """Return the parameters for which a macro is called with a message's content."""
+    """Return the parameters through which a macro receives a message's content."""
     names = [each.name for each in macro.args]
     found: set[str] = set()
     for call in tree.find_all(nodes.Call):

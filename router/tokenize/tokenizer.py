@@ -1,4 +1,4 @@
-"""The interface of tokenizers, which give a prompt's tokens as its engine computes them."""
+"""The interface of tokenizers, which return a prompt's tokens as its engine computes them."""
 
 import sys
 from array import array
@@ -10,11 +10,12 @@ from router.tokenize import Prompt
 
 
 class NotTokenized(Exception):
-    """The router cannot tokenise this request as its engine does; the message says why."""
+    """The router cannot tokenize this request like its engine; the message says why."""
 
 
 class EngineRenders(NotTokenized):
-    """Only the engine's own code renders such a prompt, from the request alone: it can be asked for the tokens."""
+    """Only the engine's own code renders such a prompt, but from the request alone, so it can be asked for the
+    tokens."""
 
 
 class Tokenizer(Protocol):
@@ -23,7 +24,7 @@ class Tokenizer(Protocol):
     forgetful: bool  # whether layers of the model keep a window or a state instead of all tokens
 
     def is_quick(self, prompt: Prompt) -> bool:
-        """Tell whether tokenising takes less time than a thread switch."""
+        """Return whether tokenizing takes less time than a thread switch."""
         ...
 
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:

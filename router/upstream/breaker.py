@@ -1,12 +1,12 @@
-"""A circuit breaker per instance. Pure: time is an argument (s, any clock that only goes forward)."""
+"""A circuit breaker per instance. Pure: time is an argument (s, any monotonic clock)."""
 
 import math
 from collections.abc import Callable
 from typing import Final
 
 NO_PROBE: Final = 0
-MOST_DISPUTED = 3  # failures taken back until an answer is served, as a multiple of the breaker's
-DOUBTED_AFTER = 3  # consecutive rejections of requests
+MOST_DISPUTED = 3  # failures undone until an answer is served, as a multiple of the breaker's failures
+DOUBTED_AFTER = 3  # consecutive requests rejected as wrong
 
 
 class Breaker:
@@ -20,7 +20,7 @@ class Breaker:
 
     def __init__(self) -> None:
         self._failed = 0
-        self._disputed = 0  # failures taken back since an answer was served
+        self._disputed = 0  # failures undone since an answer was served
         self._rejected = 0  # consecutive requests rejected as wrong
         self._tenant = ""  # tenant of the first consecutive failure
         self._several = False  # True if other tenants' requests failed, too
@@ -57,17 +57,15 @@ class Breaker:
         return self._probe
 
     def answered(self, *, computed: bool = True) -> None:
-        """Close the breaker, as a response has begun. Earlier failures count until a response is whole.
-
-        `computed`: the model made the response; else one more failure opens the breaker again.
-        """
+        """Close the breaker, as a response has begun. Earlier failures count until a response is complete. With
+        `computed`, the model generated the response; otherwise a single further failure opens the breaker again."""
         if self.opened_at is not None:
             self._failed = 0 if computed else self._failed
             self.opened_at = None
             self._probe = NO_PROBE
 
     def served(self) -> None:
-        """Note a whole response."""
+        """Note a complete response."""
         self._disputed = self._rejected = 0
         if self.opened_at is None:  # a response begun before the breaker opened does not close it
             self._failed = 0
@@ -78,14 +76,13 @@ class Breaker:
 
     @property
     def is_doubted(self) -> bool:
-        """Return whether so many consecutive rejections suggest that the fault is the instance's."""
+        """Return whether so many consecutive rejections suggest that the instance is at fault."""
         return self._rejected >= DOUBTED_AFTER
 
     def failed(self, now: float, failures: int, tenant: str = "", is_last: Callable[[], bool] | None = None) -> None:
-        """Count a failure of a request of `tenant`. An open breaker stays open for as long again, unless it failed for
-        this tenant alone and is the last that others have.
-
-        `is_last`: whether the pool would be left without an instance; called only if that matters.
+        """Count a failure of a request of `tenant`. An open breaker stays open for the same time again, unless it
+        failed only for this tenant and is the last instance that others have.
+        `is_last` returns whether the pool would be left without an instance; it is called only if that matters.
         """
         if not self._failed:
             self._tenant, self._several = tenant, False
@@ -106,8 +103,8 @@ class Breaker:
         return True
 
     def take_back(self, failures: int, count: int = 1) -> bool:
-        """Take back the latest `count` failures, the fault of one request. False if they count, as too many were taken
-        back."""
+        """Undo the latest `count` failures, which one request caused. Return False if they stay, as too many were
+        undone already."""
         if self._disputed >= MOST_DISPUTED * failures:
             return False
         self._disputed += 1
@@ -117,6 +114,6 @@ class Breaker:
         return True
 
     def end(self, probe: int) -> None:
-        """End a request, whatever its result. Only its own probe ends with it."""
+        """End a request, whatever its result. Only the request that made the probe ends the probe."""
         if probe and probe == self._probe:
             self._probe = NO_PROBE

@@ -1,4 +1,4 @@
-"""One connection to an engine: HTTP/1.1 on an asyncio.Protocol, one exchange at a time. The hot path."""
+"""A connection to an engine: HTTP/1.1 on an asyncio.Protocol, one exchange at a time. The hot path."""
 
 import asyncio
 import ssl
@@ -21,8 +21,8 @@ from router.upstream.errors import (
 
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 
-Sink = Callable[[bytes], bool]  # True: stop reading from the engine until `resume`
-EventSink = Callable[[bytes], bool | None]  # sink of a framed chunk; None: pass it to the other sink, unframed
+Sink = Callable[[bytes], bool]  # returns True to stop reading from the engine until `resume`
+EventSink = Callable[[bytes], bool | None]  # takes a framed chunk; returns None to pass it to the other sink, unframed
 
 
 class ConnectionOwner(Protocol):
@@ -40,9 +40,9 @@ class Connection(HttpClientProtocol):
 
     def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
-        self._chunks: list[bytes] = []  # never replaced
-        self._outside_chunk = [True, False]  # the first element counts; reversed at both ends of a chunk
-        # The parser calls these C functions, so that an event of a stream costs no Python call.
+        self._chunks: list[bytes] = []  # never replaced, as the parser keeps a reference
+        self._outside_chunk = [True, False]  # only the first element counts; reversed at both ends of a chunk
+        # The parser calls these C functions directly, so that an event of a stream costs no Python call.
         self.on_body = self._chunks.append
         self.on_chunk_header = self.on_chunk_complete = self._outside_chunk.reverse
         self._sink: Sink | None = None
@@ -50,7 +50,7 @@ class Connection(HttpClientProtocol):
         self._limit_s = 0.0
         self._paused = False
         self.idle_since = 0.0
-        self.secure: ssl.SSLContext | None = None  # None: in clear
+        self.secure: ssl.SSLContext | None = None  # None: without TLS
         self._expect_body()
         super().__init__(loop)
 
@@ -58,10 +58,10 @@ class Connection(HttpClientProtocol):
         self._chunks.clear()
         self._bare_bytes = 0  # bytes since the last byte of the body
         self._at_chunk = False  # True if the next byte is the first of a chunk
-        self._heard: bool | None = None  # whether content has come since the last check; None: not even time counts
+        self._heard: bool | None = None  # whether content has come since the last check; None: time does not count
         self._quiet_s = 0.0
         self._is_stream = False  # set at the first check
-        self._line = b""  # unfinished line of a stream without content since the last check
+        self._line = b""  # unfinished line of a stream that has had no content since the last check
 
     def lost(self, exc: Exception | None) -> UpstreamError:
         if isinstance(exc, OSError) and exc.errno in host_liveness.UNREACHABLE:
@@ -82,8 +82,8 @@ class Connection(HttpClientProtocol):
         self.send(request, body)
 
     def begun(self) -> asyncio.Future[None] | None:
-        """Return None once the head and the body's first bytes, or a whole empty response, have arrived; else wait for
-        this and ask again."""
+        """Return None once the head and the body's first bytes, or a complete empty response, have arrived;
+        otherwise return what to wait for before asking again."""
         if self._chunks or self._complete:
             return None
         if self._error is not None:
@@ -109,7 +109,7 @@ class Connection(HttpClientProtocol):
         return data
 
     async def read(self) -> bytes:
-        """Return the bytes since the last call, at least one; empty once the response is whole."""
+        """Return the bytes since the last call, at least one; empty once the response is complete."""
         while (more := self.begun()) is not None:
             await more
         return self.read_now()
@@ -119,7 +119,7 @@ class Connection(HttpClientProtocol):
         return b"".join(self._chunks)
 
     async def peek_whole(self, largest: int) -> bytes:
-        """Return what `peek` does, once the response is whole or exceeds `largest` bytes."""
+        """Like `peek`, once the response is complete or exceeds `largest` bytes."""
         while not self._complete and sum(map(len, self._chunks)) <= largest:
             if self._error is not None:
                 raise self._error
@@ -127,9 +127,8 @@ class Connection(HttpClientProtocol):
         return self.peek()
 
     async def pour(self, sink: Sink, event_sink: EventSink | None = None) -> bytes:
-        """Pass bytes to `sink` as they come, without a task; return the last bytes of the response.
-
-        A read that is exactly one chunk and ends an event, as most do, goes to `event_sink` before it is parsed.
+        """Pass bytes to `sink` as they arrive, without a task; return the last bytes of the response.
+        A read that is exactly one chunk and ends an event, as most reads do, goes to `event_sink` before it is parsed.
         """
         if event_sink and [value for name, value in self.headers if name == b"transfer-encoding"] != [b"chunked"]:
             event_sink = None
@@ -155,12 +154,11 @@ class Connection(HttpClientProtocol):
         return data
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
-        """Fail when no content has come for `limit_s`; `passed_s` is the time since the last check. True when content
-        has come since then, or may have. Signs of life are none, as a hung engine gives them as well; `is_early`: nor
-        is any other byte, as the first content has not come.
-
-        Counting time check by check costs chunks no clock, and does not count bytes that wait in the socket
-        while this process is busy as silence. While reading is paused for a slow client, silence does not count.
+        """Fail when no content has arrived for `limit_s`; `passed_s` is the time since the last check. Return True if
+        content has arrived since then, or may have. Keep-alives do not count, as a hung engine sends them as well. With
+        `is_early`, no other byte counts either, as the first content has not arrived.
+        Time is added up check by check, so chunks read no clock, and bytes that wait in the socket while this process
+        is busy do not count as silence. Nor does the time in which reading is paused for a slow client.
         """
         heard, self._heard = self._heard, False
         if heard is None:
@@ -191,11 +189,12 @@ class Connection(HttpClientProtocol):
 
     @property
     def done(self) -> bool:
-        """Return whether the response is whole and read."""
+        """Return whether the response is complete and read."""
         return self._complete and not self._chunks
 
     def release(self) -> None:
-        """Return to the pool after a whole answer; otherwise close, which tells the engine to stop computing."""
+        """Return the connection to the pool after a complete answer; otherwise close it, which tells the engine to
+        stop computing."""
         if self.busy and self.finish():
             if self._paused:
                 self.resume()
@@ -211,7 +210,7 @@ class Connection(HttpClientProtocol):
         self.abort()
 
     def expire(self) -> None:
-        """Fail, as the first byte did not come in time."""
+        """Fail, as the first byte did not arrive in time."""
         self._give_up(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
 
     def _hold(self) -> None:
@@ -271,17 +270,17 @@ class Connection(HttpClientProtocol):
             self._count_bare(len(data))
 
     def _listen(self, data: bytes) -> None:
-        """Look for content in a part of the body, as none has come since the last check."""
+        """Check a part of the body for content, as none has arrived since the last check."""
         self._heard, self._line = content(self._line + data, is_stream=self._is_stream)
 
     def _count_bare(self, size: int) -> None:
-        """Bound the bytes of an unfinished header or trailer, which the parser keeps."""
+        """Limit the bytes of an unfinished header or trailer, which the parser keeps."""
         self._bare_bytes += size
         if self._bare_bytes > MAX_HEAD:
             self._reject(f"its head is larger than {MAX_HEAD} bytes" if not self.status else "no body, only framing")
 
     def _came(self) -> None:
-        """Note bytes that no sink takes."""
+        """Keep bytes that no sink takes."""
         if self.status and (self._chunks or self._complete):
             if not self._complete and sum(map(len, self._chunks)) > HIGH_WATER:
                 self._hold()

@@ -39,7 +39,7 @@ class ConnectionPool:
     async def open(
         self, request: bytes, body: bytes = b"", *, connect_timeout_s: float, first_byte_timeout_s: float
     ) -> Connection:
-        """Send a request, with `body` behind it, and return the connection once the response has begun. The caller
+        """Send a request, followed by `body`, and return the connection once the response has begun. The caller
         releases it."""
         secure = self._context() if self._is_secure else None
         reused = self._reuse(secure)
@@ -53,7 +53,7 @@ class ConnectionPool:
                 connection.release()
                 if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
                     raise
-                # The engine closed it before the request came; other idle connections are as old.
+                # The engine closed it before the request arrived; other idle connections are as old.
                 reused = None
             else:
                 return connection
@@ -61,7 +61,7 @@ class ConnectionPool:
                 self.deadlines.drop(connection, None)
 
     def _context(self) -> ssl.SSLContext:
-        """Return the context of the certificates as they are now."""
+        """Return the TLS context for the current certificates."""
         try:
             return context(self.tls)
         except Missing as missing:
@@ -121,12 +121,13 @@ class ConnectionPool:
         self.close_idle(0.0, -inf)
 
     def check_host(self) -> None:
-        """Check the host; if it is gone, close the idle connections, too, which would notice only later."""
+        """Check the host. If it is gone, also close the idle connections, which would notice only later."""
         if not all([connection.check_host() for connection in list(self.connections)]):
             self.close_all_idle()
 
     def close(self, running_too: bool = False) -> None:
-        """Close the idle connections, the others as they end, or with `running_too` at once (engine gone)."""
+        """Close the idle connections now, and the others as they end; with `running_too` close all at once (engine
+        gone)."""
         self._closed = True
         for connection in list(self.connections):
             if running_too or not connection.busy:

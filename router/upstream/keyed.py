@@ -1,4 +1,4 @@
-"""Header lines with the key of their engine, and of no other."""
+"""Header lines with the engine's own key, and no other."""
 
 from router.contract.net import engine_key
 from router.contract.net.engine_key import EngineKeyMissing
@@ -6,7 +6,8 @@ from router.upstream.errors import KeyMissing
 
 
 def with_key(lines: bytes, reference: str) -> bytes:
-    """Replace the client's credentials by the engine's key; unchanged for an engine without one. Raises KeyMissing."""
+    """Replace the client's credentials by the engine's key; return the lines unchanged for an engine without one.
+    Raise KeyMissing."""
     if not reference:
         return lines
     try:

@@ -1,4 +1,5 @@
-"""How an engine numbers its data-parallel ranks in a request's header, and whether it knows the named rank."""
+"""How an engine numbers its data-parallel ranks in a request's header, and whether it knows the rank that a request
+names."""
 
 import asyncio
 
@@ -17,10 +18,9 @@ _NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank", b"
 
 
 async def rank_refusal(connection: Connection, limit_s: float) -> str:
-    """Return the engine's answer if it refuses the rank that the request names, otherwise "". The answer stays
-    unread. Raises UpstreamError.
-
-    vLLM and SGLang answer 400, a stream may have begun with 200 by then.
+    """Return the engine's answer if it refuses the rank that the request names, otherwise "". The answer stays unread.
+    Raise UpstreamError.
+    vLLM and SGLang answer 400; by then a stream may have begun with 200.
     """
     if connection.status == 200 and not connection.peek().startswith(b'data: {"error"'):
         return ""
@@ -36,10 +36,9 @@ async def rank_refusal(connection: Connection, limit_s: float) -> str:
 
 
 async def counts_group(upstream: ConnectionPool, model: str, last: int, key: str = "") -> bool | None:
-    """Return whether the engine counts the ranks of its group or only its own; None if unknown.
-
-    `last`: the number of its last rank in the group, which is more than it has ranks itself. A prompt of one token,
-    and an answer of one. `key`: the reference of the key that it asks for.
+    """Return whether the engine numbers ranks across its group or only its own; None if unknown.
+    `last` is the number of its last rank in the group, which exceeds the number of its own ranks. The probe has a
+    prompt and an answer of one token each. `key` is the reference of the key that the engine requires.
     """
     body = orjson.dumps({"model": model, "prompt": "1", "max_tokens": 1})
     lines = b"%b: %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (ranks.HEADER, last, len(body))

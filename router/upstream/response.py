@@ -1,4 +1,4 @@
-"""A response as the relay reads it: from the connection to one engine, or combined from two."""
+"""A response as the relay reads it: from one connection to an engine, or combined from two."""
 
 from typing import Protocol
 

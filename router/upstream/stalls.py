@@ -1,5 +1,5 @@
-"""The end of responses that stop, before their content or in the middle: one check of all responses per second, no work
-per chunk. It also reports whose engines continue."""
+"""Ends responses that stop before their content or in the middle: one check of all responses per second, no work per
+chunk. It also reports which engines continue."""
 
 from typing import Protocol
 
@@ -19,13 +19,13 @@ class Awaited(Protocol):
 
 class Stalls:
     def __init__(self) -> None:
-        # (who waits, limit of a silence in s, limit in s of the time until a stream's first content; 0: no stream)
+        # (who waits, limit of a silence in s, limit in s until a stream's first content, 0 without a stream)
         self._limits: dict[EngineResponse, tuple[Awaited, float, float]] = {}
         self.watch = self._limits.__setitem__
         self.forget = self._limits.pop
 
     def check(self) -> None:
-        """Fail the responses that were silent, or without content, for their limit; called every CHECK_S."""
+        """Fail responses that were silent, or without content, for as long as their limit; called every CHECK_S."""
         for connection, (awaited, silent_s, content_s) in self._limits.items():
             is_early = content_s > 0 and not awaited.has_content
             limit_s = content_s if is_early else silent_s

@@ -23,8 +23,8 @@ STEP_S = 0.25
 
 
 # Workers registered under /workers/<role>/<host>/<port> in one etcd, read over its JSON gateway every LOOK_S. It is
-# polled rather than watched: the end of a lease shows within half a second, and a hung etcd is detected as fast as
-# one that refuses connections, whereas a silent watch stream is ambiguous.
+# polled rather than watched: the end of a lease shows within half a second, and a hung etcd is detected as fast as one
+# that refuses connections, whereas a silent watch stream is ambiguous.
 LOOK_S = 0.5
 ANSWER_S = 2.0
 PREFIX = "/workers/"
@@ -55,7 +55,7 @@ class Registry:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        import httpx  # imported only with an etcd: a quarter of the router's imports
+        import httpx  # only needed with an etcd, and a quarter of the router's import time
 
         from router.contract.net.pinned_http import PinnedTransport
 
@@ -112,7 +112,7 @@ class Discovery:
         await take_steps(STEP_S, self.step, self._tasks.values)
 
     def step(self) -> None:
-        """Poll exactly the etcds named at present."""
+        """Poll exactly the etcds that instances name now."""
         named = {name: pool for pool in self._pools() for name in _named(pool)}
         for name in named.keys() - self._registries.keys():
             registry = self._registries[name] = Registry(name, self._changed)
@@ -144,10 +144,8 @@ def _named(pool: Pool) -> list[str]:
 def merged(
     instances: Sequence[PublishedInstance], registered: Mapping[str, Mapping[str, Worker] | None]
 ) -> list[PublishedInstance]:
-    """Take unregistered instances out of routing, and add registered workers that were not published.
-
-    `registered`: workers by address for each etcd; None before its first answer.
-    """
+    """Take unregistered instances out of routing, and add registered workers that were not published. `registered`
+    holds workers by address for each etcd; None before its first answer."""
     made = [_checked(instance, registered.get(instance.kv.etcd)) for instance in instances]
     known = {_address(instance) for instance in instances}
     for name in dict.fromkeys(instance.kv.etcd for instance in instances):

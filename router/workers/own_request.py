@@ -1,4 +1,4 @@
-"""A request of the router's own to an engine, with the key and the rank that its clients' requests have there."""
+"""A request by the router itself to an engine, with the key and the rank that clients' requests have there."""
 
 import asyncio
 

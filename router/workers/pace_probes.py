@@ -1,7 +1,6 @@
-"""Measures the pace of instances that get too little traffic, such as slow ones, which only get short prompts.
-
-In a pool of several speed groups an idle instance whose last long prompt is older than MEASURED_S computes an uncached
-prompt and answers with one token, one instance per pool at a time.
+"""Measures the pace of instances that get too little traffic, such as slow instances, which get only short prompts.
+In a pool with several speed groups, an idle instance whose last long prompt is older than MEASURED_S is sent an
+uncached prompt and answers with one token. One instance per pool is probed at a time.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ log = logging.getLogger("weir.router")
 STEP_S = 1.0
 MEASURED_S = 600.0  # how long a pace is valid
 TIMEOUT_S = 30.0
-WORDS = 1_500  # words of the prompt: more than pace.SHORTEST tokens in any tokenizer
+WORDS = 1_500  # words of the prompt, which exceed pace.SHORTEST tokens in any tokenizer
 LARGEST = 1024 * 1024  # bytes of an answer
 
 
@@ -39,7 +38,7 @@ class PaceProbes:
         self._pools = pools
         self._computed = computed
         self._asked: dict[str, asyncio.Task[None]] = {}  # by pool
-        self._tried_at: dict[tuple[str, int], float] = {}  # last try by endpoint and epoch; s, Unix
+        self._tried_at: dict[tuple[str, int], float] = {}  # last probe by endpoint and epoch; s, Unix
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -76,7 +75,7 @@ class PaceProbes:
 
 
 async def _compute(endpoint: Endpoint, model: str) -> int:
-    """Return the new tokens that the engine computed; 0 if it did not."""
+    """Return the new tokens that the engine computed; 0 if it failed to."""
     draw = random.Random()  # noqa: S311 - no secret
     prompt = " ".join(str(draw.randrange(1_000, 10_000)) for _ in range(WORDS))
     body = orjson.dumps({"model": model, "prompt": prompt, "max_tokens": 1})

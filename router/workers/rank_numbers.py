@@ -1,6 +1,5 @@
-"""Finds out how engines number their data-parallel ranks, once per epoch, where that is uncertain.
-
-Until an engine has answered, its requests name no rank, and it chooses one itself.
+"""Determines how engines number their data-parallel ranks, once per epoch, where that is uncertain.
+Until an engine has answered, requests to it name no rank, and it chooses one itself.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Probes engines that seem to hang with one-token requests, one at a time per engine, so that no client waits for them.
-
-An engine that answers is not stalled, unless its clients' requests alone stay without a token. Clients' requests try
-such engines, those that refuse probes, because they generate nothing, and those that only decode.
+An engine that answers is not stalled, unless only its clients' requests stay without a token. Three kinds of engines
+are tried with clients' requests instead: those that hang only on clients' requests, those that refuse probes because
+they do not generate, and those that only decode.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def _try(pool: Pool, endpoint: Endpoint) -> None:
 
 
 async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
-    """Tell whether the engine accepts some kind of probe."""
+    """Return whether the engine accepts some kind of probe."""
     for path, prompt in PROMPTS.items():
         status = await _status(endpoint, path, orjson.dumps({"model": pool.model, **prompt}))
         if status == 200:
@@ -68,7 +68,7 @@ async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 async def _status(endpoint: Endpoint, path: str, body: bytes) -> int:
-    """Return the status of a whole answer; an error inside it counts as its status."""
+    """Return the status of a complete answer; an error inside it counts as its status."""
     status, answer = await ask(endpoint, path, body, TIMEOUT_S, LARGEST)
     return 500 if status == 200 and _is_error(answer) else status
 

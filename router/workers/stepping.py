@@ -1,4 +1,4 @@
-"""A step that a worker takes again and again, and the tasks that it starts."""
+"""Runs a worker's step again and again, with the tasks that it starts."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 async def take_steps(
     every_s: float, step: Callable[[], object], started: Callable[[], Iterable[asyncio.Task[None]]]
 ) -> None:
-    """Take the step until cancelled, then cancel the tasks that it has `started`."""
+    """Run the step until cancelled, then cancel the tasks that it has `started`."""
     try:
         while True:
             step()

@@ -1,9 +1,8 @@
-"""The meaning of an engine's answer: content, failure, completeness, usage. Pure.
-
-`find` stands in place of `in` where every stream passes: `in` tries an integer first, by an exception.
-
+"""Reads an engine's answer: content, failure, completeness, usage. Pure.
+On the path of every stream, `find` is used instead of `in`: `in` first tries its operand as an integer, which costs an
+exception.
 The shape of a JSON value tells its API: chunks of chat and plain completions, events of responses and messages, whole
-answers of all of them. A value of an unknown shape counts as content, unless it has no text.
+answers of each. A value of an unknown shape counts as content, unless it has no text.
 """
 
 import json
@@ -22,12 +21,12 @@ from router.contract.values.json_value import JsonObject
 Sign = Literal["quiet", "content", "error", "end"]
 
 ABORTED: Final = ("error", "abort", "cancelled", "timeout")  # finish reasons of abandoned answers
-WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a last event
+WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a final event
 LONGEST_MESSAGE = 500  # characters of an error's message
-LONGEST_REMARK = 4096  # bytes of an answer that may be a remark
+LONGEST_REMARK = 4096  # bytes; a larger answer is never a remark
 EMPTY = "the answer is empty"
 NO_CONTENT = "the stream ended without content"
-# Tuples, as a field may hold what cannot be in a set
+# Tuples rather than sets, as a field may hold an unhashable value
 _CLIENTS_TYPES = ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
 _CLIENTS_CODES = (
     *("invalid_prompt", "invalid_request_error", "context_length_exceeded", "string_above_max_length"),
@@ -47,7 +46,7 @@ _FAILURES = ("error", "response.failed", "response.error")
 _NOTHING: Final = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
 _OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
-# Fields that are no answer by themselves
+# Fields that do not count as content
 _REMARKS = frozenset(
     (
         "code",
@@ -66,9 +65,9 @@ _REMARKS = frozenset(
     )
 )
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
-# Texts of an event of an unknown kind that are no content
+# Text fields of an unknown event that are not content
 _LABELS = frozenset(("type", "object", "id", "event_id", "model", "status", "service_tier", "system_fingerprint"))
-_KNOWN = ("response.", "content_block_")  # beginnings of the kinds of events whose content is known
+_KNOWN = ("response.", "content_block_")  # prefixes of known event kinds
 _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json_delta")
 
 
@@ -78,7 +77,7 @@ NO_STREAM = AnswerError("the answer is whole where a stream was asked for", 501,
 
 
 def unlike_asked(kind: bytes, api_path: str, *, asks_stream: bool) -> AnswerError | None:
-    """Return why an answer of this content type, or one unknown, is not what was asked for."""
+    """Return why an answer is not of the type that the client requested. An empty content type is unknown."""
     if kind.lower().startswith(b"text/event-stream"):
         return None if asks_stream or api_path in MEDIA else STREAM
     return NO_STREAM if kind and asks_stream and api_path in WHOSE_END else None
@@ -101,7 +100,7 @@ def said(data: bytes) -> Said | None:
 
 
 def sign_of(event: Said, data: bytes = b"") -> Sign:
-    """Classify an event. `data`: its JSON, which tells whether one of an unknown kind has any text."""
+    """Classify an event. `data` is its JSON, in which the text of an event of an unknown kind is searched."""
     kind = event.type
     if event.error or kind in _FAILURES or event.object == "error":
         return "error"
@@ -120,7 +119,7 @@ def sign_of(event: Said, data: bytes = b"") -> Sign:
 
 
 def _has_text(data: bytes) -> bool:
-    """Return whether an event of an unknown kind holds any text: one that only keeps a connection alive does not."""
+    """Return whether an event of an unknown kind holds any text; without text, it only keeps the connection alive."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -141,7 +140,7 @@ def _says(value: object, depth: int = 16) -> bool:
 
 
 def _is_flat(event: Said) -> bool:
-    """Return whether the object is an error itself."""
+    """Return whether the object is itself an error."""
     return event.code is not None and isinstance(event.message, str)
 
 
@@ -155,7 +154,7 @@ def _given_up(event: Said) -> str | None:
 
 
 def _is_abort(finish: object) -> bool:
-    """Return whether this is the finish reason of an answer given up, as SGLang writes it in either of its APIs."""
+    """Return whether this is a finish reason with which SGLang abandons an answer, in either of its APIs."""
     return (finish.get("type") if isinstance(finish, dict) else finish) in ABORTED
 
 
@@ -191,7 +190,7 @@ def _has_content(delta: object) -> bool:
 
 
 def _tells(value: object, depth: int = 4) -> bool:
-    """Return whether a value holds anything, however deep."""
+    """Return whether a value holds any content, at any depth."""
     if isinstance(value, dict):
         value = [below for name, below in value.items() if name not in _NO_CONTENT]
     if isinstance(value, list) and depth:
@@ -219,7 +218,8 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
 
 
 def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerError | None:
-    """Return why a whole answer of status 200 is invalid; None if it is valid. `generates`: for paths of WHOSE_END."""
+    """Return why a whole answer of status 200 is invalid; None if it is valid. `generates` is True for the paths in
+    WHOSE_END."""
     if event is None:
         return _not_an_object(data, may_be_list=not generates)
     others = event.error, event.response, event.type, event.delta, event.stop_reason
@@ -243,7 +243,7 @@ def _is_empty(event: Said) -> bool:
 
 
 def _is_remark(event: Said, data: bytes) -> bool:
-    """Return whether another answer has nothing but a remark."""
+    """Return whether an answer from outside the generating paths consists of a remark only."""
     if len(data) > LONGEST_REMARK or (event.id, event.object, event.usage) != (None, None, None):
         return False
     try:
@@ -260,7 +260,7 @@ def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return AnswerError("the answer is not the JSON that it says it is")
+        return AnswerError("the answer is not valid JSON")
     if isinstance(value, dict) or (may_be_list and isinstance(value, list)):
         return None
     return AnswerError("the answer is not a JSON object")
@@ -282,7 +282,8 @@ def _error(reported: object, data: bytes) -> AnswerError:
 
 
 def _written(value: JsonObject) -> bytes:
-    """Return JSON; empty for what is nested too deeply, or holds too large a number, for the writer."""
+    """Serialize to JSON; return nothing if the value is nested too deeply or holds an integer too large for the
+    encoder."""
     try:
         return orjson.dumps(value, default=str)
     except orjson.JSONEncodeError:
@@ -294,8 +295,8 @@ def _busy(named: object) -> int | None:
 
 
 def usage_of(event: Said) -> JsonObject | None:
-    """Return the usage of the answer, or of the response or message inside the event. A message begins with it, so its
-    output tokens are not the answer's."""
+    """Return the usage of an answer, or of the response or message inside an event. The usage at the start of a message
+    has no final count of output tokens."""
     reported = event.usage
     if reported is None and event.response is not None:
         reported = event.response.usage
@@ -307,7 +308,7 @@ def usage_of(event: Said) -> JsonObject | None:
 
 
 def _with_tiers(usage: JsonObject, extension: object) -> JsonObject:
-    """Return the usage with the tiers of its cached tokens, which SGLang reports beside it on request."""
+    """Return the usage with cached tokens by tier, which SGLang reports in a separate field on request."""
     tiers = extension.get("cached_tokens_details") if isinstance(extension, dict) else None
     if tiers is None:
         return usage
@@ -317,13 +318,13 @@ def _with_tiers(usage: JsonObject, extension: object) -> JsonObject:
 
 
 def payload(event: bytes) -> bytes:
-    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment. What an event named
-    `error` says becomes a JSON object with the field `error`."""
+    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment. The data of an
+    event named `error` is wrapped in a JSON object with the field `error`."""
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
         return b""
     data = event[start + 5 :].rstrip()
-    if data.find(b"\n") >= 0:  # further data, or other fields, which may stand in any order
+    if data.find(b"\n") >= 0:  # more data lines or other fields, which may come in any order
         data = b"\n".join((data[: data.index(b"\n")], *_FURTHER_DATA.findall(data)))
     data = data.strip()
     if event.find(b"error") >= 0 and _NAMED_ERROR.search(event) is not None:
@@ -341,7 +342,7 @@ def _as_error(data: bytes) -> bytes:
 
 
 def json_object(data: bytes) -> JsonObject | None:
-    """Return the object of an answer or event; None if it is not JSON, or not that of an object."""
+    """Parse an answer or event into an object; None if it is not JSON or not an object."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -358,8 +359,8 @@ def events(stream: bytes) -> Iterator[bytes]:
 
 
 def given_up(part: bytes) -> AnswerError | None:
-    """Return the error of the first event in a part of a stream that gives one of several answers up."""
-    if _GIVEN_UP.search(part) is None:  # a key, as quotes inside JSON strings are escaped
+    """Return the error of the first event that abandons one of several answers."""
+    if _GIVEN_UP.search(part) is None:  # matches only a key, as quotes inside JSON strings are escaped
         return None
     read = (said(data) for data in events(part + b"\n\n"))
     return next((error for event in read if event is not None and (error := error_of(event)) is not None), None)
@@ -385,16 +386,17 @@ def _is_object(data: bytes) -> bool:
 
 
 def may_be_all(end: bytes) -> bool:
-    """Return whether a stream's last event may be its only one, as in /v1/responses, where it has the whole answer."""
+    """Return whether a stream may consist of this last event alone, as in /v1/responses, where it repeats the whole
+    answer."""
     return b'"response.' in end
 
 
-LAST = 16  # events examined at the end of a stream; a comment counts as a sixteenth
+LAST = 16  # events examined at the end of a stream; a comment counts as 1/16 of an event
 
 
 def ending(stream: bytes) -> Ending:
-    """Read the end of a stream from its last part: from the last event back to the usage, or to content that does
-    not finish."""
+    """Read the end of a stream from its last part, going back from the last event until one holds the usage, or content
+    without a finish reason."""
     error, whole, finishes, usage, extension = None, False, False, None, None
     stream = stream.replace(b"\r\n", b"\n")
     end, examined = stream.rfind(b"\n\n"), 0.0
@@ -415,7 +417,7 @@ def ending(stream: bytes) -> Ending:
             finishes = _finishes(choices)
         usage = usage_of(event) if usage is None else usage  # the last one counts
         extension = extension or event.sglext
-        # A finish reason before the usage of chunks may say that the engine abandoned the answer
+        # A choice's finish reason, sent before the usage, may say that the engine abandoned the answer
         if usage is not None and whole and error is None and (finishes or choices is None):
             break
         if of == "content" and not finishes:
@@ -433,6 +435,6 @@ def _finishes(choices: list[SaidChoice]) -> bool:
 
 
 def _payload_between(stream: bytes, before: int, end: int) -> bytes:
-    """Return the payload of the event behind the blank line at `before`, if any, up to `end`."""
+    """Return the payload of the event after the blank line at `before`, up to `end`; None without such an event."""
     event = stream[before + 2 if before >= 0 else 0 : end]
     return event[6:].strip() if event.startswith(b"data: ") and event.find(b"\n") < 0 else payload(event)

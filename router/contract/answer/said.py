@@ -1,4 +1,4 @@
-"""What an engine's answer says, as values: fields of an event, an error, the end. Pure."""
+"""What an engine's answer contains, as values: fields of an event, an error, the end. Pure."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ class AnswerError(msgspec.Struct, frozen=True):
     """An error that an engine reported inside an answer."""
 
     message: str
-    status: int | None = None  # HTTP, if the error names one
-    is_clients: bool = False  # True if the request is wrong, as any engine would report
+    status: int | None = None  # HTTP status, if the error has one
+    is_clients: bool = False  # True if the request is invalid, so that any engine would refuse it
     body: bytes = b""  # the error as an answer's body; empty without an object
 
 

@@ -1,7 +1,5 @@
-"""What an attempt, and in the end a request, came to, and whose fault it was. Everybody who counts reads it here.
-
-docs/router.md has the table of who counts what.
-"""
+"""The result of an attempt or a request, and who is at fault. Every counter uses these verdicts; docs/router.md lists
+who counts what."""
 
 from typing import Literal, NamedTuple
 
@@ -18,7 +16,7 @@ Result = Literal[
     "cancelled",
     "picked",
 ]
-# picked: a gateway was told where to send the request, and did not tell what became of it
+# picked: the gateway was told where to send the request, and reported no outcome
 Label = Literal["", "ok", "client_error", "error", "refused", "cancelled", "picked"]
 Fault = Literal["", "client", "engine", "router", "nobody"]
 
@@ -42,18 +40,18 @@ VERDICTS: dict[Result, Verdict] = {
 }
 
 BACK_PRESSURE = (429, 503)
-_OF_THE_REQUEST = frozenset((400, 413, 414, 415, 431))  # it is wrong or too large
+_OF_THE_REQUEST = frozenset((400, 413, 414, 415, 431))  # the request is malformed or too large
 _ENGINES_4XX = frozenset((408,))
-# The answer of one engine alone is that engine's fault: another one is asked
+# A single engine's refusal is that engine's fault, so the request is retried on another one
 DOUBTFUL = frozenset((*range(400, 500), 501)) - _OF_THE_REQUEST - _ENGINES_4XX.union(BACK_PRESSURE)
-# Refusals for want of capacity whose status says something else
+# Refusals for lack of capacity whose HTTP status suggests another cause
 REFUSALS = frozenset(("deadline_exceeded", "deadline_unmeetable", "over_ttft_limit", "queue_timeout", "displaced"))
-# What engines answer without their key, or to another one
+# An engine's answers to a missing or wrong key
 KEY_REFUSED = frozenset((401, 403))
 
 
 def of_status(status: int) -> Result:
-    """The result of an answer by its HTTP status alone."""
+    """Return the result of an answer by its HTTP status alone."""
     if status < 400:
         return "served"
     if status in BACK_PRESSURE:
@@ -64,7 +62,7 @@ def of_status(status: int) -> Result:
 
 
 def of_error(error: AnswerError, *, has_content: bool) -> Result:
-    """The result of an answer of status 200 that holds an error."""
+    """Return the result of an answer of status 200 that holds an error."""
     if error.is_clients:
         return "client_error"
     if has_content:
@@ -77,7 +75,7 @@ _ROUTERS = frozenset(("router_exhausted", "shutting_down", "internal_error", "ga
 
 
 def of_own_answer(status: int, code: str) -> Result:
-    """The result of a request that the router answers itself, by the answer's HTTP status and code."""
+    """Return the result of a request that the router answers itself, by the answer's HTTP status and code."""
     if code in _ROUTERS:
         return "router_failed"
     if status in BACK_PRESSURE or code in REFUSALS:
@@ -86,8 +84,8 @@ def of_own_answer(status: int, code: str) -> Result:
 
 
 def of_routers_answer(status: int, code: object) -> Result:
-    """The result of a router's answer as its client can tell it: an error is the router's own, or an engine's that it
-    has passed on. `code`: of the error."""
+    """Return the result of a router's answer as its client sees it. An error comes from the router or from an engine,
+    whose error the router passes on. `code` is the error's code."""
     if code == "failed_alike":
         return "failed_alike"
     is_own = isinstance(code, str) and (code in REFUSALS or code in _ROUTERS)

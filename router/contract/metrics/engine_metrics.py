@@ -21,9 +21,9 @@ from router.contract.redis.sample import EngineMetrics, RankSample
 
 @dataclass(frozen=True, slots=True)
 class KvTransferTotals:
-    """Counters of one transfer path of an engine's KV; several names of one figure are added up."""
+    """Counters of one path of an engine's KV transfers; counters of the same field are added up."""
 
-    prefix: str  # shared by all these names; pages without it are not searched
+    prefix: str  # common prefix of these names; pages without it are not searched
     n: tuple[str, ...]
     seconds: tuple[str, ...]
     bytes: tuple[str, ...]
@@ -33,7 +33,7 @@ class KvTransferTotals:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Names on the engine's /metrics page; empty if it lacks the figure."""
+    """Names on the engine's /metrics page; empty if the engine does not report the figure."""
 
     kv_usage: str
     running: str
@@ -48,17 +48,17 @@ class Scrape:
     prompt_by_source: str = ""  # a counter with a `source` label: where prompt tokens came from
     transfers: tuple[KvTransferTotals, ...] = ()
     tiers: tuple[TierNames, ...] = ()  # tiers of KV below the GPU
-    is_store: bool = False  # True if its KV usage is that of its first tier
+    is_store: bool = False  # True for a KV store, whose usage is that of its first tier
     block_size: str = ""  # gauges used where `cache_config` has no such labels
     kv_blocks: str = ""
     reuses: str = ""  # label of `cache_config`: whether prefixes of earlier prompts are reused
-    busy: str = ""  # seconds in which its GPU computed, where the engine knows
-    waiting_by_reason: str = ""  # a gauge with the label DEFERRED for requests that wait for no capacity
-    rejected: str = ""  # requests refused for want of room in its queue
+    busy: str = ""  # seconds in which the GPU computed, if the engine reports them
+    waiting_by_reason: str = ""  # a gauge by reason; requests with the label DEFERRED do not wait for capacity
+    rejected: str = ""  # requests refused because the engine's queue was full
     queues: tuple[str, ...] = ()  # further gauges of waiting requests
-    deferred: tuple[str, ...] = ()  # those of `queues` whose requests wait for no capacity
-    connector_hits: str = ""  # prompt tokens that a connector had
-    pulls: tuple[str, ...] = ()  # present where those may have come from the prefill of the same request
+    deferred: tuple[str, ...] = ()  # the gauges in `queues` whose requests do not wait for capacity
+    connector_hits: str = ""  # prompt tokens that a connector had cached
+    pulls: tuple[str, ...] = ()  # metrics that show that connector hits may come from the request's own prefill
 
 
 DEFERRED = b'reason="deferred"'
@@ -122,7 +122,7 @@ VLLM_SCRAPE = Scrape(
 )
 
 
-# Requests of SGLang's divided servers that wait for the other half: its room for the KV, or the KV itself
+# Requests on SGLang's prefill and decode servers that wait for the other half: for its KV memory, or for the KV itself
 _UNTIL_KV = ("sglang:num_prefill_bootstrap_queue_reqs", "sglang:num_decode_transfer_queue_reqs")
 # SGLang 0.5.23, sglang/srt/observability/metrics_collector.py; it counts cached tokens of all prompt tokens
 SGLANG_SCRAPE = replace(
@@ -160,7 +160,7 @@ TRTLLM_SCRAPE = replace(
 
 
 def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) -> EngineMetrics:
-    """Parse a metrics page; `refused` counts what is left out."""
+    """Parse a metrics page; `refused` counts values that are left out."""
     read = MetricsPage(page, Counter() if refused is None else refused)
     config = read.labels(names.cache_config)
     tiers = parse_tiers(read, names.tiers)
@@ -188,13 +188,13 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         prompt_by_source=read.by_source(names.prompt_by_source),
         transfers=_transfers(read, names),
         busy_s_total=read.mean(names.busy),
-        ranks=_ranks(MetricsPage(page, Counter()), names),  # lines refused above count once
+        ranks=_ranks(MetricsPage(page, Counter()), names),  # a new Counter: refused lines have been counted above
         uncached=config.get(names.reuses.encode()) == b"False" and not (tiers or _connector_reuses(read, names)),
     )
 
 
 def _connector_reuses(page: MetricsPage, names: Scrape) -> bool:
-    """Return whether a connector has found KV of earlier prompts, which vLLM asks for without prefix caching too."""
+    """Return whether a connector has reused KV of earlier prompts, which vLLM allows even without prefix caching."""
     return bool(page.sum(names.connector_hits)) and all(page.sum(name) is None for name in names.pulls)
 
 
@@ -231,7 +231,7 @@ def _ranks(page: MetricsPage, names: Scrape) -> dict[str, RankSample]:
 
 
 def _transfers(page: MetricsPage, names: Scrape) -> dict[str, float]:
-    """Sum n, seconds, bytes and failed over all transfer paths; empty if the engine moves no KV."""
+    """Sum n, seconds, bytes and failed over all transfer paths; empty if the engine transfers no KV."""
     found: dict[str, float] = {}
     for way in names.transfers:
         if b"\n" + way.prefix.encode() in page.raw:
@@ -255,6 +255,6 @@ def _moved(page: MetricsPage, way: KvTransferTotals, names: tuple[str, ...]) -> 
 
 
 def _share(tiers: dict[str, tuple[float, float]]) -> float | None:
-    """Return the usage of the first tier, the store's memory."""
+    """Return the usage of the first tier, which is the store's memory."""
     used, capacity = next(iter(tiers.values()))
     return min(1.0, used / capacity) if capacity else None

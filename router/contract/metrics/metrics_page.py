@@ -1,9 +1,7 @@
-"""The wanted metrics of a Prometheus page, by a scan for their names, and a histogram for Weir's own page. Pure.
-
-A full parse costs 8 ms for vLLM's page of 52 kB; finding ten names costs less than 0.2 ms.
-
-The page is untrusted input: numbers out of range, long lines and too many series are refused and counted, and leave the
-metric unknown.
+"""The wanted metrics of a Prometheus page, located by their names, and a histogram for Weir's own page. Pure.
+A full parse of vLLM's page of 52 kB takes 8 ms; locating ten names takes less than 0.2 ms.
+The page is untrusted input: numbers out of range, long lines and too many series are refused and counted, and their
+metric stays unknown.
 """
 
 import math
@@ -20,7 +18,7 @@ LONGEST_LINE = 16 * 1024
 MOST_SERIES = 4096  # series per name
 MOST_SOURCES = 32
 LARGEST_NUMBER = 2.0**53  # above it, a float skips whole numbers
-LARGEST_COUNT = 2**31 - 1  # largest number of blocks, and of tokens in one
+LARGEST_COUNT = 2**31 - 1  # largest number of blocks, and of tokens in a block
 
 Refused = Counter[str]  # reason → how often
 
@@ -41,7 +39,7 @@ class MetricsPage:
         if not name:
             return
         page, wanted = self.raw, b"\n" + name.encode()
-        # A page may begin with the name; a line is only found after a line feed.
+        # Only the first line of a page is not preceded by a line feed.
         at = 0 if page.startswith(wanted[1:]) else page.find(wanted)
         for _ in range(MOST_SERIES):
             if at < 0:
@@ -82,10 +80,9 @@ class MetricsPage:
         return total([*self.series(name)])
 
     def requests(self, names: Sequence[str], only: bytes = b"") -> list[tuple[bytes, float]]:
-        """Return labels and values of gauges that count requests, or those with the label `only`.
-
-        SGLang writes a line for each priority beside that of all, and one for each part of a model that computes the
-        same requests (`--enable-metrics-for-all-schedulers`): such count once.
+        """Return labels and values of gauges that count requests, or of those with the label `only`.
+        SGLang also writes a line per priority beside the total, and a line per part of a model that computes the same
+        requests (`--enable-metrics-for-all-schedulers`); such requests are counted once.
         """
         found: dict[tuple[str, bytes], float] = {}
         for name in names:
@@ -100,7 +97,7 @@ class MetricsPage:
         return sum(values) / len(values) if values else None
 
     def gauge(self, name: str) -> int | None:
-        """Return a count that every series repeats; 0 means no figure."""
+        """Return a count that is the same in every series; 0 if there is none."""
         value = next((value for _, value in self.series(name)), 0.0)
         if value > LARGEST_COUNT:
             self.refuse(f"{name}: out of range (0 to {LARGEST_COUNT})")
@@ -148,7 +145,7 @@ def total(lines: Collection[tuple[bytes, float]]) -> float | None:
 
 
 def by_rank(lines: Iterable[tuple[bytes, float]]) -> dict[str, float]:
-    """Sum by data-parallel rank; lines without one are skipped."""
+    """Sum by data-parallel rank; lines without a rank are skipped."""
     found: dict[str, float] = {}
     for labels, value in lines:
         if (number := _RANK.search(labels)) is not None:
@@ -158,7 +155,7 @@ def by_rank(lines: Iterable[tuple[bytes, float]]) -> dict[str, float]:
 
 
 class Histogram:
-    """A histogram with fixed bounds, at one addition per value."""
+    """A histogram with fixed bounds; recording a value takes one addition."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -172,5 +169,5 @@ class Histogram:
         self.total += value * times
 
     def cumulative(self) -> list[int]:
-        """Return the number of values up to each bound, and of all values."""
+        """For each bound, return the number of values up to it; the last number counts all values."""
         return list(accumulate(self.counts))

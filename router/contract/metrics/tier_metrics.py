@@ -1,4 +1,4 @@
-"""KV tiers below the GPU by the names on a metrics page: vLLM's offloading, LMCache, Mooncake's store. Pure."""
+"""KV tiers below the GPU, from the names on a metrics page: vLLM's offloading, LMCache, Mooncake's store. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _DISKS = ("fs", "disk", "ssd")
 class TierNames:
     """Names on the page by field of the sample; several names of a field are added up."""
 
-    tier: str  # empty if the label `tier` names it
+    tier: str  # empty if the label `tier` holds the name
     prefix: str  # common prefix of the names; pages without it are not searched
     names: Mapping[str, tuple[str, ...]]
-    second: float = 1.0  # one unit of its times, in s
+    second: float = 1.0  # the unit of its times, in s
 
 
 # vLLM 0.32: vllm/v1/kv_offload/tiering/base.py; chunks were blocks before. The tiers' own numbers go before the totals.
@@ -54,7 +54,7 @@ VLLM_TIERS = (
         },
     ),
 )
-# What a simulated engine knows besides
+# Reported by simulated engines only
 SIM_TIERS = (
     TierNames(
         "",
@@ -62,7 +62,7 @@ SIM_TIERS = (
         {name: (name,) for name in ("used_bytes", "capacity_bytes", "backlog_bytes")},
     ),
 )
-# SGLang 0.5.23, sglang/srt/observability/metrics_collector.py: pinned memory, and what moves between it and the GPU
+# SGLang 0.5.23, sglang/srt/observability/metrics_collector.py: pinned memory, and transfers between it and the GPU
 SGLANG_TIERS = (
     TierNames(
         "host",
@@ -77,7 +77,7 @@ SGLANG_TIERS = (
         },
     ),
 )
-# LMCache 0.5, on vLLM's page: lmcache/observability.py. Hits and times are those of all its tiers together.
+# LMCache 0.5, on vLLM's page: lmcache/observability.py. Hits and times cover all its tiers together.
 LMCACHE_TIERS = (
     TierNames("host", "lmcache:", {"used_bytes": ("local_cache_usage",)}),
     TierNames("disk", "lmcache:", {"used_bytes": ("local_storage_usage",)}),
@@ -102,7 +102,7 @@ LMCACHE_TIERS = (
         },
     ),
 )
-# LMCache 0.5.6 in a process of its own, on its page: lmcache/v1/mp_observability. Its L2 may be a disk or elsewhere.
+# LMCache 0.5.6 as a separate process, on its own page: lmcache/v1/mp_observability. Its L2 may be a disk or remote.
 LMCACHE_SERVER_TIERS = (
     TierNames(
         "host",
@@ -125,8 +125,8 @@ LMCACHE_SERVER_TIERS = (
         },
     ),
 )
-# Mooncake 0.3.13: mooncake-store/src/master_metric_manager.cpp and include/client_metric.h. Its gets are no queries, as
-# engines ask what exists before they read (findings/mooncake-hits.sh).
+# Mooncake 0.3.13: mooncake-store/src/master_metric_manager.cpp and include/client_metric.h. Its gets do not count as
+# queries: engines check for existence before they read (findings/mooncake-hits.sh).
 MOONCAKE_MASTER_TIERS = (
     TierNames(
         "host",
@@ -165,7 +165,7 @@ MOONCAKE_CLIENT_TIERS = (
 
 
 def parse_tiers(page: MetricsPage, ways: tuple[TierNames, ...]) -> dict[str, TierSample]:
-    """Parse the tiers; those with only zeros are unused and left out."""
+    """Parse the tiers. A tier whose figures are all zero is unused and left out."""
     found: dict[str, dict[str, float]] = {}
     for way in ways:
         if way.prefix.encode() in page.raw:

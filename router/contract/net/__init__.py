@@ -1,1 +1,1 @@
-"""Connections to other processes: which addresses are allowed, names resolved once, HTTP clients, when to come back."""
+"""Connections to other processes: allowed addresses, name resolution, HTTP clients, retry times."""

@@ -36,7 +36,7 @@ _OWN_SERVICES = tuple(
         *("fd00:ec2::/32", "100.100.100.200/32", "192.0.0.192/32"),
     )
 )
-# IPv6 addresses that embed one of IPv4: (block, bits behind it)
+# IPv6 ranges that embed an IPv4 address: (block, number of bits after the address)
 _EMBEDDED = (
     *((ip_network("::ffff:0:0/96"), 0), (ip_network("::/96"), 0)),  # mapped, compatible
     *((ip_network("64:ff9b::/96"), 0), (ip_network("64:ff9b:1::/96"), 0)),  # NAT64
@@ -49,12 +49,12 @@ _EMBEDDED = (
 class Reach:
     """The addresses that one kind of caller may connect to; metadata services are never among them."""
 
-    private: bool = False  # True to allow any other address
-    networks: Sequence[Network] = ()  # allowed beside public addresses
+    private: bool = False  # True: any address except metadata services
+    networks: Sequence[Network] = ()  # allowed in addition to public addresses
     setting: str = ""  # name of the setting that holds `networks`
 
 
-ENGINES = Reach(private=True)  # also for etcd, bootstrap servers and routers beside engines
+ENGINES = Reach(private=True)  # also used for etcd, bootstrap servers and routers beside engines
 
 
 _BASE = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[\w.~-]{1,100}){0,8}/?", re.ASCII)
@@ -78,7 +78,7 @@ def refusal(address: Address, reach: Reach) -> str:
 
 
 def is_public(address: Address) -> bool:
-    """Judge the address itself, not addresses that it embeds; the IPv4 form of a mapped one is judged on its own."""
+    """Judge this address only, not the addresses that it embeds. A mapped address's IPv4 form is judged separately."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return True
     return next((reachable for block, reachable in _BLOCKS if address in block), True)
@@ -108,7 +108,7 @@ def network_of(host: str) -> str:
 
 
 def _forms(address: Address) -> Iterator[Address]:
-    """Return the address, and those that a gateway or the kernel would derive from it."""
+    """Yield the address, and every address that a gateway or the kernel would derive from it."""
     yield address
     if isinstance(address, IPv6Address):
         for block, behind in _EMBEDDED:

@@ -1,7 +1,6 @@
-"""Keys that engines ask for (vLLM's and SGLang's `--api-key`), of which Weir keeps the whereabouts only.
-
-`env:NAME` is an environment variable of the process that asks the engine, `file:/PATH` a file with one line. Both are
-read again when they change. The key itself is in no database, Redis value, log line, receipt or answer.
+"""Keys that engines require (vLLM's and SGLang's `--api-key`), of which Weir keeps only references.
+`env:NAME` is an environment variable of the process that calls the engine, `file:/PATH` a file with one line. Both are
+read again when they change. The key itself is never in a database, Redis value, log line, receipt or answer.
 """
 
 import re
@@ -11,7 +10,7 @@ from router.contract.net.whereabouts import Missing, Sought, is_named, read
 
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
 OPTION = "engine_key"
-VARIABLE = "VLLM_API_KEY"  # variable in which vLLM, and a simulated engine, look for the key that they ask for
+VARIABLE = "VLLM_API_KEY"  # variable that tells vLLM, or a simulated engine, which key to require
 LONGEST = 4096  # bytes of a key
 RULE = f"up to {LONGEST} visible characters"
 _REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
@@ -30,7 +29,7 @@ def is_reference(given: str) -> bool:
 
 
 def line(reference: str) -> bytes:
-    """The header line for an engine; empty of an empty reference. Raises EngineKeyMissing."""
+    """Return the header line for an engine; nothing for an empty reference. Raise EngineKeyMissing."""
     return b"authorization: Bearer %b\r\n" % _key(reference) if reference else b""
 
 
@@ -40,17 +39,17 @@ def text(reference: str) -> str:
 
 
 def headers(reference: str) -> dict[str, str]:
-    """Return what `line` does, for httpx. Raise EngineKeyMissing."""
+    """Return the same header for httpx. Raise EngineKeyMissing."""
     return {"authorization": f"Bearer {text(reference)}"} if reference else {}
 
 
 def line_if_any(reference: str) -> bytes:
-    """Return what `line` does, or nothing if the key is unreadable: the engine then reports that it needs one."""
+    """Return the header line, or nothing if the key is unreadable: the engine then reports that it needs one."""
     return b"" if trouble(reference) else line(reference)
 
 
 def trouble(reference: str) -> str:
-    """Return why the key cannot be read; empty if it can, or if there is none."""
+    """Return why the key cannot be read; empty if it can be, or if the reference is empty."""
     try:
         line(reference)
     except EngineKeyMissing as error:
@@ -69,21 +68,21 @@ def refusal(status: int, path: str, reference: str) -> str:
 
 
 def is_refusal(reason: str) -> bool:
-    """Tell whether an instance's reason comes from `refusal`."""
+    """Return whether an instance's reason was written by `refusal`."""
     return _REFUSAL.match(reason) is not None
 
 
 def is_engines(status: int, reference: str, *, sent: bytes, known: bool) -> bool:
-    """Tell whether an engine's answer concerns a key that the client cannot provide: the pool's key, or one that is
-    not configured while the client uses a key of Weir. `sent`: the client's header lines, as passed on; `known`: it
-    showed a key of Weir."""
+    """Return whether an engine's answer concerns a key that the client cannot provide: the pool's key, or a key that is
+    not configured while the client uses an API key of Weir. `sent` holds the client's header lines as passed on;
+    `known` is True if the client presented a key of Weir."""
     if status not in KEY_REFUSED:
         return False
     return bool(reference) or (status == 401 and known and _OWN.search(sent) is None)
 
 
 def replaced(lines: bytes, reference: str) -> bytes:
-    """A client's header lines with the engine's key in place of its own. Raises EngineKeyMissing."""
+    """Replace a client's own key in its header lines by the engine's. Raise EngineKeyMissing."""
     return line(reference) + _OWN.sub(b"", lines)
 
 

@@ -1,6 +1,5 @@
-"""TLS to engines: the authorities that vouch for them, the name in their certificates, and the client's certificate.
-
-Certificates and keys are PEM text, of which Weir keeps the whereabouts only (router/contract/net/whereabouts.py).
+"""TLS to engines: trusted authorities, the name in the engines' certificates, and the client's certificate.
+Certificates and keys are PEM text, of which Weir keeps only references (router/contract/net/whereabouts.py).
 """
 
 import os
@@ -24,14 +23,14 @@ _REFERENCE = re.compile(r"env:(?=\w*TLS)[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,10
 _NAME = re.compile(
     r"(?=.{1,253}$)({0}\.)*{0}".replace("{0}", r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"), re.ASCII
 )
-_MOST = 256  # contexts kept
+_MOST = 256  # contexts in the cache
 
 
 class EngineTls(Struct, frozen=True, omit_defaults=True):
-    authorities: str = ""  # reference of those that are trusted; empty: the system's
-    certificate: str = ""  # reference of the client's certificate and its chain, with its key unless `key` names that
+    authorities: str = ""  # reference of the trusted authorities; empty: the system's
+    certificate: str = ""  # reference of the client's certificate chain; it also holds the key unless `key` is set
     key: str = ""
-    name: str = ""  # in the engines' certificates; empty: the host of each URL
+    name: str = ""  # name in the engines' certificates; empty: the host of each URL
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -43,7 +42,7 @@ _contexts: dict[EngineTls, tuple[tuple[bytes, ...], ssl.SSLContext]] = {}
 
 
 def engine_tls(given: Mapping[str, str]) -> EngineTls:
-    """Build the settings from a mapping that `is_allowed`."""
+    """Build the settings from a mapping that has passed `is_allowed`."""
     known = {name: value for name, value in given.items() if name in EngineTls.__struct_fields__}
     return EngineTls(**{**known, "authorities": known.get("authorities", "").removeprefix(SYSTEM)})
 
@@ -56,7 +55,8 @@ def is_allowed(given: Mapping[str, str]) -> bool:
 
 
 def _is_name(given: str) -> bool:
-    """Return whether a certificate can have it: other labels end the handshake in an error of the codec."""
+    """Return whether a certificate can have this name. With a label too long for IDNA, the handshake would fail in the
+    codec."""
     return _NAME.fullmatch(given) is not None or (literal(given) is not None and "%" not in given)
 
 
@@ -65,9 +65,9 @@ def _is_reference(given: str) -> bool:
 
 
 def context(given: EngineTls) -> ssl.SSLContext:
-    """Return the context for an engine, made again if a file or variable has changed. Raises Missing, TlsRefused.
-
-    Each name has one of its own, so connections that were made for another name are told by their context.
+    """Return the TLS context for an engine; it is built again when a file or variable changes. Raise Missing or
+    TlsRefused.
+    Each name has its own context, so connections for another name are recognized by their context.
     """
     if given == PLAIN:
         return of_system()
@@ -81,7 +81,7 @@ def context(given: EngineTls) -> ssl.SSLContext:
 
 
 def trouble(given: EngineTls) -> str:
-    """Return why no connection can be made with these; empty if one can."""
+    """Return why no TLS context can be built from these settings; empty if it can be."""
     try:
         context(given)
     except (Missing, TlsRefused) as error:
@@ -99,11 +99,11 @@ def _sought(name: str) -> Sought:
 
 
 def _made(authorities: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and name
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name by default
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         if authorities:
-            made.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))  # names in comments have more
+            made.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))  # comments may be non-ASCII
         else:
             made.load_default_certs()
     except (ssl.SSLError, ValueError):
@@ -114,8 +114,8 @@ def _made(authorities: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
 
 
 def _show(made: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """OpenSSL reads certificates from files only, so these lie in memory under a name of the kernel's. An empty
-    password: it would ask the terminal for that of a key that has one."""
+    """Load a client certificate. OpenSSL reads certificates from files only, so the PEM text goes into an anonymous
+    file in memory. Without the empty password, OpenSSL would prompt on the terminal for an encrypted key's."""
     files = [_in_memory(text) for text in (certificate, key) if text]
     try:
         paths = [f"/proc/self/fd/{file}" for file in files]

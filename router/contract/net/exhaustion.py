@@ -5,14 +5,14 @@ import os
 import socket
 
 _EXHAUSTED = (
-    *(errno.EMFILE, errno.ENFILE),  # files
-    *(errno.ENOBUFS, errno.ENOMEM),  # memory of the kernel
+    *(errno.EMFILE, errno.ENFILE),  # file descriptors
+    *(errno.ENOBUFS, errno.ENOMEM),  # kernel memory
     *(errno.EADDRNOTAVAIL, errno.EAGAIN),  # ports for outgoing connections
 )
 
 
 def is_exhausted(error: OSError) -> bool:
-    if isinstance(error, socket.gaierror):  # own numbers, any of which can mean that no file could be opened
+    if isinstance(error, socket.gaierror):  # its own numbers can all mean that no file could be opened
         return not _opens_a_file()
     return error.errno in _EXHAUSTED
 

@@ -1,9 +1,7 @@
-"""One connection of an HTTP/1.1 client, which carries one request at a time: an asyncio.Protocol that feeds httptools.
-
-The router's requests to engines, probes and replays share it. A subclass takes the body (`on_body`) and names its
+"""A connection of an HTTP/1.1 client, which carries one request at a time: an asyncio.Protocol that feeds httptools.
+The router's requests to engines, probes and replays share it. A subclass receives the body (`on_body`) and defines the
 errors: `lost` when the connection ends too early, `invalid` when the answer is not HTTP.
-
-An answer is bounded: its head and its trailers together by MAX_HEAD and MAX_HEADERS; trailers are dropped.
+The size of an answer is limited: its head and trailers together by MAX_HEAD and MAX_HEADERS. Trailers are dropped.
 """
 
 import asyncio
@@ -14,14 +12,14 @@ import httptools
 from router.contract.net.tls_refusal import HINT
 
 Headers = list[tuple[bytes, bytes]]  # names in lower case
-MAX_HEAD: Final = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that holds no body
+MAX_HEAD: Final = 64 * 1024  # bytes of status line, headers and trailers, and of anything else that is not body
 MAX_HEADERS: Final = 256
-APART: Final = 64 * 1024  # bytes; a longer body is written from where it is, as a copy costs more than a second buffer
+APART: Final = 64 * 1024  # bytes; a longer body is written separately, as copying it costs more than a second write
 _TOO_LARGE = f"its head is larger than {MAX_HEAD} bytes or {MAX_HEADERS} headers"
 
 
 class HttpClientProtocol(asyncio.Protocol):
-    """`send`, then `whole`, then `finish`."""
+    """One exchange at a time: `send`, then `whole`, then `finish`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -29,7 +27,7 @@ class HttpClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.busy = False
-        self._may_refuse = False  # over TLS, before its first whole answer: its server may refuse this client
+        self._may_refuse = False  # True over TLS until the first whole answer: the server may refuse the client
         self._reset()
 
     def _reset(self) -> None:
@@ -39,7 +37,7 @@ class HttpClientProtocol(asyncio.Protocol):
         self._trailer_bytes = 0
         self._complete = False
         self._keep_alive = False
-        self._until_close = False  # the answer has no length: it ends with the connection
+        self._until_close = False  # the answer has no length and ends with the connection
         self._silent = True
         self._error: Exception | None = None
 
@@ -48,7 +46,7 @@ class HttpClientProtocol(asyncio.Protocol):
 
     @property
     def hint(self) -> str:
-        """Return what the end of a silent connection may mean."""
+        """Return what the end of a connection without an answer may mean."""
         return HINT if self._may_refuse and self._silent else ""
 
     def invalid(self, why: str) -> Exception:
@@ -65,14 +63,14 @@ class HttpClientProtocol(asyncio.Protocol):
             self._transport.writelines((request, body))
 
     async def whole(self) -> None:
-        """Return when the answer is whole; raises the errors of `lost` and `invalid`."""
+        """Wait until the answer is complete. Raise the errors of `lost` and `invalid`."""
         while not self._complete:
             if self._error is not None:
                 raise self._error
             await self._wait()
 
     def finish(self) -> bool:
-        """End the exchange. True when the connection can carry another one while it stays open, else it is closed."""
+        """End the exchange. Return True if the connection can carry another request; otherwise it is closed."""
         self.busy = False
         if self._complete and self._keep_alive and self._error is None and self._transport is not None:
             return True
@@ -131,7 +129,7 @@ class HttpClientProtocol(asyncio.Protocol):
             self._fail(self.lost(exc))
 
     def _drop_unasked(self) -> None:
-        """Bytes that answer no request would be taken for the next answer."""
+        """Drop bytes that arrive between requests, as they would be taken for the next answer."""
         self._keep_alive = False
         self.abort()
 
@@ -181,7 +179,7 @@ class HttpClientProtocol(asyncio.Protocol):
         if status < 200:  # 100 Continue and 103 Early Hints come before the answer
             self.headers.clear()
             return
-        if self._head_bytes > MAX_HEAD:  # or the read holds much of the body as well
+        if self._head_bytes > MAX_HEAD:  # the read may also hold much of the body
             self._check_head(sum(len(name) + len(value) for name, value in self.headers))
         self.status = status
         self._until_close = status not in (204, 304)

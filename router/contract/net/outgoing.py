@@ -1,6 +1,5 @@
-"""Outgoing connections: a name is resolved once, each of its addresses is checked, and one of these is connected to.
-
-A name that changed its address between check and connection would lead past any other check.
+"""Outgoing connections: a name is resolved once, all its addresses are checked, and the connection goes to one of them.
+If the name were resolved again, its address could change between check and connection.
 """
 
 import asyncio
@@ -20,9 +19,9 @@ Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
 @cache
 def tls() -> ssl.SSLContext:
-    """Return the context of outgoing connections, which checks servers by the system's authorities or SSL_CERT_FILE's.
-
-    Kept, since reading them all takes 30 ms: authorities added later need a restart.
+    """Return the TLS context of outgoing connections, which verifies servers by the system's authorities or those in
+    SSL_CERT_FILE.
+    It is cached, since loading all authorities takes 30 ms: authorities added later need a restart.
     """
     return ssl.create_default_context()
 
@@ -33,7 +32,8 @@ class BeyondReach(PermissionError):
 
 
 async def resolve(host: str, port: int, reach: Reach) -> list[str]:
-    """Addresses to connect to, with their zones. OSError: there is none, or BeyondReach for any of them."""
+    """Return the addresses to connect to, with their zones. Raise OSError if there is none, and BeyondReach if any of
+    them is not allowed."""
     if literal(host) is not None:
         why = _refusal_of_literal(host, reach)
         found = [host]
@@ -54,8 +54,8 @@ async def connect(
     secure: ssl.SSLContext | None = None,
     name: str = "",
 ) -> tuple[asyncio.Transport, Made]:
-    """OSError: no address of the host takes the connection, BeyondReach or TlsRefused. `name`: the one that the
-    server's certificate must have instead of the host's."""
+    """Connect to the host. Raise OSError if no address accepts the connection, BeyondReach or TlsRefused. The server's
+    certificate must be for `name`, or for the host if that is empty."""
     name = name or host
     loop, failed = asyncio.get_running_loop(), OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
     for address in await resolve(host, port, reach):

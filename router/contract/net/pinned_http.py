@@ -1,4 +1,4 @@
-"""httpx over outgoing.py. Import it where it is used: httpx is a quarter of the router's imports."""
+"""httpx on top of outgoing.py. Import it only where it is used: httpx takes a quarter of the router's import time."""
 
 import asyncio
 import ssl
@@ -21,7 +21,7 @@ PER_POOL = 8
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):
-    """Connects to the checked address; `Host` and the certificate stay the name's. Follows no proxy."""
+    """Connects to the checked address; `Host` header and certificate keep the name. Uses no proxy."""
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         secure: ssl.SSLContext | None = None,
         name: str = "",
     ) -> None:
-        """`secure` and `name`: see `connect` (router/contract/net/outgoing.py). `limits` are those of each pool."""
+        """Set up an empty transport. For `secure` and `name` see `connect` (router/contract/net/outgoing.py); `limits`
+        apply to each pool."""
         self._secure, self._limits = secure or tls(), limits or httpx.Limits()
         self._reach = reach
         self._name = name
@@ -55,7 +56,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         return self._pools[-1]
 
     async def secure_by(self, secure: ssl.SSLContext) -> None:
-        """Use this context from now on; connections of another one end with their answers."""
+        """Use this TLS context from now on; connections with an earlier context close after their current answers."""
         if secure is not self._secure:
             self._secure = secure
             for pool in self._pools:
@@ -90,7 +91,7 @@ class _Pool(httpx.AsyncHTTPTransport):
 
 
 class _PooledAnswer(httpx.AsyncByteStream):
-    """An answer that counts in its pool until it is closed."""
+    """An answer that counts as under way in its pool until it is closed."""
 
     def __init__(self, stream: Any, pool: _Pool) -> None:
         self._stream, self._pool = stream, pool
@@ -108,10 +109,10 @@ class _PooledAnswer(httpx.AsyncByteStream):
 
 
 class EngineTransport(PinnedTransport):
-    """A transport to one engine with its key, which requests to other addresses do not carry."""
+    """A transport to one engine. It adds the engine's key only to requests to that engine's address."""
 
     def __init__(self, url: str, key: str, limits: httpx.Limits | None = None, certificates: EngineTls = PLAIN) -> None:
-        """`key`: its reference (router/contract/net/engine_key.py); empty: the engine asks for none."""
+        """`key` is a reference (router/contract/net/engine_key.py); empty if the engine requires none."""
         super().__init__(ENGINES, limits, None, certificates.name)
         self._certificates = certificates
         self._origin = _origin(httpx.URL(url))
@@ -150,8 +151,9 @@ class PinnedAnswer:
 
 
 async def ask(method: str, url: str, reach: Reach, timeout_s: float, most: int, **request: Any) -> PinnedAnswer:
-    """The whole answer to one request (`headers`, `data` and so on as httpx has them), whatever its status. Redirects
-    are not followed. Raises TimeoutError, or httpx.HTTPError, as for an answer of more than `most` bytes."""
+    """Return the whole answer to one request, whatever its status. `headers`, `data` and so on are those of httpx.
+    Redirects are not followed. Raise TimeoutError or httpx.HTTPError, the latter also if the answer exceeds `most`
+    bytes."""
     async with (
         asyncio.timeout(timeout_s),
         httpx.AsyncClient(transport=PinnedTransport(reach), timeout=timeout_s) as client,

@@ -36,7 +36,7 @@ class ConnectionRefused(ProbeError):
 
 
 class NotTrusted(ConnectionRefused):
-    """Asking again would not help until a certificate changes."""
+    """TLS refused one side. A retry does not help until a certificate changes."""
 
 
 class NotAsked(ProbeError):
@@ -44,11 +44,12 @@ class NotAsked(ProbeError):
 
 
 class AnswerRefused(ConnectionRefused):
-    """Refused by us, so asking again on a new connection would not help."""
+    """This process refused the answer, so a retry on a new connection would not help."""
 
 
 LARGEST = 64 * 1024  # bytes of an answer, unless the caller allows more
-# SGLang's page for probes (0.5.23): its /health computes a token, in a second at least, even from released memory
+# SGLang's path for probes (0.5.23). Its /health generates a token, which takes a second at least, even after its memory
+# was released
 READY = "/ready"
 
 
@@ -56,7 +57,7 @@ class _ProbeConnection(HttpClientProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, secure: ssl.SSLContext | None) -> None:
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
-        self._left = 0  # bytes that the answer may still have
+        self._left = 0  # bytes that the answer may still add
         self.secure = secure
         super().__init__(loop)
 
@@ -90,7 +91,7 @@ class _ProbeConnection(HttpClientProtocol):
 
 
 class Prober:
-    """Kept connections by URL; belongs to one event loop."""
+    """Keeps connections by URL; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _ProbeConnection] = {}
@@ -98,10 +99,9 @@ class Prober:
     async def get(
         self, url: str, timeout_s: float, largest: int = LARGEST, lines: bytes = b"", tls: EngineTls = PLAIN
     ) -> tuple[int, bytes]:
-        """(status, body). ProbeError when there is no answer; the connection is then closed.
-
-        `timeout_s` is for the whole answer, so one that comes a byte at a time is slow. `largest`: bytes. `lines`: more
-        header lines, such as the one with the key that an engine asks for.
+        """Return (status, body). Raise ProbeError if there is no answer; the connection is then closed.
+        `timeout_s` limits the whole answer, even if it arrives byte by byte. `largest` is its size limit in bytes.
+        `lines` holds additional header lines, such as an engine's key.
         """
         try:
             async with asyncio.timeout(timeout_s):

@@ -1,17 +1,17 @@
-"""When to come back: every answer that says "not now" carries it, from routers and the control plane alike."""
+"""The `Retry-After` of every answer that says "not now", from routers and the control plane alike."""
 
 import time
 from email.utils import parsedate_to_datetime
 
 NOT_NOW = frozenset({429, 502, 503})
-DEFAULT_S = 5  # where nothing better is known
-# OpenAI's clients wait no longer; Anthropic's sleep for any time that they are told
+DEFAULT_S = 5  # used if no better estimate is known
+# OpenAI's clients wait no longer than this; Anthropic's wait as long as the header says
 LONGEST_S = 120
 LONGEST_DATE = 60  # characters
 
 
 def retry_after(status: int, known_s: int | None = None) -> int | None:
-    """Seconds for `Retry-After`; None for a status that needs none."""
+    """Return the seconds for `Retry-After`; None for a status without one."""
     if known_s is not None:
         return max(1, known_s)
     return DEFAULT_S if status in NOT_NOW else None

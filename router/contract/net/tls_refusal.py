@@ -1,4 +1,4 @@
-"""Sentences for what TLS refuses, which say what to do. Pure."""
+"""Explanations of TLS failures that say what to do. Pure."""
 
 import errno
 import ssl
@@ -10,7 +10,8 @@ _SPEAKS_OTHER = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE",
 _NONE_SHOWN = ("CERTIFICATE_REQUIRED",)
 _SHOWN_REFUSED = ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_EXPIRED", "CERTIFICATE_UNKNOWN", "CERTIFICATE_REVOKED")
 
-# TLS 1.3 servers judge a client's certificate after the handshake, and uvicorn's then close without a word.
+# TLS 1.3 servers judge a client's certificate after the handshake, and uvicorn's then close the connection without an
+# alert.
 HINT = "; perhaps it asks for a client certificate, or refuses it (tls: certificate, key)"
 
 
@@ -22,7 +23,7 @@ class TlsRefused(ConnectionError):
 
 
 def explained(error: ssl.SSLError, host: str = "") -> str:
-    """`host`: the name or address that its certificate must be for."""
+    """Explain the error. `host` is the name or address that the certificate must be for."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {_of_certificate(error, host)}"
     reason = error.reason or ""
@@ -38,7 +39,7 @@ def explained(error: ssl.SSLError, host: str = "") -> str:
 
 
 def cause(error: BaseException | None) -> ssl.SSLError | None:
-    """The error of TLS behind another one."""
+    """Return the TLS error that caused another error."""
     for _ in range(8):
         if error is None or isinstance(error, ssl.SSLError):
             return error
@@ -53,7 +54,7 @@ def _of_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
     if code in _NOT_YET:
         return "it is not valid yet, by this host's clock"
     if code in _OTHER_NAME:
-        return f"it is not for {host}; tls: name may name the one that it is for"
+        return f"it is not for {host}; set tls: name to the name that it is for"
     if code in _UNTRUSTED:
         return "no authority that is trusted here has signed it (tls: authorities)"
     return error.verify_message

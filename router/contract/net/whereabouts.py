@@ -1,7 +1,6 @@
-"""Values of which Weir keeps the whereabouts only: `env:NAME`, a variable of the process that uses the value, or
+"""Values of which Weir keeps only references: `env:NAME`, a variable of the process that uses the value, or
 `file:/PATH`.
-
-Both are read again when they change. The value itself is in no database, Redis value, log line, receipt or answer.
+Both are read again when they change. The value itself is never in a database, Redis value, log line, receipt or answer.
 """
 
 import os
@@ -13,11 +12,11 @@ from pathlib import Path
 
 from router.contract import installation
 
-LOOK_S = 1.0  # between two looks at a file
-MOST = 256  # files kept, of up to 1 MiB: a path may be spelled in many ways
-FOLDER = "engine-keys"  # folder in the data folder; no other file there is given out
+LOOK_S = 1.0  # between two checks of a file
+MOST = 256  # cached files, of up to 1 MiB: one file may have many paths
+FOLDER = "engine-keys"  # folder in the data folder; no other file of the data folder may be read
 FOLDERS = "WEIR_ALLOWED_FOLDERS"
-UNTOLD = f"what is wrong with it is told where {FOLDERS} is set"
+UNTOLD = f"the reason is shown only where {FOLDERS} is set"
 _CLOSED = ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io")
 
 
@@ -27,9 +26,9 @@ class Missing(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What is read, and its rule."""
+    """A kind of value, and the rule for it."""
 
-    noun: str  # "engine key"
+    noun: str  # for messages, as in "engine key"
     rule: str  # in words
     longest: int  # bytes
     fits: Callable[[bytes], bool]
@@ -40,19 +39,19 @@ class _Read:
     looked_at: float  # s, monotonic
     version: tuple[int, ...]  # version of the file
     value: bytes
-    why: str  # it cannot be used; empty: it can
+    why: str  # why the value cannot be used; empty if it can
 
 
-_files: dict[tuple[str, str], _Read] = {}  # by path and noun
+_files: dict[tuple[str, str], _Read] = {}  # by path and kind of value
 
 
 def is_named(given: str) -> bool:
-    """Whether no part of a path leads upwards."""
+    """Return whether no part of the path leads upwards."""
     return "/../" not in f"{given}/"
 
 
 def read(reference: str, sought: Sought) -> bytes:
-    """The value at a valid reference. Raises Missing."""
+    """Return the value at a valid reference. Raise Missing."""
     kind, _, name = reference.partition(":")
     return _of_variable(name, sought) if kind == "env" else _of_file(name, sought)
 
@@ -78,7 +77,8 @@ def _of_file(path: str, sought: Sought) -> bytes:
 
 
 def _looked(path: str, sought: Sought, now: float, known: _Read | None) -> _Read:
-    """Where administrators do not say which files may be named, no two paths are distinguished."""
+    """Check the file. If administrators do not limit which files may be named, all failures give the same message, so
+    that it reveals nothing about the file."""
     found = _opened(path, sought, now, known)
     if not found.why or listed(FOLDERS):
         return found
@@ -104,9 +104,9 @@ def _opened(path: str, sought: Sought, now: float, known: _Read | None) -> _Read
 
 
 def _closed(path: str) -> str:
-    """Return why this file is not given out, links followed; empty if it may be."""
+    """Return why this file may not be read, after following links; empty if it may be."""
     real, data = os.path.realpath(path), os.path.realpath(os.environ.get("WEIR_DATA_DIR") or str(installation.DATA))
-    folders = listed(FOLDERS)  # checked first: a path outside reveals nothing else
+    folders = listed(FOLDERS)  # checked first, so that a path outside the folders reveals nothing else
     if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):
         return f"{FOLDERS} does not allow {path}"
     if not os.path.isfile(real) and os.path.exists(real):
@@ -122,7 +122,7 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def listed(name: str) -> list[str]:
-    """A setting of words with commas between them; `NAME_FILE` may hold it instead."""
+    """Return the words of a comma-separated setting; a file named by `NAME_FILE` may hold it instead."""
     path = os.environ.get(f"{name}_FILE")
     value = Path(path).read_text() if path else os.environ.get(name, "")
     return [word.strip() for word in value.split(",") if word.strip()]

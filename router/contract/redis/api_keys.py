@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, structs
 from router.contract.redis.budgets import PublishedBudget
 from router.contract.redis.codec import OrderedValue
 
-MARK = b"sk-weir-"  # prefix of every secret; other credentials are for engines
+MARK = b"sk-weir-"  # prefix of every secret; credentials without it are for engines
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 BatchSha256 = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
@@ -32,10 +32,10 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     requests_per_min: PerMinute | None = None  # None: no limit
     tokens_per_min: PerMinute | None = None
     expires_at: float | None = None  # Unix s
-    priority: Band = 0  # default band of its requests
-    priority_max: Band = 0  # highest band that requests may ask for
+    priority: Band = 0  # default priority band of the key's requests
+    priority_max: Band = 0  # highest band that its requests may ask for
     budgets: tuple[PublishedBudget, ...] = ()
-    more_budgets: tuple[PublishedBudget, ...] = ()  # budgets by other units and periods, as 0.3 publishes them
+    more_budgets: tuple[PublishedBudget, ...] = ()  # budgets in other units and periods, as 0.3 publishes them
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools
@@ -45,20 +45,21 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
 
 
 class BatchKey(PublishedKey, frozen=True, kw_only=True):
-    """The key in whose name a worker sends the lines of a batch: without limits per minute, in the lowest band."""
+    """The key that a worker uses to send a batch's lines on behalf of its owner: without limits per minute, in the
+    lowest band."""
 
 
-KEY_ID = b"x-weir-key-id"  # header, valid only with the workers' secret
+KEY_ID = b"x-weir-key-id"  # header; honoured only with the workers' secret
 
 
 class ApiKeysValue(OrderedValue, tag=1, frozen=True, kw_only=True):
-    """weir:keys, written by web and Celery: the valid API keys; a revoked one is not in it."""
+    """weir:keys, written by web and Celery: the valid API keys. Revoked keys are left out."""
 
     at: float = 0.0  # Unix s
     required: frozenset[str]  # pools that need a key, or "*" for all
     keys: tuple[PublishedKey, ...]
-    batch_sha256: BatchSha256 = ""  # digest of the secret by which workers send lines of batches; empty: none do
-    pool_budgets: dict[str, tuple[PublishedBudget, ...]] = {}  # budgets of pools, for all requests, also without a key
+    batch_sha256: BatchSha256 = ""  # digest of the secret with which workers send lines of batches; empty: none do
+    pool_budgets: dict[str, tuple[PublishedBudget, ...]] = {}  # budgets of pools: all requests, with or without a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Keyring:
     pool_budgets: Mapping[str, tuple[PublishedBudget, ...]] = field(default_factory=dict)
 
     def on_behalf(self, secret: bytes, key_id: bytes) -> PublishedKey | None:
-        """Return the key of this id, for a worker that sends a line of a batch."""
+        """Return the key with this id, for a worker that sends a line of a batch."""
         if not self.batch or not hmac.compare_digest(hashlib.sha256(secret).digest(), self.batch):
             return None
         found = next((key for key in self.by_hash.values() if key.id.encode() == key_id), None)
@@ -87,7 +88,7 @@ class Keyring:
         return not (self.required or self.required_everywhere)
 
     def requires(self, pool: str, ephemeral: bool) -> bool:
-        """Return whether a pool requires a key; ephemeral pools of experiments do not."""
+        """Return whether a pool requires a key; ephemeral pools of experiments never do."""
         return pool in self.required or (self.required_everywhere and not ephemeral)
 
 
@@ -103,7 +104,7 @@ def _whole(key: PublishedKey) -> PublishedKey:
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the secret in a request's headers, as sent by OpenAI, Anthropic or Azure clients, if any."""
+    """Return the secret in a request's headers as OpenAI, Anthropic and Azure clients send it; None without one."""
     bearer = headers.get(b"authorization")
     if bearer is not None and bearer[:7].lower() == b"bearer ":
         token = bearer[7:].strip()

@@ -1,8 +1,7 @@
-"""Budgets of API keys and pools, for a period of the calendar or forever, as the control plane publishes them and
-routers count them. Pure.
-
-Spending is a growing counter per start of a router: in Redis (weir:budget:<id>:<period>,
-router/sync/token_bucket_store.py) and in the database, which are merged by taking the greater of each.
+"""Budgets of API keys and pools, for a calendar period or without end: published by the control plane, counted by
+routers. Pure.
+Each start of a router has a growing counter of spending. It is kept in Redis (weir:budget:<id>:<period>,
+router/sync/token_bucket_store.py) and in the database; of two readings the greater counts.
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -14,9 +13,9 @@ from msgspec import Meta, Struct
 
 Unit = Literal["tokens", "dollars", "requests"]
 Per = Literal["hour", "day", "week", "month", "ever"]
-MICRO = 1_000_000  # parts of a dollar in which budgets and their spending are counted
+MICRO = 1_000_000  # budgets and spending are counted in millionths of a dollar
 KEPT_S = 2 * 86_400  # kept in Redis after a period's end
-LARGEST = 2**52  # bound that keeps sums exact in Redis' scripts
+LARGEST = 2**52  # keeps sums exact in Redis scripts
 
 Amount = Annotated[int, Meta(gt=0, le=LARGEST)]
 
@@ -26,7 +25,7 @@ class PublishedBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: Unit
     per: Per
     limit: Amount  # tokens, micro-dollars or requests
-    refuse: bool = True  # requests beyond it; False: they are only counted
+    refuse: bool = True  # True: refuse requests beyond the limit; False: only count them
     zone: str = "UTC"  # time zone of the calendar's days, weeks and months
 
     @property
@@ -48,7 +47,7 @@ class Period(NamedTuple):
     ends: float
 
     def kept_until(self, at: float) -> int:
-        """Return when Redis may forget the period, by current knowledge. Unix s."""
+        """Return when Redis may forget the period, as far as is known now. Unix s."""
         return int(min(self.ends, at + 31 * 86_400) + KEPT_S)
 
 
@@ -74,7 +73,8 @@ def period_of(per: Per, at: float, zone: str = "UTC") -> Period:
 
 @cache
 def zone_of(name: str) -> tzinfo:
-    """Return the zone, or UTC if this host does not know it: a budget by other days is better than none."""
+    """Return the time zone, or UTC if this host does not know it: a budget with other day boundaries is better than
+    none."""
     if name == "UTC":
         return UTC
     try:

@@ -1,7 +1,6 @@
-"""Values in Redis: JSON with a schema version, one decode per value. Pure.
-
-A value is a struct whose tag is its schema version. Readers ignore unknown fields, so newer writers may add some; a
-field with a new name or meaning needs a new version, and readers that upgrade what the version before wrote.
+"""Values in Redis: JSON with a schema version, decoded in one step. Pure.
+A value is a struct whose tag is its schema version. Readers ignore unknown fields, so newer writers may add fields. A
+field with a new name or meaning needs a new version, and readers that convert values of the previous version.
 """
 
 from functools import cache
@@ -10,28 +9,28 @@ from typing import Annotated, ClassVar, Self, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-LARGEST_ORDER = 2**53  # largest whole number in Redis' scripts
+LARGEST_ORDER = 2**53  # largest integer in Redis scripts
 
 Order = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ORDER)]
 
 
 class RedisValue(msgspec.Struct, frozen=True, tag_field="schema"):
-    """Base of every value in Redis; its subclasses name the key, the writer and the units."""
+    """Base of every value in Redis; the docstrings of its subclasses give key, writer and units."""
 
 
 class OrderedValue(RedisValue, frozen=True, kw_only=True):
-    """Base of what the control plane publishes for routers. The greater of two orders of a key was read later from the
-    database."""
+    """Base of the values that the control plane publishes for routers. Of two values of a key, the one with the greater
+    order was read later from the database."""
 
     TIME: ClassVar[str] = "at"  # field with the time of writing
 
-    order: Order = 0  # 0: written by a script, without an order
+    order: Order = 0  # 0: the writer was a script, which gives no order
 
     def stamped(self, order: int, at: float) -> Self:
         return replace(self, order=order, **{self.TIME: at})
 
     def says_the_same(self, other: "OrderedValue | None") -> bool:
-        """Return True if two values are equal except for order and time."""
+        """Return whether two values are equal except for order and time."""
         return other is not None and self.stamped(0, 0.0) == other.stamped(0, 0.0)
 
 
@@ -48,7 +47,7 @@ def encode(value: RedisValue) -> bytes:
 
 
 def read(kind: type[Value], raw: bytes | str) -> Value:
-    """Raises Unreadable."""
+    """Decode a value. Raise Unreadable."""
     try:
         return cast(Value, _decoder(kind).decode(raw))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Counts that routers keep of a delivery, and the values that stop it or keep it going. Pure."""
+"""What routers count during a delivery, and the values that stop it or keep it going. Pure."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Moments(Struct, frozen=True, array_like=True):
 
 
 class MomentSums:
-    """Moments while they are counted, by routers and in the twin."""
+    """Moments with running sums, used by routers and the twin."""
 
     __slots__ = ("n", "x", "xx", "xy", "y", "yy")
 
@@ -51,30 +51,30 @@ class MomentSums:
 class CellTally(Struct, frozen=True, array_like=True):
     """One arm's requests of one class in one cell. Each count only grows during a generation."""
 
-    n: int = 0  # requests, counted when they were decided
+    n: int = 0  # requests, counted when they are decided
     ttft: Moments = Moments()  # streamed answers with a first byte
-    tpot: Moments = Moments()  # streamed answers of two tokens and more that were served
+    tpot: Moments = Moments()  # streamed answers with at least two tokens that were served
     errors: int = 0  # sessions with an error; a request without a session counts as one
     refused: int = 0  # sessions with a refusal
-    slow: int = 0  # slow requests of `streamed`, with or without a first byte
+    slow: int = 0  # slow requests among `streamed`, with or without a first byte
     cached_tokens: int = 0  # cached tokens reported by engines
-    prompt_tokens: int = 0  # prompts of the same answers
+    prompt_tokens: int = 0  # prompt tokens of the same answers
     sessions: int = 0  # counted in the class and cell of their first request
-    streamed: int = 0  # requests for a stream; only they can be slow
-    ended: int = 0  # ended requests, the base of the next two
+    streamed: int = 0  # streamed requests; only they can count as slow
+    ended: int = 0  # ended requests, of which the next two count a part
     failed: int = 0  # requests that ended in an error
     turned_away: int = 0  # requests that ended in a refusal
-    client_errors: int = 0  # clients' faults among `ended`; older routers count them as failed
+    client_errors: int = 0  # requests among `ended` with a client error; older routers count them as failed
 
     @property
     def judged(self) -> int:
-        """Return the ended requests that tell something about their server."""
+        """Return the number of ended requests that say something about their server."""
         return self.ended - self.client_errors
 
 
 @dataclass(slots=True)
 class CellCounts:
-    """A CellTally while it is counted, by routers and in the twin."""
+    """A CellTally with running counts, used by routers and the twin."""
 
     n: int = 0
     ttft: MomentSums = field(default_factory=MomentSums)
@@ -100,22 +100,21 @@ _TALLIED = attrgetter(*CellTally.__struct_fields__)
 
 
 class ShadowTally(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Decisions repeated by the candidate."""
+    """Shadow decisions, made again by the candidate."""
 
     n: int = 0
     changed: int = 0
-    refused_more: int = 0  # refused by the candidate only
+    refused_more: int = 0  # requests that only the candidate refuses
     raised: int = 0
-    to: dict[str, int] = {}  # candidate's decisions by instance, the most frequent ones
-    live_to: dict[str, int] = {}  # live version's decisions by instance: those of `to` and its most frequent
-    sample: float = 0.0  # current share of requests, 0–1; reduced while it costs too much
+    to: dict[str, int] = {}  # the candidate's decisions by instance, the most frequent ones
+    live_to: dict[str, int] = {}  # the live version's decisions by instance: those in `to` and its own most frequent
+    sample: float = 0.0  # current share of requests, 0–1; lowered while shadowing costs too much time
     cpu_s: float = 0.0
 
 
 class DeliveryTally(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:delivery:<id>, a field per pool, router's life and generation: the whole each 5 s, 60 KB at most.
-
-    Some earlier generations are kept, as their answers still end.
+    """weir:delivery:<id>, a field per pool, router start and generation, written as a whole every 5 s, at most 60 KB.
+    Some earlier generations are kept, as their answers are still ending.
     """
 
     delivery: int
@@ -124,30 +123,30 @@ class DeliveryTally(RedisValue, tag=1, frozen=True, kw_only=True):
     router: str
     life: str
     at: float  # Unix s, for people; readers judge the age by `written`
-    written: int  # 1, 2, 3, …; unchanged once the router stops writing
+    written: int  # 1, 2, 3, …; stops growing once the router stops writing
     cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}  # by arm, class and cell; empty cells are left out
     shadow: ShadowTally = ShadowTally()
 
 
 class StopValue(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:stop:<pool>, expires; announced on weir:changed: every router serves the live version at once."""
+    """weir:stop:<pool>, expires; announced on weir:changed. Every router then serves the live version at once."""
 
-    delivery: int = 0  # 0: any
+    delivery: int = 0  # 0: any delivery
     why: str
-    by: str  # router, person, judge
+    by: str  # who stopped it: router, person, judge
     request: str = ""  # id of the request that the candidate could not decide
     at: float  # Unix s
 
 
 class WatchValue(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:watch:<pool>, renewed by the judge, expires: routers split requests for its TTL and no longer."""
+    """weir:watch:<pool>, renewed by the judge, expires. Routers split requests for its TTL and no longer."""
 
     delivery: int
     generation: int
 
 
 class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One delivery in a line of text, for Live and the wall."""
+    """One delivery as a line of text, for Live and the wall."""
 
     delivery: int
     policy: str
@@ -158,14 +157,14 @@ class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     word: str  # the state in words
     step: str  # canary 25 %
     figure: str = ""  # heavy × 1.04 (0.97–1.12)
-    next_at: float | None = None  # Unix s: the end of the step, of the bake
+    next_at: float | None = None  # Unix s, end of the step or of the bake
     since: float  # Unix s, start of the state
     why: str = ""
-    ended_by: str = ""  # person who aborted or rolled back; empty: a guard, a router or the time
+    ended_by: str = ""  # person who aborted or rolled back; empty: a guard, a router or a timer
 
 
 class DeliveryLines(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:deliveries, written by Celery, expires: everything open, and what ended a short while ago."""
+    """weir:deliveries, written by Celery, expires: all open deliveries and those that ended recently."""
 
     at: float  # Unix s
     lines: tuple[DeliveryLine, ...] = ()

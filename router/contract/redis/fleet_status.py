@@ -23,21 +23,21 @@ class SideLoad(Struct, frozen=True, kw_only=True):
     """The prefill or the decode instances of a pool."""
 
     instances: int
-    work: float  # in instances; 0.5 is an instance busy half of the time, or half full
-    waiting: float = 0.0  # requests, in all of them
+    work: float  # busy instances: 0.5 is one instance busy half of the time, or half full
+    waiting: float = 0.0  # requests, summed over its instances
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
 
 
 class LoadPoint(Struct, frozen=True, kw_only=True):
     at: float  # Unix s
     ready: int  # instances
-    running: float  # requests in all of them, with those deferred
-    waiting: float  # requests in all of them that wait for capacity
+    running: float  # requests, summed over all instances, deferred ones included
+    waiting: float  # requests that wait for capacity, summed over all instances
     kv: float | None = None  # mean KV usage 0–1; None: no instance says
     ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
     answers_per_s: float = 0.0  # over the last minute
     held: int = 0  # requests waiting in routers
-    prefill: SideLoad | None = None  # None without separate sides
+    prefill: SideLoad | None = None  # None if the pool has no separate prefill and decode instances
     decode: SideLoad | None = None
 
 
@@ -52,9 +52,9 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     advised: int  # replicas
     why: str
     prefills: int | None = None  # prefill replicas; None: not scaled separately
-    advised_prefills: int | None = None  # prefill replicas among the advised
+    advised_prefills: int | None = None  # how many of the advised replicas prefill
     saturation: float | None = None  # highest measure relative to its target; None if nothing is measured
-    balance: str = ""  # balance of its prefill and decode instances, in a sentence
+    balance: str = ""  # a sentence about the balance of prefill and decode instances
     points: tuple[LoadPoint, ...] = ()
 
     @property
@@ -81,13 +81,13 @@ class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 class StepReport(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Hash weir:steps, a field for each step, written by the control worker that takes it; of the lease only while it
-    cannot be kept."""
+    """Hash weir:steps, a field for each step, written by the control worker that runs it. While the lease cannot be
+    kept, only the step that keeps it reports."""
 
-    at: float  # Unix s, latest successful end, or this worker's start of the step
+    at: float  # Unix s, end of the latest success, or this worker's start of the step
     every_s: float
     took_s: float
-    what: str  # for people
+    what: str  # description for people
     worker: str
     error: str = ""  # error of the latest run; empty after success
 
@@ -107,5 +107,5 @@ class FleetEvent(RedisValue, tag=1, frozen=True, kw_only=True):
     subject: str
     text: str
     actor: str = ""  # empty: the control plane itself
-    pools: tuple[str, ...] = ()  # pools that it concerns; empty: the whole fleet
+    pools: tuple[str, ...] = ()  # affected pools; empty: the whole fleet
     version: int = 0  # configuration version whose rollout begins or ends; 0: none

@@ -10,22 +10,22 @@ from router.contract.redis.codec import OrderedValue, RedisValue
 
 MOST_RANKS = 512
 InstanceRole = Literal["prefill", "decode", "both"]
-# Bounds for JSON numbers, which have none: pages could not write a larger one.
+# Bounds for JSON numbers, which have none by themselves: pages could not show a larger one.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Dollars = Annotated[float, Meta(ge=0, le=1e9)]
 UnixTime = Annotated[float, Meta(ge=0, le=1e11)]  # s
-# How a router serves the split of a delivery: "" none is published; "off": until it has read weir:watch;
-# "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation
+# How a router serves the split of a delivery. "": none is published. "off": not started until weir:watch is read.
+# "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation.
 Split = Literal["", "on", "off", "unwatched", "tripped", "unreadable"]
 
 
 class StoredResponse(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:response:<name>, expires; written by routers. The instance forgets its responses with its process."""
+    """weir:response:<name>, expires; written by routers. An instance's stored responses end with its process."""
 
     pool: str
     instance: str
     epoch: int
-    model: str = ""  # client's name of the model, if its engine has another
+    model: str = ""  # the client's name of the model, if the engine has another name for it
 
 
 def name_of(key_id: str, response_id: str) -> str:
@@ -48,15 +48,15 @@ class CandidateVersion(Struct, frozen=True, kw_only=True):
 
 
 class SplitRollout(Struct, tag_field="mode", tag="split", frozen=True, kw_only=True):
-    """A delivery is under way: the candidate serves a share of the requests (router/pool/rollout.py)."""
+    """A delivery is in progress: the candidate serves a share of the requests (router/pool/rollout.py)."""
 
     delivery: int
     generation: int  # raised by each change
-    salt: str  # salt of the assignment, the same as long as the delivery
-    share: float  # 0–1 of the requests, to the candidate
-    shadow: float = 0.0  # 0–1 of the requests, decided once more by the candidate
-    warmup_s: float = 0.0  # requests that arrive sooner after the generation's start are not in the tallies
-    slow: dict[str, tuple[float, float, float]] = {}  # by class: a, b, tau; slow after exp(a + b ln L + tau) ms
+    salt: str  # salt of the assignment, constant for the whole delivery
+    share: float  # 0–1, share of the requests that the candidate decides
+    shadow: float = 0.0  # 0–1, share of the requests that are decided again by the candidate
+    warmup_s: float = 0.0  # requests that arrive within this time of the generation's start are not counted
+    slow: dict[str, tuple[float, float, float]] = {}  # by class: a, b, tau; slow above exp(a + b ln L + tau) ms
     candidate: CandidateVersion
 
 
@@ -95,8 +95,8 @@ class ModelsValue(OrderedValue, tag=1, frozen=True, kw_only=True):
 
 
 class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Channel weir:acks, sent by a router once for each version and generation that it puts into force. Of no pool:
-    of the document Models."""
+    """Channel weir:acks, sent by a router once for each version and generation that it applies. Without a pool, it is
+    about the document Models."""
 
     router: str
     pool: str
@@ -106,38 +106,38 @@ class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
     split: Split = ""
 
 
-AS_SGLANG = "sglang:"  # its prompts are rendered as SGLang does
+AS_SGLANG = "sglang:"  # prefix of a tokenizer whose prompts are rendered as SGLang does
 
 
 class KvFacts(Struct, frozen=True, omit_defaults=True):
-    """What the flow of an instance's connector needs (router/flows)."""
+    """What the flow for an instance's connector needs to know (router/flows)."""
 
     bootstrap: str = ""  # URL of its bootstrap server
     bytes_per_token: int | float | None = None
-    etcd: str = ""  # where it registers as a worker
+    etcd: str = ""  # etcd address where the worker registers
     pair: str = ""  # the only prefill instance that a decoder pulls from
-    peer: str = ""  # address of that one, where no fleet declares it
-    shares_store: bool = False  # True: it reads what others put into a store, beside its connector
-    takes_lent: bool = False  # True: its prefills take blocks that decoders lend; others would wait forever
+    peer: str = ""  # address of that prefill instance if no fleet declares it
+    shares_store: bool = False  # True: it also reads blocks that others write to a store
+    takes_lent: bool = False  # True: its prefills can take blocks that decoders lend; other engines would wait forever
 
 
 class DataParallel(Struct, frozen=True, omit_defaults=True):
-    """The data-parallel ranks behind one address, each with a KV cache of its own."""
+    """The data-parallel ranks behind one address, each with its own KV cache."""
 
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
     first: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0  # number of the first rank; 0 unless instances share a group
-    together: str = ""  # group whose ranks wait in each step for the slowest (MoE); empty: none
+    together: str = ""  # group whose ranks wait for the slowest in each step (MoE); empty: none
 
 
 class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One instance as routers get it. What follows `matches` depends on its kind."""
+    """An instance as routers see it. The fields after `matches` depend on its kind."""
 
     id: str
-    epoch: Count  # epoch of its process, new with each start
-    url: str  # empty until it has one
+    epoch: Count  # epoch of its process, increases with each start
+    url: str  # empty until the URL is known
     state: str
     routable: bool
-    reason: str = ""  # reason for its state
+    reason: str = ""  # reason for the state
     asleep: bool = False  # asleep: the cache is empty until it wakes
     kind: str = ""
     node: str = ""
@@ -149,23 +149,23 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kv: KvFacts = KvFacts()
     dp: DataParallel = DataParallel()
     events: str = ""  # base URL that serves GET /kv_event_sources, or tcp://… of an engine without it
-    tokenizer: str = ""  # folder of the served model, behind AS_SGLANG if SGLang serves it; or "sim"
+    tokenizer: str = ""  # folder of the served model, prefixed with AS_SGLANG if SGLang serves it; or "sim"
     engine_key: str = ""  # reference of its key, never the key (router/contract/net/engine_key.py)
-    tls: EngineTls = PLAIN  # with an https:// URL
-    adapters: tuple[str, ...] = ()  # listed LoRA adapters
-    speed: str = ""  # its speed group: instances with the same kind, GPU, parallelism and role
-    gpus: Count = 0  # GPUs that it spans or simulates
+    tls: EngineTls = PLAIN  # used with an https:// URL
+    adapters: tuple[str, ...] = ()  # LoRA adapters that the engine lists
+    speed: str = ""  # instances of the same kind, GPU, parallelism and role share a speed group
+    gpus: Count = 0  # GPUs that it uses or simulates
     dollars_per_hour: Dollars | None = None  # price of GPUs and KV memory; None without a GPU
 
 
-# States on the way to zero instances or back
+# States on the way to or from zero instances
 ON_THE_WAY = frozenset(("stopped", "starting", "loading", "draining", "stopping"))
 
 
 class WakeRule(Struct, frozen=True, kw_only=True):
-    """The pool may have no instance: requests that come then wait for one, and wake it."""
+    """The pool may have no instance. Requests that arrive then wait, and wake the pool."""
 
-    max_held: int  # requests in each router
+    max_held: int  # requests that wait in each router
     max_wait_s: float
 
 
@@ -174,14 +174,14 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
 
     pool: str = ""
     model: str = ""
-    policy: str = ""  # declared policy
+    policy: str = ""  # policy that the fleet document declares
     at: UnixTime
-    halted: str = ""  # reason of a stopped configuration change
-    observed: bool = False  # True if its engines are shown but get no requests
+    halted: str = ""  # why a configuration change was stopped
+    observed: bool = False  # True if the pool is shown but gets no requests
     wake: WakeRule | None = None  # None if nothing wakes it
     slo: dict[str, float] = {}  # TTFT p90 in ms, by class
     trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have engine_fields.FIELDS
-    salt_by_key: bool = False  # each API key has a cache of its own in the engines
+    salt_by_key: bool = False  # the engines cache separately for each API key
     removes_billing_line: bool = False  # True to remove Claude Code's billing line from bodies
     context_cost: float = 0.0  # see Rates (router/policy/types.py); 0 if the law is unknown
     equal_cost_tokens: float = 0.0  # likewise
@@ -189,5 +189,5 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
 
     @property
     def at_zero(self) -> bool:
-        """Return whether the pool wakes on demand and has no instance that is not on the way to zero or back."""
+        """Return whether the pool wakes on demand and all its instances, if any, are on the way to or from zero."""
         return self.wake is not None and all(one.state in ON_THE_WAY for one in self.instances)

@@ -1,4 +1,4 @@
-"""Names of the keys, streams and channels in Redis, with how much of each is kept (docs/redis.md). Pure."""
+"""Names of the keys, streams and channels in Redis, and how much of each is kept (docs/redis.md). Pure."""
 
 PREFIX = "weir:"
 
@@ -28,20 +28,20 @@ USE = PREFIX + "use"
 RESPONSES = PREFIX + "responses:counts"
 CHANGED = PREFIX + "changed"
 ACKS = PREFIX + "acks"
-FRAME = PREFIX + "frame:4"  # numbered by schema, as pages of an older web process cannot read newer frames
+FRAME = PREFIX + "frame:4"  # numbered by schema, as an older web process cannot read newer frames
 
 WORKER_TTL_S = 10  # Celery workers report every 2 s
 RECEIPT_TTL_S = 3600
 RECEIPTS_KEPT = 5_000
 RESPONSE_TTL_S = 86_400
-RESPONSES_KEPT = 100_000  # at about 0.4 kB
+RESPONSES_KEPT = 100_000  # about 0.4 kB each
 SENT_KEPT = 500  # messages of at most about 43 kB, so that Redis holds 21 MB of them
 LOADS_KEPT = 1_000
 TRAFFIC_KEPT = 20_000
-TRAFFIC_BYTES = 32_000_000  # fewer entries are kept with longer prompts
-FRAMES_KEPT = 3_700  # an hour and a little
-FRAMES_COARSE_KEPT = 1_500  # one in 15 s: six hours and a little
-DELIVERY_TTL_S = 86_400  # after the last router's write
+TRAFFIC_BYTES = 32_000_000  # longer prompts leave room for fewer entries
+FRAMES_KEPT = 3_700  # a little over an hour
+FRAMES_COARSE_KEPT = 1_500  # one frame in 15 s: a little over six hours
+DELIVERY_TTL_S = 86_400  # after the last write by a router
 STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
@@ -75,12 +75,12 @@ def fleet_key(pool: str) -> str:
 
 
 def pool_of(key: str) -> str:
-    """Return the pool of a policy's or fleet's key; empty for other keys."""
+    """Return the pool in the key of a policy or fleet; empty for other keys."""
     return next((key.removeprefix(kind) for kind in (policy_key(""), fleet_key("")) if key.startswith(kind)), "")
 
 
 def beside(key: str) -> str:
-    """Return the other key of its pool; a key without a pool itself."""
+    """Return the other key of the same pool; for a key without a pool, the key itself."""
     pool = pool_of(key)
     others = {policy_key(pool): fleet_key(pool), fleet_key(pool): policy_key(pool)}
     return others.get(key, key)

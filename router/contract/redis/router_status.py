@@ -8,7 +8,7 @@ from router.contract.values.sketch import Sketch
 
 WINDOW_S = 60  # time that a Window covers
 
-Load = tuple[int, int, int]  # requests, new prompt tokens without a first byte, decodes
+Load = tuple[int, int, int]  # requests, new prompt tokens before the first byte, decodes
 NO_LOAD: Load = (0, 0, 0)
 
 
@@ -22,14 +22,14 @@ class HitShare(Struct, frozen=True, kw_only=True):
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """KV blocks that offloads moved between two instances."""
+    """KV blocks that offloads moved from one instance to another."""
 
     n: int = 0  # offloads
-    size: int = 0  # bytes, of the offloads whose size is known
+    size: int = 0  # bytes moved, where the size is known
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """Requests of one class that ended in the last WINDOW_S. Sketches leave out what is unknown."""
+    """Requests of one class that ended in the last WINDOW_S. Sketches leave out unknown values."""
 
     n: int = 0
     started_10s: int = 0  # requests that began in the last 10 s
@@ -47,7 +47,7 @@ class Window(Struct, frozen=True, kw_only=True):
     hit_percent: Sketch = {}  # predicted cached share of the prompt
     reuse_gap: Sketch = {}  # s since the session's previous request
     hit_share: HitShare = HitShare()
-    queued: Sketch = {}  # ms in this router's queue, decided requests
+    queued: Sketch = {}  # ms in this router's queue, of decided requests
     chosen: dict[str, dict[str, int]] = {}  # rule → instance → decided requests
     moved: dict[str, dict[str, Moved]] = {}  # prefill instance → decode instance → offloads
 
@@ -56,25 +56,25 @@ class ServedPool(Struct, frozen=True, kw_only=True):
     policy: str = ""  # empty: the built-in default
     version: int = 0
     acked_at: float | None = None  # Unix s
-    fleet_at: float | None = None  # Unix s, of the weir:fleet value in force
-    generation: int = 0  # generation of the rollout in force, acknowledged
+    fleet_at: float | None = None  # Unix s, write time of the weir:fleet value in use
+    generation: int = 0  # generation of the rollout in use, acknowledged
     split: Split = ""
 
 
 class IndexStatus(Struct, frozen=True, kw_only=True):
-    """The prefix index of an instance, or of one rank. Token counts are sums over the last n answers, 1,000 at most."""
+    """The prefix index of an instance or rank. Token counts are sums over the last n answers, at most 1,000."""
 
-    index: str  # in force: exact, approximate or none
-    why: str = ""  # why no better index is in force
-    but_for: str = ""  # kinds that an exact index does not know
+    index: str  # index in use: exact, approximate or none
+    why: str = ""  # why no better index is in use
+    but_for: str = ""  # layer kinds that the exact index does not cover
     n: int = 0
     predicted: int = 0  # cached tokens
     actual: int = 0  # cached tokens
     error: int = 0  # |predicted - actual|
     refused: dict[str, int] = {}  # reason → number of refused answers, KV event messages or parts
-    # While its KV events are followed:
+    # While its KV events are consumed:
     blocks: tuple[int, int, int] | None = None  # device, host, disk
-    age_s: float | None = None  # since it was known to be up to date; None: never
+    age_s: float | None = None  # since it was last known to be up to date; None: never
     event_at: float | None = None  # Unix s
     gaps: int | None = None
     replayed: int | None = None  # batches
@@ -82,7 +82,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
 
 
 class StalledInstance(Struct, frozen=True):
-    """One that answers its health page, holds requests and produces no token (router/pool/health/progress.py)."""
+    """An instance that answers its health page, holds requests and produces no token (router/pool/health/progress)."""
 
     epoch: int
     why: str
@@ -90,46 +90,48 @@ class StalledInstance(Struct, frozen=True):
 
 
 class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:router:<id>, written by the router each second, expires after 60 s."""
+    """weir:router:<id>, written by the router every second, expires after 60 s."""
 
     id: str
     at: float  # Unix s
     started_at: float = 0.0  # Unix s
-    life: str = ""  # changes with each start; in the fields of weir:delivery:<id>
+    life: str = ""  # id of this start of the router; part of the fields of weir:delivery:<id>
     pid: int = 0
     url: str = ""
     pools: dict[str, ServedPool] = {}
     degraded: tuple[str, ...] = ()  # reasons in words
-    unreadable: int = 0  # values in Redis
-    refused: dict[str, Order] = {}  # order in force by key, where Redis holds an older value
+    unreadable: int = 0  # number of values in Redis that it cannot read
+    refused: dict[str, Order] = {}  # by key: the order in use, where Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
-    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
+    ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
     queued: dict[str, dict[str, int]] = {}  # waiting requests, by pool and class
-    indexes: dict[str, IndexStatus] = {}  # by instance, or data-parallel rank
-    aliases: dict[str, dict[str, int]] = {}  # by pool and name of the document Models: requests as in a Window
-    models: int = 0  # version of the document Models in force; 0: none
+    indexes: dict[str, IndexStatus] = {}  # by instance or data-parallel rank
+    aliases: dict[str, dict[str, int]] = {}  # by pool and name in the document Models: requests as in a Window
+    models: int = 0  # version of the document Models in use; 0: none
     stalled: dict[str, StalledInstance] = {}  # by name; missing from older routers
-    producing: dict[str, int] = {}  # name → epoch, if a token came within the last second; missing from older routers
+    producing: dict[
+        str, int
+    ] = {}  # epoch by name of instances that produced a token within the last second; missing from older routers
 
 
 class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Stream weir:loads, field l, beside r (the router's present life): every two seconds, and when it stops."""
+    """Stream weir:loads, field l, beside r (the router's current incarnation): every two seconds, and when it stops."""
 
     id: str
     gone: bool = False  # True when the router stops
     inflight: dict[str, Load] = {}  # by instance
-    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
-    pulls: dict[str, int] = {}  # KV pulls under way from an instance or rank; an older router sends none
+    ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
+    pulls: dict[str, int] = {}  # KV pulls in progress from an instance or rank; older routers send none
 
 
 class RouterLoadChanges(RedisValue, tag=1, frozen=True):
-    """Stream weir:loads, field d, beside r: what has changed since the router's previous message, at most 0.2 s late;
-    without a change once a second."""
+    """Stream weir:loads, field d, beside r: changes since the router's previous message, at most 0.2 s late; sent once
+    a second if nothing changes."""
 
     id: str
     inflight: dict[str, Load] = {}  # by instance; zeros: no load any more
-    ranks: dict[str, Load] = {}  # parts of that load, by data-parallel rank
+    ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
     pulls: dict[str, int] = {}  # by instance or rank; 0: no pull any more
 
 
@@ -138,11 +140,11 @@ class SentPrompt(Struct, frozen=True, array_like=True):
     instance: str
     epoch: int
     session: str | None
-    hashes: bytes  # hashes of the prompt's chunks, 8 bytes each; base64 on the wire
+    hashes: bytes  # hashes of the prompt's chunks, 8 bytes each; base64 in JSON
     rank: str = ""  # rank of the instance; empty for a single rank
 
 
 class SentPrompts(RedisValue, tag=1, frozen=True, kw_only=True):
-    """Stream weir:sent, field p, beside r (the router's present life); only while there are several routers."""
+    """Stream weir:sent, field p, beside r (the router's current incarnation); only while there are several routers."""
 
     sent: tuple[SentPrompt, ...]

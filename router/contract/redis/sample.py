@@ -1,4 +1,4 @@
-"""An engine's load, from its metrics page and in the sample that its node writes each second. Pure."""
+"""An engine's load, read from its metrics page, and the sample that its node writes every second. Pure."""
 
 from typing import Any
 
@@ -8,29 +8,29 @@ from router.contract.redis.codec import RedisValue
 
 
 class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tier of KV below the GPU's memory; None where the engine does not report a number. Totals only grow."""
+    """One KV tier below GPU memory; None where the engine does not report a number. Totals only grow."""
 
     used_bytes: float | None = None
     capacity_bytes: float | None = None
-    read_bytes_total: float | None = None  # towards the GPU
+    read_bytes_total: float | None = None  # read from the tier towards the GPU
     read_s_total: float | None = None
     written_bytes_total: float | None = None
     write_s_total: float | None = None
     queries_total: float | None = None  # chunks, objects or tokens, by engine
     hits_total: float | None = None  # hits among the queries
-    failed_total: float | None = None  # transfers and allocations
+    failed_total: float | None = None  # failed transfers and allocations
     backlog: float | None = None  # write jobs in progress
     backlog_bytes: float | None = None  # bytes that wait to be written
-    read_bytes_per_s: float | None = None  # this and the two below: over the last 60 s
+    read_bytes_per_s: float | None = None  # over the last 60 s, as the two below
     written_bytes_per_s: float | None = None
     hit_rate: float | None = None  # 0–1
-    used_tokens: float | None = None  # where it is not reported in bytes
+    used_tokens: float | None = None  # set if the engine reports no bytes
     capacity_tokens: float | None = None
-    page: str = ""  # URL of a server beside the engines, who may share it; empty: the engine's own
+    page: str = ""  # URL of a separate server's page, which engines may share; empty: the engine's own page
 
     @property
     def read_speed(self) -> float | None:
-        """Return the bytes read per second, since the start."""
+        """Return bytes per second of reading time, since the start."""
         return self.read_bytes_total / self.read_s_total if self.read_bytes_total and self.read_s_total else None
 
     @property
@@ -56,9 +56,9 @@ class RankSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class GpuSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The GPUs of an instance; None where nothing reports a number."""
 
-    use: float | None = None  # 0–1 of recent time in which they computed, their mean
+    use: float | None = None  # 0–1, mean share of recent time in which they computed
     memory: float | None = None  # 0–1 share in use
-    power_w: float | None = None  # their sum
+    power_w: float | None = None  # sum over the GPUs
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True):
@@ -76,19 +76,19 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     preemptions_total: float | None = None
     cached_by_source: dict[str, float] = {}  # tokens, totals
     prompt_by_source: dict[str, float] = {}  # tokens, totals
-    transfers: dict[str, float] = {}  # KV transfers since its start: n, seconds, bytes, failed
-    tiers: dict[str, tuple[float, float]] = {}  # bytes used and of capacity; for readers that do not know kv_tiers
+    transfers: dict[str, float] = {}  # KV transfers since the start: n, seconds, bytes, failed
+    tiers: dict[str, tuple[float, float]] = {}  # bytes used and capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
-    busy_s_total: float | None = None  # seconds in which the GPU of a simulated engine computed, by its law
+    busy_s_total: float | None = None  # seconds in which a simulated engine's GPU computed
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
-    # Waiting requests that more capacity would not start: they wait for KV or an adapter
+    # Waiting requests that more capacity would not start, as they wait for KV or an adapter
     deferred: float | None = None
-    rejected_total: float | None = None  # requests refused for want of room in its queue
-    uncached: bool = False  # True: it reuses no prefix of an earlier prompt
+    rejected_total: float | None = None  # requests refused because its queue was full
+    uncached: bool = False  # True if it never reuses a prefix of an earlier prompt
 
 
 class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:inst:<id>, written by the instance's node each second, expires."""
+    """weir:inst:<id>, written by the instance's node every second, expires."""
 
     id: str
     pool: str = ""
@@ -96,14 +96,14 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
     at: float  # Unix s
     hit_rate: float | None = None  # 0–1 over the last 60 s; None: no prompt was looked up
     transfer_bytes_per_s: float | None = None  # KV, over the last 60 s
-    disk: tuple[int, int] | None = None  # bytes free and in total under its KV tier
-    models: dict[str, int | None] = {}  # listed models, with max_model_len; empty if unknown
-    gpu: GpuSample | None = None  # None: nothing reports them
+    disk: tuple[int, int] | None = None  # free and total bytes of the disk that holds its KV tier
+    models: dict[str, int | None] = {}  # listed models with their max_model_len; empty if unknown
+    gpu: GpuSample | None = None  # None: nothing reports GPU figures
     refused: dict[str, int] = {}  # reason → number of refused answers or parts in this epoch
 
 
 def queued(reading: EngineMetrics | RankSample) -> float:
-    """Return the requests that wait for capacity."""
+    """Return the number of requests that wait for capacity."""
     return max(0.0, (reading.waiting or 0.0) - (reading.deferred or 0.0))
 
 

@@ -1,6 +1,5 @@
 """A field of a document, declared once for its check, form, documentation and schema.
-
-Imports nothing of ours but problems, as `router.policy` uses it too.
+This module imports only problems from Weir, as `router.policy` uses it too.
 """
 
 import difflib
@@ -17,23 +16,23 @@ from router.contract.values.problem import Problem
 
 REQUIRED: Any = object()  # default of a required field
 _KINDS = {bool: "bool", int: "int", float: "float", str: "text", tuple: "list"}
-_WITHOUT_WORD = ("", "share", "ratio")  # units not written after a range
+_WITHOUT_WORD = ("", "share", "ratio")  # units that are not written after a range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    name: str  # name in the document; the path for a policy's parameter
+    name: str  # name in the document; for a policy's parameter, its path
     title: str = ""
-    default: Any = REQUIRED  # None: nullable, and null by default
-    kind: str = ""  # a key of KINDS; else from choices or default, "int" for None
+    default: Any = REQUIRED  # default value; None makes the field nullable
+    kind: str = ""  # a key of KINDS; empty: derived from choices or default, "int" for None
     unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
     range: tuple[float, float] = (-math.inf, math.inf)  # range of a number, inclusive
     choices: tuple[Any, ...] = ()
-    groups: tuple[tuple[str, ...], ...] = ()  # choices that go together: a list names at most one of each group
+    groups: tuple[tuple[str, ...], ...] = ()  # groups of choices to combine: a list names at most one of each group
     help: str = ""
-    fits: Callable[[Any], bool] | None = None  # a further rule, which `words` describes
-    words: str = ""  # allowed values, if kind, range and choices do not say
-    instead: str = ""  # shown instead of a refused value, which may be secret
+    fits: Callable[[Any], bool] | None = None  # a further rule, described in `words`
+    words: str = ""  # allowed values in words, if kind, range and choices do not tell
+    instead: str = ""  # shown in place of a refused value that may be secret
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -73,7 +72,7 @@ class Field:
 
     @property
     def joined(self) -> tuple[str, ...]:
-        """Return the lists that it may hold, each as one text, in the order of its groups."""
+        """Return the allowed lists, each as one text, with choices in the order of their groups."""
         return _joined(self.groups)
 
     @property
@@ -99,7 +98,7 @@ def accept(field: Field, value: object, path: str = "") -> Any | Problem:
 
 
 def read(fields: Iterable[Field], given: Mapping[str, Any], path: str, problems: list[Problem]) -> dict[str, Any]:
-    """Read the values by name, with defaults. Adds every fault to `problems`."""
+    """Read the values by name, with defaults. Add every fault to `problems`."""
     known = {field.name: field for field in fields}
     values = {name: _read(field, given, _at(path, name), problems) for name, field in known.items()}
     problems += unknown(given, known, path)
@@ -117,7 +116,7 @@ def _read(field: Field, given: Mapping[str, Any], path: str, problems: list[Prob
 
 
 def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str = "field") -> list[Problem]:
-    """Report unknown names, each with the known one that it resembles, up to a limit."""
+    """Report unknown names, up to a limit, each with the known name that it resembles."""
     names = list(known)
     found = [name for name in given if name not in names][:50]
     message = f"unknown {noun}"
@@ -125,7 +124,7 @@ def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Suggest the known name that it resembles, else the choices."""
+    """Suggest the known name that the given one resembles, or else list the choices."""
     names = list(known)
     near = difflib.get_close_matches(str(name)[:60], names, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
@@ -139,7 +138,7 @@ def _at(path: str, name: str) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with thousands separators and without a needless fraction."""
+    """Format a number with thousands separators and without an empty fraction."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:,}"
 
 
@@ -183,7 +182,8 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}")
 
 
 def typed_number(text: str) -> int | float | str:
-    """Parse a finite number, with or without thousands separators; other text is returned for the check to refuse."""
+    """Parse a finite number, with or without thousands separators; return other text unchanged, for the check to
+    refuse."""
     text = text.strip()
     digits = re.sub(_SEPARATOR, "", text) if _GROUPED.fullmatch(text) else text
     if _WHOLE.fullmatch(digits):
@@ -196,7 +196,7 @@ def typed_number(text: str) -> int | float | str:
 
 
 def typed_flag(text: str) -> bool | str:
-    """Parse `true` or `false`; other text is returned as it is."""
+    """Parse `true` or `false`; return other text unchanged."""
     return {"true": True, "false": False}.get(text.strip(), text)
 
 
@@ -250,7 +250,7 @@ def _joined(groups: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
 
 
 def _chosen(field: Field, value: object) -> Any | None:
-    """Return the equal choice of the same type: true is not 1. A list is returned as one text."""
+    """Return the choice that equals the value and has its type: true is not 1. A list is returned as one text."""
     if field.groups:
         names = value.split(JOIN) if isinstance(value, str) else _list(value)
         if names is None or len(names) > len(field.groups):
@@ -264,7 +264,7 @@ def _in_range(field: Field, value: Any) -> bool:
     return not field.is_number or field.range[0] <= value <= field.range[1]
 
 
-# Kind: (the value in its type or None, what is allowed in words)
+# A kind: (a function that returns the value in its type or None, allowed values in words)
 KINDS: dict[str, tuple[Callable[[object], Any | None], str]] = {
     "int": (_whole, "a whole number"),
     "float": (_float, "a number"),

@@ -1,4 +1,4 @@
-"""JSON of unknown shape, each value of which must be checked before use."""
+"""JSON of unknown shape: check each value before use."""
 
 from typing import TypeAlias
 

@@ -1,6 +1,5 @@
 """Fields of a multipart/form-data body, by which a request with a file is routed. Pure.
-
-The engine reads the unchanged body with its own parser. What two parsers may read differently is therefore refused;
+The engine reads the unchanged body with its own parser. Whatever two parsers may read differently is therefore refused;
 otherwise a request could name one model to the router and another to the engine.
 """
 
@@ -37,12 +36,12 @@ def is_multipart(content_type: bytes) -> bool:
 
 
 def is_urlencoded(content_type: bytes) -> bool:
-    """Tell whether engines read the body as a form although it may be JSON as well."""
+    """Return whether engines read the body as a form although it may also be JSON."""
     return b"x-www-form-urlencoded" in content_type.lower()
 
 
 def boundary_of(content_types: Sequence[bytes]) -> bytes:
-    """Return the boundary from the only header content-type."""
+    """Return the boundary from the content-type header, of which there must be exactly one."""
     if len(content_types) != 1:
         raise InvalidMultipart("send one content-type")
     kind, found = content_types[0].strip(b" \t"), {}
@@ -55,7 +54,7 @@ def boundary_of(content_types: Sequence[bytes]) -> bytes:
 
 
 def parts(body: bytes, boundary: bytes) -> list[Part]:
-    """Raises InvalidMultipart."""
+    """Split the body into parts. Raise InvalidMultipart."""
     found = list(_parts(body, b"--" + boundary))
     if body.count(b"--" + boundary) != len(found) + 1:
         raise InvalidMultipart("the boundary occurs within a part")
@@ -63,8 +62,8 @@ def parts(body: bytes, boundary: bytes) -> list[Part]:
 
 
 def text_of(body: bytes, found: Sequence[Part], name: bytes) -> tuple[str, int, int] | None:
-    """Return a field's value and its position in the body, or None. Raises InvalidMultipart for a file, for two
-    fields of the name, and for a value that is long or not text."""
+    """Return a field's value and its position in the body, or None. Raise InvalidMultipart for a file, for a repeated
+    field, and for a value that is too long or not text."""
     named = [part for part in found if part.name == name]
     shown = name.decode()
     if not named:
@@ -105,7 +104,7 @@ def _parts(body: bytes, delimiter: bytes) -> Iterator[Part]:
 
 
 def _head(head: bytes) -> tuple[bytes, bool]:
-    """(name, whether it is a file) from the headers of a part."""
+    """Return (name, whether it is a file) from the headers of a part."""
     headers = [_HEADER.fullmatch(line) for line in head.split(b"\r\n")]
     values: dict[bytes, bytes] = {}
     for header in headers:
@@ -123,7 +122,7 @@ def _head(head: bytes) -> tuple[bytes, bool]:
 
 
 def _parameters(text: bytes) -> dict[bytes, bytes]:
-    """Parse `; NAME=VALUE` and so on; a repeated name, or anything else, gives nothing."""
+    """Parse `; NAME=VALUE` pairs; return nothing if a name is repeated or anything else occurs."""
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(text):

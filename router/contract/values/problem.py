@@ -1,6 +1,5 @@
-"""A fault in a policy, a fleet document, an experiment or one of the router's files, and its renderings.
-
-Imports nothing else of ours, as `router.policy` uses it too.
+"""A fault in a policy, a fleet document, an experiment or one of the router's files, and its output formats.
+This module imports nothing else from Weir, as `router.policy` uses it too.
 """
 
 import json
@@ -31,7 +30,7 @@ class Problem:
 
 
 class InvalidInput(ValueError):
-    """Refused input, with every problem: REST answers 422 with them, pages show each beside its field."""
+    """Refused input, with every problem. REST answers 422 with them; pages show each beside its field."""
 
     def __init__(self, message: str = "", problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
@@ -57,7 +56,7 @@ def by_path(problems: Iterable[Problem]) -> dict[str, str]:
 
 
 def shown(value: object) -> Any:
-    """Shorten a rejected value to valid JSON: never NaN, no half of a surrogate pair."""
+    """Shorten a rejected value to valid JSON, without NaN or half a surrogate pair."""
     if isinstance(value, str):
         return value[:VALUE_CHARS].encode("utf-8", "replace").decode()
     plain = value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() <= 53)

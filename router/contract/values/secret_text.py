@@ -12,9 +12,10 @@ _NAMES = "(?:KEY|TOKEN|SECRET|PASSWORD)"
 _SHAPES = tuple(
     (re.compile(shape), shown)
     for shape, shown in (
-        # API tokens weir_1a2b3c4d_…, shares weir_share_… and keys sk-weir-1a2b3c4d-…; the prefix tells which one it was
+        # API tokens weir_1a2b3c4d_…, shares weir_share_… and keys sk-weir-1a2b3c4d-…; their prefix stays, to identify
+        # the secret
         (r"\b(weir_(?:share_)?[0-9a-f]{8}_|sk-weir-[0-9a-f]{8}-)[\w-]{16,}", rf"\1{HIDDEN}"),
-        (r"\b(whsec_)[\w+/=]{16,}", rf"\1{HIDDEN}"),  # secrets of webhooks
+        (r"\b(whsec_)[\w+/=]{16,}", rf"\1{HIDDEN}"),  # webhook secrets
         # redis://user:password@host, postgresql://…
         (r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@]{0,200}):[^\s/]{1,500}@", rf"\1:{HIDDEN}@"),
         (r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}", rf"\1\2{HIDDEN}"),
@@ -33,7 +34,7 @@ def masked(text: str) -> str:
 
 
 def masked_words(argv: list[str]) -> list[str]:
-    """A command line, word by word: the value of --api-key and its like may be a word of its own."""
+    """Mask a command line word by word, as the value of --api-key and the like may be a separate word."""
     return [
         HIDDEN if index and _names_a_secret(argv[index - 1]) and not word.startswith("-") else masked(word)
         for index, word in enumerate(argv)
@@ -45,7 +46,7 @@ def _names_a_secret(word: str) -> bool:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats a record by another formatter and masks the whole line, the traceback included."""
+    """Formats a record with another formatter and masks the whole line, traceback included."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()

@@ -10,13 +10,13 @@ from math import ceil, log2
 from typing import Final
 
 RELATIVE_ERROR = 0.02
-SMALLEST: Final = 0.001  # what is smaller counts as zero, in the unit of the sketch
+SMALLEST: Final = 0.001  # smaller values count as zero, in the unit of the sketch
 
 Sketch = dict[int, int]
 
 _GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_LOG: Final = 1 / log2(_GAMMA)
-ZERO: Final = ceil(log2(SMALLEST) * _PER_LOG)  # the bucket of what counts as zero
+ZERO: Final = ceil(log2(SMALLEST) * _PER_LOG)  # bucket of zero
 
 
 def bucket(value: float) -> int:
@@ -32,14 +32,14 @@ def add(sketch: Sketch, value: float) -> None:
 
 
 def add_each(values: Iterable[tuple[Sketch, float]]) -> None:
-    """Add each value to its sketch."""
+    """Add each value to its own sketch."""
     for sketch, value in values:
         index = ceil(log2(value) * _PER_LOG) if value > SMALLEST else ZERO
         sketch[index] = sketch.get(index, 0) + 1
 
 
 def merge(sketches: Iterable[Mapping[int, int]]) -> Sketch:
-    """The sum."""
+    """Return the sum of the sketches."""
     total: Sketch = {}
     for sketch in sketches:
         for index, count in sketch.items():
@@ -52,7 +52,7 @@ def count(sketch: Mapping[int, int]) -> int:
 
 
 def quantile(sketch: Mapping[int, int], share: float) -> float | None:
-    """The value below which `share` (0–1) of the values lie, within 2 %; None of an empty sketch."""
+    """Return the value below which `share` (0–1) of the values lie, within 2 %; None for an empty sketch."""
     total = count(sketch)
     if not total:
         return None

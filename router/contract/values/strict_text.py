@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 DEPTH_LIMIT = 50
-NODES_LIMIT = 100_000  # nodes of YAML, some seconds of CPU
+NODES_LIMIT = 100_000  # limit of YAML nodes, which take some seconds of CPU time
 NUMBER_CHARS = 80
 
 
@@ -16,7 +16,7 @@ class UnreadableDocument(ValueError):
 
 
 def load_json(text: str) -> Any:
-    """UnreadableDocument."""
+    """Parse JSON. Raise UnreadableDocument."""
     try:
         value = json.loads(text, object_pairs_hook=unique_keys)
         check_depth(value)
@@ -25,12 +25,12 @@ def load_json(text: str) -> Any:
         raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise UnreadableDocument("nested too deeply") from None
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # an integer with thousands of digits
         raise UnreadableDocument(str(error)) from None
 
 
 def check_depth(value: Any) -> None:
-    """ValueError beyond DEPTH_LIMIT: code that reads a document recurses into it."""
+    """Raise ValueError for a document nested deeper than DEPTH_LIMIT, since code that reads it recurses."""
     level = [value]
     for _ in range(DEPTH_LIMIT + 1):
         level = [part for one in level for part in _parts(one)]
@@ -46,7 +46,8 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def unique_keys(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, Any]:
-    """Refuse equal keys as `object_pairs_hook` of `json.loads`, which keeps the last one. ValueError names the key."""
+    """Refuse duplicate keys, as `object_pairs_hook` of `json.loads`, which would keep the last one. The ValueError
+    names the key."""
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -56,7 +57,8 @@ def unique_keys(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, Any]:
 
 
 def load_yaml(text: str, *, words_as_text: bool = False) -> Any:
-    """UnreadableDocument. `words_as_text`: on, off, yes, no and dates stay text, which YAML 1.1 would convert."""
+    """Parse YAML. Raise UnreadableDocument. With `words_as_text`, on, off, yes, no and dates stay text, which YAML 1.1
+    would convert."""
     try:
         _check_shape(text)
         return yaml.load(text, Loader=_WordsAsTextLoader if words_as_text else _StrictLoader)  # noqa: S506 - both safe
@@ -75,7 +77,7 @@ _NUMBERS: dict[str, Callable[[Any, Any], int | float]] = {
 
 
 def _check_shape(text: str) -> None:
-    """Events only, at the speed of C, before anything recurses into the document."""
+    """Check limits on the events of the C parser, before anything recurses into the document."""
     depth = nodes = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -106,7 +108,8 @@ class _StrictLoader(yaml.CSafeLoader):
         return _NUMBERS[node.tag](self, node)
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """YAML 1.1 reads 1:30 as ninety, and a long one takes minutes to compute: text here."""
+        """Keep sexagesimal numbers as text: YAML 1.1 reads 1:30 as ninety, and a long one would take minutes to
+        compute."""
         tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         return "tag:yaml.org,2002:str" if tag in _NUMBERS and ":" in value else tag
 

@@ -1,8 +1,8 @@
-"""Numbers in as many bytes as they need, as Protocol Buffers and Thrift's compact protocol write them."""
+"""Variable-length integers, as in Protocol Buffers and Thrift's compact protocol."""
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the highest bit says that more follow."""
+    """Encode seven bits per byte, the lowest first; the highest bit says that more bytes follow."""
     coded = bytearray()
     while value > 0x7F:
         coded.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""The instance of a session, and when the session moves."""
+"""The instance of a session, and when the session moves to another."""
 
 from router.policy.rules.overload import overloaded
 from router.policy.types import InstanceState
@@ -7,7 +7,7 @@ from router.policy.view import View
 
 
 class Binding(Value, frozen=True):
-    """The session's binding: kept (`instance`), broken by load (`left`), or neither."""
+    """The session's binding: kept (`instance`), left because of load (`left`), or neither."""
 
     instance: InstanceState | None = None
     left: InstanceState | None = None

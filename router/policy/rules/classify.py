@@ -9,14 +9,14 @@ def classify(prompt_tokens: int, cached_tokens: int, policy: ParsedPolicy) -> Re
     cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
     if prompt_tokens - cached >= policy["classes.heavy_new_tokens"]:
         return "heavy"
-    # Inlined `_is_warm`
+    # inlined `_is_warm`
     if cached > policy["classes.warm_hit_share"] * prompt_tokens:
         return "warm"
     return "warm" if prompt_tokens - cached < policy["classes.warm_new_tokens"] else "medium"
 
 
 def _is_warm(prompt_tokens: int, cached: int, policy: ParsedPolicy) -> bool:
-    # h/L > share without a division: an empty prompt has no share, and is warm by its new tokens.
+    # h/L > share without a division: an empty prompt has no share, and is warm because it has no new tokens.
     hit: bool = cached > policy["classes.warm_hit_share"] * prompt_tokens
     return hit or prompt_tokens - cached < policy["classes.warm_new_tokens"]
 
@@ -26,7 +26,7 @@ def class_on(view: View, instance: InstanceState) -> RequestClass:
 
 
 def class_warm_first(view: View, instance: InstanceState) -> RequestClass:
-    """Return the class in the other order: mostly cached is warm, however many tokens are new."""
+    """Return the class in the other order: a mostly cached prompt is warm, however many tokens are new."""
     cached = min(view.cached_on(instance), view.request.prompt_tokens)
     return "warm" if _is_warm(view.request.prompt_tokens, cached, view.policy) else class_on(view, instance)
 

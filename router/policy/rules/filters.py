@@ -32,8 +32,8 @@ def decode_role(instance: InstanceState, policy: ParsedPolicy) -> str:
 
 
 HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
-# Each applies only while it leaves other instances: with a full KV cache requests wait, but the engine does not
-# refuse them.
+# Each filter applies only while it leaves other instances: with a full KV cache, requests wait at the engine, but are
+# not refused.
 SOFT: dict[str, Filter] = {"decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
@@ -79,7 +79,8 @@ def _misplaced(
 
 
 def doubtful(instances: FleetColumns, policy: ParsedPolicy) -> list[int]:
-    """Return the indexes of instances that need a filter check: none in a healthy fleet, at no cost per instance."""
+    """Return the indexes of instances that need a filter check. In a healthy fleet there are none, and the check costs
+    nothing per instance."""
     if not instances.instances:
         return []
     limit: int = policy["admission.max_inflight_per_instance"]

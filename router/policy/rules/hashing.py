@@ -1,4 +1,4 @@
-"""Rendezvous hashing: a leaving instance moves 1/n of the keys, and routers agree without sharing state."""
+"""Rendezvous hashing: when an instance leaves, 1/n of the keys move, and routers agree without sharing state."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,14 +13,15 @@ SPREAD = 0xBF58476D1CE4E5B9
 
 
 def rendezvous(key: int, instances: FleetColumns) -> list[int]:
-    """64-bit hashes of (key, id); the least is the key's home. An xor of two hashes alone would rank the ids alike for
-    many keys; one multiplication as in splitmix64 is enough, since both are good hashes before."""
+    """Return 64-bit hashes of (key, id) pairs; the instance with the lowest hash is the key's home. An xor of two
+    hashes alone would rank the ids alike for many keys; as both are good hashes, one multiplication as in splitmix64 is
+    enough."""
     key = folded(key)
     return [(key ^ name) * SPREAD & MASK for name in instances.column(_folded_id)]
 
 
 def nearest(key: int, names: Sequence[int], most: int) -> list[int]:
-    """Return the positions of the folded ids with the least hashes."""
+    """Return the positions of the folded ids with the lowest hashes."""
     key = folded(key)
     positions = {(key ^ name) * SPREAD & MASK: position for position, name in enumerate(names)}
     return [positions[one] for one in nsmallest(most, positions)]

@@ -32,7 +32,7 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
 
 
 def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
-    """Return what `prefiller` does, but round robin regardless of work."""
+    """Return an instance that can prefill, in turn and regardless of work, as `prefiller` does by work."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     able = able_to_prefill(whole, decoder)
     if not able:
@@ -47,7 +47,7 @@ def _alone(decoder: InstanceState) -> str:
         return f"prefill stays on {decoder.id}: KV blocks cannot reach it"
     if decoder.pair:
         return f"prefill stays on {decoder.id}: {decoder.pair}, the other instance of its pair, is not able"
-    return f"prefill stays on {decoder.id}: no other instance that is able is connected by {decoder.connector}"
+    return f"prefill stays on {decoder.id}: no other instance that can prefill is connected by {decoder.connector}"
 
 
 def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
@@ -65,8 +65,8 @@ def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
 
 
 def able_to_prefill(view: View, decoder: InstanceState, among: Sequence[int] | None = None) -> list[int]:
-    """Positions of the instances, all or those `among`, that can compute the prompt for the decoder; of those with a
-    full KV cache only if no other instance can."""
+    """Return the positions of the instances, of all or those in `among`, that can compute the prompt for the decoder.
+    Instances with a full KV cache count only if no other can."""
     limit, policy, fleet = view.policy["admission.max_inflight_per_instance"], view.policy, view.instances
 
     def can(one: InstanceState) -> bool:

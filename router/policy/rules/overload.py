@@ -1,4 +1,4 @@
-"""The rule by which an overloaded preferred instance loses a request."""
+"""The rule that sends a request away from an overloaded preferred instance."""
 
 from router.policy.types import InstanceState
 from router.policy.view import View, ongoing
@@ -6,9 +6,8 @@ from router.policy.view import View, ongoing
 
 def overloaded(view: View, instance: InstanceState) -> str:
     """Return why the request leaves the preferred instance; empty if it stays.
-
-    It leaves when work_i > break_ratio · least work and work_i − least work > break_floor_tokens: the ratio alone
-    would send a session away because one small request runs on its instance and none elsewhere.
+    It leaves when work_i > break_ratio · least work and work_i − least work > break_floor_tokens. The ratio alone would
+    move a session because one small request runs on its instance and none elsewhere.
     """
     floor = view.policy["affinity.break_floor_tokens"]
     own = _work_on(view, instance)

@@ -1,14 +1,14 @@
 """A pull: a peer that holds more of a prompt computes the rest, and the chosen instance pulls the KV.
 
-With n_i new tokens on instance i, PP_i tokens queued before them and the measured rate of a prompt's further tokens:
-
+n_i: new tokens on instance i; PP_i: tokens queued before them; rate: measured rate of further tokens of a prompt.
     here   (PP_d + n_d) / pace_d / rate
     peer   (PP_s + n_s) / pace_s / rate + extra + t0 + (1 + pulls_s) · n_d · bytes per token / transfer rate
-    pull where here > peer
+    pull if here > peer
 
-PP_i excludes the pulls that i waits for, as its GPU is free meanwhile. Pulls from one peer share its link. `extra` is
-the measured excess over this. The peer has the least of the second term, of equals the fewest requests. Until one was
-measured a router begins no second pull. The stalls that a pull saves do not count: a pull must not delay a first token.
+PP_i excludes pulls that i waits for, as its GPU is free meanwhile. Pulls from one peer share its link. `extra` is the
+measured excess over this formula. The peer is the instance with the least second term, and among equals the one with
+the fewest requests. Until one pull has been measured, a router starts no second one. The stalls that a pull saves do
+not count: a pull must not delay a first token.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def pulled(view: View, pick: Pick) -> Pick:
 
 
 def _unable(view: View, here: InstanceState) -> str:
-    """Return why the gain of a pull cannot be known, or why none is possible now; empty otherwise."""
+    """Return why the gain of a pull is unknown, or why no pull is possible now; empty otherwise."""
     rates = view.request.rates
     if not rates.prefill_tokens_per_s:
         return "how fast prompts are computed is not known yet"
@@ -66,13 +66,13 @@ def _unable(view: View, here: InstanceState) -> str:
         return "the size of a token's KV is not known yet"
     if here.kv_tokens and (1 - here.kv_usage) * here.kv_tokens < view.request.prompt_tokens:
         return f"{here.id} has no room for the prompt's KV"
-    if not rates.transfer_bytes_per_s and any(instance.pull_tokens for instance in view.fleet):  # pulls of this router
+    if not rates.transfer_bytes_per_s and any(instance.pull_tokens for instance in view.fleet):  # pulls by this router
         return "the first one is under way, and tells how long others take"
     return ""
 
 
 def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[InstanceState, int]]:
-    """Return the instances that can send what they hold, with h_i."""
+    """Return the instances that can send the KV they hold, with h_i."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     cached = whole.cached
     more = [position for position, tokens in enumerate(cached) if tokens > held]
@@ -81,6 +81,6 @@ def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[
 
 
 def _tokens(view: View, instance: InstanceState, held: int) -> float:
-    """Return the time until the prompt is computed there, in tokens of the pool's median instance."""
+    """Return the time until that instance has computed the prompt, in tokens of the pool's median instance."""
     queued = instance.prefill_tokens - instance.pull_tokens
     return (queued + view.request.prompt_tokens - held) / view.pace_of(instance)

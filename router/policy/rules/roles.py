@@ -15,7 +15,8 @@ NO_PREFILL = f"{ONLY_DECODES}, and no instance that is able can compute for it"
 
 
 def rule(instances: FleetColumns, request: RoutingRequest, limit: float, *, offloads: bool) -> Misplaced:
-    """`limit`: of requests on one instance; `offloads`: the policy may have prompts computed on another instance."""
+    """Set up the rule. `limit` is the limit of requests on one instance; `offloads` is True if the policy may have
+    prompts computed on another instance."""
     why_none = _why_none_decodes(request, offloads=offloads)
     senders = () if why_none else _senders(instances, limit)
 
@@ -36,7 +37,7 @@ def _why_none_decodes(request: RoutingRequest, *, offloads: bool) -> str:
 
 
 def _senders(instances: FleetColumns, limit: float) -> Iterable[InstanceState]:
-    """Return one sender per connector, and all that a decoder may be paired with."""
+    """Return one sender per connector, and every instance with which a decoder may be paired."""
     paired = {one.pair for one in instances if one.pair}
     able = [one for one in instances if prefills(one, limit)]
     return (*{one.connector: one for one in able}.values(), *(one for one in able if one.id in paired))

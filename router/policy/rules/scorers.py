@@ -1,4 +1,4 @@
-"""Scores of the instances by one measure each, from 0 to 1 (best), for strategies to weigh."""
+"""Scores of the instances, by one measure each, from 0 to 1 (best), which strategies weigh."""
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -76,7 +76,7 @@ def scored(view: View, weights: dict[str, float]) -> dict[str, list[float]]:
 
 
 def missing(scores: dict[str, list[float]], weights: dict[str, float]) -> list[float]:
-    """Return each instance's gap to the best possible weighted sum; the least is best."""
+    """Return each instance's gap to the best possible weighted sum; the smallest gap is best."""
     lacking = [sum(weights[name] for name in scores)] * len(next(iter(scores.values())))
     for name, own in scores.items():
         weight = weights[name]

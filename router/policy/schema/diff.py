@@ -21,7 +21,7 @@ class ParameterChange:
 
 
 def diff(old: JsonObject, new: JsonObject) -> tuple[ParameterChange, ...]:
-    """Return the differences in the order of the page. Documents may be invalid, as drafts are shown as they are."""
+    """Return the differences in the order of the page. Documents may be invalid, as drafts are shown unchecked."""
     before, after = values_of(old), values_of(new)
     paths = [*PARAMETERS, *(path for path in {**before, **after} if path not in PARAMETERS)]
     return tuple(
@@ -32,7 +32,7 @@ def diff(old: JsonObject, new: JsonObject) -> tuple[ParameterChange, ...]:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Compare two values: 2 and 2.0 are the same, true and 1 are not."""
+    """Compare two values: 2 equals 2.0, but true does not equal 1."""
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
@@ -50,7 +50,7 @@ def _direction(path: str, old: Any, new: Any, strategy: Any) -> str:
     if old is None:
         return f"comes with the strategy {strategy}"
     if new is None:
-        return f"goes with the old strategy; {strategy} does not use it"
+        return f"belonged to the old strategy; {strategy} does not use it"
     if not is_number(old) or not is_number(new) or PARAMETERS[path].kind == "choice":
         return "changed"
     return PARAMETERS[path].up if new > old else PARAMETERS[path].down

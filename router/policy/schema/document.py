@@ -1,6 +1,5 @@
 """The policy document: JSON in, `ParsedPolicy` out, or InvalidInput with every problem.
-
-A stored document keeps its text and its sha256; every reader upgrades it first, so no data migration is needed. A new
+A stored document keeps its text and its sha256. Every reader upgrades it first, so no data migration is needed. A new
 schema is one more function in `STEPS`.
 """
 
@@ -104,7 +103,7 @@ def _unknown_keys(section: str, part: JsonObject, expected: Mapping[str, Paramet
 
 
 def dump(policy: ParsedPolicy) -> JsonObject:
-    """Return the full document of a policy: parse(dump(p)) == p."""
+    """Return the full document of a policy, such that parse(dump(p)) == p."""
     return _nest(policy)
 
 
@@ -116,9 +115,8 @@ def sha256(document: JsonObject) -> str:
 
 def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> JsonObject:
     """Copy a document with values replaced by path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
-
-    The document may be of an older schema. Another strategy drops the parameters of the old one. Nothing is validated:
-    `parse` does that.
+    The document may be of an older schema. A new strategy drops the parameters of the old one. Nothing is validated;
+    that is left to `parse`.
     """
     current = upgrade_if_known(document)
     result: JsonObject = {section: dict(part) if isinstance(part, dict) else part for section, part in current.items()}
@@ -151,14 +149,14 @@ def values_of(document: JsonObject) -> JsonObject:
 
 
 def in_force(document: JsonObject) -> JsonObject:
-    """Return the values that strategy and flow read, by path: documents with equal values decide alike."""
+    """Return the values that strategy and flow read, by path: documents with equal values make equal decisions."""
     values = values_of(document)
     strategy, offloading = str(values[STRATEGY_NAME.path]), offloads(values)
     return {path: value for path, value in values.items() if _is_read(path, strategy, offloading)}
 
 
 def offloads(values: JsonObject) -> bool:
-    """Return whether the policy may compute prompt and answer on different instances. `values`: by path."""
+    """Return whether the policy may compute prompt and answer on different instances. `values` are by path."""
     strategy = STRATEGIES.get(str(values[STRATEGY_NAME.path]))
     return values.get("flow.heavy") == "offload" or (strategy is not None and strategy.offloads)
 
@@ -219,7 +217,7 @@ def upgrade(document: JsonObject) -> JsonObject:
 
 
 def upgrade_if_known(document: JsonObject) -> JsonObject:
-    """Upgrade a document that may be wrong, to show it."""
+    """Upgrade a document that may be invalid, in order to show it."""
     try:
         return upgrade(document)
     except InvalidInput:

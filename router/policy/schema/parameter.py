@@ -7,7 +7,8 @@ from router.contract.values.fields import Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter(Field):
-    """A parameter's only definition. `help`: one line on what raising it does. `up`, `down`: texts of a diff."""
+    """A parameter's only definition. `help` is one line on what raising it does; `up` and `down` are the texts of a
+    diff."""
 
     step: float | None = None  # change per press of an arrow key
     metric: str = ""  # key of the live metric shown beside it, if any

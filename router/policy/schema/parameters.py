@@ -312,7 +312,7 @@ OF_THE_POOL = (
     *("failure.breaker_", "affinity.ttl_s"),
 )
 
-OF_OFFLOADS = ("failure.offload_fallback", "failure.prefill_timeout_s")  # read only with offloads
+OF_OFFLOADS = ("failure.offload_fallback", "failure.prefill_timeout_s")  # read only if the policy offloads
 
 
 def belongs_to_pool(path: str) -> bool:

@@ -1,6 +1,5 @@
-"""The strategies: our own here, baselines and peers in folders.
-
-A new one is a file, a line in `STRATEGIES`, golden cases and a section in docs/policies.md.
+"""The strategies: Weir's own in this folder, baselines and peers in subfolders.
+A new strategy is a file, a line in `STRATEGIES`, golden cases and a section in docs/policies.md.
 """
 
 from router.policy.strategies import (
@@ -61,7 +60,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def title_of(name: str) -> str:
-    """Return the title shown on forms; the bare name for a strategy of another release."""
+    """Return the title shown on forms; the bare name for a strategy from another release."""
     return STRATEGIES[name].title if name in STRATEGIES else name
 
 

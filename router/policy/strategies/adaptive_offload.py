@@ -1,4 +1,5 @@
-"""adaptive_v1, but a heavy prompt is computed elsewhere and its KV moves to where most is cached (experiment D)."""
+"""adaptive_v1, except that a heavy prompt is computed elsewhere and its KV moves to where most of it is cached
+(experiment D)."""
 
 from router.policy.rules.offload import prefiller, serving
 from router.policy.strategies.adaptive_v1 import HEAVY_CACHE_LOSS_MAX, ORDER, adaptive, least_decode
@@ -8,7 +9,7 @@ from router.policy.view import View
 
 
 def rank(view: View) -> Pick:
-    """Heavy: prefill on the least loaded other, decode on `home`; without another as adaptive_v1."""
+    """Heavy: prefill on the least loaded other instance, decode on `home`; with no other instance, like adaptive_v1."""
     return adaptive(view, _offload)
 
 

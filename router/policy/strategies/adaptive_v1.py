@@ -1,4 +1,5 @@
-"""Sessions stay, prompts follow the cache, heavy prefills go where few requests decode (experiments B and C)."""
+"""Sessions stay on their instance, prompts follow the cache, heavy prefills go where few requests decode (experiments
+B, C)."""
 
 from collections.abc import Callable
 
@@ -11,12 +12,13 @@ from router.policy.strategies.strategy import Strategy
 from router.policy.types import InstanceState, Pick, RequestClass
 from router.policy.view import View, least
 
-# Choice for a request that is heavy on this instance
+# The strategy's decision for a request that would be heavy on this instance
 Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]
 
 
 def rank(view: View) -> Pick:
-    """Heavy: least D_i, then PP_i. Else the session's instance, else the best by cache. Never an overloaded one."""
+    """Heavy: least D_i, then PP_i. Otherwise the session's instance, or else the best by cache. Never an overloaded
+    instance."""
     return adaptive(view, least_decode)
 
 
@@ -34,7 +36,8 @@ def adaptive(view: View, heavy: Heavy) -> Pick:
 
 
 def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
-    """Choose the fewest decodes, as a long prefill slows every one beside it; of equals where most is cached."""
+    """Choose the instance with the fewest decodes, as a long prefill slows all decodes there; among equals, the most
+    cached."""
     near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
     position = least(near, scores, lambda: near.at_pace(near.instances.prefill_tokens), lambda: near.at_pace(near.new))
@@ -58,7 +61,8 @@ def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
 
 
 def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
-    """Remove overloaded instances: one with long prompts to compute has few decodes and must not attract the next."""
+    """Remove overloaded instances: an instance that computes long prompts has few decodes, and must not attract the
+    next prompt."""
     limit = most_work(view)
     if max(view.work) <= limit:
         return view, reasons
@@ -68,7 +72,7 @@ def _not_overloaded(view: View, reasons: tuple[str, ...]) -> tuple[View, tuple[s
 
 
 def best_by_cache(view: View) -> InstanceState:
-    """Least n_i/pace_i, of equals the one with the least work."""
+    """Return the instance with the least n_i/pace_i, among equals the one with the least work."""
     return view.instances[least(view, view.new_at_pace, lambda: view.work)]
 
 

@@ -1,4 +1,4 @@
-"""Hit against load, in tokens (experiment A)."""
+"""Weighs cache hits against load, in tokens (experiment A)."""
 
 from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
@@ -9,7 +9,7 @@ from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:
-    """The session's instance unless overloaded; else argmin (hit_weight · n_i + load_weight · ongoing_i)/pace_i."""
+    """The session's instance unless overloaded, or else argmin (hit_weight · n_i + load_weight · ongoing_i)/pace_i."""
     bound = binding(view)
     if bound.instance is not None:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)

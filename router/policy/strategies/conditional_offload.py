@@ -1,4 +1,4 @@
-"""adaptive_offload, limited to offloads that save more than the transfer takes."""
+"""adaptive_offload, limited to offloads that save more time than the transfer takes."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from router.policy.view import View
 
 
 def rank(view: View) -> Pick:
-    """Heavy: offloaded when D_d · T_prefill(n) + queue saved > t0 + bytes/BW and the decoder has KV capacity for L."""
+    """Heavy: offload if D_d · T_prefill(n) + queue saved > t0 + bytes/BW and the decoder has KV capacity for L."""
     return adaptive(view, _offload_if_it_pays)
 
 
@@ -44,8 +44,8 @@ def _judge(view: View, decoder: InstanceState, helper: InstanceState) -> tuple[b
 class OffloadGain:
     """The parts of an offload's gain, in seconds."""
 
-    stall_s: float  # total stall of the decodes beside the prefill
-    queue_s: float  # time by which the prompt is computed earlier
+    stall_s: float  # total stall of the decodes that share the instance with the prefill
+    queue_s: float  # how much earlier the prompt is computed
     transfer_s: float
 
     @property
@@ -57,14 +57,14 @@ def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: R
     prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
     here, there = view.pace_of(decoder), view.pace_of(helper)
-    # The decodes beside the helper stall instead
+    # Decodes on the helping instance stall instead
     stalled = decoder.decodes * own / here - helper.decodes * other / there
     before = (decoder.prefill_tokens + own) / here - (helper.prefill_tokens + other) / there
     return OffloadGain(stalled / rate, before / rate, rates.transfer_s(own))
 
 
 def assumed_rates(view: View) -> Rates:
-    """Return the measured rates, else the policy's assumed ones, so that a first transfer can happen."""
+    """Return the measured rates, or else the policy's assumed rates, so that a first transfer can happen."""
     rates, policy = view.request.rates, view.policy
     return Rates(
         rates.prefill_tokens_per_s,

@@ -1,8 +1,7 @@
-"""The least price: the wait of a request on an instance, plus the waits it causes to others there.
-
+"""The least price: how long the request waits on an instance, plus how long it makes others there wait.
 Everything is in tokens of prefill, so that no rate needs to be known, only two ratios of the engines' step-time law:
-the extra cost of a token by attention, and the cost of reading a token of context in a decode step, in prefill
-tokens. docs/policies.md derives each term.
+the extra cost of a token by attention, and the cost of reading a token of context in a decode step, in prefill tokens.
+docs/policies.md derives each term.
 """
 
 from collections.abc import Sequence
@@ -22,27 +21,27 @@ from router.policy.value import replace
 from router.policy.view import View, least
 
 CONTEXT_COST: Final = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.0009, Llama-3.1-8B on one: 0.0022
-MISSED: Final = 0.5  # cost of a late first token, in times the limit
-MOST: Final = 2.0  # wait after which there is nothing left to lose, in times the limit
+MISSED: Final = 0.5  # cost of a late first token, as a multiple of the limit
+MOST: Final = 2.0  # wait beyond which nothing more is lost, as a multiple of the limit
 
 _NOBODY = FleetColumns(())
-Helpers = Sequence[InstanceState | None]  # for each instance, the other one that computes the prompt, if any
+Helpers = Sequence[InstanceState | None]  # for each instance, the instance that computes the prompt for it, if any
 
 
 def rank(view: View) -> Pick:
     """argmin l(PP_i + w_i) + a·[R_i·w_i + c·(R_i·L + u_i·KV_i + PP_i)], ties by R_i. An offload from p to d has the
-    same terms, those of the prefill on p and those of the decode on d, and its transfer."""
+    same terms, for the prefill on p and for the decode on d, plus its transfer."""
     request, policy, fleet, cached = view.request, view.policy, view.instances, view.cached
     rates = request.rates
     equal: float = rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
     queued, some_decode = fleet.prefill_tokens, fleet.is_divided and "decode" in fleet.role
-    if some_decode:  # decode-only instances say nothing about waiting prompts
+    if some_decode:  # a decode-only instance never has prompts waiting
         queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
-    # Share of the instances that compute no prompt, or how many of how many
+    # Share of the instances without prompts to compute, or (count, total)
     idle = (queued.count(0), len(queued)) if request.pool is None else request.pool.idle
     stall = _stall(policy, idle[0] / idle[1] if isinstance(idle, tuple) else idle)
     context = stall * _context_weight(request, policy)
-    # Tokens of prefill after which a first token is late; infinite while no rate is known
+    # The first token is late if it waits for more tokens of prefill than this; infinite while no rate is known
     late = policy["strategy.late_after_s"] * rates.work_tokens_per_s or inf
     lates = [late * pace for pace in fleet.pace] if view.paced else [late] * len(cached)
     scores, most = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context, lates)
@@ -69,8 +68,8 @@ def _colocated(
     context: float,
     lates: list[float],
 ) -> tuple[list[float], int]:
-    """Return the prices without offload, also for decode-only instances, and the most cached tokens. Runs for every
-    instance at each decision: its terms are ordered for speed."""
+    """Return the prices without offload, also for decode-only instances, and the largest number of cached tokens. This
+    runs for every instance at each decision, so its terms are ordered for speed."""
     prices, most, beside = [], 0, context * prompt
     queued: int
     held: int
@@ -93,8 +92,8 @@ def _colocated(
 
 
 def _loss(wait: float, late: float) -> float:
-    """Return what a wait for the own first token costs: half the limit more once it is late, and no more from twice the
-    limit on."""
+    """Return the cost of waiting for the request's own first token. It jumps by half the limit once the token is late,
+    and stops growing at twice the limit."""
     return wait if wait <= late else min(wait, MOST * late) + MISSED * late
 
 
@@ -105,8 +104,8 @@ class _Offloads:
         self.view, self.equal, self.stall, self.context, self.late = view, equal, stall, context, late
 
     def priced(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
-        """Return the prices, lowered to those of offloads. `optional`: offload also to instances that could compute the
-        prompt, once the transfer's price is known."""
+        """Return the prices, lowered where an offload is cheaper. With `optional`, offloads also compete on instances
+        that could compute the prompt, once the transfer's price is known."""
         view, rates = self.view, assumed_rates(self.view)
         known = rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s
         optional = optional and bool(known) and not view.request.indivisible
@@ -120,13 +119,14 @@ class _Offloads:
                 senders[group] = self._sender(decoder)
             helper, price = senders[group]
             price += _beside(view, decoder, self.context) + _transfer(view, position, rates)
-            # Nothing has to move if the decoder is also the cheapest to prefill.
+            # Nothing has to move if the decoder is also the cheapest instance for the prefill.
             if helper is not None and helper.id != decoder.id and price < colocated[position]:
                 colocated[position], helpers[position] = price, helper
         return colocated, helpers
 
     def _sender(self, decoder: InstanceState) -> tuple[InstanceState | None, float]:
-        """Return the cheapest instance to compute the prompt for the decoder, itself included, and its price."""
+        """Return the cheapest instance to compute the prompt for the decoder, which may be the decoder itself, and its
+        price."""
         whole = self.view.of(self.view.fleet)
         prices = [inf] * len(whole.instances)
         for position in able_to_prefill(whole, replace(decoder, id="")):
@@ -171,20 +171,20 @@ def _in_words(
 
 
 def _beside(view: View, instance: InstanceState, context: float) -> float:
-    """Return the price of decoding beside others there. `context`: weight of a token of context."""
+    """Return the price of decoding beside other requests there. `context` is the weight of a token of context."""
     beside = instance.running * view.request.prompt_tokens + _context(instance)
     return context * beside / view.pace_of(instance)
 
 
 def _transfer(view: View, position: int, rates: Rates) -> float:
-    """Return the price of the transfer; 0 while unknown, as a required offload pays it on every path."""
+    """Return the price of the transfer. It is 0 while unknown, as every choice pays for a required offload."""
     if not rates.transfer_bytes_per_s:
         return 0.0
     return rates.prefill_tokens_per_s * rates.transfer_s(view.new[position])
 
 
 def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
-    """Return the weights in the price of an instance that holds nothing of the prompt."""
+    """Return the weights in the price of an instance that holds none of the prompt."""
     prompt, stall = request.prompt_tokens, _stall(policy, request.pool.idle if request.pool is not None else 1.0)
     context = stall * _context_weight(request, policy)
     equal: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
@@ -192,7 +192,8 @@ def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
 
 
 def _stall(policy: ParsedPolicy, idle: float) -> float:
-    """Return the weight of a stall, larger on busy instances, as decodes advance only while no prompt is computed."""
+    """Return the weight of a stall. It grows with the share of busy instances, as decodes advance only while no prompt
+    is computed."""
     return min(1.0, policy["strategy.stall_weight"] / idle) if idle else 1.0
 
 
@@ -207,7 +208,7 @@ def _context(instance: InstanceState) -> float:
 
 
 def _stalled(instance: InstanceState) -> int:
-    """Return the requests that would decode meanwhile, including all that are queued ahead."""
+    """Return the requests that would decode meanwhile, including all requests queued ahead."""
     return 0 if instance.role == "prefill" else instance.running
 
 

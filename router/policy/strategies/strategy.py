@@ -8,10 +8,10 @@ from router.policy.schema.parameter import Parameter
 from router.policy.types import ParsedPolicy, Pick, RoutingRequest
 from router.policy.view import View
 
-REQUESTS_FIRST = 100_000_000  # weight of a request that makes requests compare before tokens
+REQUESTS_FIRST = 100_000_000  # weight of a request, so large that requests are compared before tokens
 TOKENS_FIRST = 1
 COMPARED = 128  # instances compared in a larger pool
-FEWER = 32  # instances compared if the least score is among the least loads or weights, or if there is no score
+FEWER = 32  # instances compared if the least score is among the least loads or weights, or if the strategy has no score
 
 
 Weights = tuple[float, float]  # (a request, a token of context) on an instance, in tokens to compute
@@ -49,7 +49,7 @@ class Strategy:
     affinity: bool = False  # keeps sessions on their instance
     by_pace: bool = False  # always divides by pace
     as_published: bool = False  # divides by pace only if `load.by_pace` is on, as the published rule does not
-    reads_kv: Callable[[ParsedPolicy], bool] = never  # the choice moves with the KV usage of instances
-    kv_optional: bool = False  # it also chooses well among instances that do not report their KV
+    reads_kv: Callable[[ParsedPolicy], bool] = never  # whether the choice depends on the KV usage of instances
+    kv_optional: bool = False  # the strategy also chooses well among instances that do not report their KV
     shortlisting: Shortlisting = Shortlisting()
     offloads: bool = False  # chooses the prefill instance itself; otherwise `flow.heavy` applies

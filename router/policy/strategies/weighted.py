@@ -10,12 +10,13 @@ from router.policy.strategies.strategy import Strategy
 from router.policy.types import Pick
 from router.policy.view import View, by_turn, least
 
-Filter = Callable[[View], Sequence[bool]]  # remaining instances; empty if all remain
+Filter = Callable[[View], Sequence[bool]]  # the remaining instances; empty if all remain
 Picker = Callable[[View, Sequence[float], float], int]  # (view, gaps to the best possible score, greatest possible gap)
 
 
 def rank(view: View) -> Pick:
-    """Apply the filters in order, skipping those that would leave none, then the picker by the weighted scores."""
+    """Apply the filters in order, skipping those that would leave no instance; then the picker uses the weighted
+    scores."""
     weights = {name: view.policy[f"strategy.weight_{name}"] for name in SCORERS}
     left, reasons = _filtered(view)
     scores = scored(left, weights)
@@ -69,12 +70,12 @@ FILTERS: dict[str, Filter] = {
 
 
 def best(view: View, lacking: Sequence[float], most: float) -> int:
-    """Pick the least gap, ties by the draw."""
+    """Pick the instance with the least gap, ties by the draw."""
     return least(view, lacking)
 
 
 def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
-    """Pick with a probability in proportion to the score."""
+    """Pick an instance with a probability in proportion to its score."""
     positions = view.instances.order
     sums = list(accumulate(max(most - lacking[position], 0.0) for position in positions))
     mark = view.draw * sums[-1]
@@ -84,7 +85,7 @@ def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
 
 
 def any_of(view: View, lacking: Sequence[float], most: float) -> int:
-    """Pick any instance that passed the filters, each equally likely."""
+    """Pick any instance that passed the filters, with equal probability."""
     count = len(lacking)
     return by_turn(view, range(count), int(view.draw * count))
 

@@ -1,4 +1,4 @@
-"""Decision whether a failure counts against the instance."""
+"""Decides whether a failure counts against the instance."""
 
 import asyncio
 import time
@@ -22,10 +22,8 @@ _HALVES: dict[str, set[str]] = {"prefill": {"prefill"}, "decode": {"decode"}, "b
 
 
 def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str = "") -> None:
-    """Count a failure, unless the router caused it or the engine is merely busy: late, but recently sampled.
-
-    `tenant`: owner of the failed request.
-    """
+    """Count a failure, unless the router caused it or the engine is merely busy: late, but sampled recently. `tenant`
+    is the owner of the failed request."""
     if isinstance(error, RouterExhausted):
         pool.exhausted(time.time(), str(error))
         return
@@ -37,7 +35,7 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str 
     if isinstance(error, ProtocolError):
         endpoint.note_refused(str(error))
     unreachable = isinstance(error, ConnectFailed | HostSilent)
-    # Every further request to a dead host would wait as long.
+    # Every further request to a dead host would wait just as long.
     failed(pool, endpoint, None if unreachable else tenant, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
         for rank in endpoint.ranks.endpoints:
@@ -45,23 +43,23 @@ def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str 
 
 
 def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
-    """Return the endpoints ruled out for the request: one rank after a late answer, all after a failed connection."""
+    """Return the endpoints ruled out for the request: one rank after a late answer, all ranks after a failed
+    connection."""
     late = isinstance(error, FirstByteTimeout)
     return [endpoint.id] if late else [rank.id for rank in endpoint.ranks.endpoints]
 
 
 def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
-    """Note that the instance has no capacity for `tenant` now, which is no failure but may leave others alone."""
+    """Note that the instance has no capacity for `tenant` now. That is no failure, but it may leave others as the last
+    instance."""
     endpoint.note_full()
     if _is_last(pool, endpoint):
         _reconsider(pool, endpoint, tenant)
 
 
 def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
-    """Count a failure of a request of `tenant`; None if every tenant fails, as nothing listens there.
-
-    `enough`: consecutive failures that open the breaker; by default the policy's.
-    """
+    """Count a failure of a request of `tenant`; None if every tenant fails, as nothing listens there. `enough` is the
+    number of consecutive failures that opens the breaker, by default the policy's."""
     now = asyncio.get_running_loop().time()
     is_last = partial(_is_last, pool, endpoint)
     limit = enough or pool.policy["failure.breaker_failures"]
@@ -72,7 +70,7 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
 
 
 def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
-    """Return whether no other instance that does the same takes requests."""
+    """Return whether no other instance of its role takes requests."""
     now, open_s = asyncio.get_running_loop().time(), pool.policy["failure.breaker_open_s"]
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
     taking = {other.role for other in others if not other.refusal(now, open_s)}
@@ -80,16 +78,16 @@ def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
-    """Let instances that failed for another tenant only be tried at once, since no other instance is left. `tenant` has
-    the failing one."""
+    """Let instances that failed only for another tenant be tried at once, since no other instance is left. `tenant`
+    owns the failing request."""
     for other in pool.endpoints.values():
         if other.instance != failing.instance and other.breaker.reconsider(tenant):
             other.ranks.touch()
 
 
 def take_back(pool: Pool, endpoint: Endpoint, count: int) -> bool:
-    """Take back the latest `count` failures, which were the request's own fault. False if too many were taken back
-    already."""
+    """Undo the latest `count` failures, which the requests themselves caused. Return False if too many have already
+    been undone."""
     taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"], count)
     endpoint.ranks.touch()
     return taken

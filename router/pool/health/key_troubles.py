@@ -1,4 +1,4 @@
-"""Instances without requests because this router cannot read their engine key or their certificates."""
+"""Instances that get no requests because this router cannot read their engine key or certificates."""
 
 import logging
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from router.contract.redis.published import PublishedInstance
 log = logging.getLogger("weir.router")
 
 Instances = Sequence[PublishedInstance]
-Named = tuple[str, EngineTls]  # whereabouts of the key and of the certificates
+Named = tuple[str, EngineTls]  # references of the key and of the certificates
 
 
 class KeyTroubles:
@@ -21,9 +21,8 @@ class KeyTroubles:
         self._reasons: dict[Named, str] = {}
 
     def look(self, instances: Instances) -> bool:
-        """Read the keys and certificates again; return whether one went missing or came back.
-
-        Only the log has the reasons: /healthz is public and names no variable or file.
+        """Check the keys and certificates; return whether any became unreadable or readable again.
+        The reasons go to the log only: /healthz is public and names no variable or file.
         """
         named = dict.fromkeys(map(_named, instances))
         reasons = {one: why for one in named if (why := _trouble(*one))}
@@ -35,7 +34,7 @@ class KeyTroubles:
         return True
 
     def without(self, instances: Instances) -> Instances:
-        """Return the instances, with those that lack one out of routing."""
+        """Return the instances, with those that lack a key or certificate taken out of routing."""
         if not self._reasons:
             return instances
         return [
@@ -46,7 +45,7 @@ class KeyTroubles:
         ]
 
     def lacking(self, instances: Instances) -> list[str]:
-        """Return how many instances lack one, for /healthz."""
+        """Return how many instances lack a key or certificate, for /healthz."""
         count = sum(_named(instance) in self._reasons for instance in instances)
         lack = "lack an engine key or certificates here: the log says why"
         return [f"{count} of {len(instances)} instances {lack}"] if count else []

@@ -1,14 +1,12 @@
-"""Detection of engines without progress. Pure: checked once a second, so tokens cost nothing.
-
-An engine that holds requests and produces no token for longer than its limit is suspected, and the router asks it for
-one; it is stalled when it does not answer, whatever its health page says. Signs of a token: the first content of an
-answer, further events of a stream, a computed prefill, a whole answer, and counters of its metrics page that move.
-Requests that end without a token count as held and leave the silence as it is; other time without requests does not
-count. What it needs is learned: a silence that a token ended was no hang.
-
-An engine may answer the routers' requests and hang at its clients', so the silence of those is judged as well, while
-this router holds one of them: that of others is theirs to judge. Any refusal, and counters that move by more, or more
-steadily, than the routers' own requests explain, end it.
+"""Detects engines that make no progress. Pure: it runs once a second, so tokens cost nothing.
+An engine that holds requests and produces no token for longer than its limit is suspected, and the router sends it a
+short request of its own. If the engine does not answer, it is stalled, whatever its health page says. Signs of a token
+are: the first content of an answer, further events of a stream, a computed prefill, a whole answer, and counters on its
+metrics page that move. While requests end without a token, the silence continues; time without requests does not count.
+The limit is learned: a silence that a token ended was no hang.
+An engine may answer the routers' own requests and yet hang on its clients'. The silence of clients' requests is
+therefore judged as well, but only while this router holds such a request; other routers judge theirs. It ends with any
+refusal, and when counters move by more, or more steadily, than the routers' own requests explain.
 """
 
 from math import inf
@@ -16,20 +14,20 @@ from math import inf
 from router.contract.redis.sample import InstanceSample, RankSample
 
 LEAST_S = 10.0  # shorter silences never count
-CONFIRM_S = 3.0  # beyond the limit, for an answer to the router's own request
-KEPT_S = 1800.0  # silences are remembered for one to two times this time
-SURPRISE = 2.0  # times the limit: most that one silence can teach, so that a hang does not hide the next
+CONFIRM_S = 3.0  # time beyond the limit for an answer to the router's own request
+KEPT_S = 1800.0  # a silence is remembered for between one and two times this
+SURPRISE = 2.0  # a silence teaches at most this many times the limit, so that one hang does not hide the next
 ASSUMED_TOKENS_PER_S = 1_000.0  # assumed rate of a prefill, until one was measured
 EQUAL_COST_TOKENS = 32_768.0  # assumed context at which attention doubles the cost of a new token
 SERVED = 3  # answers after which counters must have moved
-UNMOVED_READINGS = 5  # readings without a moving counter
-TRIAL_S = 10.0  # between trials of a stalled engine
+UNMOVED_READINGS = 5  # readings without a moving counter until the counters are ignored
+TRIAL_S = 10.0  # time between trials of a stalled engine
 PROBE_TOKENS = 4.0  # most tokens of a router's own request, prompt and answer
 STEADY = 3  # readings in a row whose counters moved, by more than a probe
 
 
 class Silence:
-    """Time with requests since the last token, and the longest such times that a token ended."""
+    """The time with requests since the last token, and the longest such times that a token ended."""
 
     __slots__ = ("_before_s", "_explained_s", "_longest_s", "limit_s", "s")
 
@@ -37,10 +35,10 @@ class Silence:
         self.s = 0.0
         self.limit_s = inf  # latest limit
         self._explained_s = 0.0  # part explained by prompts in computation
-        self._longest_s = self._before_s = 0.0  # longest ended silence, in this period and before
+        self._longest_s = self._before_s = 0.0  # longest ended silence: in this period, and in the one before
 
     def end(self, *, is_proven: bool) -> None:
-        """Learn from it, unless its prompts or the compilation at the start of the process explain it."""
+        """End the silence and learn from it, unless prompts or the compilation at the process's start explain it."""
         if self.s > self._explained_s:
             most_s = SURPRISE * self.limit_s if is_proven else LEAST_S
             self._longest_s = max(self._longest_s, min(self.s, most_s))
@@ -51,7 +49,8 @@ class Silence:
         self._before_s, self._longest_s = self._longest_s, 0.0
 
     def is_over(self, least_s: float, factor: float, prefill_s: float) -> bool:
-        """Return whether it is beyond its limit. `prefill_s`: expected time of the longest prompt in computation."""
+        """Return whether the silence is beyond its limit. `prefill_s` is the expected time of the longest prompt in
+        computation."""
         self._explained_s = max(self._explained_s, factor * prefill_s)
         self.limit_s = max(least_s, factor * max(self._longest_s, self._before_s), self._explained_s)
         return self.s > self.limit_s
@@ -86,22 +85,22 @@ class Progress:
 
     def __init__(self) -> None:
         self.is_proven = False  # the process has produced a token
-        self.is_producing = False  # a token came before the last look
+        self.is_producing = False  # a token came before the last check
         self.is_suspected = False  # its silence is beyond its limit
         self.stalled = ""  # why the engine takes no requests; empty unless stalled
         self.by_requests = False  # trials use clients' requests, as the engine refuses the router's
         self._quiet = Silence()  # without any token
         self._clients = Silence()  # without a token of a client's request
-        self._fails_clients = False  # stalled, though it answers the router's own requests
-        self._abandoned_s = inf  # time of the shortest request that ended without a token before the last look
-        self._came = False  # a token came since the last look
-        self._serves = False  # one of a client's request
-        self._ended_s = inf  # the same since the last look
+        self._fails_clients = False  # stalled although it answers the router's own requests
+        self._abandoned_s = inf  # duration of the shortest request that ended without a token, up to the last check
+        self._came = False  # a token came since the last check
+        self._serves = False  # a client's request had a token since the last check
+        self._ended_s = inf  # the same as `_abandoned_s`, since the last check
         self._kept_s = 0.0  # age of the current period
         self._counted: float | None = None  # tokens and preemptions on its metrics page
-        self._moved = 0.0  # those counted in the clients' silence, like the next
+        self._moved = 0.0  # tokens counted during the clients' silence, like the next two
         self._probes = 0  # this router's own requests
-        self._steady = 0  # latest readings in a row that moved
+        self._steady = 0  # number of latest consecutive readings that moved
         self._is_blind = True  # its metrics page is not read
         self._page_holds = False
         self._served = 0  # answers since its counters moved
@@ -116,15 +115,15 @@ class Progress:
         self._came = self._serves = True
 
     def probed(self) -> None:
-        """Note a token of the router's own request."""
+        """Note a token of one of the router's own requests."""
         self._came = True
 
     def ended_without(self, held_s: float = 0.0) -> None:
-        """Note the end of a request without a token, held for so long: refused, timed out or abandoned."""
+        """Note that a request ended without a token after this time: refused, timed out or abandoned."""
         self._ended_s = min(self._ended_s, held_s)
 
     def refused(self) -> None:
-        """Note that the engine refused a client's request: it answers those, too."""
+        """Note that the engine refused a client's request, which shows that it handles clients' requests."""
         if not self.stalled:
             self._restart()
 
@@ -139,7 +138,7 @@ class Progress:
         counted = sum(known) if known else None
         self._steady = self._steady if counted != self._counted else 0
         if self._is_blind and known:
-            self._is_blind, self._clients.s = False, 0.0  # tokens show from now on
+            self._is_blind, self._clients.s = False, 0.0  # from now on, tokens show
         if counted != self._counted:
             if self._counted is not None:
                 self._came = True
@@ -154,7 +153,8 @@ class Progress:
         self._page_holds = bool(requests) and not self.is_unmoved
 
     def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample, *, holds: bool) -> None:
-        """Take a sample; `mine`: this rank's part. Without totals per rank (older nodes) the engine's count for all."""
+        """Take a sample. `mine` is this rank's part; without totals per rank (older nodes), the engine's totals count
+        for all."""
         prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
         if prompts is None and tokens is None:
             prompts, tokens = sample.prompt_tokens_total, sample.generation_tokens_total
@@ -168,11 +168,12 @@ class Progress:
 
     @property
     def shows_probes(self) -> bool:
-        """Return whether its counters show tokens in the clients' silence, though no more than routers' own."""
+        """Return whether its counters show tokens during the clients' silence, though no more than the routers' own
+        requests explain."""
         return self._moved > 0 and not self.is_unmoved
 
     def unread(self) -> None:
-        """Note that the metrics page has stopped."""
+        """Note that the metrics page is no longer readable."""
         self._page_holds, self._moved, self._is_blind = False, 0.0, True
 
     @property
@@ -183,10 +184,9 @@ class Progress:
     # Once a second
 
     def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True, routers: int = 1) -> bool:
-        """Return True while a silence is long enough to call `judge`. `holds`: requests of this router.
-
-        An engine that takes no requests anyway (not `alive`) is not judged. `page_counts`: its page's requests count.
-        `routers` ask it for tokens of their own.
+        """Return True while a silence is long enough for `judge`. `holds` is the number of this router's requests.
+        An engine that takes no requests anyway (not `alive`) is not judged. `page_counts` is True if requests on its
+        metrics page count. `routers` are those that send it requests of their own.
         """
         self._age(passed_s)
         probes = self._probes + (routers - 1) * (1 + self._clients.s / TRIAL_S)
@@ -215,12 +215,12 @@ class Progress:
             self._kept_s = 0.0
 
     def _produced(self, *, holds: bool) -> None:
-        """End the silence, and a stall unless it is of clients' requests only."""
+        """End the silence, and end a stall unless only clients' requests are stalled."""
         self._quiet.end(is_proven=self.is_proven)
         self._came, self.is_proven, self.is_suspected = False, True, False
         if not self._fails_clients:
             if self.stalled and not holds:
-                self._clients.s = 0.0  # the requests have gone
+                self._clients.s = 0.0  # the requests have ended
             self._return()
 
     def _served_clients(self, *, was_proven: bool) -> None:
@@ -241,9 +241,9 @@ class Progress:
         return self._quiet.s
 
     def judge(self, after_s: float, factor: float, prefill_s: float, late_s: float = 0.0) -> bool:
-        """Return True if stalled. `after_s`: limit for an unknown process; `prefill_s`: expected time of the longest
-        prompt in computation; `late_s`: least limit of the clients' silence where tokens may show only at an answer's
-        end, so that clients who gave up earlier prove nothing; else 0."""
+        """Return True if the engine is stalled. `after_s` is the limit for a new process, `prefill_s` the expected time
+        of the longest prompt in computation. `late_s` is the least limit of the clients' silence where tokens may show
+        only at the end of an answer, so that clients that gave up earlier prove nothing; otherwise 0."""
         least_s = min(LEAST_S, after_s) if self.is_proven else after_s
         self.is_suspected = self._quiet.is_over(least_s, factor, prefill_s)
         confirmed_s = 0.0 if self.by_requests else CONFIRM_S
@@ -263,7 +263,7 @@ class Progress:
 
     @property
     def refusal(self) -> str:
-        """Return why the engine takes no request; empty if it takes one, or this one as a trial."""
+        """Return why the engine takes no request; empty if it takes requests, or takes this one as a trial."""
         return "" if self.by_requests and self._is_due else self.stalled
 
     @property

@@ -8,15 +8,16 @@ from router.pool.health.progress import prefill_s
 from router.pool.health.stall_troubles import stalled_why
 from router.pool.pool import Pool
 
-# Servers that count tokens as they come; SGLang and TensorRT-LLM do at a request's end, and unknown ones may
+# Servers that count tokens as they are generated; SGLang and TensorRT-LLM count at a request's end, and unknown ones
+# may, too
 COUNTS_AS_THEY_COME = ("vllm", "neuron", "sim")
 
 log = logging.getLogger("weir.router")
 
 
 def look(pool: Pool, now: float, passed_s: float, routers: int = 1) -> None:
-    """Check every engine, once every `passed_s`, and forget figures that are too old. `now` is Unix time; `routers`
-    send it requests."""
+    """Check every engine, once every `passed_s`, and forget outdated figures. `now` is Unix time; `routers` send it
+    requests."""
     for endpoint in pool.endpoints.values():
         endpoint.look(now)
         was, progress = endpoint.progress.stalled, endpoint.progress
@@ -42,7 +43,7 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:
-    """Return the new tokens of the longest prompt in computation; for other routers' prompts the mean."""
+    """Return the new tokens of the longest prompt in computation; prompts of other routers count by their mean."""
     requests, tokens, decodes = endpoint.others
     mean = tokens / max(1, requests - decodes)
     return max(mean, max((lease.tokens for lease in endpoint.prefilling), default=0))
@@ -55,6 +56,6 @@ def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
 
 
 def producing(pools: Iterable[Pool]) -> dict[str, int]:
-    """Return the epoch of each instance that produced tokens before the last look."""
+    """Return the epoch of each instance that produced tokens before the last check."""
     endpoints = (endpoint for pool in pools for endpoint in pool.endpoints.values())
     return {endpoint.instance: endpoint.epoch for endpoint in endpoints if endpoint.progress.is_producing}

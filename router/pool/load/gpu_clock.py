@@ -1,15 +1,14 @@
 """Division of an endpoint's GPU-seconds among its requests, by weight.
-
-A clock advances by gpus · dt / W, where W is the weight of all requests there, those of other routers included. A
-request is charged its weight times the clock's advance, so charges add up to the time with at least one request
-(processor sharing; a decode weighs 1, a prompt one for each 256 new tokens that have no first byte yet).
+A clock advances by gpus · dt / W, where W is the weight of all requests there, including those of other routers. A
+request is charged its weight times the clock's advance, so that charges add up to the time with at least one request
+(processor sharing). A decode weighs 1, a prompt 1 for every 256 new tokens until its first byte.
 """
 
 from typing import Final
 
 from router.contract.redis.router_status import Load
 
-PREFILL_TOKENS: Final = 256  # new tokens that weigh as much as one decode: about a step's worth of compute
+PREFILL_TOKENS: Final = 256  # new tokens that weigh as much as one decode, about the compute of one step
 HOUR_S = 3600
 
 
@@ -33,7 +32,7 @@ class GpuClock:
 
     def __init__(self) -> None:
         self.gpus = 0.0
-        self.dollars_per_s = 0.0  # price of one GPU and its share of the instance's memory
+        self.dollars_per_s = 0.0  # price of a GPU with its share of the instance's memory
         self.reading = 0.0  # GPU-seconds per unit of weight
         self._at = 0.0
         self._own = 0.0  # weight of this router's requests
@@ -53,7 +52,7 @@ class GpuClock:
         self._others = decodes + (max(prefills, prefill_tokens / PREFILL_TOKENS) if prefills else 0)
 
     def join(self, weight: float, now: float) -> float:
-        """Add a request; return the reading from which it is charged."""
+        """Add a request; return the reading from which its charge starts."""
         if self._requests and now > self._at:  # inlined `_advance`
             self.reading += self.gpus * (now - self._at) / (self._own + self._others)
         self._at = now
@@ -62,7 +61,7 @@ class GpuClock:
         return self.reading
 
     def change(self, weight: float, since: float, now: float, spent: GpuSpent | None, to: float) -> float:
-        """Charge for the old weight; return the reading from which the new one is charged."""
+        """Charge for the old weight; return the reading from which the charge for the new weight starts."""
         reading = self._advance(now)
         self._own += to - weight
         if spent is not None:
@@ -74,7 +73,7 @@ class GpuClock:
             self.reading += self.gpus * (now - self._at) / (self._own + self._others)
         self._at = now
         self._requests -= 1
-        self._own = self._own - weight if self._requests else 0.0  # rounding errors end when idle
+        self._own = self._own - weight if self._requests else 0.0  # rounding errors are cleared when idle
         if spent is not None:  # inlined `_charge`
             gpu_s = weight * (self.reading - since)
             spent.gpu_s += gpu_s

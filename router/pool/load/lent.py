@@ -1,8 +1,7 @@
 """KV that decoders lend: the blocks of a session's latest answer, for the prefill of its next turn.
-
-A vLLM with `bidirectional_kv_xfer` keeps the blocks of an answer for some minutes and says at its end where they are.
-Who takes them copies them by position and compares no tokens. So they are offered only as far as the chained hashes of
-their tokens, which the engine told, are those of the next prompt.
+A vLLM with `bidirectional_kv_xfer` keeps the blocks of an answer for some minutes and says where they are when the
+answer ends. An engine that takes them copies them by position, without comparing tokens. They are therefore offered
+only as far as the next prompt has the same chained hashes as the engine reported for its tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +9,9 @@ from dataclasses import dataclass
 
 from router.policy.types import Rates
 
-MOST_BYTES = 32 * 1024 * 1024  # kept by a pool
-LEAST = 64  # tokens; vLLM computes fewer by itself
-LONGEST = 1024 * 1024  # bytes that an answer may say of its blocks and tokens
+MOST_BYTES = 32 * 1024 * 1024  # bytes kept by a pool
+LEAST = 64  # tokens; vLLM does not take fewer
+LONGEST = 1024 * 1024  # bytes that an answer may use to describe its blocks and tokens
 KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
 
 
@@ -21,7 +20,7 @@ class LentBlocks:
     decoder: str  # endpoint that holds them
     epoch: int
     size: int  # tokens in a block
-    hashes: Sequence[int]  # chained, one for each whole block
+    hashes: Sequence[int]  # chained, one per full block
     where: bytes  # the engine's `kv_transfer_params`, as JSON
     at: float  # s, monotonic
 
@@ -30,9 +29,9 @@ class LentBlocks:
         return len(self.where) + 8 * len(self.hashes)
 
     def shared(self, hashes: Sequence[int]) -> int:
-        """Return the tokens that a prompt with these hashes has in common with the blocks."""
+        """Return how many tokens a prompt with these hashes has in common with the blocks."""
         low, high = 0, min(len(hashes), len(self.hashes))
-        while low < high:  # chained: equal hashes, equal prefixes
+        while low < high:  # hashes are chained: equal hashes mean equal prefixes
             middle = (low + high + 1) // 2
             if hashes[middle - 1] == self.hashes[middle - 1]:
                 low = middle
@@ -42,15 +41,15 @@ class LentBlocks:
 
 
 def priced(held: Mapping[str, int], tokens: int, takers: Iterable[str], rates: Rates) -> Mapping[str, int]:
-    """Return held tokens by instance, with what is lent counted at those that may take it."""
+    """Return held tokens by instance, with lent tokens counted at the instances that may take them."""
     more = {name: worth(tokens, held.get(name, 0), rates) for name in takers}
     more = {name: tokens for name, tokens in more.items() if tokens > held.get(name, 0)}
     return {**held, **more} if more else held
 
 
 def worth(tokens: int, held: int, rates: Rates) -> int:
-    """Return as how many held tokens those count that are lent to an instance that holds some of them: less what it
-    could compute while they are moved, as far as that is known."""
+    """Return the worth of lent blocks in held tokens, for an instance that holds some of them: fewer by what it could
+    compute while they are transferred, as far as that is known."""
     if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
         return tokens
     moving_s = rates.transfer_s(max(tokens - held, 0))
@@ -58,9 +57,9 @@ def worth(tokens: int, held: int, rates: Rates) -> int:
 
 
 def share(tokens: int, held: int, size: int, rates: Rates) -> tuple[int, int]:
-    """Return how many lent tokens are moved to an instance that holds some of them, and how many it takes.
-
-    Where computing is as fast, none are moved: it takes the whole blocks that it holds, which lets go of the others.
+    """Return how many lent tokens are transferred to an instance that holds some of them, and how many it takes.
+    If computing is as fast, none are transferred: the instance takes only the full blocks that it holds, and the others
+    are released.
     """
     if worth(tokens, held, rates) > held:
         return tokens, tokens
@@ -68,7 +67,7 @@ def share(tokens: int, held: int, size: int, rates: Rates) -> tuple[int, int]:
 
 
 class Lendings:
-    """By session, the latest last; the oldest are forgotten first."""
+    """Lent blocks by session, the latest last; the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self.by_session: dict[str, LentBlocks] = {}
@@ -82,7 +81,7 @@ class Lendings:
             self.take(next(iter(self.by_session)))
 
     def take(self, session: str) -> LentBlocks | None:
-        """Remove and return the session's: an engine lends blocks once."""
+        """Remove and return the session's blocks, as an engine lends blocks only once."""
         lent = self.by_session.pop(session, None)
         if lent is not None:
             self._bytes -= lent.bytes

@@ -1,4 +1,4 @@
-"""The instances of a large pool by load, kept sorted from decision to decision. Pure."""
+"""The instances of a large pool by load, kept sorted between decisions. Pure."""
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from router.policy.value import Value
 
 FEW = 64  # up to this many changes are inserted one by one
-FULL = 1 << 50  # added to the load above the limit of KV usage, twice above the limit of requests
+FULL = 1 << 50  # added to the load: once above the limit of KV usage, twice above the limit of requests
 
 
 class Load(Value, frozen=True):
@@ -23,8 +23,8 @@ Key = tuple[int, int, float]  # (request weight in tokens, limit of requests, li
 
 class LoadOrder:
     """The instances of each group by load, under the limits of a policy.
-
-    A value is load · number of instances + position, so that a sorted list of numbers is the order; −1 is refused.
+    Each instance has the value load · number of instances + position, so sorting the values sorts the instances; −1
+    means refused.
     """
 
     def __init__(self, key: Key, loads: Sequence[Load], group_of: Sequence[int], groups: int) -> None:
@@ -32,7 +32,7 @@ class LoadOrder:
         self._loads, self._group_of = loads, group_of
         self._full = FULL * len(loads)
         self._positions: dict[int, list[int]] = {}  # positions of each group's able instances
-        self._changed: set[int] = set()  # positions whose values are older than their loads
+        self._changed: set[int] = set()  # positions whose values do not yet reflect their loads
         self.values = [self._value(position) for position in range(len(loads))]
         self._sorted: list[list[int]] = [[] for _ in range(groups)]
         self._sort()
@@ -59,7 +59,7 @@ class LoadOrder:
             group.sort()
 
     def take(self, changed: Sequence[int]) -> None:
-        """Note changes; they are sorted in once the order is used, as not every decision uses it."""
+        """Note changes. They are sorted in when the order is next used, as not every decision uses it."""
         self._changed.update(changed)
 
     def settle(self) -> None:
@@ -87,7 +87,7 @@ class LoadOrder:
             insort(able, now)
 
     def able(self, group: int, out: Container[int]) -> list[int]:
-        """Return ascending values of the instances within the limits, or of all if none is."""
+        """Return, ascending, the values of the instances within the limits, or of all instances if none is."""
         count, able = len(self._loads), self._sorted[group]
         if out:
             able = [value for value in able if value % count not in out]

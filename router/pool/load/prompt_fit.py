@@ -1,9 +1,9 @@
-"""Time of a prompt by its length and cached part, fitted to prompts of equal engines. Pure.
+"""The time of a prompt by its length and cached part, fitted to prompts of equal engines. Pure.
 
-    seconds = a·new + b·new·(cached + new/2) + c·prompt + d         none of them negative
+    seconds = a·new + b·new·(cached + new/2) + c·prompt + d, with no negative factor
 
-Least squares of the relative errors, so that short prompts count as much as long ones. A term already explained by the
-ones before it, or with a negative factor, is left out.
+Least squares of the relative errors, so that short prompts count as much as long ones. A term that earlier terms
+already explain, or that has a negative factor, is left out.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ from router.pool.endpoint import Endpoint
 
 
 class Pull:
-    """Load that equals computing `tokens`, until `over`, so that further requests do not gather there. Pulls from
+    """The load that equals computing `tokens`, until `over`, so that further requests do not gather there. Pulls from
     the same peer share its link."""
 
     def __init__(self, peer: Endpoint, instance: Endpoint, tokens: int) -> None:

@@ -1,7 +1,7 @@
-"""The queue of one pool: requests that wait for capacity, bounded per class, strictly by priority band, and within a
-band fair between classes (router/pool/queue/band_queue.py) and tenants (router/pool/queue/class_queue.py).
-
-A request's band rises by one with each `band_max_wait_s` of waiting, so that the lowest is served eventually. Pure:
+"""The queue of one pool: requests that wait for capacity, bounded per class. Priority bands are served strictly in
+order; within a band, capacity is shared fairly between classes (router/pool/queue/band_queue.py) and tenants
+(router/pool/queue/class_queue.py).
+A request's band rises by one with every `band_max_wait_s` of waiting, so that the lowest is served eventually. Pure:
 time is an argument.
 """
 
@@ -18,7 +18,7 @@ from router.pool.queue.class_queue import CapacityOffer, QueueEntry
 from router.pool.queue.drain_rate import DrainRate
 
 PASSES = 8  # entries that an offer of capacity passes through before it lapses
-MAX_WAIT_S = 120.0  # longer predictions by the drain rate mean little
+MAX_WAIT_S = 120.0  # limit of predicted waits, as longer predictions by the drain rate mean little
 
 
 class QueueFull(Exception):
@@ -32,7 +32,7 @@ class AdmissionQueue:
         self._highest_first: list[BandQueue] = []
         self.drain = DrainRate()
         self._now = 0.0  # s, time of the latest call
-        self._due_at = inf  # s, earliest time at which a request may rise a band
+        self._due_at = inf  # s, earliest time at which the band of a request may rise
         self.outputs = OutputGuess()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.band_max_wait_s = 60.0
@@ -55,7 +55,7 @@ class AdmissionQueue:
         return QueueEntry(next(self._orders), request_class, tenant, cost, band)
 
     def comes_first(self, band: int, now: float) -> bool:
-        """Return True if a request of this band that arrives now would wait behind nobody."""
+        """Return whether a request of this band that arrives now would be first."""
         if not self.total:
             return True
         self._now = max(self._now, now)
@@ -69,9 +69,8 @@ class AdmissionQueue:
     def join(
         self, entry: QueueEntry, limit: int, on_wakeup: Callable[[], None], capacity: bool = False, now: float = 0.0
     ) -> None:
-        """Add an entry. `on_wakeup` is called once, maybe before this returns; then call `resume`.
-
-        Raises QueueFull if `limit` requests of the class wait and none of them can be displaced for it. `capacity`:
+        """Add an entry. `on_wakeup` is called once, perhaps before this returns; then call `resume`.
+        Raise QueueFull if `limit` requests of the class wait and none of them can be displaced. `capacity` is True if
         there is capacity now for the first in the queue.
         """
         if self._now < now:
@@ -148,7 +147,7 @@ class AdmissionQueue:
             self._wake(CapacityOffer(more=False))
 
     def look_again(self) -> None:
-        """Look for unannounced capacity: breakers close by time, other routers' requests end."""
+        """Check for capacity that nothing announces: breakers close by time, other routers' requests end."""
         if self._woken:  # woken entries come first, and the capacity may be theirs
             next(iter(self._woken.values())).more = True
         elif self.total:
@@ -160,7 +159,7 @@ class AdmissionQueue:
             pass
 
     def expected_wait_s(self, entry: QueueEntry, now: float) -> float | None:
-        """Predict the wait of a request that joins now, by the requests ahead and the drain rate; None if unknown."""
+        """Predict the wait of a request that joins now, from the requests ahead and the drain rate; None if unknown."""
         turn_s = self.drain.turn_s(now)
         return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
 
@@ -182,12 +181,14 @@ class AdmissionQueue:
         self.total += change
 
     def makes_room(self, entry: QueueEntry) -> bool:
-        """Displace a request of any class for this one, as `join` does one of its class; False if none may be."""
+        """Displace a request of any class for this one, as `join` does within the class; return False if none may be
+        displaced."""
         return self._displace(entry, CLASSES)
 
     def _displace(self, entry: QueueEntry, names: Sequence[RequestClass]) -> bool:
-        """Remove the newest request of a class in the lowest band below; without one, the newest in its own band of
-        the tenant that has most waiting there, so that no tenant keeps the others out."""
+        """Remove the newest request of the class in the lowest band below this one. If there is none, remove the newest
+        request, in this band, of the tenant with the most waiting requests, so that no tenant can shut the others out.
+        """
         self._lift()
         for queue in reversed(self._highest_first):
             if queue.band > entry.band:
@@ -200,7 +201,7 @@ class AdmissionQueue:
         return False
 
     def _remove(self, entry: QueueEntry, queue: BandQueue, on_wakeup: Callable[[], None]) -> None:
-        """Take the place of a waiting entry away from it."""
+        """Remove a waiting entry from its queue, as another request takes its place."""
         queue.classes[entry.request_class].drop(entry)
         queue.over(entry)
         queue.count(entry, -1)

@@ -1,5 +1,5 @@
 """The waiting requests of one priority band, fair between classes: each class has a clock that advances by 1/share with
-each request admitted, and the class furthest behind is next."""
+each admitted request, and the class furthest behind is next."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class BandQueue:
         queue.drop(entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """Advance the clock to the turn of an admitted entry; entries woken in vain do not advance it."""
+        """Advance the clock to the turn of an admitted entry; an entry woken in vain does not advance it."""
         if self.clock < entry.turn[0]:
             self.clock = entry.turn[0]
         self.classes[entry.request_class].admitted(entry)

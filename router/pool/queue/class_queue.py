@@ -1,9 +1,8 @@
 """The waiting requests of one class in one band, fair between tenants by tokens.
-
-Each tenant (an API key, else a client's address) has a clock that advances by the tokens of each of its requests that
-is admitted, and the tenant furthest behind is next (start-time fair queueing: Goyal, Vin, Cheng, 1996). A tenant
-without waiting requests starts at the current clock: idle time earns no credit. Within a tenant: first come, first
-served.
+Each tenant (an API key, or else a client's address) has a clock that advances by the tokens of each of its admitted
+requests, and the tenant furthest behind is next (start-time fair queueing: Goyal, Vin, Cheng, 1996). A tenant without
+waiting requests starts at the current clock, so idle time earns no credit. Within a tenant, requests are served in
+order of arrival.
 """
 
 from bisect import bisect_left, insort
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 IDLE_TENANTS = 1024  # clocks kept for tenants without waiting requests
 SPARE = 64  # outdated turns kept before a sweep
-SAMPLE = 32  # turns examined to order tenants; the drain rate is less exact
+SAMPLE = 32  # turns examined to order tenants; a larger sample gains nothing, as the drain rate is less exact
 
 Turn = tuple[float, int, str]  # (tenant's clock, order of its first request, name)
 
@@ -45,12 +44,12 @@ class QueueEntry:
     band: int = 0  # rises while the request waits
     on_wakeup: Callable[[], None] | None = None  # set while the request waits
     offer: "CapacityOffer | None" = None  # from the wakeup until the capacity is used or passed on
-    charge: float = 0.0  # charge of its class
+    charge: float = 0.0  # amount charged to its class
     turn: tuple[float, float] = (0.0, 0.0)  # clocks of its class and of its tenant when it was woken
     lift_at: float = 0.0  # s, time at which its band rises
     queue: "BandQueue | None" = None  # current or latest queue
     account: Tenant | None = None  # charged tenant
-    displaced: bool = False  # another request has its place
+    displaced: bool = False  # True if another request has taken its place
 
     @property
     def is_waiting(self) -> bool:
@@ -77,7 +76,7 @@ class ClassQueue:
         self._heap: list[Turn] = []  # includes outdated turns
         self._with_requests = 0  # number of tenants with requests
         self._by_number: dict[int, dict[str, None]] = {}  # names of tenants by the number of their waiting entries
-        self._most = 0  # greatest of these numbers
+        self._most = 0  # the largest of these numbers
         self._size = 0
 
     def __len__(self) -> int:
@@ -91,7 +90,7 @@ class ClassQueue:
         self.arrived[entry] = None  # an entry that joins again keeps its place
         waiting, order = tenant.waiting, entry.order
         self._count(entry.tenant, len(waiting), len(waiting) + 1)
-        if waiting and waiting[-1][0] < order:  # nearly always true: a later entry changes no turn
+        if waiting and waiting[-1][0] < order:  # nearly always true, as a later entry changes no turn
             waiting.append((order, entry))
             tenant.cost += entry.cost
             return
@@ -119,7 +118,8 @@ class ClassQueue:
         self._forget()
 
     def _count(self, name: str, before: int, now: int) -> None:
-        """Note how many entries of the tenant wait; all tenants are too many to look at for each refused request."""
+        """Record how many entries of the tenant wait; a scan of all tenants for each refused request would take too
+        long."""
         if before:
             alike = self._by_number[before]
             del alike[name]
@@ -172,7 +172,7 @@ class ClassQueue:
         return next((entry for entry in reversed(self.arrived) if entry.is_waiting), None)
 
     def newest_beyond(self, name: str) -> QueueEntry | None:
-        """Return the newest waiting entry of the tenant with most, if it has at least two more than this tenant."""
+        """Return the newest entry of the tenant with the most waiting, if it has at least two more than this tenant."""
         own = self._tenants.get(name)
         if self._most <= (len(own.waiting) if own is not None else 0) + 1:
             return None
@@ -180,7 +180,7 @@ class ClassQueue:
         return self._tenants[most].waiting[-1][1]
 
     def due(self, now: float) -> list[QueueEntry]:
-        """Return the entries that have waited long enough for the next band."""
+        """Return the entries that have waited long enough to rise to the next band."""
         found = []
         for entry in self.arrived:
             if entry.lift_at > now:
@@ -194,9 +194,9 @@ class ClassQueue:
         return next((entry.lift_at for entry in self.arrived if entry.is_waiting), inf)
 
     def ahead(self, name: str) -> float:
-        """Count the entries ahead of one that this tenant adds now; others' as far as their tokens allow.
-
-        A sample stands for many tenants: each request that is refused or has a deadline asks, with thousands waiting.
+        """Count the entries ahead of an entry that this tenant adds now; others' count as far as their tokens allow.
+        A sample stands for many tenants: each request that is refused or has a deadline asks for this, with thousands
+        waiting.
         """
         own = self._tenants.get(name)
         turn = max(own.clock, self._clock) + own.cost if own is not None else self._clock
@@ -222,8 +222,7 @@ class ClassQueue:
             self._clock = entry.turn[1]
 
     def settle(self, entry: QueueEntry, used: float) -> None:
-        """Replace the charge of a request's expected use by its real use.
-
+        """Replace the charge of a request's expected use by its actual use.
         Settling an account that was closed with the queue is harmless.
         """
         tenant, entry.account = entry.account, None

@@ -1,12 +1,10 @@
-"""The needs of a hit beyond the first group of layers: vLLM's rule for models with several groups. Pure.
-
+"""What a hit needs beyond the first group of layers: vLLM's rule for models with several groups. Pure.
 A prefix can be reused up to a block from which every group can continue. Layers with a sliding window need the blocks
 of the window before it, recurrent layers their state at its end, further layers with full attention all blocks; engines
 evict those from the end, so the last block stands for all. Each need is a number of consecutive blocks up to the end of
 the hit, fewer near the beginning. Chunked attention needs the blocks of its chunk, so none at the start of a chunk. The
 longest prefix that all groups allow is the hit.
-
-Instances are bits of a mask, so one pass serves all that hold the same.
+Instances are bits of a mask, so one pass serves all instances that hold the same.
 """
 
 import math
@@ -22,14 +20,14 @@ MaskAt = Callable[[int, int], int]  # (further group, position) → instances wh
 
 @dataclass(frozen=True, slots=True)
 class GroupNeed:
-    """The needs of a further group, in blocks of the first one."""
+    """The needs of a further group, in blocks of the first group."""
 
-    blocks: int  # consecutive own blocks that end where the hit ends
+    blocks: int  # consecutive blocks of its own that end where the hit ends
     step: int = 1  # first-group blocks per own block
     chunk: int = 0  # first-group blocks per chunk of attention; 0 if unknown or none
 
     def begins(self, end: int) -> int:
-        """Return the start of the chunk that contains the end of a hit at `end` blocks; nothing before it is needed."""
+        """Return the start of the chunk in which a hit of `end` blocks ends; nothing before it is needed."""
         return end - end % self.chunk if self.chunk else 0
 
 
@@ -42,11 +40,12 @@ class GroupNeeds:
 
     @cached_property
     def align(self) -> int:
-        """Return the unit of hits, at whose multiples all groups end."""
+        """Return the unit of hits: at its multiples, all groups end."""
         return math.lcm(1, *(need.step for need in self.needs))
 
     def allowed(self, end: int, instances: int, mask_at: MaskAt) -> dict[int, int]:
-        """Return the instances by the blocks that all their groups allow, if `end` would be the hit; none has 0."""
+        """Return the instances by the number of blocks that all their groups allow if the hit would end at `end`;
+        instances without any are under 0."""
         found: dict[int, int] = {}
         waiting = {end - end % self.align: instances}
         while waiting:
@@ -81,8 +80,8 @@ class GroupNeeds:
 def limited(
     runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
 ) -> Sequence[Stretch]:
-    """The stretches of a prompt of `blocks` blocks, with instances only as far as all their groups go; `grouped`:
-    those that have further groups, by what these need."""
+    """Return the stretches of a prompt of `blocks` blocks, with each instance only as far as all its groups allow.
+    `grouped` maps the instances with further groups to their needs."""
     ends: dict[int, int] = {}
     rootless = 0
     for needs, members in grouped.items():
@@ -98,7 +97,7 @@ def limited(
 
 
 def _levels(runs: Sequence[Stretch], members: int) -> list[tuple[int, int]]:
-    """Return the members by the end of their blocks."""
+    """Return the members by the number of their blocks."""
     levels, following = [], 0
     for end, (device, host, disk) in reversed(runs):
         here = (device | host | disk) & members
@@ -109,7 +108,8 @@ def _levels(runs: Sequence[Stretch], members: int) -> list[tuple[int, int]]:
 
 
 def _cut(runs: Sequence[Stretch], ends: Mapping[int, int], everyone: int, rootless: int) -> Sequence[Stretch]:
-    """Cut the stretches. `ends`: ends of those in `everyone`; `rootless` are in no stretch yet."""
+    """Cut the stretches. `ends` has the ends of the instances in `everyone`; instances in `rootless` are in no stretch
+    yet."""
     cut: list[Stretch] = []
     number = 0
     for end in sorted({*ends, *(end for end, _ in runs)}):

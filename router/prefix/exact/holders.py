@@ -1,7 +1,6 @@
-"""Sets of instances, numbered, so that blocks with the same holders share one.
-
-A set consists of bit masks over the instances' slots: holders on the device, in host memory, on disk, and on the
-device by further groups of layers (groups.py).
+"""Numbered sets of instances, so that blocks with the same holders share one set.
+A set consists of bit masks over the instances' slots: holders on the device, in host memory, on disk, and on the device
+by further groups of layers (groups.py).
 """
 
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ FURTHER = 3  # position of the first further group, after the tiers
 
 
 class HolderSets:
-    """Number 0 is the empty set. A set lives as long as blocks have its number (`counts`)."""
+    """All sets in use. Number 0 is the empty set. A set lives as long as blocks have its number (`counts`)."""
 
     __slots__ = ("_free", "_numbers", "anywhere", "counts", "groups", "masks")
 
@@ -25,7 +24,7 @@ class HolderSets:
         self.counts: list[int] = [0]
 
     def with_holder(self, number: int, bit: int, place: int) -> int:
-        """Return the set with one more holder. `place`: a tier, or FURTHER + the number of the further group."""
+        """Return the set with one more holder. `place` is a tier, or FURTHER + the number of the further group."""
         if place < FURTHER:
             masks = list(self.masks[number])
             masks[place] |= bit
@@ -92,7 +91,7 @@ def _trimmed(groups: list[int]) -> tuple[int, ...]:
 
 
 def placed(masks: Masks, alive: int) -> Masks:
-    """Return the holders in `alive`, each on its fastest tier."""
+    """Return the holders in `alive`, each only on its fastest tier."""
     device, host, disk = masks
     device &= alive
     host &= alive & ~device

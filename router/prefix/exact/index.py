@@ -1,11 +1,10 @@
 """Exact prefix index: the blocks of each instance by tier, from the engines' KV events.
-
-A block is known by the hash of its tokens chained to that of the block before it, the same for all instances. The
-engine's own name of the block is kept per instance, since later events refer to it.
-
+A block is identified by the hash of its tokens chained to the hash of the block before it, the same for all instances.
+The engine's own name of the block is kept per instance, since later events refer to it.
 Along a prompt, holders only drop out: engines evict a chain from its end, so an instance that holds a block holds all
-earlier ones. The positions where one drops out are found by doubling steps and bisection: a prompt of a thousand blocks
-takes some tens of look-ups. An engine that evicts from the middle would be credited with the blocks after the hole.
+earlier ones. The positions where an instance drops out are located by doubling steps and bisection: a prompt of a
+thousand blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with the blocks
+after the gap.
 """
 
 import time
@@ -30,7 +29,7 @@ TIERS = ("device", "host", "disk")
 
 MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 70 bytes each
 HOLDER_PARTS = 1024
-NO_COPY = ((0, 0), nan)  # as InstanceBlocks.copied has them; later than any time
+NO_COPY = ((0, 0), nan)  # in the form of InstanceBlocks.copied; later than any time
 _SET_BYTES = 300  # rough size of a set of holders
 _COPY_BYTES = 120
 
@@ -44,7 +43,8 @@ class IndexFull(Exception):
 
 
 class ExactIndex:
-    """The exact index of one pool. `seed` begins each hash chain; it is secret, so no prompt can be made to collide."""
+    """The exact index of one pool. `seed` begins each hash chain; it is secret, so that no prompt can be made to
+    collide."""
 
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
         self.seed = seed
@@ -67,7 +67,8 @@ class ExactIndex:
     # From KV events
 
     def need(self, instance: str, groups: GroupNeeds) -> None:
-        """Require blocks of further groups of layers for a hit on this instance; they are stored from FURTHER on."""
+        """Require blocks of further groups of layers for a hit on this instance; they are stored at places from FURTHER
+        on."""
         part = self._part(instance)
         if part.groups != groups:
             self._ungroup(part)
@@ -85,10 +86,9 @@ class ExactIndex:
         tier: int = DEVICE,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """Add blocks of a chain that the instance now holds; `names`: the engine's. Raises IndexFull.
-
-        Without tokens they are blocks that it already holds on another tier, or by another group. `extras`: further
-        input of each block's hash (adapter, salt, image), empty for tokens alone.
+        """Add blocks of a chain that the instance now holds, under the engine's `names`. Raise IndexFull.
+        Without tokens, they are blocks that it already holds on another tier or by another group. `extras` holds
+        further input of each block's hash (adapter, salt, image), empty for tokens alone.
         """
         part = self._part(instance)
         self._place(part, part.names.get, names, parent, tokens, block_size, tier, extras)
@@ -103,7 +103,7 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """Add blocks like `store`, to the store that the instance shares with others of its pool."""
+        """Like `store`, add blocks, but to the store that the instance shares with others of its pool."""
         self.read_store(instance)
         part, store = self._part(instance), self._part(STORE)
         self._readers.store = store.bit
@@ -129,7 +129,7 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes],
     ) -> None:
-        """Place blocks on a tier. `block_of`: our block by the engine's name, 0 if unknown."""
+        """Place blocks on a tier. `block_of` gives our block for the engine's name, 0 if unknown."""
         if not tokens:
             links = [(name, block_of(name)) for name in names]
             part.unknown += sum(not block for _, block in links)
@@ -139,7 +139,7 @@ class ExactIndex:
         if not link:
             part.unknown += len(names)
             return
-        # A store reports its blocks' tokens without salt and adapter, which their names include.
+        # A store reports its blocks' tokens without salt and adapter, although its block names depend on them.
         before = list(takewhile(bool, map(block_of, names))) if tier != DEVICE else []
         start = before[-1] if before else link
         rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
@@ -147,7 +147,7 @@ class ExactIndex:
         self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
-        """Note blocks just stored whose removal the engine will not report; `now`: s, monotonic."""
+        """Note stored blocks whose removal the engine will not report. `now`: s, monotonic."""
         part = self._part(instance)
         for name in names if part.copies else ():  # stored again after an eviction from the store
             part.copies.pop((name, tier), None)
@@ -161,9 +161,10 @@ class ExactIndex:
                 self.drop(instance, (name,), tier)
 
     def refute(self, instance: str, hashes: Sequence[int], held: int, asked_at: float = inf) -> None:
-        """The engine had `held` leading blocks of this prompt and no more: no store has the next ones for it, and of
-        the next one no copy is left, if it told the end of the last copy alone. Of a whole prompt engines compute the
-        last block again. What came after `asked_at` (s, monotonic) may be the prompt's own."""
+        """Correct the index: the engine had only `held` leading blocks of this prompt. So no store has the next blocks
+        for it, and no copy of the next block is left if the engine has reported the end of the last copy only. Engines
+        compute the last block of a whole prompt again. Blocks stored after `asked_at` (s, monotonic) may be the
+        prompt's own."""
         part = self._parts.get(instance)
         if part is None:
             return
@@ -199,8 +200,8 @@ class ExactIndex:
         self._sets.release(changes)
 
     def clear(self, instance: str, *, still_reads: bool = False) -> None:
-        """Clear the instance; `sweep` removes its entries in steps. `still_reads`: one that can fetch from the pool's
-        store still can."""
+        """Clear the instance; `sweep` removes its entries in steps. With `still_reads`, an instance that can fetch from
+        the pool's store still can."""
         part = self._parts.pop(instance, None)
         if instance == STORE:
             self._readers.store = 0
@@ -277,12 +278,12 @@ class ExactIndex:
         return mask_at
 
     def changing(self, stretches: Sequence[Stretch]) -> list[Stretch]:
-        """Return the stretches of the instances for which `foreseen` may differ."""
+        """Return the stretches, limited to instances for which `foreseen` may differ."""
         busy = self._heads.busy
         return [(end, (device & busy, host & busy, disk & busy)) for end, (device, host, disk) in stretches]
 
     def look_up(self, hashes: Sequence[int], block_size: int, now: float) -> dict[str, Tokens]:
-        """Return what each instance will hold when it admits a request sent now; `now`: s, monotonic."""
+        """Return what each instance will hold when it admits a request sent now. `now`: s, monotonic."""
         matched = self.match(hashes, block_size)
         return matched | self.foreseen(matched, hashes, block_size, now)
 
@@ -298,8 +299,8 @@ class ExactIndex:
     def foreseen(
         self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
     ) -> dict[str, Tokens]:
-        """Return what each instance will hold when it admits a request sent now, if that differs from the result of
-        `match`; `now`: s, monotonic."""
+        """Return what each instance will hold when it admits a request sent now, where that differs from `match`.
+        `now`: s, monotonic."""
         changed: dict[str, Tokens] = {}
         parts, names = self._parts, self._names
         for instance, (device, host, disk) in self._of_busy(held):
@@ -309,7 +310,7 @@ class ExactIndex:
             left = parts[instance].forecast.foreseen(hashes, blocks, now)
             if left < blocks or (left > blocks and parts[instance].groups is FIRST_ONLY):
                 changed[instance] = (left * block_size, 0, 0)
-        # An instance that holds nothing will hold some only by computing a prompt that begins alike.
+        # An instance that holds none of the prompt will hold some only if it computes a prompt with the same beginning.
         for slot in tuple(self._heads.get(hashes[0], ())) if hashes else ():
             instance = names[slot]
             if instance in held or parts[instance].groups is not FIRST_ONLY:  # its kept states are unknown
@@ -319,14 +320,14 @@ class ExactIndex:
         return changed
 
     def _of_busy(self, held: Mapping[str, Tokens]) -> Iterable[tuple[str, Tokens]]:
-        """Omit what will not change: few of many instances may have requests in flight."""
+        """Leave out what will not change: few of many instances may have requests in flight."""
         busy = self._heads.busy
         if busy.bit_count() >= len(held):
             return held.items()
         return [(name, held[name]) for name in named(busy, self._names) if name in held]
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> InFlight:
-        """Note a prompt sent to the instance, which is expected to hold `foreseen` leading blocks on admission."""
+        """Note a prompt sent to the instance, which is expected to hold `foreseen` leading blocks at admission."""
         return self._part(instance).forecast.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
@@ -342,12 +343,12 @@ class ExactIndex:
         return sum(part.on_tier) if part is not None else 0
 
     def unknown(self, instance: str) -> int:
-        """Count the blocks with unknown parent in events since the instance was last cleared."""
+        """Count blocks whose parent was unknown, in events since the instance was last cleared."""
         part = self._parts.get(instance)
         return part.unknown if part is not None else 0
 
     def __len__(self) -> int:
-        """Distinct blocks held."""
+        """Count the distinct blocks held."""
         return len(self._holders)
 
     @property
@@ -389,7 +390,7 @@ class ExactIndex:
             self._grouped[part.groups] = others
 
     def _add(self, part: InstanceBlocks, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
-        """Add blocks. `names`: the engine's; `blocks`: ours, which follow `parent`, 0 if unknown."""
+        """Add blocks. `names` are the engine's; `blocks` are ours, which follow `parent`, 0 if unknown."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
         known = part.names.put_all(names, blocks)
@@ -412,7 +413,7 @@ class ExactIndex:
             part.forecast.stored(blocks, parent, new, len(again))
 
     def _drop_all(self, part: InstanceBlocks, names: Sequence[int]) -> None:
-        """Drop all entries, the fast path for an instance with one tier and one copy of each block."""
+        """Drop all entries; the fast path for an instance with one tier and one copy of each block."""
         blocks = list(filter(None, part.names.pop_all(names)))
         numbers, changes = self._holders.change(
             blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)

@@ -16,13 +16,13 @@ class InstanceBlocks:
     __slots__ = ("bit", "copied", "copies", "forecast", "groups", "names", "on_tier", "slot", "unknown", "untold")
 
     def __init__(self, slot: int, capacity: int, heads: Heads) -> None:
-        """`capacity`: blocks of its KV cache, 0 if unknown."""
+        """`capacity` is the number of blocks in its KV cache, 0 if unknown."""
         self.slot = slot
         self.bit = 1 << slot
         self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
         # Concurrent requests may fill two blocks with the same tokens: a block is gone with its last copy.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
-        # Our name of a block that had several → its latest key there, and when it came (s, monotonic)
+        # By our name of a block with several copies: its latest key there, and when that was stored (s, monotonic)
         self.copied: dict[int, tuple[tuple[int, int], float]] = {}
         self.on_tier = [0, 0, 0]  # number of blocks by tier, then by further group
         self.groups = FIRST_ONLY
@@ -31,7 +31,7 @@ class InstanceBlocks:
         self.forecast = CacheForecast(capacity, slot, heads)  # forecast of the device's changes by requests in flight
 
     def add_copies(self, blocks: Iterable[tuple[int, int]], tier: int, now: float) -> None:
-        """Add copies. `blocks`: the engine's names with ours; `now`: s, monotonic."""
+        """Add copies. `blocks` maps the engine's names to ours; `now`: s, monotonic."""
         for name, block in blocks:
             self.copies[name, tier] = self.copies.get((name, tier), 0) + 1
             self.copied[block] = (name, tier), now
@@ -39,7 +39,7 @@ class InstanceBlocks:
             del self.copied[next(iter(self.copied))]
 
     def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
-        """Take the engine's count of copies; return how many exist besides the first ones."""
+        """Take the engine's count of copies; return how many exist besides the first copies."""
         more = 0
         for name, count in remaining.items():
             if not self.names.get(name):

@@ -1,8 +1,8 @@
-"""A store shared by instances: one holder whose blocks each of them can fetch. Pure."""
+"""A store shared by instances: a single holder, from which each of them can fetch blocks. Pure."""
 
 from router.prefix.exact.holders import HolderSets, Masks
 
-STORE = ""  # name of the store among the instances, whose names are not empty
+STORE = ""  # name of the store among the instances' names, which are never empty
 
 
 class Readers:
@@ -16,7 +16,7 @@ class Readers:
         self.store = 0  # the bit of the store itself
 
     def anywhere(self, number: int) -> int:
-        """Return who holds these blocks or can fetch them."""
+        """Return the instances that hold these blocks or can fetch them."""
         found = self._sets.anywhere[number]
         return found | self.bits if found & self.store else found
 

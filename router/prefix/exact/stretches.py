@@ -10,13 +10,13 @@ Stretch = tuple[int, Masks]  # (end, holders)
 
 
 def summed(stretches: Sequence[Stretch], block_size: int, names: Sequence[str]) -> dict[str, Tokens]:
-    """Sum the stretches into tokens. `names`: instances by bit of the masks."""
+    """Sum the stretches into tokens. `names` gives the instance of each bit of the masks."""
     found: dict[str, Tokens] = {}
     begin = 0
     for number, (end, (device, host, disk)) in enumerate(stretches):
         following = stretches[number + 1][1] if number + 1 < len(stretches) else (0, 0, 0)
         if not (host or disk or following[1] or following[2]) and not begin:
-            # Usual case: all on the device from the first block on, so only holders that drop out matter.
+            # The usual case: all blocks are on the device, so only the ends of holders matter.
             found |= dict.fromkeys(named(device & ~following[0], names), (end * block_size, 0, 0))
             continue
         for tier, mask in enumerate((device, host, disk)):

@@ -1,8 +1,7 @@
 """A map from 64-bit keys to small numbers in about 20 bytes per entry; a dict takes a hundred or more.
-
-Open addressing with linear probing in `array`s: no object per entry. Keys should be hashes, since they give the slot.
-Deletion moves later entries up, so there are no tombstones. A table consists of many small ones: growing one blocks the
-event loop for no more than a few milliseconds.
+It uses open addressing with linear probing in `array`s, without an object per entry. Keys should be hashes, since they
+determine the slot. Deletion moves later entries up, so there are no tombstones. A table consists of many small ones, so
+growing one blocks the event loop for only a few milliseconds.
 """
 
 from array import array
@@ -20,7 +19,7 @@ class IntTable:
     __slots__ = ("_bytes", "_mask", "_parts")
 
     def __init__(self, parts: int, typecode: str) -> None:
-        """`parts`: a power of two; `typecode`: of the values' `array`."""
+        """`parts` is a power of two; `typecode` is that of the values' `array`."""
         self._mask = parts - 1
         self._bytes = [0]
         self._parts = [_Part(typecode, self._bytes) for _ in range(parts)]
@@ -60,7 +59,7 @@ class IntTable:
         """Remove a value; return it, or 0."""
         return self._parts[key & self._mask].pop(key)
 
-    # The same for many keys at half the cost, which is mostly calls and attribute look-ups.
+    # The same for many keys at half the cost, most of which is calls and attribute look-ups.
 
     def put_all(self, keys: Iterable[int], values: Iterable[int]) -> list[int]:
         """Set many values; return the previous ones."""
@@ -135,12 +134,13 @@ class IntTable:
 
 
 class _Part:
-    """A part of the table whose last slot is always free, so that every probe ends; an entry there makes it grow."""
+    """A part of the table. Its last slot is always free, so that every probe ends; when an entry would take it, the
+    part grows."""
 
     __slots__ = ("_bytes", "count", "keys", "last", "least", "most", "size", "values")
 
     def __init__(self, typecode: str, its_bytes: list[int]) -> None:
-        """`its_bytes`: the table's size, kept up to date, as thousands of tables are asked for it twice a second."""
+        """`its_bytes` is the table's size, kept up to date, as thousands of tables are asked for it twice a second."""
         self._bytes = its_bytes
         self.count = 0
         self.keys = array("Q")

@@ -1,8 +1,8 @@
-"""Blocks of a shared store whose removal is not reported: believed for a while. Pure."""
+"""Blocks of a shared store whose removal is not reported: they are believed to be there for a while. Pure."""
 
 from collections.abc import Iterable, Iterator
 
-BELIEVED_S = 1_800.0  # eviction depends on the store's unknown size; reused blocks are refuted earlier
+BELIEVED_S = 1_800.0  # eviction depends on the store's unknown size; blocks in use are refuted earlier
 MOST = 250_000  # blocks per instance, at about 250 bytes each
 BLOCK_BYTES = 250
 
@@ -21,13 +21,13 @@ class UntoldBlocks:
         return len(self._blocks)
 
     def add(self, names: Iterable[int], blocks: Iterable[int], tier: int, now: float) -> None:
-        """Add blocks; `now`: s, monotonic."""
+        """Add blocks. `now`: s, monotonic."""
         for name, block in zip(names, blocks, strict=True):
             self._blocks.pop(block, None)  # a block stored again counts from now
             self._blocks[block] = ((name, tier), now)
 
     def take(self, block: int, before: float) -> Residence | None:
-        """Remove and return a block that came by then."""
+        """Remove and return a block that was stored by then."""
         residence, at = self._blocks.get(block, (None, before))
         if residence is None or at > before:
             return None

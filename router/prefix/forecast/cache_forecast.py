@@ -1,10 +1,9 @@
-"""Forecast of what an instance will hold when it admits a request sent now. The exact index knows what it holds.
-
-The difference are the requests sent there before. The blocks that they compute will be held, though the engine reports
-them only then (`expected`). They also take capacity, as do their growing answers: an engine with a full cache evicts
-blocks that no request uses, the least recently used first and a chain's end before its beginning (eviction_order.py).
-A prefix that is held now may be gone by then. An engine admits in the order of arrival, and only once the whole prompt
-fits; until enough of the others have ended, the running ones grow.
+"""Forecast of what an instance will hold when it admits a request sent now. The exact index knows what it holds now.
+The difference comes from requests sent there before. The blocks that they compute will be held, although the engine
+reports them only then (`expected`). They also take capacity, as do their growing answers: an engine with a full cache
+evicts blocks that no request uses, the least recently used first and a chain's end before its beginning
+(eviction_order.py). A prefix that is held now may be gone by then. An engine admits requests in the order of arrival,
+and only once the whole prompt fits; until enough other requests have ended, the running ones grow.
 """
 
 from array import array
@@ -15,12 +14,12 @@ from router.prefix.common import common
 from router.prefix.forecast.eviction_order import EvictionOrder
 
 LATE_S = 1.0  # time after a request's end by which its blocks are reported, or never
-LEARNT_FROM = 16  # least answers for the moving mean of their length
+LEARNT_FROM = 16  # fewest answers over which the moving mean of their length is taken
 _ENTRY_BYTES = 110
 
 
 # Forecast of when an instance with a full KV cache admits requests, and how much it evicts until then. Requests are
-# admitted in the order of arrival, once the whole prompt fits beside the running ones (vLLM V1 with
+# admitted in the order of arrival, once the whole prompt fits beside the running requests (vLLM V1 with
 # `scheduler_reserve_full_isl`, its default). Until then the running requests grow, all at the same rate, and return
 # their blocks when they end, the shortest remainder first. Returned blocks can still be hit, except each request's
 # partial block: such blank blocks are reused before anything is evicted.
@@ -32,7 +31,7 @@ class AdmissionForecast:
     __slots__ = ("_blank", "_running", "evicted", "free")
 
     def __init__(self, free: float, blank: float) -> None:
-        """`free`: blocks that no running request uses; `blank`: free blocks without content."""
+        """`free` is the number of blocks that no running request uses; `blank` is how many of these have no content."""
         self.free = free
         self.evicted = 0.0
         self._blank = blank
@@ -44,7 +43,8 @@ class AdmissionForecast:
         return other
 
     def run(self, need: float, left: float, own: float) -> None:
-        """Start a request: it takes `need` now, its answer grows by `left`, its end returns `own` and that growth."""
+        """Start a request: it takes `need` blocks now, its answer grows by `left`, and its end returns `own` and that
+        growth."""
         self._take(need)
         self._running.append((left, own))
 
@@ -68,7 +68,8 @@ class AdmissionForecast:
 
 class Heads(dict[int, dict[int, int]]):
     """Requests in flight or recently ended, by the first block of their prompt and the slot of their instance.
-    `busy` has the bits of these slots, and of some not looked up since."""
+    `busy` has the bits of these slots, and of some that were not looked up since.
+    """
 
     busy = 0
 
@@ -87,7 +88,7 @@ class InFlight:
         self.uses = uses  # leading blocks found at admission or reported since
         self.foreseen = foreseen  # leading blocks expected at admission; earlier requests compute missing ones
         self.own = 0  # prompt blocks that no other request used when it was sent
-        self.fresh = fresh  # blocks not held when it was sent; after its end, unreported blocks
+        self.fresh = fresh  # blocks not held when it was sent; after its end, those not reported
         self.is_admitted = False
 
     @property
@@ -107,7 +108,7 @@ class InFlight:
 
     @property
     def awaits(self) -> int:
-        """Return its next block, or the last known one while the next is unknown."""
+        """Return its next block; while that is unknown, the last known block."""
         if self.uses < len(self.chain):
             return self.chain[self.uses]
         return self.chain[-1] if self.chain else 0
@@ -120,12 +121,12 @@ class InFlight:
             self.chain.extend(blocks[len(self.chain) - self.uses :])
 
     def over(self, now: float) -> None:
-        """Note its end; `now`: s, monotonic."""
+        """Note its end. `now`: s, monotonic."""
         self._forecast.ended(self, now)
 
 
 class CacheForecast:
-    """The forecast of one instance; all sizes in blocks on the device."""
+    """The forecast of one instance; all sizes are in blocks on the device."""
 
     def __init__(self, capacity: int, slot: int, heads: Heads) -> None:
         """`heads` is shared by the forecasts of all instances."""
@@ -152,7 +153,7 @@ class CacheForecast:
         self._capacity, self._admissions = capacity, None
 
     def close(self) -> None:
-        """Close the forecast, as the instance holds nothing any more; requests in flight end unseen."""
+        """Close the forecast, as the instance no longer holds anything; requests in flight end unnoticed."""
         for request in (*self._under_way, *(request for _, request in self._leaving)):
             self._unlist(request)
         self._under_way.clear()
@@ -160,7 +161,8 @@ class CacheForecast:
         self._heads.busy &= ~(1 << self._slot)
 
     def foreseen(self, hashes: Sequence[int], held: int, now: float) -> int:
-        """Predict how many leading blocks of a prompt the instance will hold; it holds `held`. `now`: s, monotonic."""
+        """Predict how many leading blocks of a prompt the instance will hold; now it holds `held`. `now`: s,
+        monotonic."""
         if self._leaving:
             self._forget_late(now)
         if not (self._under_way or self._expected):
@@ -206,7 +208,7 @@ class CacheForecast:
             self._answer += (request.answer - self._answer) / min(self._answers, LEARNT_FROM)
         self._eviction.use(request.chain, request.uses, busy=False)
         self._keep_shared(request)
-        # Reported blocks are shared: once evicted, the conversation's next request may await them.
+        # Reported blocks are shared: if they are evicted, the conversation's next request may compute them again.
         request.fresh = [block for block in request.fresh if block in self._expected]
         if request.fresh:
             self._leaving.append((now + LATE_S, request))
@@ -247,7 +249,7 @@ class CacheForecast:
         return request if request is not None and request.uses == len(request.chain) else None
 
     def _hit_otherwise(self, block: int) -> InFlight | None:
-        """Return a request that found more or fewer blocks than foreseen and computes from this block on."""
+        """Return a request that had more or fewer cached blocks than foreseen and computes from this block on."""
         for request in self._under_way:
             if not request.is_admitted and block in request.chain:
                 place = request.chain.index(block)
@@ -261,7 +263,7 @@ class CacheForecast:
         return None
 
     def _lose(self, block: int) -> None:
-        """Lower what waiting requests will find, as they have to compute this block again."""
+        """Lower what waiting requests will have cached, as they must compute this block again."""
         for request in self._under_way:
             if not request.is_admitted and request.uses and request.chain[request.uses - 1] == block:
                 if self._next.get(request.awaits) is request:
@@ -288,7 +290,7 @@ class CacheForecast:
             self._forget(self._leaving.popleft()[1])
 
     def _unlist(self, request: InFlight) -> None:
-        """Remove a request, of which nothing more is expected."""
+        """Remove a request from which no further blocks are expected."""
         slots = self._heads.get(request.head)
         if slots is None:  # empty prompt
             return
@@ -308,7 +310,7 @@ class CacheForecast:
         self._admissions = None
 
     def _kept(self, hashes: Sequence[int], held: int) -> int:
-        """Count the leading blocks held now that will not be evicted."""
+        """Count the leading blocks that are held now and will not be evicted."""
         if self._admissions is None:
             self._admissions = self._forecast_admissions()
         kept = self._left(hashes, held, self._admissions)
@@ -336,7 +338,7 @@ class CacheForecast:
         return admissions
 
     def _end_of_expected(self, hashes: Sequence[int], start: int) -> int:
-        """Return the first position from `start` on where a block is not expected (doubling steps, then bisection)."""
+        """Return the first position from `start` on whose block is not expected (doubling steps, then bisection)."""
         expected, end = self._expected, len(hashes)
         if start >= end or hashes[start] not in expected:
             return start

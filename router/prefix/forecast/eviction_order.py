@@ -1,8 +1,7 @@
 """An instance's blocks in use, and the order in which it evicts the others.
-
-Kept in stretches: parts of a chain that were freed, or are used, together. Idle stretches are evicted in the order in
-which they were freed, each from its end. A chain is always used from its head, so a stretch shrinks from its beginning
-when it is used again and from its end when the engine evicts: it stays in one piece.
+Blocks are kept in stretches: parts of a chain that were freed, or are used, together. Idle stretches are evicted in the
+order in which they were freed, each from its end. A chain is always used from its head, so a stretch shrinks from its
+beginning when it is used again and from its end when the engine evicts: it stays in one piece.
 """
 
 from array import array
@@ -19,11 +18,11 @@ class _Segment:
     def __init__(self, blocks: "array[int]", busy: bool, at: int) -> None:
         self.blocks = blocks
         self.busy = busy
-        self.at = at  # number of its latest use; smaller ones are evicted first
+        self.at = at  # number of its latest use; lower numbers are evicted first
 
 
 class EvictionOrder:
-    """The order of blocks, known by chained hashes: equal hash, equal chain up to there."""
+    """The order of blocks, identified by chained hashes: equal hashes mean equal chains up to that point."""
 
     __slots__ = ("_ends", "_idle", "_next", "_size", "_starts", "idle")
 
@@ -37,11 +36,11 @@ class EvictionOrder:
 
     @property
     def bytes(self) -> int:
-        """Memory, roughly."""
+        """Return the memory, roughly."""
         return self._size * 8 + len(self._starts) * _STRETCH_BYTES
 
     def use(self, chain: "array[int]", upto: int, *, busy: bool) -> None:
-        """Make the remaining blocks among the `upto` leading ones one stretch, the last to be evicted."""
+        """Make one stretch of the `upto` leading blocks that are not in use yet; it is evicted last."""
         place = 0
         while place < upto and (stretch := self._starts.get(chain[place])) is not None:
             same = common(stretch.blocks, chain, place, upto)
@@ -60,7 +59,7 @@ class EvictionOrder:
         stretch.blocks.extend(blocks)
         self._ends[stretch.blocks[-1]] = stretch
         self._size += len(blocks)
-        if not busy:  # stored by an unknown request, so used now
+        if not busy:  # stored by an unknown request, so it counts as used now
             self._idle.pop(stretch, None)
             self._idle[stretch] = None
             stretch.at, self._next = self._next, self._next + 1
@@ -102,7 +101,7 @@ class EvictionOrder:
             self.gone((block,))
 
     def cutoff(self, blocks: int) -> tuple[int, int]:
-        """Return where evicting `blocks` idle blocks ends: the number of a use, and the remainder of its stretch."""
+        """Return where evicting `blocks` idle blocks would end: the number of a use, and the rest of its stretch."""
         for stretch in self._idle:
             blocks -= len(stretch.blocks)
             if blocks < 0:
@@ -146,7 +145,7 @@ class EvictionOrder:
             self.idle += len(blocks)
 
     def _shorten(self, stretch: _Segment, blocks: int) -> None:
-        """Remove `blocks` blocks from its beginning."""
+        """Remove `blocks` blocks from the stretch's beginning."""
         del self._starts[stretch.blocks[0]]
         self._size -= blocks
         self.idle -= 0 if stretch.busy else blocks
@@ -157,7 +156,7 @@ class EvictionOrder:
         self._unlist(stretch, self._ends, stretch.blocks[-1])
 
     def _unlist(self, stretch: _Segment, by: dict[int, _Segment], block: int) -> None:
-        """Remove a stretch from the maps, keeping another one that shares a block reported twice."""
+        """Remove a stretch from the maps, but keep another stretch that shares a block reported twice."""
         if by.get(block) is stretch:
             del by[block]
         self._idle.pop(stretch, None)

@@ -1,7 +1,6 @@
-"""Leaves out of an answer where its KV lies, and the tokens that only this router asked for. Pure.
-
+"""Removes from an answer where its KV lies, and the tokens that only this router asked for. Pure.
 A vLLM whose decoders lend their blocks (`bidirectional_kv_xfer`) ends the answer of an offload with their host, port
-and ids. Engines obey those fields, and clients are not to know engines' addresses.
+and ids. Engines obey those fields, and clients must not learn engines' addresses.
 """
 
 import re
@@ -19,7 +18,7 @@ _BRACKETS = {b"{": re.compile(rb"[{}]"), b"[": re.compile(rb"[\[\]]")}
 
 class LocationFilter:
     """Replaces the location by null, and keeps it unless it is too long. Bytes that may turn out to be a key are held
-    back until the rest arrives; of values only new bytes are searched."""
+    back until the rest arrives. In a long value, only new bytes are searched."""
 
     __slots__ = (
         *("_begun", "_brackets", "_depth", "_held", "_key", "_keys", "_leaves_ids", "_parts", "_size"),
@@ -27,19 +26,19 @@ class LocationFilter:
     )
 
     def __init__(self, *, ids: bool = False, leaves_ids: bool = False) -> None:
-        """`ids`: also the tokens of prompt and answer; `leaves_ids`: they are kept, and left where they are."""
+        """With `ids`, also read the tokens of prompt and answer; with `leaves_ids`, they stay in the answer as well."""
         self._held, self._leaves_ids = b"", leaves_ids
         self._keys: tuple[bytes, ...] = (KEY, _PROMPT, _ANSWER) if ids else (KEY,)
         self._begun = _ALL if ids else _LOCATION
         self._key, self._depth, self._brackets = b"", 0, _BRACKETS[b"{"]  # value that has begun
-        self._parts: list[bytes] = []  # its bytes so far
+        self._parts: list[bytes] = []  # bytes of that value so far
         self._size = 0  # bytes of all values; beyond LONGEST none is kept
         self.where = self.prompt_ids = b""  # JSON of the last location, and of the prompt's tokens
         self.answer_ids: list[bytes] = []
 
     @property
     def changes_all(self) -> bool:
-        """Return whether every event has something to leave out."""
+        """Return whether every event contains something to remove."""
         return len(self._keys) > 1
 
     def feed(self, data: bytes) -> bytes:
@@ -51,7 +50,7 @@ class LocationFilter:
             passed += (data[at : found.start(2)], b"" if self._is_left else b"null")
             at = self._read(data, found.start(2), passed)
         rest = data[at:]
-        if not rest.endswith(b"\n\n"):  # an event's end cuts off no key
+        if not rest.endswith(b"\n\n"):  # an event's end never splits a key
             begun = min(_begun_at(rest, key) for key in self._keys)
             rest, self._held = rest[:begun], rest[begun:]
         return b"".join((*passed, rest)) if passed else rest
@@ -61,7 +60,7 @@ class LocationFilter:
         return self._leaves_ids and self._key != KEY
 
     def _read(self, data: bytes, at: int, passed: list[bytes]) -> int:
-        """Read the value from there on; return where it ends, or the data before that."""
+        """Read the value from this position on. Return where it ends, or the data before it."""
         part = data[at : self._end(data, at)]
         self._take(part)
         if self._is_left:
@@ -69,7 +68,7 @@ class LocationFilter:
         return at + len(part)
 
     def _end(self, data: bytes, at: int) -> int:
-        """Return where the value ends, or the data before that."""
+        """Return where the value ends, or the data before it."""
         for bracket in self._brackets.finditer(data, at):
             self._depth += 1 if bracket[0] in _BRACKETS else -1
             if not self._depth:
@@ -98,7 +97,7 @@ class LocationFilter:
 
 
 def _begun_at(data: bytes, key: bytes) -> int:
-    """Return where the key begins whose value the end of the data cuts off; the length of the data without one."""
+    """Return where a key begins whose value is cut off by the end of the data; without one, the length of the data."""
     at = data.rfind(key)
     if at >= 0 and _REST.match(data, at):
         return at

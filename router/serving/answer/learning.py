@@ -26,7 +26,8 @@ def learn(call: Call, endpoint: Endpoint) -> None:
 
 
 def _of_the_prefill(offload: Offload, usage: Usage) -> Usage:
-    """Replace cached tokens by those of the prefill instance, as the decoder also counts what it fetched from there."""
+    """Replace the cached tokens by those of the prefill instance, as the decoder also counts what it fetched from
+    there."""
     if offload.outcome != "ok":
         return usage
     used = offload.prefill_usage or Usage()
@@ -55,7 +56,7 @@ def _learn_tokens(call: Call, endpoint: Endpoint, prompt_tokens: int, usage: Usa
 
 
 def _correct(call: Call, endpoint: Endpoint | None, cached_tokens: int | None, prompt_tokens: int) -> bool:
-    """Correct what the instance is expected to hold; False if the answer allows no conclusion."""
+    """Correct what the instance is expected to hold; return False if the answer allows no conclusion."""
     pool, request = call.pool, call.request
     if endpoint is None or cached_tokens is None or not prompt_tokens or not call.prediction.reads_cache:
         return False

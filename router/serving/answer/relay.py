@@ -28,9 +28,9 @@ from router.upstream.response import EngineResponse
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
-_LOCATED = kv_location.KEY + b":{"  # as vLLM writes it; each event has the key, with null
+_LOCATED = kv_location.KEY + b":{"  # as vLLM writes it; each event has the key, usually with null
 CUT = "the answer ended without its last event"
-ENDS_TURN = (400, 401, 429)  # statuses after which Codex repeats nothing, or asks for another key or quota
+ENDS_TURN = (400, 401, 429)  # statuses after which Codex does not retry, or asks for another key or quota
 
 
 class BegunAnswer:
@@ -43,17 +43,17 @@ class BegunAnswer:
         self.connection = connection
         self.body = body  # read so far
         self.streams = streams
-        self.result = result  # so far
+        self.result = result  # the result so far
         self.is_early = False  # `wait` must be awaited
         self.error: AnswerError | None = None  # error inside an answer of status 200
         self.began: Beginning | None = None  # beginning of a stream
-        self.beginning: Beginning | None = None  # the same while the stream has had no content
-        self.ended: Ended | None = None  # end of an answer that is whole
-        self.on_content: Callable[[], None] | None = None  # called at the first later content
+        self.beginning: Beginning | None = None  # the same, until the stream has content
+        self.ended: Ended | None = None  # end of a complete answer
+        self.on_content: Callable[[], None] | None = None  # called when content arrives later
 
 
 def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> BegunAnswer:
-    """Judge what has come of the answer. Raise UpstreamError."""
+    """Judge the part of the answer that has arrived. Raise UpstreamError."""
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
     kind = headers.value_of(connection.headers, b"content-type").lower()
@@ -71,7 +71,6 @@ def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> Be
 
 async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> BegunAnswer:
     """Wait for the stream's first content, or for the whole answer: until then another instance can be tried.
-
     Raise UpstreamError.
     """
     connection, beginning = answer.connection, answer.beginning
@@ -88,14 +87,14 @@ async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> Begu
 
 
 def _unasked(answer: BegunAnswer, api_path: str) -> BegunAnswer:
-    """Judge a stream that nobody asked for."""
-    if answer.error is None and api_path not in MEDIA:  # speech has another field
+    """Judge a stream that was not requested."""
+    if answer.error is None and api_path not in MEDIA:  # for speech, another field requests a stream
         answer.error, answer.result, answer.beginning = answers.STREAM, "failed_before_content", None
     return answer
 
 
 def _unstreamed(answer: BegunAnswer, api_path: str) -> BegunAnswer:
-    """Judge a whole answer where a stream was asked for: its client would read no event in it."""
+    """Judge a whole answer where a stream was requested: the client would find no event in it."""
     if answer.result == "served" and api_path in answers.WHOSE_END:
         answer.error = answers.NO_STREAM
         answer.result = verdict.of_error(answer.error, has_content=False)
@@ -103,7 +102,7 @@ def _unstreamed(answer: BegunAnswer, api_path: str) -> BegunAnswer:
 
 
 async def wait_for_content(answer: BegunAnswer) -> None:
-    """Wait for the first bytes of a whole answer that are no signs of life. Raise UpstreamError."""
+    """Wait for the first bytes of a whole answer that are not keep-alives. Raise UpstreamError."""
     answer.body = await _read_on(answer.connection, answer.body, only_blank=True)
 
 
@@ -134,16 +133,16 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
 
 
 def _should_be_json(kind: bytes, api_path: str) -> bool:
-    """Return whether an answer of another content type has to be JSON: it says so, or says nothing, or is of an API
-    that has no other."""
+    """Return whether an answer of another content type has to be JSON: it claims to be, names no type, or belongs to an
+    API that has no other."""
     if not kind or api_path in answers.WHOSE_END:
         return api_path not in MEDIA and not kind.startswith(b"text/")
     return kind.find(b"json") >= 0
 
 
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
-    """Return why a body without known fields is no answer. Audio, images, and embeddings requested as bytes are not
-    JSON."""
+    """Return why a body without known fields is no valid answer. Audio, images, and embeddings requested as bytes are
+    not JSON."""
     if is_json:
         compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # though none was requested
         generates = api_path in answers.WHOSE_END
@@ -171,7 +170,7 @@ def _judge_beginning(answer: BegunAnswer, beginning: Beginning) -> None:
 
 
 async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -> bytes:
-    """Read until content comes, the stream ends, it is too large to hold, or HELD_S have passed."""
+    """Read until content arrives, the stream ends, the stream is too large to hold, or HELD_S have passed."""
     parts, size = [body], len(body)
     try:
         async with asyncio.timeout(HELD_S):
@@ -185,10 +184,10 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
 
 
 def code_of_event(call: Call, status: int, body: bytes, code: str = "engine_refused") -> str:
-    """Return the code of the event in place of an error with `code`; empty where the client gets the error itself.
-
+    """Return the code of the event that replaces an error with `code`; empty if the client gets the error itself.
     Codex repeats a request up to thirty times and Qwen Code six times, whatever the answer's header says, unless the
-    error has another status or comes by an event. Codex compacts a conversation that no longer fits for an event alone.
+    error has another status or comes as an event. Only for an event does Codex compact a conversation that no longer
+    fits.
     """
     lines = call.request.forwarded
     if not call.request.prompt.stream:
@@ -220,7 +219,7 @@ def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> Corout
     may_change = answer.streams or call.alias is not None or outcome.offload is not None
     changes = _changes(call, answer) if may_change else ()
     located = _location(call, answer) if outcome.offload is not None else None
-    # A broken stream needs a further event
+    # A broken stream needs one more event
     lines = headers.returned(connection.headers, without_length=answer.streams or bool(changes or located))
     if status >= 400:
         lines = errors.saying_when(status, lines)
@@ -239,7 +238,7 @@ async def _pour(
     changes: tuple[ByteChange, ...],
     located: kv_location.LocationFilter | None,
 ) -> None:
-    """Pass the answer on as it comes. An UpstreamError comes after the first byte: no retry."""
+    """Pass the answer on as it arrives. An UpstreamError here comes after the first byte, so there is no retry."""
     connection = answer.connection
     passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes, located)
     if answer.body and not connection.done:
@@ -264,7 +263,7 @@ async def _pour(
 
 
 def _changes(call: Call, answer: BegunAnswer) -> tuple[ByteChange, ...]:
-    """Return what changes the answer's bytes on their way."""
+    """Return what changes the answer's bytes on their way to the client."""
     changes: tuple[ByteChange, ...] = ()
     chosen = call.alias
     if chosen is not None and chosen.renames:
@@ -297,7 +296,7 @@ def _tail(call: Call) -> StreamTail:
 
 
 class _Relay:
-    """Passes one answer on, and notes its first content, its usage and its end."""
+    """Passes one answer on, and records its first content, its usage and its end."""
 
     __slots__ = ("_add_event", "_answer", "_call", "_changes", "_client", "_in_event", "_located", "_tail")
 
@@ -327,7 +326,7 @@ class _Relay:
         if self._located is not None:
             data = self._located.feed(data)
         self._note(data)
-        # Until content comes, every event passes here
+        # Until content arrives, every event passes through here
         self._in_event = self._answer.beginning is not None or not is_whole
         return self._write(data)
 
@@ -337,7 +336,7 @@ class _Relay:
         return self._client.write(data) if data else False
 
     def event_sink(self) -> EventSink | None:
-        """Return the connection's sink of events; None if each of them may change."""
+        """Return the function that takes the connection's events; None if every event may change."""
         located = self._located
         if any(type(change) is renaming.Rename for change in self._changes) or (located and located.changes_all):
             return None
@@ -347,8 +346,8 @@ class _Relay:
         return None if chunk.find(_LOCATED) >= 0 else self.take_event(chunk)
 
     def take_event(self, chunk: bytes) -> bool | None:
-        """The connection's sink of events; those without a usage key pass unchanged."""
-        # `in` is slower, as it tries an integer first. A comment follows the chunk's size.
+        """Take an event from the connection; events without a usage key pass unchanged."""
+        # `in` is slower, as it first tries its operand as an integer. A comment follows the chunk's size.
         if self._in_event or chunk.find(usage.USAGE) >= 0 or chunk.find(b"\n:", 0, 10) >= 0:
             return None
         self._add_event(chunk)  # type: ignore[misc]  # only streams have events
@@ -387,7 +386,7 @@ class _Relay:
         return self._tail.next_number() if isinstance(self._tail, StreamTail) else 0
 
     def over(self) -> None:
-        """Note the end, of whatever kind."""
+        """Record the end, whatever caused it."""
         ended = self._answer.ended
         if ended is None:
             ended = self._tail.ended() if self._tail is not None else Ended()
@@ -449,7 +448,7 @@ class _CountingRelay(_Relay):
 
 
 def own_lines(call: Call) -> bytes:
-    """Return the router's own header lines, with those of the decision if there is one."""
+    """Return the router's own header lines, including those of the decision if there is one."""
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
@@ -461,6 +460,6 @@ def own_lines(call: Call) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _decision_lines(request_class: str, version: int, flow: str, instance: str) -> bytes:
-    """The end of the line before, and those of a decision."""
+    """Return the end of the preceding header line, and the lines of a decision."""
     lines = f"\r\nx-weir-class: {request_class}\r\nx-weir-policy: {version}\r\nx-weir-flow: {flow}\r\n"
     return (f"{lines}x-weir-instance: {instance}\r\n" if instance else lines).encode()

@@ -1,4 +1,5 @@
-"""Gives the model of an answer the name that the client asked for, in a body and in each event of a stream. Pure."""
+"""Replaces the model's name in an answer by the name that the client asked for, in a body and in each event of a
+stream. Pure."""
 
 import json
 import re
@@ -6,10 +7,10 @@ from functools import lru_cache
 
 from router.contract.answer import answers
 
-LONGEST = 1024  # bytes held back at most; a key with a longer value passes unchanged
-LARGEST = 1024 * 1024  # bytes of an answer or event searched for the engine's model name
+LONGEST = 1024  # most bytes held back; a key with a longer value passes unchanged
+LARGEST = 1024 * 1024  # bytes of an answer or event that are searched for the engine's model name
 MOST_EVENTS = 8  # events with data that are searched for the name
-# A key or value cut off at the end of the bytes so far: "m, "model, "model":"lla
+# A key or value cut off by the end of the data: "m, "model, "model":"lla
 _CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
@@ -18,8 +19,7 @@ _READABLE = (b"{", b"data:", b"event:", b"id:", b"retry:", b":")  # beginnings o
 
 
 class Rename:
-    """Replaces the engine's name of the model, whether the requested or another one, by the client's.
-
+    """Replaces the engine's name of the model by the client's, even if the engine names another model than requested.
     The engine's own name is read in the first events, or in a whole answer. Quotes inside JSON strings are escaped, so
     a match is always a key with its value, never generated text. Bytes that may turn out to be the key are held back
     until the rest arrives.
@@ -42,7 +42,7 @@ class Rename:
             data, self._held = self._held + data, b""
         if _KEY in data:
             data = self._pattern.sub(self._replaced, data)
-        return data if data.endswith(b"\n\n") else self._hold(data)  # an event's end cuts off no key
+        return data if data.endswith(b"\n\n") else self._hold(data)  # an event's end never splits a key
 
     def finish(self) -> bytes:
         beginning, self._beginning = self._beginning, None
@@ -53,7 +53,7 @@ class Rename:
         return data
 
     def _learn(self, data: bytes) -> bytes:
-        """Look for the engine's name; return what may be passed on."""
+        """Look for the engine's name; return the bytes that may be passed on."""
         start = data.lstrip()
         is_text = not start or start.startswith(_READABLE) or any(one.startswith(start) for one in _READABLE)
         if not is_text or len(data) > LARGEST or self._events >= MOST_EVENTS:
@@ -92,7 +92,7 @@ class Rename:
 
 
 def _name_of(text: bytes) -> str:
-    """Return the model of an answer or event, possibly nested; empty without one."""
+    """Return the model in an answer or event, possibly nested; empty if there is none."""
     if _KEY not in text:
         return ""
     within = answers.json_object(text) or {}

@@ -1,4 +1,4 @@
-"""Reads a request's body, a large one in a thread, and makes the request for the engine: pool, prompt, headers."""
+"""Reads a request's body, a large one in a thread, and builds the request for the engine: pool, prompt, headers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ from router.serving.pools import Pools
 from router.serving.prompt.shared_names import MOST, MOST_OF_MANY
 from router.tokenize import Prompt, bounds, prompt, salt
 
-AT_ONCE: Final = 512 * 1024  # bytes that are parsed without a thread; the parser keeps other threads waiting anyway
+AT_ONCE: Final = 512 * 1024  # bytes parsed without a thread; the parser would block other threads anyway
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
-# Streams of these APIs report usage only on request, in a separate chunk; other APIs always report it.
+# These APIs report a stream's usage only on request, in a separate chunk; other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
-# Body, API path, content-type if the path takes files, API key id, salt from a header
+# (body, API path, content-type if the path takes files, API key id, salt from a header)
 Form = tuple[bytes, str, Sequence[bytes], str, str]
 
 
@@ -62,8 +62,8 @@ def read(
     salted: str = "",
     document: JsonObject | None = None,
 ) -> tuple[Prompt, bytes]:
-    """Return the prompt, and the body for the engine; `salted` replaces its own salt, `document` is the body if it has
-    been parsed. Raise InvalidBody."""
+    """Return the prompt, and the body for the engine. `salted` replaces the body's own salt; `document` is the parsed
+    body, if it has been parsed. Raise InvalidBody."""
     parsed = prompt.read(body, api_path, content_types, document)
     if salted:
         parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
@@ -76,7 +76,7 @@ def read(
 async def read_large(
     body: bytes, api_path: str, content_types: Sequence[bytes] = (), key_id: str = "", salted: str = ""
 ) -> tuple[Prompt, bytes]:
-    """Do the same as `read` for a body of more than bounds.SMALL bytes, in a thread if it may take long."""
+    """Like `read`, for a body of more than bounds.SMALL bytes, in a thread if it may take long."""
     document = None
     if len(body) <= AT_ONCE and not content_types and not bounds.has_many(body, prompt.MANY):
         document = prompt.parsed(body)
@@ -94,7 +94,7 @@ def prepare(
     forwarded = headers.forwarded(incoming.headers, by_name)
     try:
         _choose(call, incoming, forwarded, by_name, read, body, pools)
-    except ErrorResponse:  # its form depends on the request
+    except ErrorResponse:  # the error format depends on the request
         call.request = replace(NOT_READ, forwarded=forwarded, prompt=read)
         raise
 
@@ -130,7 +130,7 @@ def _choose(
 
 
 def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools) -> str | None:
-    """Return the session by the most trusted name; None if there is none, or many conversations share it."""
+    """Return the session by the most trusted name; None if there is no name, or if many conversations share it."""
     table = pools.session_names
     header, field = table.of_headers(by_name), table.of_body(read.document)
     named = field if header is None or (field is not None and field[0] < header[0]) else header
@@ -147,7 +147,7 @@ def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools
 
 
 def _of_key(key: PublishedKey | None, session: str) -> str:
-    """Return a session name distinct from those of other keys, of requests without a key, and of prompts."""
+    """Return a session name that differs from those of other keys, of requests without a key, and of prompts."""
     if key is not None:
         return prompt.apart(key.id, session)
     return f"\0{session}" if session.startswith(UNNAMED) or "\0" in session else session
@@ -175,7 +175,7 @@ def _chosen(
 
 
 def falls_back(call: Call, refusal: ErrorResponse, pools: Pools) -> bool:
-    """Aim the request at the next target of its alias; False if the refusal stands."""
+    """Redirect the request to the next target of its alias; return False if the refusal stands."""
     chosen, request = call.alias, call.request
     stays = call.outcome.begun or call.owner is not None
     if chosen is None or stays or not aliases.fall_back(chosen, refusal):
@@ -197,7 +197,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
 
 
 def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
-    """Return the request as the pool's rules want its engines to get it. Raise InvalidBody."""
+    """Return the request changed as the pool's settings require for its engines. Raise InvalidBody."""
     asks_usage = strips_usage(read, call.api_path)
     if pool.removes_billing_line:
         read, body = prompt.without_billing_line(read, body, asks_usage=asks_usage)
@@ -228,8 +228,8 @@ def _set(
 
 
 def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) -> None:
-    """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key, and for a session's name that
-    is too long."""
+    """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key, and for a session name that is
+    too long."""
     if path := engine_fields.long_session(document):
         allowed = f"a text of up to {engine_fields.LONGEST_SESSION:,} characters"
         message = f"{path}: allowed is {allowed}: give the session a shorter name"
@@ -245,7 +245,7 @@ def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) ->
 
 
 def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[int]:
-    """Hash an alias's prompt once per salt, however many of its pools ask."""
+    """Hash an alias's prompt once per salt, however many of its pools need it."""
     salt = _salt(adapter, read)
     chunks = hashed.get(salt)
     if chunks is None:
@@ -258,7 +258,7 @@ def _salt(adapter: str, read: Prompt) -> int:
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:
-    """Tell whether the router asks for the stream's usage, and strips it, since the client did not ask."""
+    """Return whether the router asks for the stream's usage, and strips it, since the client did not ask."""
     return read.stream and not read.usage_asked and api_path in USAGE_ON_REQUEST
 
 

@@ -1,7 +1,7 @@
-"""Tokens of conversations that only engines render, kept so that a further turn costs its new part only. Pure.
-
-Where the beginning of a conversation is known, the engine renders a short form of it, without the new turns and with
-them. Both begin and end as the known tokens do, or these are no use; what the second one adds continues them.
+"""Tokens of conversations that only engines can render, kept so that a further turn costs only its new part. Pure.
+When the beginning of a conversation is known, the engine renders a shortened form of it twice, without the new turns
+and with them. Both must begin and end like the known tokens, otherwise they are useless; what the second adds continues
+the known tokens.
 """
 
 from collections import OrderedDict
@@ -16,11 +16,11 @@ from router.prefix.blocks import TOKEN_BYTES
 from router.tokenize.billing import without_billing
 
 KEPT_BYTES = 32_000_000
-KEPT_S: Final = 600.0  # from a whole rendering on: templates may write the date, and engines may get another one
-END_CHARS: Final = 128  # kept at either end of a text in the short form
-SURE_BYTES: Final = 32 * TOKEN_BYTES  # compared at the beginning and at the end
+KEPT_S: Final = 600.0  # counted from a full rendering: templates may write the date, and the engine may change
+END_CHARS: Final = 128  # characters kept at either end of a text in the shortened form
+SURE_BYTES: Final = 32 * TOKEN_BYTES  # bytes compared at the beginning and at the end
 _ENTRY_BYTES = 300
-# Fields that change no prompt, and may differ between the turns of a conversation
+# Fields that do not change the prompt, and may differ between the turns of a conversation
 _BESIDE = frozenset(
     (
         *("stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "metadata"),
@@ -28,11 +28,11 @@ _BESIDE = frozenset(
     )
 )
 _BY_LENGTH = frozenset(("truncation", "truncate_prompt_tokens"))
-_LONG = ("system", "instructions", "tools")  # fields beside the turns that have long texts
+_LONG = ("system", "instructions", "tools")  # fields with long texts besides the turns
 
 
 class TurnsOfRequest:
-    """The turns of a request, and a digest for each number of them, with all other fields."""
+    """The turns of a request, and for each number of them a digest that includes all other fields."""
 
     __slots__ = ("_document", "_field", "_turns", "digests")
 
@@ -44,7 +44,7 @@ class TurnsOfRequest:
         self._turns: Sequence[Any] = turns if isinstance(turns, list) and not by_length else ()
         try:
             self.digests = self._digests(api_path, pool)
-        except orjson.JSONEncodeError:  # the writer supports less depth than the parser
+        except orjson.JSONEncodeError:  # the serializer supports less depth than the parser
             self.digests = []
 
     def _digests(self, api_path: str, pool: str) -> list[bytes]:
@@ -60,18 +60,18 @@ class TurnsOfRequest:
         return made
 
     def short(self, known: int, most: int | None = None) -> bytes:
-        """Return the body with at most so many turns; texts that were known before are short. Raise JSONEncodeError
-        where a field beside them is too deep."""
+        """Return the body with at most that many turns, in which texts that were known before are shortened. Raise
+        JSONEncodeError if another field is nested too deeply."""
         made = [*map(_short, self._turns[:known]), *self._turns[known:most]]
         long = {name: _short(self._document[name]) for name in _LONG if name in self._document}
         return orjson.dumps({**self._document, **long, self._field: made})
 
 
 class RenderedTurns:
-    """The tokens of conversations that engines rendered, by digest; the longest unused go first."""
+    """The tokens of conversations that engines rendered, by digest; the least recently used are forgotten first."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
-        self._kept: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()  # when rendered as a whole, tokens
+        self._kept: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()  # when rendered in full, tokens
         self._most = most
         self.size = 0
 
@@ -97,16 +97,16 @@ class RenderedTurns:
 
 
 def continued(known: bytes, before: bytes, after: bytes) -> bytes | None:
-    """Return the known tokens with what `after` adds to `before`; None if the known ones begin or end otherwise."""
+    """Return the known tokens plus what `after` adds to `before`; None if the known tokens begin or end differently."""
     same = _alike(before, after)
-    end = len(known) - (len(before) - same)  # the end of what stays
+    end = len(known) - (len(before) - same)  # end of the part that stays
     sure = min(same, SURE_BYTES)
     alike = end >= sure and known[:sure] == before[:sure] and known[end - sure :] == before[same - sure :]
     return known[:end] + after[same:] if alike else None
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes of whole tokens both begin with."""
+    """Return how many bytes, in whole tokens, both begin with."""
     least, most = 0, min(len(one), len(other)) // TOKEN_BYTES
     while least < most:
         middle = (least + most + 1) // 2
@@ -123,13 +123,13 @@ def _short(value: Any) -> Any:
         return value[:END_CHARS] + value[-END_CHARS:] if len(value) > 3 * END_CHARS else value
     if isinstance(value, list):
         return [_short(each) for each in value]
-    if isinstance(value, dict):  # arguments are JSON, which the engine reads
+    if isinstance(value, dict):  # tool arguments are JSON, which the engine parses
         return {name: each if name == "arguments" else _short(each) for name, each in value.items()}
     return value
 
 
 def _unmarked(turn: Any) -> Any:
-    """Return the turn without the marks of a vendor's cache, which move on to the latest turns."""
+    """Return the turn without a vendor's cache marks, which move on to the latest turns."""
     content = turn.get("content") if isinstance(turn, dict) else None
     if not isinstance(content, list) or not any(isinstance(part, dict) and _MARK in part for part in content):
         return turn

@@ -1,8 +1,8 @@
-"""Asks an instance for the tokens of a prompt that only engines render: vLLM's `/render`, which needs
-`--enable-scale-out`. Without an answer the approximate index serves.
-
-Images and sound in the body are processed twice, without the engine's cache of them; those that the engine would fetch
-from elsewhere are left alone."""
+"""Asks an instance for the tokens of a prompt that only engines can render, by vLLM's `/render`, which requires
+`--enable-scale-out`. Without an answer, the approximate index is used.
+Images and sound in the body are processed twice, without the engine's cache for them; conversations whose media the
+engine would fetch from elsewhere are not rendered.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ from router.upstream.fetch import whole
 from router.upstream.keyed import with_key
 
 PATHS = frozenset(("/v1/chat/completions", "/v1/messages", "/v1/responses"))
-LIMIT_S = 1.0  # more than a long prompt takes; the request waits for it
-AGAIN_S = 60.0  # until an instance is asked again that does not render
+LIMIT_S = 1.0  # more than a long prompt takes; the request waits for the answer
+AGAIN_S = 60.0  # until an instance that does not render is asked again
 LARGEST = 16 * 1024 * 1024  # bytes of an answer
 LARGEST_READ = 4 * 1024 * 1024  # bytes of a body
-LARGEST_ASKED = 2 * 1024 * 1024  # bytes that an engine is given, which are fewer for a further turn
+LARGEST_ASKED = 2 * 1024 * 1024  # bytes sent to an engine; a further turn needs fewer
 WORTH_BYTES = 1024 * TOKEN_BYTES  # shorter beginnings are rendered again
-MOST_PARTS = 10_000  # turns and parts, which take some milliseconds
-# Types of parts; engines also look for fields of these names where a part has another type or none
+MOST_PARTS = 10_000  # turns and parts; more would take longer than some milliseconds
+# Types of parts; engines also look for fields with these names if a part has another type or none
 _MEDIA = frozenset(
     (
         *(
@@ -47,7 +47,7 @@ _MEDIA = frozenset(
     )
 )
 _PLACES = frozenset(("url", "image_url", "audio_url", "video_url", "file_url", "file_id"))
-_LOST = 0  # instead of a status: no connection
+_LOST = 0  # used as the status when there is no connection
 _SLOW = -1
 _UNABLE = frozenset((_LOST, 404, 405, 501))
 _HEAD = b"POST %b%b/render HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n"
@@ -59,7 +59,7 @@ class Rendering:
         self._turns = RenderedTurns()
 
     async def ask(self, call: Call) -> None:
-        """Ask one instance, and take the tokens."""
+        """Ask one instance, and take its tokens."""
         if not _may_ask(call):
             return
         with_media, is_elsewhere = media_in(call.request.prompt.document)
@@ -75,7 +75,7 @@ class Rendering:
             call.prediction.untokenized = ""
         elif _does_not_render(call, status):
             endpoint.renders_from[with_media] = now + AGAIN_S
-        elif status != 400:  # a fault of the request
+        elif status != 400:  # 400 is the request's own fault
             endpoint.renders_for[key] = now + AGAIN_S
 
     async def _answer(
@@ -85,7 +85,7 @@ class Rendering:
             async with asyncio.timeout(LIMIT_S):
                 if not with_media:
                     return await self._by_turns(call, endpoint, now)
-                # written, as the last of two fields counts
+                # written out, as the last of two equal fields counts
                 return await _asked(
                     call, endpoint, orjson.dumps({**call.request.prompt.document, "mm_payload": "none"})
                 )
@@ -93,11 +93,11 @@ class Rendering:
             return _SLOW, None
         except UpstreamError:
             return _LOST, None
-        except orjson.JSONEncodeError:  # the writer supports less depth than the parser
+        except orjson.JSONEncodeError:  # the serializer supports less depth than the parser
             return 400, None
 
     async def _by_turns(self, call: Call, endpoint: Endpoint, now: float) -> tuple[int, Rendered | None]:
-        """Return the status and the prompt's tokens, of which the known ones are not rendered again."""
+        """Return the status and the prompt's tokens; known tokens are not rendered again."""
         turns = TurnsOfRequest(call.request.prompt.document, call.api_path, call.pool.name)
         known, since, tokens = self._turns.longest(turns.digests, now)
         if known and known == len(turns.digests):
@@ -108,7 +108,7 @@ class Rendering:
             status, rendered = await _asked(call, endpoint, call.request.body)
             if rendered is None:
                 return status, None
-            if rendered[1]:  # no part was known as such, and what is kept has none
+            if rendered[1]:  # known turns have no media, and neither does what is kept
                 return status, rendered
             made = rendered[0]
         if turns.digests:
@@ -135,7 +135,7 @@ def _may_ask(call: Call) -> bool:
 
 
 def _does_not_render(call: Call, status: int) -> bool:
-    """Tell whether the status is the engine's for anybody; what a request names may be not found, too."""
+    """Return whether the engine gives this status to everyone; a model that the request names may also not exist."""
     by_name = call.adapter or "previous_response_id" in call.request.prompt.document
     return status in _UNABLE and not (status == 404 and by_name)
 
@@ -148,10 +148,10 @@ def _chosen(endpoints: Iterable[Endpoint], key: tuple[str, bool], now: float) ->
 
 def media_in(document: JsonObject) -> tuple[bool, bool]:
     """Return whether the conversation has images, sound or files, and whether an engine would fetch any from elsewhere;
-    both of more than MOST_PARTS."""
+    both are True if it has more than MOST_PARTS."""
     found = is_elsewhere = False
     left: list[Any] = [document.get("system"), document.get("messages"), document.get("input")]
-    for each in left:  # as it grows
+    for each in left:  # the list grows during the loop
         if isinstance(each, list):
             left += each
         elif isinstance(each, dict):
@@ -171,7 +171,7 @@ def _is_elsewhere(part: JsonObject) -> bool:
 
 
 async def _asked(call: Call, endpoint: Endpoint, body: bytes) -> tuple[int, Rendered | None]:
-    """Return the status, and the tokens and media of a body."""
+    """Return the status for a body, with its tokens and media."""
     if len(body) > LARGEST_ASKED:
         return 400, None
     upstream, lines = endpoint.upstream, call.request.forwarded
@@ -199,7 +199,7 @@ def _rendered(answer: bytes) -> Rendered | None:
 
 
 def _media(features: Any, length: int) -> Sequence[Medium]:
-    """Return the media in the order of the prompt. Raise ValueError where they are not within it, one after another."""
+    """Return the media in the order of the prompt. Raise ValueError if they overlap or exceed it."""
     if not features:
         return ()
     names, places = features["mm_hashes"], features["mm_placeholders"]

@@ -1,4 +1,4 @@
-"""Finds a request's session, here or with the other routers, and builds the policy's view of the request."""
+"""Identifies a request's session, in this router or through the others, and builds the policy's view of the request."""
 
 import time
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ class SharedSessions(Protocol):
     def sent(self, call: Call, endpoint: Endpoint) -> None: ...
 
 
-DRAWN_CHARS: Final = 16  # length of a drawn id; counted ones are shorter, or as Kimi's: functions.read:0
-PREFIX_CHUNKS: Final = 4  # chunks of 256 bytes that must be equal for prompts with the same beginning
+DRAWN_CHARS: Final = 16  # length of a random id; sequential ids are shorter, or look like Kimi's functions.read:0
+PREFIX_CHUNKS: Final = 4  # number of 256-byte chunks that must be equal for prompts to have the same beginning
 
 
 class Sessions:
@@ -35,7 +35,7 @@ class Sessions:
         self._shared = shared
 
     def bind(self, call: Call) -> bool:
-        """Identify the request's session; True if `look_up` must be called."""
+        """Identify the request's session; return True if `look_up` must be called."""
         if call.session is None:
             prompt, affinity = call.request.prompt, call.pool.affinity
             chunks = call.request.chunks
@@ -53,7 +53,7 @@ class Sessions:
         return self._shared is not None and self._shared.must_look_up(call, bound)
 
     async def look_up(self, call: Call) -> None:
-        """Learn the session's instance from the other routers."""
+        """Learn the session's instance from other routers."""
         instance = await self._shared.look_up(call) if self._shared is not None else None
         if instance is None:
             return
@@ -63,7 +63,7 @@ class Sessions:
             pool.affinity.learned(session, instance, call.at)
 
     def request(self, call: Call) -> RoutingRequest:
-        """Return the policy's present view, since sessions and prefixes change while a request waits."""
+        """Return the policy's current view, since sessions and prefixes change while a request waits."""
         pool, session = call.pool, call.session
         bound = pool.affinity.get(session, call.at, pool.policy["affinity.ttl_s"]) if session is not None else None
         held, tiers = predict.held(call)
@@ -71,7 +71,7 @@ class Sessions:
             held = lending.priced(call, held, pool.rates)
         asked, tokens, rates = call.request, call.prediction.prompt_tokens, pool.rates
         bound_to, history_tokens = (bound.instance, bound.history_tokens) if bound is not None else (None, 0)
-        # Hash of the prompt's beginning; short, so a receipt does not reveal the prompt
+        # Hash of the prompt's beginning; too short to reveal the prompt in a receipt
         prefix_key = asked.chunks[:PREFIX_CHUNKS][-1] & 0xFFFF if asked.chunks else 0
         further: tuple[Any, ...] = division(call) if pool.decode_connectors is not None else ()
         if call.band:
@@ -81,8 +81,8 @@ class Sessions:
         )
 
     def expect_cached(self, call: Call, endpoint: Endpoint) -> int:
-        """Expect the prompt in the endpoint's cache and inform other routers; return how many of its chunks were
-        already expected there."""
+        """Expect the prompt in the endpoint's cache and tell other routers; return how many of its chunks were already
+        expected there."""
         if self._shared is not None:
             self._shared.sent(call, endpoint)
         return call.pool.index.insert(endpoint.id, endpoint.epoch, call.request.chunks)
@@ -103,8 +103,9 @@ class Sessions:
 
 
 def calls_of(document: JsonObject, key: PublishedKey | None) -> Iterator[int]:
-    """Hash the ids of a conversation's tool calls, which engines draw at random, latest first; after the latest come
-    the places of the turns since, from the prompt's end. Some clients write earlier turns again, or drop them."""
+    """Hash the ids of a conversation's tool calls, latest first; engines generate them at random. After the latest id
+    come the positions of the turns since, counted from the prompt's end. Some clients rewrite earlier turns, or drop
+    them."""
     turns = document.get("messages") or document.get("input")
     whose, latest = key.id if key is not None else "", ""
     for since, turn in enumerate(reversed(turns) if isinstance(turns, list) else ()):
@@ -118,7 +119,7 @@ def calls_of(document: JsonObject, key: PublishedKey | None) -> Iterator[int]:
 
 
 def _call_id(turn: Any) -> str:
-    """Return the id of a turn's first call; empty if there is none, or it is counted instead of drawn."""
+    """Return the id of a turn's first call; empty if there is none, or if it is sequential instead of random."""
     if type(turn) is not dict:
         return ""
     found = turn.get("call_id")

@@ -1,6 +1,6 @@
-"""Distinguishes names of one conversation from those that many share, such as an application's name in `user`.
-
-It counts different beginnings of prompts per name over a period: a session has few, however many requests.
+"""Distinguishes names of one conversation from names that many conversations share, such as an application's name in
+`user`.
+It counts the different beginnings of prompts per name over a period: a session has few, however many requests it has.
 """
 
 from collections import OrderedDict
@@ -11,11 +11,11 @@ import xxhash
 
 from router.tokenize import Prompt
 
-MOST: Final = 64  # beginnings per session and period: an agent starts subagents and truncates its history
+MOST: Final = 64  # beginnings per session and period, as an agent starts subagents and truncates its history
 MOST_OF_MANY: Final = 16  # the same for names that may stand for a person or an application
 STRETCH_S: Final = 600
 KEPT = 1_024  # names; the busiest stay
-SIGN_CHARS: Final = 1_024  # last characters of a beginning, which distinguish it, as instructions come first
+SIGN_CHARS: Final = 1_024  # last characters of a beginning, by which it is compared, as instructions come first
 PLAIN_BYTES = 256  # bytes of a prompt without messages
 
 
@@ -25,10 +25,10 @@ class _Beginnings:
     def __init__(self, now: float) -> None:
         self.began = now
         self.seen: set[int] = set()
-        self.was_shared = False  # in the previous period
+        self.was_shared = False  # whether it was shared in the previous period
 
     def add(self, beginning: int, most: int, now: float) -> bool:
-        """Add a beginning; True if there are more than `most`."""
+        """Add a beginning; return True if there are more than `most`."""
         if now - self.began > STRETCH_S:
             follows = now - self.began <= 2 * STRETCH_S
             self.began, self.was_shared, self.seen = now, follows and len(self.seen) > most, set()
@@ -45,7 +45,7 @@ class SharedNames:
         return len(self._by_name)
 
     def is_shared(self, name: str, read: Prompt, most: int, now: float) -> bool:
-        """Count the prompt's beginning; True if many conversations share the name."""
+        """Count the prompt's beginning; return True if many conversations share the name."""
         beginning = _beginning(read)
         if beginning is None:
             return False
@@ -57,12 +57,12 @@ class SharedNames:
         else:
             self._by_name.move_to_end(name)
         if now - known.began <= STRETCH_S and beginning in known.seen and len(known.seen) <= most:
-            return known.was_shared  # a known beginning
+            return known.was_shared  # the beginning is known
         return known.add(beginning, most, now)
 
 
 def _beginning(read: Prompt) -> int | None:
-    """Return the common part of a conversation's prompts, its first user message; None if unknown."""
+    """Return the part that all prompts of a conversation share, up to its first user message; None if unknown."""
     turns = read.document.get("messages") or read.document.get("input")
     if not isinstance(turns, list):
         return hash(read.rendered[:PLAIN_BYTES]) if len(read.rendered) >= PLAIN_BYTES else None

@@ -117,7 +117,7 @@ def test_without_listed_folders_no_two_paths_are_distinguished(tmp_path, key_fil
     paths = (tmp_path, tmp_path / "none", tmp_path / "empty", key_file, own, "/dev/null", "/proc")
     assert {told(path) for path in paths} == {
         "its engine key is missing: the file PATH cannot be read, or does not have up to 4096 visible characters; "
-        "what is wrong with it is told where WEIR_ALLOWED_FOLDERS is set"
+        "the reason is shown only where WEIR_ALLOWED_FOLDERS is set"
     }
 
 

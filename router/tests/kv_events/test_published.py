@@ -107,7 +107,7 @@ WINDOW = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec
     ("names", "more", "trouble"),
     [
         ([1, 2], {"kv_cache_spec_sliding_window": None}, "its events do not say how long"),
-        ([2], {}, "its events do not say of which blocks"),
+        ([2], {}, "its events do not say for which blocks"),
         ([1, 2], {"kv_cache_spec_kind": "new"}, "its events do not say how long"),
     ],
 )

@@ -65,7 +65,8 @@ def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
     )
     assert changes["strategy.heavy_cache_loss_max"].new is None
     assert (
-        changes["strategy.heavy_cache_loss_max"].direction == "goes with the old strategy; cache_aware does not use it"
+        changes["strategy.heavy_cache_loss_max"].direction
+        == "belonged to the old strategy; cache_aware does not use it"
     )
     assert changes["strategy.hit_weight"].old is None
     assert changes["strategy.hit_weight"].direction == "comes with the strategy cache_aware"

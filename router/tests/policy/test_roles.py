@@ -141,7 +141,7 @@ def test_without_a_connector_or_a_partner_it_stays_and_the_reason_says_so() -> N
         InstanceState("d", connector="nixl", role="decode"),
     )
     assert (alone.instance, alone.flow) == ("a", "colocated")
-    assert alone.reasons[-1] == "prefill stays on a: no other instance that is able is connected by nixl"
+    assert alone.reasons[-1] == "prefill stays on a: no other instance that can prefill is connected by nixl"
 
 
 def test_a_full_prefiller_is_taken_only_when_there_is_no_other() -> None:

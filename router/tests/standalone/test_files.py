@@ -71,9 +71,9 @@ def test_a_file_has_one_entry_per_line_and_comments(tmp_path):
         ("http://a:1;role", "role: no value; allowed: key=value"),
         ("http://a:1;id=a;id=b", "id: given twice"),
         ("http://a:1;id=a b", "id: not a name; allowed: 1 to 100 of"),
-        ("https://a:1;tls.key=sk-1", "tls: not the whereabouts of certificates; allowed: authorities (system, or env:"),
+        ("https://a:1;tls.key=sk-1", "tls: not a reference to certificates; allowed: authorities (system, or env:"),
         ("http://a:1;tls.authorities=file:/ca.pem", "url: would be asked without TLS, and tls is given"),
-        ("http://a:1;engine_key=sk-1", "engine_key: not the whereabouts of a key; allowed: env:NAME"),
+        ("http://a:1;engine_key=sk-1", "engine_key: not a reference to a key; allowed: env:NAME"),
     ],
 )
 def test_an_invalid_instance_is_reported(given, says):

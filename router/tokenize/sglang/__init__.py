@@ -1,1 +1,1 @@
-"""Prompts as SGLang renders them, which shares vLLM's APIs and templates, and little of what comes between."""
+"""Prompts as SGLang renders them. SGLang shares vLLM's APIs and templates, but little of the processing in between."""

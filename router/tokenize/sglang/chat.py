@@ -1,6 +1,5 @@
-"""Converts messages and tools of a chat into the form that SGLang 0.5.23 gives to a template. Pure.
-
-Its models of requests drop fields that they do not know, and write the others in their own order.
+"""Converts a chat's messages and tools into the form that SGLang 0.5.23 passes to a template. Pure.
+Its request models drop fields that they do not know, and write the others in their own order.
 """
 
 from typing import Any
@@ -13,19 +12,19 @@ Document = dict[str, Any]
 
 _ROLES = frozenset(("system", "assistant", "tool", "function", "developer", "latest_reminder", "root"))
 _FIELDS = ("tool_call_id", "name", "phase", "reasoning_content")
-_DROPPED = frozenset(("thinking", "reasoning"))  # types of parts that reach no template
+_DROPPED = frozenset(("thinking", "reasoning"))  # types of parts that never reach a template
 _FUNCTION = ("description", "name", "parameters")
 _OPTIONAL = ("strict", "defer_loading")
 
 
 def normal(given: Any, *, in_parts: bool) -> list[Document]:
-    """Return the messages; `in_parts`: with content as a list of parts. Raise NotTokenized."""
+    """Return the messages. With `in_parts`, content is a list of parts. Raise NotTokenized."""
     if not isinstance(given, list):
         raise NotTokenized("messages: missing")
     made = [_message(message, in_parts) for message in given]
     last = made[-1] if made else {}
     if last.get("role") == "assistant" and isinstance(last["content"], str):
-        made[-1] = {"role": "user", "content": last["content"]}  # someone has to be answered
+        made[-1] = {"role": "user", "content": last["content"]}  # the template needs a user message to answer
     return made
 
 
@@ -40,7 +39,7 @@ def function_tool(function: Document, deferred: object = None) -> Document:
 
 
 def tools(document: Document) -> list[Document] | None:
-    """Return the tools that the model sees: those that it may choose. Raise NotTokenized."""
+    """Return the tools that the model sees, which are those that it may choose. Raise NotTokenized."""
     given, choice = document.get("tools"), document.get("tool_choice")
     if not given or choice == "none":
         return None
@@ -66,7 +65,7 @@ def _message(given: Any, in_parts: bool) -> Document:
     made: Document = {name: given[name] for name in _FIELDS if given.get(name) is not None}
     if (calls := given.get("tool_calls")) is not None:
         made["tool_calls"] = [_call(call, read=role == "assistant") for call in calls]
-    # A list in parts is put behind the other fields
+    # Content in parts comes after the other fields
     behind = in_parts and isinstance(given.get("content"), list)
     return {"role": role, **made, "content": content} if behind else {"role": role, "content": content, **made}
 

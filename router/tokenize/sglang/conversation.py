@@ -12,15 +12,15 @@ from router.tokenize.tokenizer import NotTokenized
 Document = dict[str, Any]
 
 DEVELOPER = "Developer instructions:"
-_SERVERS = ("web_search_", "computer_", "bash_", "text_editor_")  # types of tools that run at their vendor
-_ENVELOPE = ("id", "status", "type")  # fields of a response's item that no message has
+_SERVERS = ("web_search_", "computer_", "bash_", "text_editor_")  # types of tools that the vendor runs
+_ENVELOPE = ("id", "status", "type")  # fields of a response's item that messages do not have
 
 
 class SglangManner(NamedTuple):
     """What the model's template supports."""
 
-    inline_system: bool = False  # system messages stay where they are
-    thoughts_in_text: bool = False  # it knows the tags in which thoughts of earlier turns are put into the text
+    inline_system: bool = False  # system messages stay in place
+    thoughts_in_text: bool = False  # the template knows the tags in which earlier turns' reasoning is put into the text
 
 
 def as_chat(document: Document, api_path: str, manner: SglangManner) -> Document:
@@ -63,7 +63,7 @@ def _messages(document: Document, manner: SglangManner) -> Document:
 
 
 def _stripped(content: Any) -> list[str]:
-    """Return a system message's text, if there is any, as it is merged into the first one."""
+    """Return a system message's text, if it has any; it is merged into the first system message."""
     texts = [content] if isinstance(content, str) else [each.get("text") for each in content if each["type"] == "text"]
     said = "\n".join(text for each in texts if (text := (each or "").strip()))
     return [said] if said else []
@@ -107,7 +107,7 @@ def _turn(message: Document, wraps: bool) -> list[Document]:
 def _thoughts_in(content: list[Document], wraps: bool) -> list[Document]:
     thoughts = [block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"]]
     if thoughts and not wraps:
-        raise NotTokenized("thoughts of an earlier turn: only the engine knows how its reasoning parser tells them")
+        raise NotTokenized("thoughts of an earlier turn: only the engine knows how its reasoning parser marks them")
     return [{"type": "text", "text": "<think>" + "\n".join(thoughts) + "\n</think>"}] if thoughts else []
 
 
@@ -206,7 +206,7 @@ def _part(part: Document) -> Document:
 
 
 def _labelled(content: Any) -> Any:
-    """Return a developer's content with the label that tells it from the system's."""
+    """Return a developer's content with the label that distinguishes it from the system's."""
     if isinstance(content, str):
         return f"{DEVELOPER}\n{content}"
     place = next((at for at, part in enumerate(content) if isinstance(part.get("text"), str)), None)
@@ -225,7 +225,7 @@ def _thoughts(item: Document) -> list[Document]:
 
 
 def _object(given: Any) -> str:
-    """Return arguments as the JSON of an object, an empty one if they are something else."""
+    """Return arguments as the JSON of an object; an empty object for anything else."""
     if isinstance(given, dict):
         return orjson.dumps(given).decode()
     try:
@@ -240,7 +240,7 @@ def _calls(item: Document, arguments: str) -> Document:
 
 
 def _join(message: Document, made: list[Document]) -> None:
-    """Add a message; an assistant's items become one, except where its phase changes."""
+    """Add a message. Consecutive items of an assistant form one message, unless the phase changes."""
     last = made[-1] if made else {}
     is_turn = message["role"] == "assistant" == last.get("role")
     if not is_turn or (last.get("phase") != message.get("phase") and set(last) != {"role", "reasoning_content"}):

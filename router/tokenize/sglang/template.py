@@ -15,7 +15,7 @@ from router.tokenize.tokenizer import NotTokenized
 _EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"))
 _OWN = ("input_ids", "continue_final_message", "task")  # what only the engine can apply to the prompt
 _CALLERS = CALLERS | {"add_generation_prompt"}
-# Whether it thinks is told to a template under several names, by the engine's reasoning parser
+# The engine's reasoning parser uses several names to tell a template whether to think
 _NO_THINK: list[JsonObject] = [{"reasoning_effort": "no_think"}]  # Hunyuan's
 _TOGGLES: dict[bool, list[JsonObject]] = {
     True: [{"thinking": True}, {"enable_thinking": True}, {"reasoning_effort": "high"}, {"reasoning_effort": "medium"}],
@@ -31,7 +31,7 @@ _TALK: JsonObject = {
     ],
     "tools": [{"function": {"name": "f", "parameters": {}}}],
 }
-_MODELS_IN_CODE = ("minimax_m3", "hunyuan", "GlmMoeDsa", "Glm5Next", "DeepseekV41")  # they begin names of models
+_MODELS_IN_CODE = ("minimax_m3", "hunyuan", "GlmMoeDsa", "Glm5Next", "DeepseekV41")  # beginnings of model names
 
 
 class SglangTemplate(Template):
@@ -42,7 +42,7 @@ class SglangTemplate(Template):
         return super()._is_rendered_in_code(name) or name.startswith(_MODELS_IN_CODE)
 
     def _mistral(self, folder: Path) -> str:
-        """Return Tekken's file if it is the only tokenizer: SGLang takes mistral-common for no other."""
+        """Return Tekken's file if it is the only tokenizer; only then does SGLang use mistral-common."""
         return "tekken.json" if (folder / "tekken.json").exists() and not (folder / "tokenizer.json").exists() else ""
 
     def _study(self, sources: dict[str, str]) -> None:
@@ -85,7 +85,7 @@ class SglangTemplate(Template):
         }
         try:
             return template.render(given)
-        except Exception:  # it tries again with plain functions after any error
+        except Exception:  # SGLang retries with plain functions after any error
             plain = [tool["function"] for tool in listed] if listed else None
             try:
                 return template.render({**given, "tools": plain})
@@ -93,7 +93,8 @@ class SglangTemplate(Template):
                 raise NotTokenized(f"the chat template failed: {error}"[:200]) from None
 
     def _arguments(self, chat: JsonObject) -> JsonObject:
-        """Return the template's arguments; the client's own win. Raise NotTokenized for one that it cannot have."""
+        """Return the template's arguments; the client's take precedence. Raise NotTokenized for an argument that
+        cannot be applied."""
         given = chat.get("chat_template_kwargs") or {}
         if not isinstance(given, dict) or not _CALLERS.isdisjoint(given):
             raise NotTokenized("chat_template_kwargs: only the engine can apply them")
@@ -105,7 +106,7 @@ class SglangTemplate(Template):
             return _toggled(thinks) | given
         if effort not in _EFFORTS or (effort == "low" and self._knows_low_effort):
             raise NotTokenized(f"the effort {effort!r:.40}: only the engine can apply it")
-        # An effort of `/v1/messages` is set behind where the others become a toggle
+        # The effort of `/v1/messages` is set later, where other efforts become a toggle
         thinks = None if "thinks" in chat else effort != "none"
         return {"reasoning_effort": effort} | _toggled(thinks) | given
 
@@ -115,7 +116,8 @@ def _toggled(thinks: bool | None) -> JsonObject:
 
 
 def _wants_parts(source: str) -> bool:
-    """Tell whether messages get a list of parts: for templates of images and sound, and for loops over the content."""
+    """Return whether messages get a list of parts: for templates with images and sound, and for loops over the
+    content."""
     if any(word in source for word in ("image", "audio", "video", "vision")):
         return True
     return template_source.loops_over_content(source, {"message", "msg", "m"})

@@ -11,7 +11,7 @@ LARGEST = 2 * 1024 * 1024  # bytes; a longer event counts as content. A response
 
 
 class Beginning:
-    """Reads events up to the first that holds content, an error or the end of the stream."""
+    """Reads events up to the first one with content, an error or the end of the stream."""
 
     __slots__ = ("_rest", "error", "quiet", "sign")
 

@@ -1,4 +1,4 @@
-"""A reader of a few fields of a JSON object that comes in parts and is too large to keep. Pure."""
+"""Reads a few fields of a JSON object that arrives in parts and is too large to keep. Pure."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from router.contract.values.json_value import JsonObject
 
 LONGEST = 64 * 1024  # bytes of a value or of an unfinished string; longer ones are skipped
 _TOKEN = re.compile(rb'["{}\[\]:,]')
-_DEEP_TOKEN = re.compile(rb'["{}\[\]]')  # tokens below the wanted fields
+_DEEP_TOKEN = re.compile(rb'["{}\[\]]')  # tokens that matter below the wanted fields
 _REST_OF_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*(?:"|(\\?\Z))', re.DOTALL)
 QUOTE, COLON = b'":'
 
@@ -17,9 +17,8 @@ Path = tuple[str, ...]
 
 
 class FieldScan:
-    """Wanted fields by their path from the outermost object, as `("usage",)` or `("response", "usage")`.
-
-    Strings are skipped whole, so text of the model or of the client is never taken for a field.
+    """The wanted fields by their path from the outermost object, such as `("usage",)` or `("response", "usage")`.
+    Strings are skipped as a whole, so text of the model or of the client is never taken for a field.
     """
 
     def __init__(self, wanted: Collection[Path]) -> None:
@@ -28,9 +27,9 @@ class FieldScan:
         self._depth = 0
         self._keys: list[bytes] = []  # key of each open object or array, down to `_deepest`
         self._string = b""  # the latest string
-        self._cut = b""  # beginning of a string cut off at the end of the data
+        self._cut = b""  # beginning of a string cut off by the end of the data
         self._skipping = False  # True while skipping a string longer than LONGEST
-        self._value: list[bytes] | None = None  # parts of a wanted value in progress
+        self._value: list[bytes] | None = None  # parts of a wanted value that is being read
         self._value_depth = 0
         self._raw: dict[tuple[bytes, ...], bytes] = {}
 
@@ -70,7 +69,7 @@ class FieldScan:
         return pattern.search(data, position)
 
     def _skip(self, data: bytes) -> int:
-        """Return the position behind the skipped string."""
+        """Return the position after the skipped string."""
         match = _REST_OF_STRING.match(data)
         assert match is not None  # noqa: S101 - an empty match is one
         if match[1] is not None:
@@ -80,7 +79,7 @@ class FieldScan:
         return match.end()
 
     def _cut_off(self, data: bytes, at: int, start: int) -> None:
-        """Keep an unfinished string for the next data, unless it is too long."""
+        """Keep an unfinished string until more data arrives, unless it is too long."""
         self._keep(data[start:at])
         if len(data) - at <= LONGEST:
             self._cut = data[at:]
@@ -89,7 +88,7 @@ class FieldScan:
         self._cut = b"\\" if (len(data) - len(data.rstrip(b"\\"))) % 2 else b""
 
     def _structure(self, token: int, value: bytes) -> bool:
-        """Take a brace, bracket, colon or comma; True if a wanted value begins behind it."""
+        """Take a brace, bracket, colon or comma; return True if a wanted value begins after it."""
         if token == COLON:
             return self._depth <= self._deepest and self._begins()
         if token in b"{[":
@@ -106,7 +105,7 @@ class FieldScan:
         return False
 
     def _begins(self) -> bool:
-        """Return whether the latest string, a key, has a wanted value."""
+        """Return whether the latest string is a key with a wanted value."""
         self._keys[-1:] = [self._string]
         wanted = self._value is None and tuple(self._keys) in self._wanted
         if wanted:

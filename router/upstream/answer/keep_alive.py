@@ -1,13 +1,13 @@
-"""The distinction of content from an API server's signs of life: comments, pings, empty lines, events without any."""
+"""Distinguishes content from an API server's keep-alives: comments, pings, empty lines, events without content."""
 
 from router.contract.answer import answers
 
-LONGEST = 16 * 1024  # bytes of an unfinished line that count as content
+LONGEST = 16 * 1024  # bytes of an unfinished line; a longer line counts as content
 
 
 def content(data: bytes, *, is_stream: bool) -> tuple[bool, bytes]:
-    """Return whether a part of an answer holds more than signs of life, and of a stream the unfinished last line, which
-    belongs before the next part."""
+    """Return whether a part of an answer holds more than keep-alives. For a stream, also return the unfinished last
+    line, which belongs before the next part."""
     if not is_stream:
         return bool(data.strip()), b""
     *lines, rest = data.split(b"\n")

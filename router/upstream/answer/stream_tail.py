@@ -1,4 +1,4 @@
-"""The parts that tell how an answer ended: last events, usage, fields of large events. Pure."""
+"""The parts of an answer that show how it ended: last events, usage, fields of large events. Pure."""
 
 import re
 from collections import deque
@@ -38,19 +38,19 @@ class WholeTail:
 
 
 class StreamTail:
-    """The tail of a stream. `reports_twice`: the API also reports usage at the beginning; `several`: answers, of which
-    one may be given up while others continue."""
+    """The tail of a stream. With `reports_twice`, the API also reports usage at the beginning. With `several`, the
+    stream has several answers, and one may be abandoned while the others continue."""
 
     def __init__(self, *, reports_twice: bool = False, several: bool = False) -> None:
         self._reports_twice = reports_twice
         self._parts: deque[bytes] = deque(maxlen=PARTS)
-        # Sink of a whole event, but for comments and usages
+        # Takes whole events, except comments and usage chunks
         self.add_event: Callable[[bytes], None] = self._keep if several else self._parts.append
         self._given_up: AnswerError | None = None
         self._first_usage = self._last_usage = b""  # parts
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
-        self._scan: FieldScan | None = None  # scan of an unfinished event that is too large
+        self._scan: FieldScan | None = None  # reader of an unfinished event that is too large
         self._large: Said | None = None  # latest event that was too large
 
     def add(self, data: bytes) -> None:
@@ -86,7 +86,7 @@ class StreamTail:
         return int(number[1]) + 1 if number is not None else 0
 
     def _boundary(self, data: bytes) -> int:
-        """Return the position behind the last blank line, or 0."""
+        """Return the position after the last blank line, or 0."""
         end = end_of_events(data, len(data))
         if end or not self._open:
             return end
@@ -116,7 +116,7 @@ class StreamTail:
             self._open, self._open_size = [], 0
             self._add_whole(held)
             return
-        before = self._open[-1][-3:]  # may begin the blank line
+        before = self._open[-1][-3:]  # the blank line may have begun there
         joined = before + rest
         end, behind = _blank_line(joined)
         self._scan.feed(joined[len(before) : end])
@@ -125,7 +125,7 @@ class StreamTail:
         self._add_whole(joined[behind:])
 
     def _add_whole(self, data: bytes) -> None:
-        if data.find(b"data:") < 0:  # comments, which would displace the events before them
+        if data.find(b"data:") < 0:  # only comments, which would displace the events before them
             return
         self.add_event(data)
         if data.rfind(USAGE) >= 0:
@@ -138,7 +138,7 @@ class StreamTail:
 
 
 def _blank_line(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Return where the first blank line from `start` begins and ends; twice the data's end without one."""
+    """Return where the first blank line from `start` on begins and ends; twice the data's end if there is none."""
     ends = [(at, at + len(blank)) for blank in BLANKS if (at := data.find(blank, start)) >= 0]
     return min(ends, default=(len(data), len(data)))
 
@@ -166,7 +166,7 @@ def _first_usage(part: bytes) -> JsonObject | None:
 
 
 def _usage_at(part: bytes, start: int, key: int) -> JsonObject | None:
-    """Return the usage of the event from `start`, with its key at `key`."""
+    """Return the usage of the event that starts at `start`, with its key at `key`."""
     end, _ = _blank_line(part, key)
     event = answers.said(answers.payload(part[start:end].lstrip()))
     return answers.usage_of(event) if event is not None else None

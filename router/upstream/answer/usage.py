@@ -16,7 +16,7 @@ USAGE = b'"usage"'
 # Quotes inside a JSON string are escaped, so this is a key and never text of the model.
 _KEY = re.compile(USAGE + rb"\s*:\s*(?=\{)")
 _END = re.compile(rb"\n\r?\n")
-BLANKS = (b"\n\n", b"\n\r\n")  # ends of an event, whatever ends its last line
+BLANKS = (b"\n\n", b"\n\r\n")  # ends of events, for either line ending
 
 
 def parse(raw: JsonObject) -> Usage:
@@ -82,10 +82,9 @@ def _count(raw: object, key: str) -> int | None:
 
 
 class Strip:
-    """A filter that removes the usage chunk from a stream whose client did not request it.
-
+    """Removes the usage chunk from a stream whose client did not request it.
     The usage chunk has no choices. Other bytes pass unchanged; only an unfinished event at the end is held back until
-    the rest comes, since it might be the usage chunk.
+    it is complete, as it may be the usage chunk.
     """
 
     __slots__ = ("_held",)
@@ -98,7 +97,7 @@ class Strip:
             data, self._held = self._held + data, b""
         if not data.endswith(BLANKS):
             data = self._hold(data)
-        first = data.find(USAGE)  # `in` is slower, as it tries an integer first
+        first = data.find(USAGE)  # `in` is slower, as it first tries its operand as an integer
         return _without_usage(data, first) if first >= 0 else data
 
     def finish(self) -> bytes:
@@ -116,7 +115,7 @@ class Strip:
 
 
 def _without_usage(data: bytes, first: int) -> bytes:
-    """Remove the usage, whose key first stands at `first`; only the last TRIES events with it are examined."""
+    """Remove the usage, whose first key is at `first`; only the last TRIES events with that key are examined."""
     end = len(data)
     for _ in range(TRIES):
         key = data.rfind(USAGE, first, end)
@@ -130,9 +129,9 @@ def _without_usage(data: bytes, first: int) -> bytes:
 
 
 def end_of_events(data: bytes, before: int) -> int:
-    """Return the position behind the last blank line that ends by `before`, or 0."""
+    """Return the position after the last blank line that ends by `before`, or 0."""
     bare = data.rfind(b"\n\n", 0, before)
-    crlf = data.rfind(b"\n\r\n", max(bare, 0), before)  # a search from the start would mostly be in vain
+    crlf = data.rfind(b"\n\r\n", max(bare, 0), before)  # a search from the start would mostly be wasted
     return max(bare + 2 if bare >= 0 else 0, crlf + 3 if crlf >= 0 else 0)
 
 

@@ -6,17 +6,17 @@ import msgspec
 
 from router.policy.value import Value
 
-LARGEST = 1_000_000_000  # tokens; higher reports are wrong and would overflow sums
+LARGEST = 1_000_000_000  # tokens; larger numbers are wrong and would overflow sums
 
 
 class Usage(Value, frozen=True):
-    """Token counts; None if the engine does not report one."""
+    """Token counts; None if the engine does not report a number."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
     cached_tiers: tuple[int, int, int] | None = None  # cached tokens from device, host memory and disk
-    audio_s: float | None = None  # audio in a transcription
+    audio_s: float | None = None  # length of the audio in a transcription
 
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
@@ -28,7 +28,7 @@ class _Details(msgspec.Struct):
 
 
 class PlainUsage(msgspec.Struct):
-    """The usage as nearly every engine reports it."""
+    """The usage in the form that nearly every engine reports."""
 
     prompt_tokens: _Tokens
     completion_tokens: _Tokens | None = None

@@ -7,7 +7,7 @@ from router.policy.view import View
 
 
 def rank(view: View) -> Pick:
-    """Draw two different instances and take the one with fewer requests, on a tie the first."""
+    """Draw two different instances and take the one with fewer requests; on a tie, the first."""
     count = len(view.instances)
     request_class = class_by_cache(view)
     if count == 1:
@@ -21,7 +21,7 @@ def rank(view: View) -> Pick:
 
 
 def _pair(draw: float, count: int) -> tuple[int, int]:
-    """Draw one of the count · (count − 1) ordered pairs of different positions, each equally likely."""
+    """Draw one of the count · (count − 1) ordered pairs of different positions, each with equal probability."""
     first, second = divmod(int(draw * count * (count - 1)), count - 1)
     return first, second + (second >= first)
 

@@ -1,4 +1,4 @@
-"""Prompts that begin alike go to the same instance, unless it has more than its share."""
+"""Prompts with the same beginning go to the same instance, unless it has more than its share."""
 
 from math import ceil
 
@@ -11,8 +11,9 @@ from router.policy.view import View
 
 
 def rank(view: View) -> Pick:
-    """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring:
-    the first in the order of the hashes of (prefix, instance) that stays within factor · the mean with this request."""
+    """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring.
+    The request goes to the first instance, in the order of the hashes of (prefix, instance), that stays within factor ·
+    the mean with this request."""
     running = view.instances.running
     pool, count = view.request.pool, len(running)
     mean = sum(running) / count if pool is None else pool.running

@@ -7,7 +7,7 @@ from router.policy.view import View, by_turn
 
 
 def rank(view: View) -> Pick:
-    """Instance number `turn mod n` in the order of ids, over those that may take the request."""
+    """Instance number `turn mod n` in the order of ids, among those that may take the request."""
     turn, count = view.request.turn, len(view.instances)
     instance = view.instances[by_turn(view, range(count), turn)]
     return Pick(instance, class_by_cache(view), "turn", (f"turn {turn} over {count} instances",))

@@ -8,7 +8,8 @@ from router.policy.view import View, by_turn
 
 
 def rank(view: View) -> Pick:
-    """Number `turn mod n` of each side, in the order of ids; every request is offloaded."""
+    """Number `turn mod n` among the decoders and among the prefill instances, in the order of ids. Every request is
+    offloaded."""
     roles, turn = view.instances.role, view.request.turn
     decoders = view.only([role == "decode" for role in roles]) if "decode" in roles else view
     count = len(decoders.instances)

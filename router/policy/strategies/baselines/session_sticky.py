@@ -10,7 +10,7 @@ from router.policy.view import View
 
 
 def rank(view: View) -> Pick:
-    """The session's instance, for a new session the one by its hash, without a session the fewest requests."""
+    """The session's instance; the one by its hash for a new session; the fewest requests without a session."""
     bound = binding(view)
     if bound.instance is not None:
         return Pick(bound.instance, class_on(view, bound.instance), "session", bound.reasons)
@@ -25,7 +25,7 @@ def _new_session(request: RoutingRequest) -> str | None:
 
 
 def _by_hash(view: View, session: str) -> Pick:
-    """Rendezvous hashing: the least of the hashes of (session, instance)."""
+    """Return the instance with the lowest hash of (session, instance), by rendezvous hashing."""
     scores = rendezvous(hash_of(session), view.instances)
     instance = view.instances[scores.index(min(scores))]
     reasons = ("the session has no instance yet: the one that its hash says",)

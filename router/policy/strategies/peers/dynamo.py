@@ -37,7 +37,7 @@ def _credits(view: View) -> list[float]:
 
 
 def _decode_blocks(view: View) -> list[float]:
-    """Return the blocks held by running requests; an assumed number each if the size of KV is unknown."""
+    """Return the blocks held by running requests; an assumed number per request if the KV size is unknown."""
     return view.instances.column(_held_blocks, view.policy["load.request_tokens"])
 
 

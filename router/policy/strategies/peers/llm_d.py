@@ -1,4 +1,4 @@
-"""Match, free KV and short queues, weighted 2 : 1 : 1 (llm-d's default profile)."""
+"""Cache match, free KV and short queues, weighted 2 : 1 : 1 (llm-d's default profile)."""
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.rules.scorers import explained, missing, scored

@@ -1,4 +1,4 @@
-"""Prefill work times requests (LMetric)."""
+"""Prefill work times number of requests (LMetric)."""
 
 from operator import add, mul
 
@@ -9,7 +9,7 @@ from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:
-    """argmin (PP_i + n_i) · R_i (arXiv 2603.15202); idle instances all score 0, so ties go by PP_i + n_i."""
+    """argmin (PP_i + n_i) · R_i (arXiv 2603.15202). Idle instances all score 0, so PP_i + n_i breaks ties."""
     work = view.at_pace(list(map(add, view.instances.prefill_tokens, view.new)))
     scores = list(map(mul, work, view.instances.running))
     position = least(view, scores, lambda: work)

@@ -1,4 +1,4 @@
-"""Least prefill work left."""
+"""Least prefill work left (LPWL)."""
 
 from operator import add
 

@@ -1,4 +1,4 @@
-"""Least estimated time to the first token, prefixes fetched from the store (Mooncake's Conductor)."""
+"""Least estimated time to the first token; prefixes may be fetched from the store (Mooncake's Conductor)."""
 
 from collections.abc import Sequence
 from operator import sub
@@ -33,7 +33,8 @@ def rank(view: View) -> Pick:
 
 
 def _prefixes(view: View) -> Sequence[int]:
-    """Return cached tokens, plus those to be fetched where the best has more than prefetch_ratio times as many."""
+    """Return cached tokens. Where the best instance has more than prefetch_ratio times as many, add the tokens to be
+    fetched."""
     rates = view.request.rates
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
         return view.cached  # the time of a transfer is unknown
@@ -50,7 +51,7 @@ def _transfer_s(view: View, tokens: int) -> float:
 
 
 def _judged(view: View, request_class: RequestClass, scores: list[float], position: int, fetched: int) -> Pick:
-    """Refuse above the limit, except on an idle instance, where waiting would not help."""
+    """Refuse the request above the limit, except on an idle instance, where waiting would not help."""
     instance, limit = view.instances[position], view.policy["strategy.ttft_limit_s"]
     reasons = [f"least time to the first token: {scores[position]:.2f} s"]
     if fetched:

@@ -1,4 +1,4 @@
-"""First turns are computed elsewhere, later turns with few new tokens where they are decoded (PPD)."""
+"""First turns are computed on a prefill instance, later turns with few new tokens by their decoder (PPD)."""
 
 from router.policy.rules.affinity import binding
 from router.policy.rules.classify import class_by_cache, class_on
@@ -11,7 +11,7 @@ from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:
-    """Turn 1: P, then D. Later turns: on the session's decoder when n < local_new_tokens, else P, then D again."""
+    """Turn 1: P, then D. Later turns: on the session's decoder if n < local_new_tokens, else again P, then D."""
     bound = binding(view)
     if bound.instance is None:
         rest = view.without(bound.left)
@@ -25,7 +25,7 @@ def rank(view: View) -> Pick:
 
 
 def _decoder(view: View) -> InstanceState:
-    """argmin R_i over decode-only instances, over all if there are none."""
+    """argmin R_i over decode-only instances, or over all if there are none."""
     roles = view.instances.role
     decoders = view.only([role == "decode" for role in roles]) if "decode" in roles else view
     return decoders.instances[least(decoders, decoders.instances.running)]

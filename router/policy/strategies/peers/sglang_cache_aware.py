@@ -1,4 +1,4 @@
-"""Longest match while the load is even, fewest requests while it is not (SGLang's router)."""
+"""Longest match while the load is even, fewest requests while it is uneven (SGLang's router)."""
 
 from router.policy.rules.classify import class_by_cache
 from router.policy.schema.parameter import Parameter
@@ -9,8 +9,8 @@ from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:
-    """max R − min R > balance_abs and max R > balance_rel · min R: argmin R_i. Else the longest match when it is more
-    than match_share of the prompt, else argmin R_i."""
+    """If max R − min R > balance_abs and max R > balance_rel · min R: argmin R_i. Otherwise the longest match if it is
+    more than match_share of the prompt, else argmin R_i."""
     request_class = class_by_cache(view)
     running = view.instances.running
     most, fewest = max(running), min(running)

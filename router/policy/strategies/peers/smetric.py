@@ -1,4 +1,4 @@
-"""Sessions stay while their instance is fast enough; else load times requests (SMetric)."""
+"""Sessions stay while their instance is fast enough; otherwise load times requests decides (SMetric)."""
 
 from operator import add, mul
 
@@ -10,8 +10,9 @@ from router.policy.view import View, least
 
 
 def rank(view: View) -> Pick:
-    """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance when it holds more than half of the
-    history and load_i/rate ≤ slack · (base + per_1k · L/1000), or no instance meets that; else argmin load_i · R_i."""
+    """cost = n + n·(L − n/2)/L_eq; load_i = PP_i + cost_i. The session's instance if it holds more than half of the
+    history, and if load_i/rate ≤ slack · (base + per_1k · L/1000) or no instance meets that limit. Otherwise argmin
+    load_i · R_i."""
     costs = prefill_costs(view, view.policy["strategy.equal_cost_tokens"])
     loads = view.at_pace(list(map(add, view.instances.prefill_tokens, costs)))
     home = view.instances.position(view.request.bound_to)
@@ -32,7 +33,7 @@ def prefill_costs(view: View, equal: float) -> list[float]:
     known: dict[int, float] = {}
     for cached in view.cached:
         cost = known.get(cached)
-        if cost is None:  # rare: most instances hold the same part of the prompt
+        if cost is None:  # rare, as most instances hold the same part of the prompt
             new = prompt - cached
             cost = known[cached] = new + new * (prompt - new / 2) / equal  # inlined `cost_of`
         costs.append(cost)
@@ -44,7 +45,7 @@ def prefill_cost(view: View, new: int, equal: float) -> float:
 
 
 def cost_of(new: int, prompt: int, equal: float) -> float:
-    """Return the cost in tokens. A new token costs more with its context: twice as much at `equal`, L_eq."""
+    """Return the cost in tokens. A new token costs more with its context: twice as much at `equal`, which is L_eq."""
     return new + new * (prompt - new / 2) / equal
 
 
