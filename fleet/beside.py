@@ -1,4 +1,4 @@
-"""A producer process that runs beside the computing one, if there is a second processor."""
+"""A producer process that runs beside the computing process, if there is a second processor."""
 
 import contextlib
 import os
@@ -16,14 +16,13 @@ callers: list[Connection] = []  # in a computing subprocess (fleet/subprocess.py
 
 def beside(values: Callable[[], Iterator[V]], waiting: Callable[[], None]) -> Iterator[V]:
     """Yield the values in order. In a computing subprocess, a forked process produces them from this call on, and
-    `waiting` is called repeatedly until the next one arrives; elsewhere each is produced on demand.
-
+    `waiting` is called repeatedly until the next one arrives; elsewhere each value is produced on demand.
     Raise RuntimeError with the text of an error in the forked process, EOFError if it was killed.
     """
     if not callers or len(os.sched_getaffinity(0)) < 2:
         return values()
     ours, theirs = Pipe(duplex=False)
-    # A fork is safe with a single thread, and spares pickling what the values need.
+    # A fork is safe with a single thread, and avoids pickling the inputs.
     get_context("fork").Process(target=find, args=(values, theirs), daemon=True).start()
     theirs.close()
     return _found(ours, waiting)

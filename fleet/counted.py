@@ -11,8 +11,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def significant(value: float | str | None, decimals: int = 3, limit: float | None = None) -> str:
-    """Format with three significant digits, or as many as tell it from a limit beside it; `decimals`: the most behind
-    the point."""
+    """Format with three significant digits, or with as many as distinguish the value from a limit beside it.
+    `decimals` is the largest number of decimals."""
     if not isinstance(value, int | float):
         return UNKNOWN
     if value == 0:
@@ -24,20 +24,20 @@ def significant(value: float | str | None, decimals: int = 3, limit: float | Non
 
 
 def signed(value: float, size: str) -> str:
-    """Format a difference, always with its sign; `size`: its text without a sign."""
+    """Format a difference, always with its sign; `size` formats its absolute value."""
     return f"+{size}" if value > 0 else f"−{size}" if value < 0 else size
 
 
 def decimals_apart(value: float, limits: Iterable[float | None], least: int) -> int:
-    """Return the decimals, `least` or up to three more, that tell a value from the limits beside it: 1.252 is not
-    1.25."""
+    """Return the number of decimals, `least` or up to three more, that distinguishes a value from the limits beside
+    it: 1.252 is not 1.25."""
     others = [limit for limit in limits if limit is not None and limit != value]
     apart = (n for n in range(least, least + 4) if all(round(value, n) != round(limit, n) for limit in others))
     return next(apart, least)
 
 
 def times(ratio: float, *limits: float | None) -> str:
-    """Format a ratio as 1.04×, told from the limits beside it."""
+    """Format a ratio, as in 1.04×, so that it differs from the limits beside it."""
     return f"{ratio:.{decimals_apart(ratio, limits, 2)}f}×"
 
 

@@ -28,8 +28,8 @@ class FittedLoad:
 
 
 def changed_since(measured: datetime, measured_hash: str, config_hash: str | None, now: datetime) -> tuple[str, ...]:
-    """Return what has changed since the calibration; empty if it is still valid. `config_hash`: that of the engine's
-    settings now; None if they are unknown."""
+    """Return what has changed since the calibration; empty if it is still valid. `config_hash` is that of the
+    engine's current settings, None if they are unknown."""
     found = []
     if now - measured > OLD:
         found.append(f"the calibration is {(now - measured).days} days old")
@@ -39,8 +39,8 @@ def changed_since(measured: datetime, measured_hash: str, config_hash: str | Non
 
 
 def describe_constants(constants: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (name, value) of each constant. Fixed time and reading the weights are one entry: a sweep can hardly tell
-    them apart."""
+    """Return (name, value) of each constant. Fixed time and reading the weights are one entry, as a sweep can hardly
+    separate them."""
     step_ms = (constants["fixed_s"] + constants["weights_s"]) * 1e3
     launch_ms = constants.get("launch_s", 0.0) * 1e3
     launched = [("Least step of a prompt of more than 512 tokens", f"{launch_ms:.3g} ms")] if launch_ms else []

@@ -30,7 +30,7 @@ class EngineFacts:
 
     active: int | None  # running and waiting requests
     prompt_tokens: float | None  # counter of prompt tokens
-    time_scale: float  # 10: ten times faster than real time
+    time_scale: float  # 10 means ten times faster than real time
     version: Version | None = None  # vLLM's version
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None  # chunk budget of a step
@@ -65,7 +65,7 @@ async def engine_facts(
 
 
 async def _get(client: httpx.AsyncClient, path: str) -> bytes:
-    """Return the whole answer of an engine that may send too much, or one byte at a time."""
+    """Return the whole answer. The engine may send too much, or one byte at a time."""
     body = bytearray()
     try:
         async with asyncio.timeout(ANSWER_S), client.stream("GET", path, headers=PLAIN) as answer:

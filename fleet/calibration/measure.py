@@ -48,8 +48,8 @@ class MeasuredEngine:
     model: str  # name under which the engine serves it
     kind: Kind
     spec: Any  # the kind's options
-    gpu: str = ""  # name by its driver or profile; empty: unknown
-    engine_key: str = ""  # reference of the key that the engine asks for; empty: none
+    gpu: str = ""  # name from its driver or profile; empty: unknown
+    engine_key: str = ""  # reference of the key that the engine requires; empty: none
     tls: EngineTls = PLAIN
 
 

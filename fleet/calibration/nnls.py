@@ -7,7 +7,7 @@ A handful of unknowns and some dozens of rows need no library.
 import math
 from collections.abc import Sequence
 
-_RIDGE = 1e-12  # part of a column's square: equal columns share their weight, and nothing is divided by zero
+_RIDGE = 1e-12  # part of a column's square; lets equal columns share their weight, and avoids division by zero
 _LEAST_GAIN = 1e-11
 
 Matrix = list[list[float]]

@@ -10,8 +10,8 @@ TOGETHER = 48  # answer tokens of a request in a group: enough for all to decode
 LENGTHS = (16, 64, 256, 1024, 4096, 16_384)  # prompt tokens of a single request
 GROUPS = (2, 4, 8, 16, 32)
 GROUPS_LENGTHS = (64, 1024)
-FULL = 0.95  # share of the window in use: a text's number of tokens is not known exactly
-KV_SHARE = 0.8  # share of the KV cache in use: a larger group would be preempted
+FULL = 0.95  # share of the window in use, as a text's number of tokens is not known exactly
+KV_SHARE = 0.8  # share of the KV cache in use, as a larger group would be preempted
 _SYLLABLES = tuple(first + then for first in "bdfgklmnprst" for then in "aeiou")
 
 
@@ -44,5 +44,5 @@ def _fitting(groups: Iterable[SweepLoad], window: int, kv_tokens: int | None, ma
 
 
 def prompt(draw: random.Random, words: int) -> str:
-    """Draw random words: no cache holds the start of such a text."""
+    """Draw random words, so that no cache holds the start of the text."""
     return " ".join("".join(draw.choices(_SYLLABLES, k=3)) for _ in range(words))

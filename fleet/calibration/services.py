@@ -115,7 +115,7 @@ def _measure(row: Calibration, report: Callable[[str], None]) -> Calibrated:
 
 
 def _receipts(instance_name: str) -> list[Receipt]:
-    """Return the recorded requests to the current process, without those of its first minute."""
+    """Return the recorded requests to the current process, except those of its first minute."""
     ready_at = selectors.instance(instance_name).ready_at
     return read_receipts(instance_name, ready_at.timestamp() + WARM_UP_S if ready_at is not None else 0.0)
 

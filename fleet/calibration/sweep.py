@@ -1,7 +1,6 @@
 """Measures the loads of the plan in rounds until the time is used up.
-
-A load that takes more than its share of the time is not repeated, and larger ones are skipped. An answer whose tokens
-arrived in one or two reads shows a delay of this machine, not of the engine, and does not count.
+A load that takes more than its share of the time is not repeated, and larger ones are skipped. If an answer's tokens
+arrive in one or two reads, they show a delay of this machine, not of the engine, and the answer does not count.
 """
 
 import asyncio
@@ -20,9 +19,9 @@ from fleet.calibration.plan import ALONE, SweepLoad, prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 SHARE = 0.08  # share of the total time within which a load may be repeated
-# Share of the total time to idle before a single request: in traffic such a request finds an idle engine with cold
-# caches. On a core of its own, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms after
-# 800 ms.
+# Share of the total time to idle before a single request, since in traffic such a request meets an idle engine with
+# cold caches. On a core of its own, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms
+# after 800 ms.
 IDLE = 1 / 300
 MOST_ROUNDS = 9
 WARM_UP = 3  # requests that do not count: the first one compiles and allocates

@@ -1,5 +1,4 @@
 """Places LoRA adapters: the control worker decides (`adapters_step`), each node's worker loads and unloads.
-
 An order to a node names only an instance; the rows say what to load and unload there, so an order may arrive late or
 twice. An instance is published as a home once its engine lists the adapter.
 """
@@ -36,7 +35,7 @@ TEXT = 500  # characters of an engine's error
 
 Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch)
 Wanted = Mapping[tuple[str, str], Adapter]  # by pool and name
-_ordered_at: dict[str, dt.datetime] = {}  # by instance; in the leading control worker's process
+_ordered_at: dict[str, dt.datetime] = {}  # by instance; kept in the leading control worker's process
 
 
 def adapters_step(now: dt.datetime, wanted: Wanted, send: Send) -> list[HomeChange]:
@@ -101,7 +100,7 @@ def _note(row: Instance, change: HomeChange) -> None:
         mine.update(state=AdapterHome.State.LEAVING, since=timezone.now())
         publish_fleet(row.pool.name)  # stops new requests before the adapter is unloaded
         return
-    # An adapter that someone else has loaded has a row already.
+    # An adapter that someone else has loaded already has a row.
     found = {"epoch": row.epoch, "source": change.source}
     AdapterHome.objects.update_or_create(instance=row, name=change.name, defaults=found)
 
@@ -167,7 +166,8 @@ class AdapterRefused(Exception):
 
 
 def adapt_instance(name: str, epoch: int) -> bool:
-    """Load and unload adapters until the engine matches the rows. False if the order is void or the engine fails."""
+    """Load and unload adapters until the engine matches the rows. Return False if the order is void or the engine
+    fails."""
     row = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.READY).first()
     if row is None or not row.url:
         return False
@@ -191,7 +191,7 @@ def _adapt(row: Instance) -> bool:
         elif home.state == "leaving":
             changed |= _unload(row, home, listed)
         elif home.state == "loaded" and home.name not in listed:
-            changed |= _move(home, "loading" if home.source else "leaving", "the engine lists it no more")
+            changed |= _move(home, "loading" if home.source else "leaving", "the engine no longer lists it")
     return changed
 
 
@@ -239,7 +239,7 @@ def _unload(row: Instance, home: AdapterHome, listed: Mapping[str, str]) -> bool
 
 
 def _move(home: AdapterHome, state: str, text: str) -> bool:
-    """Move by a conditional UPDATE, as the control worker may have decided otherwise in the meantime."""
+    """Move the row by a conditional UPDATE, as the control worker may have decided otherwise in the meantime."""
     same = AdapterHome.objects.filter(pk=home.pk, epoch=home.epoch, state=home.state)
     return bool(same.update(state=state, text=text[:TEXT], since=timezone.now()))
 
@@ -268,7 +268,7 @@ def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: f
 
 
 async def _asked(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
-    """Return the body of the answer. The time limit covers the whole body, which may arrive byte by byte."""
+    """Return the body of the answer. The time limit covers the whole body, even if it arrives byte by byte."""
     said, transport = b"", EngineTransport(row.url, row.engine_key, certificates=row.tls)
     async with (
         httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,

@@ -38,7 +38,7 @@ def scale_step(now: dt.datetime) -> dict[str, Advice]:
 
 
 def wake_step(now: dt.datetime) -> bool:
-    """Check pools at zero more often than others; True if one is woken."""
+    """Check pools at zero instances more often than others; return True if one is woken."""
     woken = False
     with tries() as attempt:
         for pool in Pool.objects.filter(removed=False).exclude(autoscale={}):
@@ -87,7 +87,7 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
 
 
 def _sleeps(pool: Pool, spec: Autoscale) -> bool:
-    """True if the pool sleeps: all of its instances do, except those that an operator has stopped or drained."""
+    """Return whether the pool sleeps: all its instances do, except those that an operator has stopped or drained."""
     if spec.min or spec.to_zero != "sleep":
         return False
     desired = set(pool.instances.filter(retired="").values_list("desired", flat=True))
@@ -115,15 +115,15 @@ def _follow(pool: Pool, advice: Advice, said: ScalingAdvice) -> None:
 
 
 def _last_taken_out(pool: Pool) -> float:
-    """Return the Unix time at which the pool or one of its instances was last taken out. Requests that waited before it
-    may have been answered, so they must not wake the pool again."""
+    """Return the Unix time at which the pool or one of its instances was last taken out of service. Requests that
+    waited before then may have been answered, so they must not wake the pool again."""
     events_of = InstanceEvent.objects.filter(pool=pool.name, kind__in=("scale", "sleep", "stop", "drain"))
     last = events_of.values_list("at", flat=True).first()
     return last.timestamp() if last else 0.0
 
 
 def look(client: redis.Redis, pool: Pool, at: float, held_since: float = 0.0) -> LoadPoint:
-    """Read the pool's load. `held_since`: Unix time from which routers' reports of waiting requests count."""
+    """Read the pool's load. Routers' reports of waiting requests count from `held_since` (Unix time)."""
     ready = list(Instance.objects.filter(pool=pool, state=State.READY, retired="").select_related("pool"))
     samples = {name: sample for name, sample in samples_of(ready).items() if at - sample.at <= SAMPLE_OFFLINE_S}
     answers_per_s, ttft, held = _of_routers(client, pool.name, at, held_since)
@@ -153,14 +153,15 @@ def _of_roles(rows: Iterable[Instance], samples: Mapping[str, InstanceSample]) -
 
 
 def _slots(row: Instance) -> int | None:
-    """Return the number of sequences that a decoder runs at once."""
+    """Return how many sequences a decoder runs at once."""
     given = row.started_from
     slots = getattr(given.options(), "max_num_seqs", None) if given.known_kind else None
     return slots if isinstance(slots, int) else None
 
 
 def _of_routers(client: redis.Redis, pool: str, at: float, held_since: float) -> tuple[float, dict[str, float], int]:
-    """Return the routers' totals of the last minute: answers per second, TTFT p90 in ms by class, waiting requests."""
+    """Return the routers' totals over the last minute: answers per second, TTFT p90 in ms by class, waiting
+    requests."""
     alive = cast("list[bytes]", client.zrangebyscore(redis_keys.ROUTERS, at - ROUTER_GONE_S, "+inf"))
     names = [name.decode() for name in alive]
     sketches: dict[str, list[Sketch]] = {}

@@ -1,7 +1,6 @@
 """Carries out orders to a node: launches or ends an instance. Safe to repeat.
-
-An order is void unless its epoch is current. A process that was launched but could not be recorded is ended, so an
-instance never has two processes.
+An order is void unless its epoch is current. If a launched process cannot be recorded, it is ended, so an instance
+never has two processes.
 """
 
 import datetime as dt
@@ -24,7 +23,7 @@ from fleet.spec import allow_lists
 
 
 def start_instance(name: str, epoch: int) -> bool:
-    """Start the instance. False if the order is void or the launch failed; the record says why."""
+    """Start the instance. Return False if the order is void or the launch failed; the record says why."""
     instance = _claimed(name, epoch)
     if instance is None:
         return False
@@ -39,7 +38,7 @@ def start_instance(name: str, epoch: int) -> bool:
 
 
 def _refused(instance: Instance, started: int) -> bool:
-    """Drop a repeated order. If the database is behind this node, as after a restore, take over the node's epoch."""
+    """Drop a repeated order. If the database is behind this node, as after a restore, adopt the node's epoch."""
     if started > instance.epoch:
         same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.STARTING)
         reason = f"node {instance.node} has already started epoch {started} of it; the next start continues from there"
@@ -98,7 +97,7 @@ def _check_allowed(instance: Instance) -> None:
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:
-    """Return what `launcher.start` would, for an instance that Weir neither starts nor ends."""
+    """Return the equivalent of `launcher.start` for an instance that Weir neither starts nor ends."""
     prepared = prepare(instance.started_from, instance, {}, peers_of(instance))
     return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
@@ -116,7 +115,7 @@ def _failed(instance: Instance, reason: str) -> bool:
 
 
 def signal_instance(name: str, epoch: int, kill: bool) -> bool:
-    """Send SIGTERM or SIGKILL; False if it is already gone."""
+    """Send SIGTERM or SIGKILL; return False if the process is already gone."""
     instance = Instance.objects.select_related("pool").filter(name=name, epoch=epoch, state=State.STOPPING).first()
     if instance is None or not launched(instance):
         return False
@@ -132,7 +131,7 @@ def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
 
 
 def launched(instance: Instance) -> bool:
-    """True if Weir starts and ends the instance."""
+    """Return whether Weir starts and ends the instance."""
     kind = instance.started_from.known_kind
     return kind is None or kind.launched
 

@@ -23,13 +23,13 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import NodeReport, NodesValue
 
 INVENTORY_S = 60.0
-SILENT_S = 12.0  # without a heartbeat for this long, the control host probes its instances
+SILENT_S = 12.0  # after this long without a heartbeat, the control host probes the node's instances
 log = logging.getLogger(__name__)
 _failures = Failures(log)
 
 
 def record_heartbeat(name: str, now: dt.datetime) -> Node:
-    """Called by the node's own worker every few seconds."""
+    """Record a heartbeat, which the node's own worker sends every few seconds."""
     launcher = current()
     values = {
         "hostname": socket.gethostname(),
@@ -50,7 +50,7 @@ def record_heartbeat(name: str, now: dt.datetime) -> Node:
 
 @functools.lru_cache(maxsize=1)
 def _inventory(launcher: Launcher, period: int) -> Inventory:
-    """Return the node's inventory, cached for one period: NVML is slow."""
+    """Return the node's inventory; cached for one period, as NVML is slow."""
     return launcher.inventory()
 
 
@@ -60,7 +60,7 @@ def cordon(name: str, actor: str, reason: str = "") -> Node:
 
 
 def drain(name: str, actor: str, reason: str = "") -> Node:
-    """Cordon the node, and move instances whose placement allows another one."""
+    """Cordon the node, and move instances whose placement allows another node."""
     return _set(name, "drained", actor, reason, cordoned=True, draining=True)
 
 
@@ -109,7 +109,7 @@ def record_silent(now: dt.datetime) -> list[str]:
 
 
 def publish(now: dt.datetime) -> bool:
-    """Publish the nodes for pages that read Redis only; return whether Redis took them."""
+    """Publish the nodes for pages that read only Redis; return whether Redis accepted them."""
     reports = tuple(
         NodeReport(name=node.name, last_seen=_unix(node.last_seen), missed_at=_unix(node.missed_at))
         for node in Node.objects.order_by("name")

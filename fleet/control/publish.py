@@ -30,9 +30,8 @@ log = logging.getLogger(__name__)
 
 
 def publish_fleet(pool_name: str) -> bool:
-    """Write the pool's changed instances to Redis; False if that fails.
-
-    It writes even without a difference: an older view may be about to overwrite the value in Redis.
+    """Write the pool's changed instances to Redis; return False if that fails.
+    It writes even without a difference, as an older view may be about to overwrite the value in Redis.
     """
     try:
         ordered_write.publish(lambda: _as_stored(pool_name))
@@ -43,7 +42,7 @@ def publish_fleet(pool_name: str) -> bool:
 
 
 def publish_step() -> list[str]:
-    """Write every pool that Redis lost or holds differently, or that routers refuse; return the pools' names."""
+    """Write every pool that Redis has lost, that differs there, or that routers refuse; return the pools' names."""
     try:
         refused = ordered_write.refused_by_routers()
     except redis.RedisError as error:
@@ -59,7 +58,7 @@ def publish_step() -> list[str]:
 
 
 def _as_stored(pool_name: str) -> Published:
-    """Return the values to publish; a removed pool loses its policy, too."""
+    """Return the values to publish; a removed pool also loses its policy."""
     pool = Pool.objects.filter(name=pool_name).first()
     found: dict[str, OrderedValue | None] = {redis_keys.fleet_key(pool_name): _fleet(pool) if pool else None}
     return found if pool else found | {redis_keys.policy_key(pool_name): None}
@@ -70,7 +69,7 @@ def _fleet(pool: Pool) -> FleetValue | None:
     if pool.kind in KINDS and not KINDS[pool.kind].serves:
         return None
     found = desired_of_all([pool], timezone.now()) if pool.kind in KINDS else []
-    desired = found[0] if found else None  # None if unreadable: routing continues without it
+    desired = found[0] if found else None  # None if unreadable, so that routing continues without it
     prices = selectors.prices()
     rows = list(pool.instances.prefetch_related("adapters").order_by("ordinal"))
     gpus = selectors.gpus_of_nodes({row.node for row in rows})
@@ -147,8 +146,8 @@ def _slo(pool: Pool) -> dict[str, float]:
 
 
 def _speed(row: Instance, gpus: Mapping[str, str]) -> str:
-    """Return the instance's speed group: kind, GPU, parallelism and role. `gpus`: GPUs by node, used if the options
-    name none."""
+    """Return the instance's speed group: kind, GPU, parallelism and role. `gpus` holds the GPUs by node, for options
+    that name none."""
     given = row.started_from
     try:
         kind, spec = KINDS[given.kind], given.options()
@@ -199,8 +198,8 @@ def _tokenizer(named: str, server: str) -> str:
 
 
 def _hardware(pool: Pool, row: Instance) -> Hardware:
-    """Return the hardware by the current options; empty if kind, option or model is unknown, so that routing goes
-    on."""
+    """Return the hardware according to the current options; empty if kind, option or model is unknown, so that
+    routing continues."""
     try:
         kind = KINDS[pool.kind]
         return hardware_of(kind, build(kind.spec, pool.engine), row.facts.role)

@@ -1,6 +1,5 @@
 """The reconciler's step: read desired and observed state, plan, claim each action by conditional UPDATE, send orders.
-
-The control worker calls `reconcile_step` each second; tests call it directly. `send` carries orders to the nodes.
+The control worker calls `reconcile_step` every second; tests call it directly. `send` carries orders to the nodes.
 """
 
 import datetime as dt
@@ -33,7 +32,7 @@ Send = Callable[[str, str, str, int], None]  # (order, node, instance, epoch); o
 
 
 def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[Action, ...]:
-    """Take one step and return the executed actions. `roll_back`: rolls back a pool whose change failed, if rules
+    """Take one step and return the executed actions. `roll_back` rolls back a pool whose change failed, if the rules
     allow."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind__in=KINDS)}
     rows = {row.name: row for row in Instance.objects.select_related("pool")}
@@ -53,8 +52,8 @@ def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[A
 
 
 def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> list[Instance]:
-    """Return the rows whose samples the plan needs: draining ones, and all of a pool that must choose which to
-    remove."""
+    """Return the rows whose samples the plan needs: draining instances, and all instances of a pool that must choose
+    which to remove."""
     there = [row for row in rows if row.state not in AT_REST]
     staying = Counter(row.pool.name for row in there if not row.retired)
     choosing = {pool.name for pool in desired if staying[pool.name] > pool.replicas or not pool.proven}
@@ -97,7 +96,7 @@ def _create(order: _ActionStep) -> bool:
                 ordinal=order.action.ordinal,
                 node="",
                 reason=order.action.reason,
-                # Epochs of a name continue, so routers can tell the new process from the old one.
+                # The epochs of a name continue, so that routers can distinguish the new process from the old one.
                 epoch=latest.epoch if latest else 0,
                 listed=_listing(order),
             )

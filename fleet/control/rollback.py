@@ -12,12 +12,11 @@ from fleet.snapshot import pool_spec
 from fleet.spec import versions
 from fleet.spec.fleet_spec import config_hash
 
-RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); NotPossible says why not
+RollBack = Callable[[str, str], PoolVersion]  # (pool, reason); raises NotPossible with the reason
 
 
 def rollback_pool(pool_name: str, actor: str, reason: str = "", number: int | None = None) -> PoolVersion:
-    """Make a new version with the content of version `number`, else of the latest other one that worked.
-
+    """Create a new version with the content of version `number`, or else of the latest other version that worked.
     Raise Pool.DoesNotExist; NotPossible if the version does not exist or is current.
     """
     with transaction.atomic():
@@ -81,8 +80,8 @@ def rollback_failed(pool: Pool, reason: str, now: dt.datetime, roll_back: RollBa
 
 
 def _mark_failed(pool: Pool, reason: str) -> PoolVersion | None:
-    """Mark the configuration as failed; None if the pool has changed since the plan, as the new configuration has not
-    failed."""
+    """Mark the configuration as failed. Return None if the pool has changed since the plan, as the new configuration
+    has not failed."""
     latest = pool.versions.first()
     if latest is None or latest.config_hash != config_hash(pool_spec(pool)):
         return None

@@ -1,4 +1,4 @@
-"""Ends every engine of a node. The desired state stays, so Weir starts them again when it starts."""
+"""Ends every engine of a node. The desired state stays, so Weir starts them again at its next start."""
 
 from django.utils import timezone
 
@@ -9,7 +9,7 @@ from fleet.node.launcher import ShutdownReport
 
 
 def stop_all(node: str, grace_s: float) -> ShutdownReport:
-    """End the node's instances and wait; the report names any that may still run."""
+    """End the node's instances and wait for their end; the report names any that may still run."""
     ended = current().end_all(node, grace_s)
     rows = Instance.objects.filter(node=node, name__in=ended.names)
     pools = sorted(set(rows.values_list("pool__name", flat=True)))

@@ -1,4 +1,4 @@
-"""Puts engines to sleep and wakes them, through the paths of their kind."""
+"""Puts engines to sleep and wakes them, by the API paths of their kind."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from fleet.kinds.vllm.sleeping import VLLM_SLEEP, Sleeping, SleepStep, Weights
 from fleet.models import DesiredState, Instance, State
 from router.contract.net.pinned_http import EngineTransport
 
-TIMEOUT_S = 600.0  # limit for one call: weights are read from disk or moved between GPU and host
+TIMEOUT_S = 600.0  # limit for one call, in which weights are read from disk or moved between GPU and host
 LARGEST = 4096  # bytes of an answer
 
 
 class SleepRefused(Exception):
     """The engine refused; the message has its answer."""
 
-    may_have_acted = False  # whether it may have done the step all the same
+    may_have_acted = False  # whether it may have taken the step all the same
 
 
 class NoAnswer(SleepRefused):
@@ -27,18 +27,18 @@ class NoAnswer(SleepRefused):
 
 
 class HasFailed(SleepRefused):
-    """The engine answers 5xx: one that may be told twice counts as having acted, as it may have done a part."""
+    """The engine answers 5xx. If the step may be repeated, it counts as taken, as part of it may have been done."""
 
 
-_under_way: set[int] = set()  # keys of rows with an order under way; all orders of a node come to this process
+_under_way: set[int] = set()  # keys of rows with an order in progress; all orders of a node come to this process
 _lock = Lock()
-# Key and epoch of a row, True for waking → steps of a failed attempt that are not repeated
+# (row key, epoch, True for waking) → steps of a failed attempt that are not repeated
 _acted: dict[tuple[int, int, bool], int] = {}
-_OUT = (State.DRAINING, State.UNREACHABLE)  # an engine that falls asleep or wakes may answer no probe meanwhile
+_OUT = (State.DRAINING, State.UNREACHABLE)  # an engine that falls asleep or wakes up may not answer probes meanwhile
 
 
 def sleep_instance(name: str, epoch: int) -> bool:
-    """Put the instance to sleep. False if the order is void or the engine refuses; its history says why."""
+    """Put the instance to sleep. Return False if the order is void or the engine refuses; its history says why."""
     instance = _found(name, epoch)
     if instance is None or not _begun(instance):
         return False
@@ -52,7 +52,7 @@ def sleep_instance(name: str, epoch: int) -> bool:
 
 
 def wake_instance(name: str, epoch: int) -> bool:
-    """Wake an instance that sleeps or may sleep. The next order restarts a failed attempt, or continues with it."""
+    """Wake an instance that sleeps or may sleep. After a failed attempt, the next order starts over or continues."""
     instance = _found(name, epoch)
     if instance is None or instance.asleep is None:
         return False
@@ -71,15 +71,15 @@ def _found(name: str, epoch: int) -> Instance | None:
 
 
 def _begun(instance: Instance) -> bool:
-    """Note, before the engine is asked, that it may sleep. False if the order came late or twice."""
+    """Record, before the engine is asked, that it may be asleep. Return False if the order came late or twice."""
     same = Instance.objects.filter(pk=instance.pk, epoch=instance.epoch, state=State.DRAINING, asleep=None)
     wanted = same.filter(desired=DesiredState.ASLEEP, ordered_at__isnull=False)
     return bool(wanted.update(asleep=instance.sleep_level))
 
 
 def _done(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False, repeats: bool = True) -> bool:
-    """Take the steps in order until one fails. Weights must not be reloaded under requests, so an order that arrives
-    during another one is void."""
+    """Take the steps in order until one fails. Weights must not be reloaded while requests run, so an order that
+    arrives during another one is void."""
     with _lock:
         if instance.pk in _under_way:
             return False
@@ -97,9 +97,8 @@ def _done(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False
 
 
 async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool = False, repeats: bool = True) -> str:
-    """Return why the last step counts as taken without an answer; empty if it has one.
-
-    An engine that may sleep gets no requests before it is woken.
+    """Take the steps. Return why the last step counts as taken without an answer; empty if it was answered.
+    An engine that may be asleep gets no requests before it is woken.
     """
     known = instance.pk, instance.epoch, wakes
     before = _acted.pop(known, 0)
@@ -121,7 +120,7 @@ async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool =
 
 
 async def _take_step(client: httpx.AsyncClient, url: str, step: SleepStep) -> None:
-    """Raise SleepRefused. The time limit covers the whole answer, which may arrive byte by byte."""
+    """Take one step. Raise SleepRefused. The time limit covers the whole answer, even if it arrives byte by byte."""
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),

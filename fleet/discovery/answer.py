@@ -1,4 +1,4 @@
-"""A source's answer at one look, and the part of it that becomes instances. Pure."""
+"""A source's answer to one poll, and the part of it that becomes instances. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,11 +23,11 @@ class SourceAway(Exception):
 @dataclass(frozen=True, slots=True)
 class Listing:
     engines: tuple[ListedEngine, ...]
-    refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to, with the reason
+    refused: tuple[str, ...] = ()  # listed addresses that Weir must not connect to, with the reason
 
 
 def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Listing:
-    """Return the pool's engines, with their roles, each once; the first 512."""
+    """Return the pool's engines with their roles, without duplicates; only the first 512."""
     engines: dict[str, ListedEngine] = {}
     refused = []
     for listed in sorted(found, key=lambda one: (one.name, one.url)):
@@ -47,7 +47,7 @@ def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> List
 
 
 def _addressed(spec: ExternalSpec, engine: ListedEngine) -> ListedEngine:
-    """Return the engine with its URL: a file gives whole addresses; others are made from host and port."""
+    """Return the engine with its URL. A file gives whole addresses; other sources give host and port."""
     return engine if spec.file else structs.replace(engine, url=scheme(spec) + engine.url.partition("://")[2])
 
 
@@ -70,7 +70,7 @@ def _role(spec: ExternalSpec, labels: Mapping[str, str]) -> InstanceRole | None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A source at one look: what it lists, or since when it has not answered."""
+    """A source after one poll: what it lists, or since when it has not answered."""
 
     answer: Listing | None = None  # None: it has not answered yet
     trouble: str = ""  # empty if the source answers

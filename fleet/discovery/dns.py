@@ -1,6 +1,5 @@
 """A DNS name as a source: all of its addresses, looked up again when the answer expires.
-
-The operating system's resolver is asked if no name server knows the name, as /etc/hosts has names, too. It returns
+If no name server knows the name, the operating system's resolver is asked, as /etc/hosts has names, too. It returns
 neither SRV records nor the lifetime of an answer.
 """
 
@@ -17,7 +16,7 @@ from fleet.discovery.answer import SourceAway
 from fleet.discovery.dns_message import AAAA, SRV, A, BadMessage, DnsRecord, Reply, parse, question
 from fleet.kinds.listed import ListedEngine
 
-LEAST_S, MOST_S = 5.0, 300.0  # limits of the interval between two look-ups
+LEAST_S, MOST_S = 5.0, 300.0  # limits of the interval between look-ups
 TIMEOUT_S = 2.0  # limit of one query to one server
 _LARGEST = 65_535
 Server = tuple[str, int]
@@ -87,7 +86,7 @@ def _exchange(server: Server, asked: bytes) -> Reply:
             except BadMessage:
                 if time.monotonic() >= end:
                     raise
-                continue  # perhaps forged; the true reply may still come
+                continue  # perhaps forged; the true reply may still arrive
             break
     return _over_tcp(server, asked) if reply.truncated else _fine(reply)
 
@@ -118,7 +117,7 @@ def _fine(reply: Reply) -> Reply:
 @dataclass(slots=True)
 class DnsSource:
     name: str
-    port: int  # port of the engines; 0: that of SRV records
+    port: int  # port of the engines; 0: the port in SRV records
     resolver: Resolver = field(default_factory=Resolver.of_host)
     due_at: float = 0.0  # monotonic time of the next look-up
     found: list[ListedEngine] = field(default_factory=list)
@@ -129,7 +128,7 @@ class DnsSource:
         return cls(name, int(port))
 
     def look(self) -> list[ListedEngine]:
-        """Return the engines of the latest answer while it holds, else look them up. Raise SourceAway."""
+        """Return the engines of the latest answer while it is valid, otherwise look them up. Raise SourceAway."""
         if time.monotonic() >= self.due_at:
             self.due_at = time.monotonic() + LEAST_S
             self.found, ttl_s = self._engines() if self.port else self._served()
@@ -155,7 +154,8 @@ class DnsSource:
         return found, shortest
 
     def _addresses(self, name: str) -> tuple[list[str], float]:
-        """Return the addresses and their TTL. Raise SourceAway if there are none, which says nothing of the engines."""
+        """Return the addresses and their TTL. Raise SourceAway if there are none, which says nothing about the
+        engines."""
         try:
             records = [*self.resolver.ask(name, A), *self.resolver.ask(name, AAAA)]
             failed = f"{name} has no address"

@@ -32,7 +32,7 @@ class Reply:
 
 
 def question(number: int, name: str, kind: int) -> bytes:
-    """Encode a query. Raise BadMessage for a name that cannot be asked for."""
+    """Encode a query. Raise BadMessage for a name that cannot be queried."""
     labels = [label.encode("ascii", "replace") for label in name.rstrip(".").split(".")]
     if not all(1 <= len(label) <= 63 for label in labels):
         raise BadMessage(f"{name[:100]} is not a name")
@@ -80,7 +80,7 @@ def _record(raw: bytes, at: int) -> tuple[int, DnsRecord | None]:
 
 
 def _name(raw: bytes, at: int) -> tuple[int, str]:
-    """Return (position behind the name, the name); pointers lead only backwards, so it ends."""
+    """Return (position after the name, the name). Pointers lead only backwards, so this ends."""
     labels: list[str] = []
     end, limit = -1, at
     while True:

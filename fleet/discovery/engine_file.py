@@ -1,7 +1,6 @@
 """A file as a source, in the format of Prometheus' file_sd: a list of {targets, labels}, as JSON or YAML.
-
-It is read again after a change. Errors do not quote its content, which may be any file's. A file may be named only
-where administrators allow it; otherwise the answer would reveal what is at any path.
+It is read again after a change. Errors do not quote its content, as the path may name any file. A file may be named
+only where administrators allow it; otherwise the answer would reveal what is at any path.
 """
 
 import os
@@ -33,7 +32,7 @@ class EngineFile:
     found: list[ListedEngine] = field(default_factory=list)
 
     def look(self) -> list[ListedEngine]:
-        """Return the listed engines. Raise SourceAway if the file cannot be read or is no such list."""
+        """Return the listed engines. Raise SourceAway if the file cannot be read or is not such a list."""
         try:
             return self._look()
         except (SourceAway, ValueError):  # ValueError: a NUL in the path
@@ -69,7 +68,7 @@ def _read(path: str) -> str:
 
 
 def parse(text: str, scheme: str = "http://") -> list[ListedEngine]:
-    """Parse the list. Raise SourceAway if it is none."""
+    """Parse the list. Raise SourceAway if the text is not one."""
     try:
         groups = strict_text.load_yaml(text, words_as_text=True)
     except strict_text.UnreadableDocument:

@@ -10,7 +10,7 @@ from fleet.kubernetes.api import KubernetesApi, KubernetesError
 from fleet.kubernetes.mirror import Mirror
 from fleet.kubernetes.objects import Pod
 
-FIRST_LIST_S = 3.0  # time in which a new watch may list its Pods
+FIRST_LIST_S = 3.0  # time within which a new watch may list its Pods
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class PodsSource:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "PodsSource":
-        """Make the source. Raise SourceAway without credentials for the cluster."""
+        """Create the source. Raise SourceAway without credentials for the cluster."""
         try:
             api = KubernetesApi(given["namespace"], given.get("context", ""))
         except KubernetesError as error:
@@ -41,8 +41,8 @@ class PodsSource:
 
 
 def engines_of(pod: Pod, ports: tuple[int, ...]) -> list[ListedEngine]:
-    """Return one engine per port: data-parallel ranks of a Pod may have one each. Empty for a Pod that ends or has no
-    address."""
+    """Return one engine per port, as each data-parallel rank of a Pod may have its own. Empty for a Pod that is
+    ending or has no address."""
     address = pod.status.pod_ip
     ending = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
     if ending or not address:

@@ -1,4 +1,4 @@
-"""The kinds of sources, and the set that one process looks at."""
+"""The kinds of sources, and the set that one process polls."""
 
 import time
 from collections.abc import Callable, Collection
@@ -20,7 +20,7 @@ class Source(Protocol):
 
 
 def source_of(spec: ExternalSpec) -> Source:
-    """Make the source that the options name; they must name one. Raise SourceAway."""
+    """Create the source that the options name; they must name one. Raise SourceAway."""
     if spec.dns:
         return DnsSource.of(spec.dns)
     if spec.file:
@@ -31,7 +31,7 @@ def source_of(spec: ExternalSpec) -> Source:
 
 
 def _identity(spec: ExternalSpec) -> str:
-    """Return what identifies the source: pools with the same one share a look."""
+    """Return what identifies the source: pools with the same source share a poll."""
     return repr((spec.dns, spec.file, sorted(spec.kubernetes.items()), scheme(spec)))
 
 
@@ -39,10 +39,10 @@ def _identity(spec: ExternalSpec) -> str:
 class Sources:
     make: Callable[[ExternalSpec], Source] = source_of
     made: dict[str, Source] = field(default_factory=dict)
-    seen: dict[str, Seen] = field(default_factory=dict)  # latest look by pool
+    seen: dict[str, Seen] = field(default_factory=dict)  # latest poll by pool
 
     def look(self, pool: str, spec: ExternalSpec) -> Seen:
-        """Look at the source; while it does not answer, return its latest answer."""
+        """Poll the source; while it does not answer, return its latest answer."""
         try:
             found = self._source(spec).look()
         except SourceAway as away:

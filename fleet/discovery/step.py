@@ -1,5 +1,4 @@
-"""The control worker's look at the sources of pools: what they list becomes rows, which the plan acts on.
-
+"""The control worker's step that polls the sources of pools: the engines they list become rows, on which the plan acts.
 A source's list is kept in the database, so it outlasts an unanswering source and a change of the leading worker.
 """
 
@@ -22,7 +21,7 @@ from fleet.tries import tries
 
 
 def discover_step(sources: Sources, now: dt.datetime) -> list[str]:
-    """Look at every source once; return the names of pools whose engines have changed."""
+    """Poll every source once; return the names of pools whose engines have changed."""
     pools = {pool.name: pool for pool in Pool.objects.filter(kind="external", removed=False)}
     specs = {name: spec for name, pool in pools.items() if (spec := _spec(pool)) is not None}
     rows = {row.pool.name: row for row in InstanceSource.objects.select_related("pool")}
@@ -47,7 +46,8 @@ def _spec(pool: Pool) -> ExternalSpec | None:
 
 
 def _note(row: InstanceSource, seen: Seen, now: dt.datetime) -> bool:
-    """Record the look; True if the engines differ from the previous ones. Nothing is written while nothing changes."""
+    """Record the poll; return True if the engines differ from the previous ones. Nothing is written unless something
+    changed."""
     if seen.trouble:
         if (row.away_since is None, row.trouble) != (False, seen.trouble):
             _note_away(row, seen, now)
@@ -101,12 +101,12 @@ def _changes(before: Mapping[str, ListedEngine], after: Mapping[str, ListedEngin
 
 
 def _take(instance: Instance, found: ListedEngine) -> None:
-    """Take over the listed values. Another address or role, or another start of its container, begins another epoch:
-    routers forget its cache."""
+    """Adopt the listed values. A new address, role, or start of its container begins a new epoch, and routers forget
+    its cache."""
     before = instance.listing
     fields: dict[str, object] = {"listed": to_builtins(found)}
     if before is not None and (before.url, before.role) != (found.url, found.role):
-        fields["restart_asked"] = "its source tells another address or role"
+        fields["restart_asked"] = "its source reports another address or role"
     elif before is not None and before.starts != found.starts:
         fields["restart_asked"] = "its container was started again"
     Instance.objects.filter(pk=instance.pk).update(**fields)

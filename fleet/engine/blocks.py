@@ -38,7 +38,7 @@ Event = Stored | Removed | Cleared
 
 
 class Follower(Protocol):
-    """Receives changes of the blocks that can be hit, by hash."""
+    """Receives changes to the blocks that can be hit, by hash."""
 
     def stored(self, hashes: Sequence[int]) -> None:
         """Add consecutive blocks of a chain; some may have been there before."""
@@ -51,7 +51,7 @@ class BlockPool:
     def __init__(self, blocks: int, *, record_events: bool = False) -> None:
         self.total = blocks
         self.free = blocks  # blocks not in use: blank or cached
-        self._references: list[int] = []  # reference count by block, of those ever used
+        self._references: list[int] = []  # reference count of each block that was ever used
         self._hashes: list[int | None] = []
         self._blank: list[int] = []  # used blocks without content
         self._idle: OrderedDict[int, None] = OrderedDict()  # free blocks with content, least recently used first
@@ -87,7 +87,7 @@ class BlockPool:
         return key in self._cached
 
     def held(self, chain: Sequence[int]) -> int:
-        """Count the leading cached blocks of `chain` by a galloping search: chains are evicted from their end."""
+        """Count the leading cached blocks of `chain` by a galloping search, as chains are evicted from their end."""
         cached, end = self._cached, len(chain)
         if not end or chain[0] not in cached:
             return 0
@@ -105,7 +105,7 @@ class BlockPool:
         return high
 
     def idle_among(self, blocks: Sequence[int]) -> int:
-        """Count the free ones among these blocks."""
+        """Count the free blocks among these."""
         return [*map(self._references.__getitem__, blocks)].count(0)
 
     def take(self, blocks: Sequence[int]) -> None:
@@ -141,7 +141,7 @@ class BlockPool:
         return blocks
 
     def store(self, blocks: Sequence[int], chain: Sequence[int], first: int, last: int, content: object = None) -> None:
-        """Store blocks `first` to `last` - 1 of the chain, which are full now and can be hit."""
+        """Store blocks `first` to `last` - 1 of the chain, which are now full and can be hit."""
         cached, hashes = self._cached, self._hashes
         for index in range(first, last):
             block, key = blocks[index], chain[index]
@@ -155,7 +155,7 @@ class BlockPool:
             self._events.append(Stored(tuple(chain[first:last]), parent, first, content))
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Drop one reference from each block; a chain's tail becomes evictable before its head."""
+        """Drop one reference to each block; a chain's tail becomes evictable before its head."""
         references, hashes, idle, blank = self._references, self._hashes, self._idle, self._blank
         before = len(idle) + len(blank)
         for block in reversed(blocks):
@@ -169,7 +169,7 @@ class BlockPool:
         self.free += len(idle) + len(blank) - before
 
     def clear(self) -> bool:
-        """Drop all cached content. Refused while any block is in use, as in vLLM."""
+        """Drop all cached content. As in vLLM, this is refused while any block is in use."""
         if self.free < self.total:
             return False
         for block in self._idle:
@@ -185,7 +185,7 @@ class BlockPool:
         return True
 
     def record(self, event: Event) -> None:
-        """Record an event of a tier below."""
+        """Record an event of a lower tier."""
         if self._record:
             self._events.append(event)
 
@@ -197,7 +197,7 @@ class BlockPool:
         idle, hashes, cached, copies = self._idle, self._hashes, self._cached, self._copies
         blocks: list[int] = []
         gone: list[int] = []
-        last: list[int] = []  # hashes that no other block holds
+        last: list[int] = []  # hashes that no block holds any more
         for _ in range(count):
             block, _ = idle.popitem(last=False)
             key = hashes[block]

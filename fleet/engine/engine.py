@@ -1,14 +1,14 @@
 """One inference engine in virtual time: requests in, steps out. No clock and no I/O: the simulated engine drives it by
 the wall clock, the twin by its event queue.
 
-    engine.add_request(request, now)      a request arrives
-    engine.next_event_s()                 time of the next event
-    engine.advance(until)                 the steps that end by then
+engine.add_request(request, now)      a request arrives
+engine.next_event_s()                 time of the next event
+engine.advance(until)                 the steps that end by then
 
-An event queue of many engines calls each one as rarely as possible:
+An event queue of many engines calls each engine as rarely as possible:
 
-    engine.next_turn_s()                  when to call it
-    engine.turn(now)                      ends the current step or starts the next one
+engine.next_turn_s()                  when to call it
+engine.turn(now)                      ends the current step or starts the next one
 """
 
 import math
@@ -70,7 +70,7 @@ class Stats:
     pull_hits: int = 0  # pulled tokens that arrived
     held_blocks: int = 0  # blocks of finished requests, held until another engine pulls them
     transferring: int = 0  # requests whose KV is being sent or received
-    blocked_s: float = 0.0  # virtual seconds in which requests waited though nothing was computed
+    blocked_s: float = 0.0  # virtual seconds in which requests waited although nothing was computed
     tiers: TiersStats | None = None  # tiers below HBM
 
 
@@ -97,7 +97,7 @@ class Engine:
         self.limits = limits or Limits()
         self.pool = BlockPool(blocks, record_events=record_events)
         self.clock_s = 0.0  # end of the last step
-        self._planned_s = 0.0  # planning time of the next step, which admits requests ready by then
+        self._planned_s = 0.0  # time at which the next step is planned, which admits requests ready by then
         self._clock = Clock(law.draws) if law.computing_draw else None
         self._api_s = api_s
         self._api_s_per_token = api_s_per_token
@@ -112,15 +112,15 @@ class Engine:
         self.blocked_s = 0.0
         self._blocked_since: float | None = None
         self._decode_run: DecodeRun | None = None  # the next decode steps; None: not computed yet
-        self._equal_steps = 0  # equal steps before a request joins or is preempted; 0: not computed yet
+        self._equal_steps = 0  # number of equal steps before a request joins or is preempted; 0: not computed yet
         self._requests: dict[str, EngineRequest] = {}
         self._held: dict[str, EngineRequest] = {}  # finished requests whose blocks are still in use
         self._pulls: list[EngineRequest] = []  # result of the next `take_pulls`
         self._failed: list[EngineRequest] = []  # result of the next `take_failed`
 
     def add_request(self, request: EngineRequest, now_s: float) -> None:
-        """Add a request. Arrivals are in order of time; a late one queues behind the others. A request that
-        `awaits_prefill` queues from `prefilled` on. Raise RequestTooLong."""
+        """Add a request. Requests must arrive in order of time; a late one queues behind the others. A request that
+        `awaits_prefill` queues only when `prefilled` is called. Raise RequestTooLong."""
         total = request.prompt_tokens + request.output_tokens
         capacity = self.pool.total * self.limits.block_size
         if total > capacity:
@@ -152,7 +152,7 @@ class Engine:
             self._awaiting.remove(request)
         elif request in self._arriving:
             self._arriving.remove(request)
-            self._scheduler.release(request)  # a request whose KV was pulled has blocks
+            self._scheduler.release(request)  # a request with pulled KV already has blocks
         else:
             self._scheduler.release(request)
         return request
@@ -168,7 +168,7 @@ class Engine:
         return pulls
 
     def prefilled(self, request: EngineRequest, now_s: float) -> None:
-        """Queue a request for the transfer, after another engine has computed its prompt."""
+        """Queue a request for the transfer after another engine has computed its prompt."""
         if request in self._awaiting:
             self._awaiting.remove(request)
             request.awaits_prefill = False
@@ -180,8 +180,8 @@ class Engine:
         return failed
 
     def pulled(self, request: EngineRequest, tokens: int, now_s: float) -> None:
-        """Continue a request with the next step: KV of `tokens` prompt tokens has arrived. 0: the prompt is computed
-        here."""
+        """Let a request continue with the next step: KV of `tokens` prompt tokens has arrived. 0: the prompt is
+        computed here."""
         if not request.is_over:
             self._scheduler.pulled(request, tokens)
             self._queue_at_once(request, now_s)
@@ -200,13 +200,13 @@ class Engine:
         if request is None:
             return False
         if self._plan is None and not self.running:
-            # Requests that waited for the blocks start now, not at the last step.
+            # Requests that waited for these blocks start now, not at the last step.
             self.clock_s = max(self.clock_s, now_s)
         self._scheduler.free(request)
         return True
 
     def reset_cache(self) -> bool:
-        """Empty HBM; tiers below keep their blocks."""
+        """Empty HBM; lower tiers keep their blocks."""
         if self._tiers is not None:
             self._tiers.flush()
         return self.pool.clear()
@@ -229,7 +229,7 @@ class Engine:
         )
 
     def next_event_s(self) -> float | None:
-        """Return when the step in progress ends, or else the next one can start; None if there is nothing to do."""
+        """Return when the step in progress ends, or when the next one can start; None if there is nothing to do."""
         if self._plan is not None:
             return self._plan.end_s
         run = self.coming_run()
@@ -265,8 +265,8 @@ class Engine:
         return self.clock_s + run_s(self._equal_steps, run.first_s, run.growth_s)
 
     def turn(self, now_s: float) -> StepResult | None:
-        """Advance to `now_s`: call at `next_turn_s`, or at once if it has passed. Return the steps that end; None if a
-        step starts."""
+        """Advance to `now_s`. Call it at `next_turn_s`, or at once if that has passed. Return the steps that end;
+        None if a step starts."""
         if self._plan is not None:
             return self.complete()
         run = self.coming_run()
@@ -324,7 +324,7 @@ class Engine:
         return self._plan.end_s
 
     def plan(self, until_s: float) -> StepPlan | None:
-        """Plan the next step, if it can begin by then; the caller starts it at once."""
+        """Plan the next step, if it can begin by then; the caller starts it immediately."""
         while (start_s := self.next_start_s()) is not None and start_s <= until_s:
             planned_s = self._planned_s if self._scheduler.running else start_s
             while self._arriving and self._arriving[0].ready_s <= planned_s:
@@ -337,7 +337,7 @@ class Engine:
         return None
 
     def hold_until(self, end_s: float) -> None:
-        """Extend the step in progress until then; without one, delay the next."""
+        """Extend the step in progress until then; if there is none, delay the next."""
         if self._plan is not None:
             self._plan.end_s = end_s
         else:
@@ -355,7 +355,7 @@ class Engine:
         return plan
 
     def _count_blocked(self, plan: StepPlan) -> None:
-        """Count the time in which nothing is computed though requests wait: for their KV, or for a slot or blocks."""
+        """Count the time in which nothing is computed although requests wait for their KV, a slot or blocks."""
         if not plan.tokens:
             if self._scheduler.waiting and self._blocked_since is None:
                 self._blocked_since = plan.start_s
@@ -364,7 +364,7 @@ class Engine:
             self._blocked_since = None
 
     def start(self, plan: StepPlan, law_s: float) -> float:
-        """Start the step and return when it ends. `law_s`: its duration by the law, at full clock."""
+        """Start the step and return when it ends. `law_s` is its duration by the law, at full clock."""
         if self._clock is not None and plan.prefill:
             law_s = self._clock.step_s(plan.start_s, law_s, self.law.computing_s(plan.tokens, plan.pairs))
         plan.law_s = step_s = law_s
@@ -375,7 +375,8 @@ class Engine:
         return plan.end_s
 
     def _enqueue(self, request: EngineRequest) -> None:
-        """Queue a request, first come, first served; one that has its blocks, as its KV was pulled, goes first."""
+        """Queue a request, in order of arrival. A request that already has its blocks, as its KV was pulled, goes
+        first."""
         waiting = self._scheduler.waiting
         (waiting.appendleft if request.blocks else waiting.append)(request)
 
@@ -402,7 +403,7 @@ class Engine:
         return result
 
     def _completed(self, start_s: float, end_s: float) -> None:
-        """End a step. An engine that plans ahead planned the next one when this one started."""
+        """End a step. An engine that plans ahead had planned the next step when this one started."""
         self.clock_s = end_s
         self._planned_s = start_s if self.limits.async_scheduling else end_s
 
@@ -438,7 +439,7 @@ class Engine:
             self._finish(request, result)
 
     def _emit_decodes(self, requests: list[EngineRequest], result: StepResult, first_end_s: float) -> None:
-        """Emit a token of each step for decoding requests. `first_end_s`: the end of the first step."""
+        """Emit a token per step for each decoding request. `first_end_s` is the end of the first step."""
         steps, now_s = result.steps, self.clock_s
         result.emitted += requests
         for request in requests:  # written out: the hottest loop
@@ -464,7 +465,7 @@ class Engine:
             self._scheduler.release(request)
 
     def coming_run(self) -> DecodeRun | None:
-        """Return the coming decode steps, if every running request decodes and none can join now."""
+        """Return the coming decode steps, if every running request is decoding and none can join now."""
         if self._plan is not None or (self._arriving and self._arriving[0].ready_s <= self._planned_s):
             return None
         if self._decode_run is None:
@@ -505,7 +506,8 @@ class Engine:
         return steps
 
     def run(self, run: DecodeRun, steps: int, pace: DecodeRun | None = None) -> StepResult:
-        """Complete `steps` decode steps in closed form. `pace`: run of the slowest engine that steps with this one."""
+        """Complete `steps` decode steps in closed form. `pace` is the run of the slowest engine that steps with this
+        one."""
         pace = pace or run
         start_s = self.clock_s
         last_s = start_s + run_s(steps - 1, pace.first_s, pace.growth_s)
@@ -522,8 +524,8 @@ class Engine:
         return result
 
     def _has_capacity(self, steps: int) -> bool:
-        """True if every running request can continue for that many steps without preemption, and without evictions that
-        a step waits for."""
+        """Return whether every running request can continue for that many steps without preemption, and without
+        evictions on which a step waits."""
         scheduler, pool = self._scheduler, self.pool
         free = pool.free if pool.evicting is None else pool.blank
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:

@@ -1,4 +1,4 @@
-"""Constants of one engine instance, shared by the simulated engine and the twin. Values; seconds are virtual."""
+"""Constants of one engine instance, shared by the simulated engine and the twin. Plain values; seconds are virtual."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ Role = Literal["both", "prefill", "decode"]
 
 
 # The load for which an engine's constants are known, and how much of another load lies outside
-EDGE = 0.05  # share of the requests beyond each end that does not widen a range
+EDGE = 0.05  # share of the requests at each end that does not widen a range
 TOLERANCE = 1.25  # factor beyond an end that still counts as inside
-MOST_OUTSIDE = 0.2  # share of a load's requests from which its outside part matters
+MOST_OUTSIDE = 0.2  # share of a load's requests above which the part outside matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RequestLoad:
         return LoadRange(_range(self.in_flight), _range(self.new_tokens))
 
     def outside(self, known: LoadRange) -> tuple[str, ...]:
-        """Return the parts of this load beyond the known range, in words; empty if none matters."""
+        """Return in words the parts of this load beyond the known range; empty if none matters."""
         found = (
             _beyond("requests at once on an instance", known.in_flight, self.in_flight),
             _beyond("new tokens in a prompt", known.new_tokens, self.new_tokens),
@@ -87,25 +87,24 @@ def _beyond(name: str, known: tuple[int, int], values: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferLink:
-    """The network that an engine sends KV blocks through.
-
+    """The network through which an engine sends KV blocks.
     Published for Mooncake over RDMA: 9.7 GB/s while the sender is idle, about 3 while it computes.
     """
 
     setup_s: float = 5e-3  # setup of a transfer of any size
-    idle_bytes_per_s: float = 9.7e9  # rate while the sender computes nothing; concurrent transfers share it
+    idle_bytes_per_s: float = 9.7e9  # rate while the sender computes nothing, shared by concurrent transfers
     busy_bytes_per_s: float = 3e9  # rate while the sender computes
 
     def seconds(self, size: int, transfers: int, *, busy: bool) -> float:
-        """Return the duration of a transfer of `size` bytes that shares the link with `transfers` - 1 others when it
-        starts."""
+        """Return the duration of a transfer of `size` bytes that, when it starts, shares the link with `transfers` -
+        1 others."""
         rate = self.busy_bytes_per_s if busy else self.idle_bytes_per_s
         return self.setup_s + size * max(transfers, 1) / rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferModel(TransferLink):
-    """How KV blocks reach an instance from another one."""
+    """How KV blocks reach an instance from another."""
 
     bytes_per_token: float
     hold_s: float = 480.0  # time after which blocks that were not pulled are freed
@@ -121,16 +120,16 @@ class EngineModel:
 
     law: Law
     kv_blocks: int
-    limits: Limits  # limits, block size included
+    limits: Limits  # limits, including the block size
     api_s: float = API_S  # time from the router to the engine's queue
     window: int | None = None  # most tokens of prompt and answer together; None: the capacity of the KV cache
-    kv_events: bool = False  # True: events are published, so the router knows the instance's blocks instead of guessing
+    kv_events: bool = False  # True: the engine publishes events, so the router knows the instance's blocks exactly
     role: Role = "both"
     pair: str = ""  # the only instance that prefills for it; empty: any with the connector
     together: str = ""  # group of data-parallel ranks that step together; empty: it steps alone
-    connector: str = ""  # router/contract/connectors.py; empty: KV does not move
+    connector: str = ""  # as in router/contract/connectors.py; empty: KV does not move
     tiers: TiersModel | None = None  # tiers of KV below HBM
-    transfers: TransferModel | None = None  # None: no KV arrives, so offloaded prompts are computed where they decode
+    transfers: TransferModel | None = None  # None: no KV arrives, so offloaded prompts are computed by the decoder
     api_s_per_token: float = API_S_PER_TOKEN  # API time per prompt token
     calibrated: LoadRange | None = None  # load for which its constants are known; None: they are not measured
 

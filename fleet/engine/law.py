@@ -38,24 +38,24 @@ class Host:
     prompts_s_per_layer: float = 0.0  # further time of a step with prompts, over several GPUs
 
 
-# Host times beside fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while the
-# one before it runs (the default since vLLM 0.14). Synchronous: all four fitted to the TPOT of 45 measured loops of
-# vLLM 0.12, Qwen3-32B, prompts of 1,024 tokens, two, four and eight H100. Tables of reductions on H100 have 128 of
-# 16 MB 3 to 4 ms slower outside CUDA graphs; in step rows of vLLM 0.20 steps with prompts are 2 to 5 ms longer on two
-# and four GPUs, not on one. Asynchronous: chosen between what groups of decodes leave on an H200 (vLLM 0.20: 0.25 ms,
-# 0.2 µs) and what mixed loads do (docs/findings/gpu.md).
+# Host times used with fitted constants. Most of the host's time overlaps with the GPU if the engine plans a step while
+# the previous one runs (the default since vLLM 0.14). Synchronous: all four are fitted to the TPOT of 45 measured loops
+# of vLLM 0.12, Qwen3-32B, prompts of 1,024 tokens, two, four and eight H100. According to tables of reductions on H100,
+# 128 reductions of 16 MB take 3 to 4 ms longer outside CUDA graphs; in step rows of vLLM 0.20, steps with prompts are 2
+# to 5 ms longer on two and four GPUs, but not on one. Asynchronous: chosen between what groups of decodes leave on an
+# H200 (vLLM 0.20: 0.25 ms, 0.2 µs) and what mixed loads leave (docs/findings/gpu.md).
 ASYNC_HOST_S = 0.5e-3
 FITTED_HOST = {True: Host(ASYNC_HOST_S, 0.4e-6), False: Host(0.78e-3, 0.7e-6, 0.28e-3, 93e-6)}
-# Host times beside tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B, one
-# to four GPUs) leave 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen on
+# Host times used with tables, by whether the engine plans ahead. Asynchronous: the step rows of vLLM 0.20 (Qwen3-32B,
+# one to four GPUs) leave 0.1 to 0.4 ms over the tables for a step of few decodes; the cost of a sequence was chosen by
 # measured closed loops (docs/twin.md).
 TABLED_HOST = {True: Host(0.25e-3, 0.2e-6), False: Host(1.25e-3, 0.9e-6)}
-# Share of a token's products in routed experts, by the published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
-# MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish them.
+# Share of a token's products in routed experts, by published sizes: DeepSeek-V3 0.6, Qwen3-235B and Kimi-K2 0.7,
+# MiniMax-M2.5 and gpt-oss-120b 0.7, Mixtral 0.9. Tables do not distinguish models.
 EXPERTS_SHARE = 0.7
-GRAPH_TOKENS = 512  # largest step that vLLM captures as a CUDA graph; in larger ones the host launches each kernel
-# Share of the peak bandwidth that kernels between products reach. The kernel tables behind the fits have products and
-# attention only; 0.8 is what the tables' publisher assumes for the others.
+GRAPH_TOKENS = 512  # largest step that vLLM captures as a CUDA graph; for larger steps the host launches each kernel
+# Share of the peak bandwidth that kernels between products reach. The kernel tables behind the fits contain only
+# products and attention; 0.8 is what the tables' publisher assumes for the other kernels.
 ACTIVATION_BANDWIDTH = 0.8
 API_S = 10e-3  # HTTP and enqueueing, per request; depends on the deployment
 API_S_PER_TOKEN = 1.1e-6  # tokenisation, per prompt token
@@ -79,7 +79,7 @@ class Law:
 
     @property
     def context_cost(self) -> float:
-        """Return the cost of reading one token of context in a decode step, in tokens of prefill; 0: prompts cost
+        """Return the cost of reading one token of context in a decode step, in tokens of prefill; 0 if prompts cost
         nothing."""
         prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
         return self.kv_s_per_token / prefill_s if prefill_s else 0.0
@@ -130,8 +130,8 @@ class Law:
         return self.step_s(plan.tokens, plan.pairs, plan.context, len(plan.decode))
 
     def rank_s(self, plan: "StepPlan", mean: float) -> float:
-        """Return the duration of a step planned for one of several ranks that share experts. `mean`: mean new tokens
-        per rank in this step."""
+        """Return the duration of a step on one of several ranks that share experts. `mean` is the mean number of new
+        tokens per rank in this step."""
         return self.plan_s(plan)
 
     def prefill_s(self, new_tokens: int, cached_tokens: int = 0, chunk: int = 8192) -> float:
@@ -145,7 +145,7 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class TabledLaw(Law):
-    """A law whose linear part of a step is read from measured points. Its other constants are those of large and of
+    """A law that reads the linear part of a step from measured points. Its other constants hold for large and for
     small steps, for callers that price a token or a read of the weights."""
 
     prefill_points: Points = ((), ())
@@ -174,7 +174,7 @@ class TabledLaw(Law):
 
 
 def interpolated_ms(points: Points, tokens: float) -> float:
-    """Interpolate linearly; the first point holds below it, and the last line is extended."""
+    """Interpolate linearly; below the first point its value applies, and the last segment is extended."""
     xs, ys = points
     right = min(bisect_left(xs, tokens), len(xs) - 1)
     if right == 0:
@@ -184,7 +184,7 @@ def interpolated_ms(points: Points, tokens: float) -> float:
 
 
 def law_from(constants: Mapping[str, float]) -> Law:
-    """Make the law from its constants by name, among others, as a calibration stores them."""
+    """Build the law from constants by name, as a calibration stores them; other names are ignored."""
     return Law(**{field.name: constants[field.name] for field in fields(Law) if field.name in constants})
 
 
@@ -194,12 +194,13 @@ def chunk_pairs(new_tokens: int, before: int) -> float:
 
 
 def used_experts(tokens: int, share: float) -> float:
-    """Return the share of the experts, 0–1, that any of the tokens uses. `share`: the share that one token uses."""
+    """Return the share of the experts, 0–1, used by any of the tokens. `share` is the share that one token uses."""
     return float(1 - (1 - share) ** tokens)
 
 
 def law_of(profile: Profile, host_s: float | None = None) -> Law:
-    """Return the law of a profile. `host_s`: host time per step, by default that of the profile's engine version."""
+    """Return the law of a profile. `host_s` is the host time per step, by default that of the profile's engine
+    version."""
     sizes, peak, fit, tp = profile.sizes, profile.peak, profile.fit, profile.tp
     host = (TABLED_HOST if isinstance(fit, Tables) else FITTED_HOST)[profile.is_async]
     step_s = host.step_s + host.workers_s * math.log2(tp) if host_s is None else host_s

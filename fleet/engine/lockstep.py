@@ -1,7 +1,6 @@
-"""Steps engines together, as the data-parallel ranks of a mixture of experts do.
-
-The ranks exchange tokens in every layer: a step begins on all of them at once and lasts as long as on the slowest. A
-rank without work computes a dummy batch, which delays no other; its requests wait for the next step.
+"""Steps engines together, like the data-parallel ranks of a mixture of experts.
+The ranks exchange tokens in every layer: a step begins on all of them at the same time and lasts as long as on the
+slowest. A rank without work computes a dummy batch, which delays no other rank; its requests wait for the next step.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from fleet.engine.request import DecodeRun, run_s, steps_within
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """Coming steps in which every rank only decodes or idles."""
+    """Coming steps in which every rank decodes or idles."""
 
     runs: tuple[DecodeRun | None, ...]  # run of each engine; None: it is idle
     pace: DecodeRun  # run of the slowest engine
@@ -29,14 +28,14 @@ class Lockstep:
         self._end_s: float | None = None  # end of the step in progress
 
     def next_event_s(self) -> float | None:
-        """Return what `Engine.next_event_s` does, over all engines."""
+        """Like `Engine.next_event_s`, over all engines."""
         if self._end_s is not None:
             return self._end_s
         coming = self._coming()
         return self._clock_s + coming.pace.first_s if coming is not None else self._next_start_s()
 
     def next_turn_s(self) -> float | None:
-        """Return when to call `turn`, unless something happens to one of the engines before."""
+        """Return when to call `turn`, unless something happens to one of the engines earlier."""
         if self._end_s is not None:
             return self._end_s
         coming = self._coming()
@@ -45,8 +44,8 @@ class Lockstep:
         return self._clock_s + run_s(coming.steps, coming.pace.first_s, coming.pace.growth_s)
 
     def turn(self, now_s: float) -> list[StepResult | None]:
-        """Return the steps that end on each engine; empty if a step starts. Called before `next_turn_s`, it returns the
-        steps that have ended by then."""
+        """Return the steps that end on each engine; empty if a step starts. If called before `next_turn_s`, return
+        the steps that have ended by then."""
         if self._end_s is not None:
             return self._complete()
         coming = self._coming()
@@ -65,7 +64,7 @@ class Lockstep:
         return results
 
     def _next_within(self, until_s: float) -> list[StepResult | None] | None:
-        """Return what `turn` does; None if nothing more happens by then."""
+        """Like `turn`; None if nothing more happens by then."""
         if self._end_s is not None:
             return self._complete() if self._end_s <= until_s else None
         coming = self._coming()
@@ -80,7 +79,7 @@ class Lockstep:
         return max(self._clock_s, min(starts)) if starts else None
 
     def _begin(self, at_s: float) -> bool:
-        """Start a step on every engine that has work for one."""
+        """Start a step on every engine that has work."""
         self._clock_s = max(self._clock_s, at_s)
         plans = []
         for engine in self.engines:
@@ -131,7 +130,7 @@ class Lockstep:
 
 
 def _slowest_for(pace: DecodeRun, run: DecodeRun) -> int:
-    """Return the number of steps before `run` is slower than `pace`, which is the slower one of the next step."""
+    """Return the number of steps after which `run` is slower than `pace`, the slowest in the next step."""
     gains_s = run.growth_s - pace.growth_s
     return int((pace.first_s - run.first_s) / gains_s) + 1 if gains_s > 0 else run.steps
 
@@ -142,14 +141,14 @@ class RankSteps:
     def __init__(self, group: Lockstep, place: int) -> None:
         self._group = group
         self._engine = group.engines[place]
-        self._ended: list[StepResult] = []  # steps completed by the call of another rank
+        self._ended: list[StepResult] = []  # steps completed by a call from another rank
         self._all: Sequence[RankSteps] = ()
 
     def next_event_s(self) -> float | None:
         return self._group.next_event_s() if self._engine.next_event_s() is not None else None
 
     def advance(self, until_s: float) -> list[StepResult]:
-        """Return what `Engine.advance` does."""
+        """Like `Engine.advance`."""
         for steps, ended in zip(self._all, self._group.advance(until_s), strict=True):
             steps._ended += ended
         mine, self._ended = self._ended, []

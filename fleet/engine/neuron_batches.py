@@ -22,8 +22,8 @@ KNOWN_HITS = "known_hits"
 
 
 class KnownHits(Scheduler):
-    """Schedules requests with known cached tokens, which are in `content`. Each takes its own blocks, since a record
-    does not show which requests share blocks."""
+    """Schedules requests with known cached tokens, given in `content`. Each request takes its own blocks, since a
+    record does not show which requests share blocks."""
 
     caches_prefixes = False
 
@@ -36,8 +36,8 @@ class KnownHits(Scheduler):
 
 
 class WholePrompts(Scheduler):
-    """Schedules whole prompts. With several ranks, a prompt goes to the one with the most budget left; a prompt longer
-    than a rank's step runs when that rank has nothing else."""
+    """Schedules whole prompts. With several ranks, a prompt goes to the rank with the most budget left; a prompt
+    longer than a rank's step runs when that rank has nothing else."""
 
     def __init__(self, pool: BlockPool, limits: Limits, tiers: EngineTiers | None = None) -> None:
         super().__init__(pool, limits, tiers)
@@ -69,13 +69,13 @@ class WholePrompts(Scheduler):
 
 
 class NeuronBatches(Scheduler):
-    """Prefills and decodes on one instance: continuous batching that prefers prompts to decodes."""
+    """Prefills and decodes on one instance: continuous batching in which prompts take precedence over decodes."""
 
     caches_prefixes = False
 
     def plan(self, now_s: float) -> StepPlan:
         plan = StepPlan(now_s)
-        self._admit(plan, 1)  # a budget that the first prompt uses up
+        self._admit(plan, 1)  # a budget that the first prompt exhausts
         if not plan.prefill:
             self._plan_running(plan)
         return plan
@@ -144,7 +144,7 @@ def next_poll_s(asked_s: float, done_s: float, poll_s: float) -> float:
     """Return when a decoder that has polled every `poll_s` since `asked_s` learns that a prompt is computed."""
     if poll_s <= 0 or done_s <= asked_s:
         return max(asked_s, done_s)
-    polls = math.ceil((done_s - asked_s) / poll_s - 1e-6)  # allowance for sums of floating-point numbers
+    polls = math.ceil((done_s - asked_s) / poll_s - 1e-6)  # allowance for rounding in sums of floating-point numbers
     return max(asked_s + polls * poll_s, done_s)
 
 

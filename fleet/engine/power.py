@@ -1,13 +1,12 @@
 """The clock of a GPU at its power limit: arithmetic takes longer if the GPU computes most of the time.
+The mean power over the last second may not exceed the limit. At the clock of a single prompt, the GPU draws more than
+the limit while it computes, and less while it reads memory, decodes or waits. If the GPU computed during the share u of
+that second, the time that arithmetic limits is multiplied by
 
-The mean power of the last second may not exceed the limit. At the clock of a single prompt, the GPU draws more than the
-limit while it computes, and less while it reads memory, decodes or waits. With the share u of that second in which it
-computed,
+slowdown = max(1, computing · u / (1 - reading · (1 - u)))
 
-    slowdown = max(1, computing · u / (1 - reading · (1 - u)))
-
-of the time that arithmetic limits: the work of a prompt takes the same energy at any clock, and the rest of the limit
-has to cover it. Reads of memory keep their pace, as the clock of the memory does not fall.
+as the work of a prompt takes the same energy at any clock, and what remains of the limit has to cover it. Reads of
+memory keep their speed, as the clock of the memory does not fall.
 """
 
 import math
@@ -41,12 +40,12 @@ class Clock:
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
-        self._share = 0.0  # busy share of the last second in which the GPU computed
+        self._share = 0.0  # busy share of the last second
         self._at_s = 0.0  # end of that second
 
     def step_s(self, start_s: float, step_s: float, computing_s: float) -> float:
-        """Return the duration of a step that starts then, at the clock that the time before it leaves. `computing_s`:
-        its part of arithmetic at full clock."""
+        """Return the duration of a step that starts then, at the clock that results from the time before.
+        `computing_s` is the arithmetic part at full clock."""
         computing_s = min(computing_s, step_s)
         share = self._share * math.exp((self._at_s - start_s) / WINDOW_S)
         slowed_s = computing_s * self.slowdown(share)
@@ -57,6 +56,7 @@ class Clock:
         return step_s
 
     def slowdown(self, share: float) -> float:
-        """Return the slowdown; 1: none. `share`: busy share of the last second in which the GPU computed, 0–1."""
+        """Return the slowdown; 1: none. `share` is the share of the last second's busy time in which the GPU
+        computed, 0–1."""
         left = 1 - self._draws.reading * (1 - share)
         return max(1.0, self._draws.computing * share / left)

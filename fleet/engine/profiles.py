@@ -50,7 +50,7 @@ class ModelProfile:
     hidden: int
     expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
-    norm_bytes: float = 0.0  # activations that norms read and write on each GPU, per token
+    norm_bytes: float = 0.0  # activation bytes that norms read and write on each GPU, per token
     divided_bytes: float = 0.0  # those that GPUs divide, of gates, rotations and the KV; 0: unknown, or within the fit
 
 
@@ -81,7 +81,7 @@ class Profile:
     peak: Peak
     fit: Fit | Tables
     version: Version = VERSION  # version of vLLM
-    transferred: str = ""  # source of its efficiencies; empty: fitted itself
+    transferred: str = ""  # where its efficiencies come from; empty: from its own fit
 
     @property
     def tables(self) -> Tables | None:
@@ -128,21 +128,21 @@ def _dense(
     tied: bool = False,
     head_norms: bool = False,
 ) -> ModelProfile:
-    """Return a dense model in bfloat16 with gated products and grouped heads of 128. `heads`: number of query heads,
-    and of key and value heads; `head_norms`: queries and keys are normalized head by head."""
+    """Return a dense bfloat16 model with gated products and grouped heads of size 128. `heads` holds the numbers of
+    query heads and of key and value heads; with `head_norms`, queries and keys are normalized per head."""
     q_heads, kv_heads = heads
     attention = hidden * HEAD_DIM * (2 * q_heads + 2 * kv_heads)
     params, embedding = layers * (attention + 3 * hidden * inner), vocabulary * hidden
     return ModelProfile(
         params=params,
-        weight_bytes=2 * (params + embedding),  # the last product is with a matrix of the embedding's size
+        weight_bytes=2 * (params + embedding),  # the last product uses a matrix as large as the embedding
         kv_bytes_per_token=4 * layers * kv_heads * HEAD_DIM,
         layers=layers,
         q_heads=q_heads,
         head_dim=HEAD_DIM,
         embedding_bytes=0.0 if tied else 2 * embedding,
         hidden=hidden,
-        # Two norms a layer read an output and the residual, and write both.
+        # Two norms per layer each read an output and the residual, and write both.
         norm_bytes=layers * 2 * 4 * 2 * hidden,
         # A gate reads two halves and writes one; rotations and norms of heads read and write queries and keys.
         divided_bytes=layers
@@ -216,7 +216,7 @@ ACTIVATION_BYTES = 1.3e9  # activations of an 8192-token step, and CUDA graphs
 
 TP_SIZES = (1, 2, 4, 8)
 T0_MS_PER_LAYER = 0.043  # fixed time of a step, for models without a fit
-LEAST_KV_TOKENS = 16_384  # fewest tokens of KV with which a model counts as fitting
+LEAST_KV_TOKENS = 16_384  # with fewer KV tokens, a model does not count as fitting
 
 
 def profile(
@@ -228,11 +228,10 @@ def profile(
     dp: int = 1,
     expert_parallel: bool = False,
 ) -> Profile:
-    """Return the profile. Names are case-insensitive; without `tp`, the smallest tensor-parallel size that was fitted
-    or measured, else that fits.
-
-    A fit comes first, then measured tables, then the efficiencies of another fit. `dp` and `expert_parallel`: how a
-    mixture of experts is laid out over its ranks; ranks of a dense model are independent. Raise UnknownProfile.
+    """Return the profile. Names are case-insensitive. Without `tp`, the smallest tensor-parallel size that was fitted
+    or measured is used, or else the smallest that fits.
+    A fit takes precedence, then measured tables, then the efficiencies of another fit. `dp` and `expert_parallel` give
+    the layout of a mixture of experts over its ranks; ranks of a dense model are independent. Raise UnknownProfile.
     """
     gpu_name, model = _spelled(gpu, GPUS), _spelled(model_profile, {**MODELS, **_tabled_models()})
     if gpu_name is None or model is None or tp not in (None, *TP_SIZES):
@@ -255,7 +254,7 @@ def profile(
 
 
 def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
-    """Return the profile of tables that someone made. Raise UnknownProfile if the model does not fit on its GPUs."""
+    """Return the profile of a user's tables. Raise UnknownProfile if the model does not fit on its GPUs."""
     if tables.gpu not in GPUS:
         raise UnknownProfile(f"no peaks of {tables.gpu}; there are: {', '.join(GPUS)}")
     made = Profile(tables.gpu, tables.name, tables.tp, _sizes(tables), GPUS[tables.gpu], tables, version)
@@ -265,7 +264,7 @@ def profile_by(tables: Tables, version: Version = VERSION) -> Profile:
 
 
 def read(text: str) -> Tables:
-    """Parse a profile that someone made, from JSON. Raise UnknownProfile."""
+    """Parse a user's profile from JSON. Raise UnknownProfile."""
     try:
         return msgspec.json.decode(text, type=Tables)
     except msgspec.DecodeError as error:
@@ -325,7 +324,7 @@ def _not_tabled(gpu: str, model: str, tp: int, dp: int, *, expert_parallel: bool
 
 
 def _sizes(tables: Tables) -> ModelProfile:
-    """Return the sizes of the whole model as its GPUs hold it. Values that only a fit needs are 0."""
+    """Return the sizes of the whole model in the form in which its GPUs hold it. Values that only a fit needs are 0."""
     return ModelProfile(
         params=0,
         weight_bytes=tables.weight_bytes * tables.tp,
@@ -348,12 +347,13 @@ def _profile(gpu: str, model: str, tp: int, version: Version) -> Profile:
 
 
 def _donors(gpu: str, *, alone: bool) -> list[tuple[str, int]]:
-    """Return the fits to take efficiencies from; fits of one GPU lack reductions."""
+    """Return the fits from which to take efficiencies; fits for one GPU lack reductions."""
     return [(name, size) for known, name, size in FITS if known == gpu and (size == 1) == alone]
 
 
 def _distance(model: str, tp: int, other: str, size: int) -> tuple[bool, float, float]:
-    """Rank fits: those of the same model first, then of the same number of GPUs, then of a model of similar size."""
+    """Rank fits: those of the same model first, then those with the same number of GPUs, then models of similar
+    size."""
     gpus = abs(math.log2(tp / size))
     return other != model, gpus, abs(math.log(MODELS[other].params / MODELS[model].params))
 
@@ -370,7 +370,8 @@ def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: 
 
 
 def kv_blocks(of: Profile, block_size: int = 16, used: float = MEMORY_USED) -> int:
-    """Return the KV blocks that fit per GPU, as vLLM counts them: what weights, embeddings and activations leave."""
+    """Return the KV blocks that fit per GPU, counted like vLLM: in the memory that weights, embeddings and
+    activations leave."""
     weights = (of.sizes.weight_bytes + of.sizes.embedding_bytes) / of.tp
     free = used * of.peak.memory - weights - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))

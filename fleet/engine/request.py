@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class CachedFrom(NamedTuple):
-    """Cached tokens of a prompt, by place."""
+    """Cached tokens of a prompt, by location."""
 
     device: int = 0
     host: int = 0
@@ -77,12 +77,12 @@ class EngineRequest:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.chain = chain
-        self.content = content  # passed on in KV events
-        self.owner = owner  # the caller's reference; the engine does not use it
+        self.content = content  # included in KV events
+        self.owner = owner  # the caller's reference, unused by the engine
         self.held = held  # True: its blocks stay until `Engine.release_held`, for another engine to pull
         self.pull_tokens = pull_tokens  # prompt tokens whose KV is available elsewhere
         self.awaits_prefill = False  # True until `Engine.prefilled`: another engine is computing its prompt
-        self.pulled_tokens = 0  # pulled tokens that arrived; locally cached tokens are not requested
+        self.pulled_tokens = 0  # pulled tokens that arrived; tokens cached locally are not requested
         self.computed = 0  # tokens whose KV is in blocks
         self.generated = 0
         self.cached_tokens = 0  # prompt tokens in the prefix cache at first admission, or pulled
@@ -92,7 +92,7 @@ class EngineRequest:
         self.interruptions = 0  # steps with another request's prefill between two of its tokens
         # Used with tiers below HBM.
         self.load: BlockLoads | None = None  # loads for the step that it joins
-        self.load_s = 0.0  # duration of its reads, some of it beside computing
+        self.load_s = 0.0  # duration of its reads, which may overlap with computing
         self.prefetch: Prefetch | None = None
         self.tier_tokens: tuple[int, ...] = ()  # prompt tokens loaded at first admission, by tier
         self.written = 0  # leading blocks that need no more writing
@@ -102,7 +102,7 @@ class EngineRequest:
         self.finished_s = math.nan
 
     def cached_from(self, media: Sequence[str]) -> CachedFrom:
-        """Return the cached tokens by place. `media`: media of the engine's tiers below the GPU."""
+        """Return the cached tokens by location. `media` are the media of the engine's tiers below the GPU."""
         by_medium = {"CPU": 0, "DISK": 0}
         for medium, tokens in zip(media, self.tier_tokens, strict=False):
             by_medium[medium] += tokens
@@ -119,14 +119,14 @@ class EngineRequest:
 
     @property
     def is_over(self) -> bool:
-        """True if finished or aborted."""
-        return self.finished_s == self.finished_s  # NaN differs from itself
+        """Return whether the request has finished or was aborted."""
+        return self.finished_s == self.finished_s  # false only for NaN
 
 
 # Runs of similar decode steps, in closed form
 
 
-@dataclass(slots=True)  # frozen, making one would take four times as long
+@dataclass(slots=True)  # frozen, creating one would take four times as long
 class DecodeRun:
     """Decode steps of the same batch, each longer than the previous one by one token of context per sequence."""
 

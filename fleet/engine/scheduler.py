@@ -1,7 +1,6 @@
-"""Continuous batching as in vLLM V1: the running requests in order of admission, then admission first come, first
-served, all under one token budget per step; prompts are split into chunks that fit the remaining budget.
-
-When blocks run out, the request admitted last frees all of its blocks and recomputes them later.
+"""Continuous batching as in vLLM V1: first the running requests in order of admission, then new ones in order of
+arrival, all under one token budget per step; prompts are split into chunks that fit the remaining budget.
+When blocks run out, the request admitted last frees all its blocks and recomputes them later.
 """
 
 from collections import deque
@@ -16,7 +15,7 @@ from fleet.engine.tiers.engine_tiers import EngineTiers
 
 VLLM = "vllm"
 WHOLE_PROMPTS = "whole_prompts"
-ASKED = -1  # value of `pull_tokens` after a request was asked, which happens once
+ASKED = -1  # value of `pull_tokens` after the pull was requested, which happens once
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Limits:
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # key of fleet.engine.neuron_batches.BATCHING
     async_scheduling: bool = True  # True: a step is planned while the previous one runs
-    ranks: int = 1  # GPUs with prompts of their own; whole prompts must fit into the share of one
+    ranks: int = 1  # GPUs with prompts of their own; a whole prompt must fit into the share of one GPU
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Pickle the constructor's arguments, so that compiled and interpreted classes read each other's pickles."""

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 from fleet.calibration.traffic.recorded import RecordedRequest
 
-WARM_UP = 10  # measured requests at the beginning that do not count: what ran before them is unknown
+WARM_UP = 10  # measured requests at the beginning that do not count, as the load before them is unknown
 SIZE = 100  # measured requests per block
 MOST = 6  # most blocks that a fit uses
 LEAST = 3
-RUN_UPS = 2  # run-up rounds before a block: requests under way at its begin, then those under way before them
-BESIDE = 300  # most requests of each run-up, and after a block
+RUN_UPS = 2  # run-up rounds before a block: requests in progress at its start, then those in progress before them
+BESIDE = 300  # limit of requests in each run-up, and after a block
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBlock:
-    """Counted requests, replayed between others; fields are indices into `recorded`."""
+    """Requests that count, replayed between others; fields are indices into `recorded`."""
 
     recorded: Sequence[RecordedRequest]
     first: int  # first request replayed
@@ -66,13 +66,13 @@ def _block(requests: Sequence[RecordedRequest], begin: int, end: int) -> Request
 
 
 def _under_way(requests: Sequence[RecordedRequest], at: int) -> int:
-    """Return the first request that is not answered when request `at` is sent."""
+    """Return the first request that has not been answered when request `at` is sent."""
     earlier = range(max(0, at - BESIDE), at)
     return next((number for number in earlier if _end_s(requests[number]) > requests[at].sent_s), at)
 
 
 def joined(blocks: Sequence[RequestBlock]) -> list[RequestBlock]:
-    """Return the blocks by time; those whose requests overlap get one span, which is replayed once."""
+    """Return the blocks by time; blocks whose requests overlap share one span, which is replayed once."""
     spans: list[tuple[int, int]] = []
     for block in blocks:
         if spans and block.first <= spans[-1][1]:

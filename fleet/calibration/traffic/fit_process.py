@@ -18,7 +18,7 @@ class FitInputs:
     requests: Sequence[RecordedRequest]
     limits: EngineLimits
     starts: Sequence[FitStart]
-    either: Sequence[bool]  # as in `fit_traffic`
+    either: Sequence[bool]  # values of async scheduling to try, as in `fit_traffic`
 
 
 class _Cancelled(Exception):
@@ -43,7 +43,7 @@ async def fit_in_process(inputs: FitInputs, report: Callable[[str], None]) -> Tr
 
 
 def fit(inputs: FitInputs, report: Callable[[str], None]) -> TrafficFit | TooFewRequests:
-    """Run the fit in the subprocess, whose errors reach the caller only as texts."""
+    """Run the fit in the subprocess; its errors reach the caller only as texts."""
     try:
         return fit_traffic(inputs.requests, inputs.limits, inputs.starts, report, inputs.either)
     except TooFewRequests as error:

@@ -8,16 +8,16 @@ from fleet.calibration.traffic.traffic_fit import FitStart
 from fleet.engine.law import API_S, API_S_PER_TOKEN, law_of
 from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, profile
 
-# Spread of the factor common to all steps, as the standard deviation of its log.
-MEASURED = 0.2  # start: an earlier calibration
-KNOWN = 0.3  # start: a known model and number of GPUs
-UNKNOWN = 2.0  # start: an engine of any speed
-WIDENED = 2.0  # factor on the spread of its constants, which are less alike to a profile's, too
+# Spread of the factor common to all steps, as the standard deviation of its logarithm.
+MEASURED = 0.2  # start from an earlier calibration
+KNOWN = 0.3  # start with a known model and number of GPUs
+UNKNOWN = 2.0  # start with an engine of any speed
+WIDENED = 2.0  # factor on the spread of its constants, which differ more from a profile's, too
 
 
 def physical_starts(model: str, tensor_parallel: int | None) -> list[FitStart]:
-    """Return the profiles of that model if it is known, else all fitted ones. `model`: name as served, such as
-    Qwen/Qwen3-32B."""
+    """Return the profiles of that model if it is known, otherwise all fitted profiles. `model` is the served name,
+    such as Qwen/Qwen3-32B."""
     name = model_profile_of(model)
     of_model = [*_profiles(name, tensor_parallel or 1)] if name is not None else []
     known = [FitStart(_constants(made), KNOWN) for made in of_model]
@@ -25,7 +25,7 @@ def physical_starts(model: str, tensor_parallel: int | None) -> list[FitStart]:
 
 
 def model_profile_of(model: str) -> str | None:
-    """Return the profile whose name begins that of the served model, whatever follows (-Instruct, -FP8)."""
+    """Return the profile whose name the served model's name begins with, whatever follows (-Instruct, -FP8)."""
     served = _plain(model.rstrip("/").rpartition("/")[2])
     found = [name for name in MODELS if re.match(re.escape(_plain(name)) + r"(?![a-z0-9])", served)]
     return max(found, key=len, default=None)

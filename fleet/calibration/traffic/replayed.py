@@ -79,11 +79,11 @@ class ReplayErrors:
     n: int  # number of requests with a measured time
     ttft: float | None  # mean of |modelled / measured - 1|
     tpot: float | None
-    ttft_mean: float | None  # signed error of the mean, as the next three
+    ttft_mean: float | None  # signed error of the mean, like the next three
     ttft_p99: float | None
     tpot_mean: float | None
     e2e_mean: float | None
-    blocks: int = 1  # number of time blocks; each figure but the first three is that of the worst block
+    blocks: int = 1  # number of time blocks; each figure except the first three is that of the worst block
 
 
 def worst_of(errors: Sequence[ReplayErrors]) -> ReplayErrors:

@@ -1,15 +1,13 @@
 """Fits the constants of the law to recorded requests, through the engine model. Pure.
-
-The unknowns are the logarithms of factors on a start: a built-in profile, of the engine's model if that is known, or an
-earlier calibration. Each has a prior around it, so that what the requests do not determine stays physical: no constant
-becomes zero, and one that is zero (reductions on one GPU) stays zero.
-
-The engine model tells which steps passed while a request waited for its first token and while it decoded; the law tells
-how much each constant contributed to them. So the derivatives of each TTFT and TPOT are known, and Gauss-Newton steps
-find the factors. Other constants move requests to other steps, so each step replays the requests again.
-
-The requests are fitted in blocks of time across the recorded loads. The error is that of the worst block, each replayed
-with constants that were fitted to the others.
+The unknowns are the logarithms of factors on a start, which is a built-in profile (of the engine's model if known) or
+an earlier calibration. Each has a prior around the start, so that what the requests do not determine stays physical: no
+constant becomes zero, and a constant that is zero (reductions on one GPU) stays zero.
+The engine model shows which steps passed while a request waited for its first token and while it decoded; the law shows
+how much each constant contributed to them. The derivatives of each TTFT and TPOT are therefore known, and Gauss-Newton
+steps find the factors. As other constants move requests to other steps, each Gauss-Newton step replays the requests
+again.
+The requests are fitted in blocks of time across the recorded loads. The error is that of the worst block, where each
+block is replayed with constants that were fitted to the others.
 """
 
 import math
@@ -41,12 +39,12 @@ from fleet.engine.request import EngineRequest
 
 LEAST = 150  # fewest measured requests
 RECORDED = 4_000  # newest requests that are used; older ones are left out
-STARTS = 2  # starts that are fitted: the nearest ones once their common factor is adjusted
+STARTS = 2  # starts to fit: the nearest ones after their common factor is adjusted
 SCALED = (1.0, 0.5, 0.25)  # shares of the distance between the start's TPOTs and the measured ones
 ROUNDS = 8  # most Gauss-Newton steps
 AGAIN = 2  # Gauss-Newton steps of a fit without one of the blocks
 ENOUGH = 1e-3  # share by which a step must improve the sum
-# Spread of each factor, as the standard deviation of its log: how far an engine is from its profile.
+# Spread of each factor, as the standard deviation of its logarithm: how far engines deviate from their profile.
 API = "api_s"
 SPREAD = {
     API: 1.0,
@@ -59,10 +57,10 @@ SPREAD = {
     "decode_s": 0.7,
 }
 NAMES = tuple(SPREAD)
-UNKNOWNS = len(NAMES) + 1  # the named constants, and a factor common to all steps
+UNKNOWNS = len(NAMES) + 1  # the named constants, and one factor common to all steps
 SIGMA = 0.1  # spread of the log of a measured time
 SIGMA_OF_MEAN = 0.05  # spread of the log of a block's mean
-TOGETHER = 10  # concurrent requests that say about as much as one
+TOGETHER = 10  # this many concurrent requests carry about as much information as one
 LIMIT = 1.345 * SIGMA  # keeps 95 % of the efficiency
 
 
@@ -73,7 +71,7 @@ class TooFewRequests(Exception):
 @dataclass(frozen=True, slots=True)
 class FitStart:
     constants: EngineConstants
-    spread: float  # standard deviation of the log of the factor common to its steps
+    spread: float  # standard deviation of the logarithm of the factor common to its steps
     widened: float = 1.0  # factor on SPREAD, for the single constants
 
     def drawing(self, draws: Draws) -> "FitStart":
@@ -94,7 +92,7 @@ Factors = list[float]  # logarithms of the factors: by name, then the common one
 
 
 class _Time:
-    """One time as measured and as modelled."""
+    """A time as measured and as modelled."""
 
     __slots__ = ("_find", "_found", "measured_s", "modelled_s")
 
@@ -104,7 +102,7 @@ class _Time:
 
     @property
     def parts(self) -> list[float]:
-        """Return the share of each unknown in the modelled time, in s. Computed on first use: a fit that is abandoned
+        """Return the share of each unknown in the modelled time, in s. Computed on first use, as an abandoned fit
         needs none."""
         if self._found is None:
             self._found = self._find()
@@ -133,8 +131,8 @@ def fit_traffic(
     report: Callable[[str], None] = lambda text: None,
     either: Sequence[bool] = (True, False),
 ) -> TrafficFit:
-    """Fit the constants. `requests`: all of the engine's in that time; `either`: values of async scheduling to try.
-    Raise TooFewRequests."""
+    """Fit the constants. `requests` are all of the engine's requests in that time; `either` holds the values of
+    async scheduling to try. Raise TooFewRequests."""
     capacity = limits.kv_blocks * limits.block_size
     requests = [one for one in requests if one.prompt_tokens + one.output_tokens <= capacity][-RECORDED:]
     measured = sum(one.ttft_s is not None for one in requests)
@@ -168,7 +166,7 @@ def _best(
 
 
 def _held_out(best: "_Fit", found: Sequence[RequestBlock], at: int) -> ReplayErrors:
-    """Return the errors in one block of a fit to the others."""
+    """Return the errors in one block after a fit to the others."""
     others = joined([one for place, one in enumerate(found) if place != at])
     fitted = _Fit(best.start, best.limits, others, best.factors).improved(AGAIN)
     (block,) = _played([found[at]], fitted.constants, best.limits)
@@ -177,7 +175,7 @@ def _held_out(best: "_Fit", found: Sequence[RequestBlock], at: int) -> ReplayErr
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A block replayed through the engine model: its counted requests."""
+    """A block replayed through the engine model: its requests that count."""
 
     pairs: Sequence[ComparedRequest]
     asks: Sequence[EngineRequest]
@@ -215,8 +213,8 @@ class _Fit:
         return priors + sum(row.weight * _huber(row.off) for row in self._rows)
 
     def scaled(self) -> "_Fit":
-        """Return the best fit with all steps slower or faster by the median error of the TPOTs, or by a part of it:
-        where requests queue, a small part suffices."""
+        """Return the best fit with all steps slower or faster by the median error of the TPOTs, or by part of it: if
+        requests queue, a small part suffices."""
         offs = [row.off for row in self._rows if row.decodes_only]
         common = statistics.median(offs) if offs else 0.0
         factors = ([*self.factors[:-1], common * share] for share in SCALED)
@@ -306,7 +304,7 @@ def _together(first: _Time, then: _Time, more: int) -> list[float]:
 
 
 def _row(times: Sequence[_Time], decodes_only: bool, weight: float) -> FitRow:
-    """Return the row of their mean."""
+    """Return the row of the mean of the times."""
     modelled_s = sum(time.modelled_s for time in times)
     off = math.log(sum(time.measured_s for time in times) / modelled_s)
     return FitRow(times, decodes_only, modelled_s, off, weight)
@@ -329,7 +327,7 @@ class _Parts:
         return [(list(accumulate(column, initial=0.0)), column) for column in columns]
 
     def between(self, begin_s: float, end_s: float) -> list[float]:
-        """Return the seconds by unknown; a step under way counts in part."""
+        """Return the seconds by unknown; a step in progress counts in part."""
         (first, begun), (last, ended) = self._moment(begin_s), self._moment(end_s)
         found = [
             sums[last] + ended * values[last] - sums[first] - begun * values[first] for sums, values in self._columns
@@ -344,7 +342,7 @@ class _Parts:
         return [value / more for value in self.between(ask.first_token_s, ask.finished_s)]
 
     def _moment(self, at_s: float) -> tuple[int, float]:
-        """Return a step, and the share of it that has passed."""
+        """Return the step at that moment, and the share of it that has passed."""
         number = max(0, bisect_right(self._starts, at_s) - 1)
         step = self._steps[number]
         share = (at_s - step.start_s) / step.duration_s if step.duration_s else 1.0

@@ -1,5 +1,4 @@
-"""Contention of several GPUs that copy from the same one at a time. Exact.
-
+"""Contention of several GPUs that copy from the same GPU at the same time. Exact.
 A copy meets X others at its source, X ~ Binomial(N - 2, 1/(N - 1)): each of the N - 2 others is at one of its N - 1
 sources.
 """
@@ -16,12 +15,12 @@ def met(ranks: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _met_in_layer(ranks: int) -> tuple[float, ...]:
-    """Return the distribution of the sum of X over the N - 1 copies of a layer, which is binomial, too."""
+    """Return the distribution of the sum of X over the N - 1 copies of a layer, which is also binomial."""
     return _binomial((ranks - 1) * (ranks - 2), 1 / (ranks - 1))
 
 
 def _binomial(n: int, p: float) -> tuple[float, ...]:
-    if p == 1.0:  # two GPUs never meet another
+    if p == 1.0:  # two GPUs always meet no other
         return (0.0,) * n + (1.0,)
     logs = (math.lgamma(n + 1) - math.lgamma(x + 1) - math.lgamma(n - x + 1) for x in range(n + 1))
     return tuple(math.exp(log + x * math.log(p) + (n - x) * math.log1p(-p)) for x, log in enumerate(logs))
@@ -31,11 +30,11 @@ def layer_ms(
     window_ms: float, copy_ms: float, ranks: int, *, sliced: bool, in_flight: int = 2, slice_share: float = 0.0
 ) -> float:
     """Return the mean duration of a layer that computes for `window_ms` and continues once all its copies have arrived.
-
     Whole experts: a copy of tau = copy/(N - 1) takes tau (1 + X/2), as it waits for half of each copy that it meets.
-    Slices in turn, two in flight: X <= 1 costs nothing, and more costs only if both sources are met. As [P] argues for
-    two, k in flight hide X < k, unless all k sources are met by more; one in flight waits as whole experts do. The last
-    slice of a copy, `slice_share` of it, has none behind it and waits as a whole copy: one slice is a whole pull.
+    Slices in turn, two in flight: X <= 1 costs nothing, and more costs only if both sources are met by more. As [P]
+    argues for two, k slices in flight hide X < k, unless all k sources are met by more; with one in flight, a copy
+    waits like whole experts. The last slice of a copy, `slice_share` of it, has no slice behind it and waits like a
+    whole copy; a single slice is a whole pull.
     """
     each_ms = copy_ms / (ranks - 1)
     pulled = tuple((share, copy_ms + each_ms * x / 2) for x, share in enumerate(_met_in_layer(ranks)))

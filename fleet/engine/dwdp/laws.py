@@ -13,7 +13,7 @@ from fleet.engine.dwdp.routing import spread_of_ranks
 from fleet.engine.law import Law, chunk_pairs
 from fleet.engine.scheduler import StepPlan
 
-HOST_S = 1.5e-3  # TensorRT-LLM's host in a step of a generation server; assumed
+HOST_S = 1.5e-3  # s, assumed; TensorRT-LLM's host time in a step of a generation server
 MEMORY_REACHED = 0.92  # share of the peak when reading weights, 0–1, as in the fits of fleet/engine/profiles.py
 
 
@@ -52,12 +52,12 @@ class DepLaw(Law):
         return self._step_s(chunks, f"{self.seed}/{plan.start_s!r}/{plan.tokens}") + self.kv_s_per_token * plan.context
 
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
-        """Return the duration of a step without the lengths of prompts, which are taken as spread evenly."""
+        """Return the duration of a step of prompts with unknown lengths, which are assumed to be spread evenly."""
         even = [(tokens / self.ranks, pairs / self.ranks)] * self.ranks
         return self._step_s(even, "") + self.kv_s_per_token * context
 
     def _step_s(self, chunks: Sequence[tuple[float, float]], draw: str) -> float:
-        """Return the duration of a step. An empty `draw`: no spread besides that of the prompts."""
+        """Return the duration of a step. If `draw` is empty, only the prompts cause a spread."""
         moe, dealt = self.moe, self._dealt(chunks)
         mean = sum(tokens for tokens, _ in dealt) / self.ranks
         skew = math.hypot(self.reached.skew_ms_per_token * mean / moe.moe_layers, self._hot_ms(mean))
@@ -83,8 +83,8 @@ class DepLaw(Law):
 
 
 def generation_law(moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, kv_bytes_per_token: float) -> Law:
-    """Return the roofline law of a server of that many GPUs, with attention in data parallel and experts spread over
-    them."""
+    """Return the roofline law of a server with that many GPUs, with attention in data parallel and experts spread
+    over them."""
     active = (moe.top_k + moe.shared) * moe.expert_flops * moe.moe_layers / (gpu.expert_flops * reached.experts)
     projections = 2 * moe.attention_weights * moe.layers / (gpu.projection_flops * reached.projections)
     memory = gpu.memory_bytes_per_s * MEMORY_REACHED

@@ -1,5 +1,5 @@
-"""The experts that a GPU of a DWDP group holds, and those that it copies from each other: E = L + (N - 1) P, 0 < P <=
-L."""
+"""The experts that a GPU of a DWDP group holds, and those that it copies from each other GPU: E = L + (N - 1) P, 0 <
+P <= L."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ExpertLayout:
         return range(rank * self.prefetch, rank * self.prefetch + self.local)
 
     def fetched(self, rank: int) -> Mapping[int, range]:
-        """Map each source to the experts copied from it. [N] prints these ranges closed; they are half open."""
+        """Map each source to the experts copied from it. [N] prints these ranges as closed; here they are half open."""
         p, local = self.prefetch, self.local
         below = {peer: range(peer * p, (peer + 1) * p) for peer in range(rank)}
         above = {peer: range((peer - 1) * p + local, peer * p + local) for peer in range(rank + 1, self.ranks)}
@@ -42,7 +42,8 @@ class ExpertLayout:
 
 
 def layout(experts: int, ranks: int, local: int | None = None, prefetch: int | None = None) -> ExpertLayout:
-    """Return the layout; without `prefetch`, with the largest possible one: floor(E / N). Raise LayoutError."""
+    """Return the layout; without `prefetch`, the one with the largest possible value, floor(E / N). Raise
+    LayoutError."""
     if not 2 <= ranks <= experts:
         raise LayoutError("ranks", f"must be 2 to {experts}, the experts of a layer")
     if prefetch is None:

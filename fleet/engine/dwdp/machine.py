@@ -1,4 +1,4 @@
-"""Models and GPUs of context servers, and the reached shares of their peaks."""
+"""Models and GPUs of context servers, and the shares of their peaks that are reached."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ class Moe:
     moe_layers: int  # number of layers that are mixtures
     experts: int  # E, without the shared ones
     top_k: int  # experts that a token uses
-    shared: int  # further experts that every token uses
+    shared: int  # additional experts that every token uses
     hidden: int
     inner: int  # inner size of one expert
     bytes_per_weight: float  # bytes of expert weights, scales included
@@ -54,7 +54,7 @@ class Gpu:
     link_bytes_per_s: float  # one-way rate: half of what a data sheet prints for NVLink
 
     def serving(self, moe: Moe) -> "Gpu":
-        """Return the GPU with its peak for the experts of that model: of BF16, or twice that for FP8."""
+        """Return the GPU with its peak for the experts of that model: the BF16 peak, or twice that for FP8."""
         bytes_per_weight = moe.bytes_per_weight
         widest = self.attention_flops if bytes_per_weight >= 2 else 2 * self.attention_flops
         return replace(self, expert_flops=min(self.expert_flops, widest)) if bytes_per_weight >= 1 else self
@@ -62,16 +62,16 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiencies:
-    """Reached shares of the peaks, and the times that no peak explains."""
+    """Shares of the peaks that are reached, and the times that no peak explains."""
 
     experts: float = 1.0  # share of the arithmetic, 0–1
     projections: float = 1.0
     attention: float = 1.0
     other_ms_per_token: float = 0.0  # norms, routing, quantising, over all layers
-    link: float = 1.0  # eta: share of the link that the copy engine reaches, 0–1
-    all_to_all: float = 1.0  # share of an all-to-all's time spent on sending a copy of a token to each of its experts
+    link: float = 1.0  # eta: share of the link's rate that the copy engine reaches, 0–1
+    all_to_all: float = 1.0  # share of an all-to-all's time spent on sending a token to each of its experts
     slowed: float = 0.234  # ms of computing lost per ms of copying, as power is throttled [P table 1]
-    skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group besides prompt length, over all layers
+    skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group apart from prompt length, over all layers
 
 
 # MLA: 187M weights of projections; 128 heads of 192 for q and k, 128 for v.
@@ -91,7 +91,7 @@ DEEPSEEK_R1 = Moe(
     head_size=192 + 128,
     kv_bytes=(512 + 64) * 61,  # MLA's latent and rope, FP8
 )
-# 64 heads and 8 for KV, of size 64. Every second layer attends only to 128 tokens: its attention is left out.
+# 64 query heads and 8 KV heads, of size 64. Every second layer attends only to 128 tokens: its attention is left out.
 GPT_OSS_120B = Moe(
     name="gpt-oss-120b MXFP4",
     layers=36,
@@ -131,7 +131,7 @@ B200 = Gpu(
 )
 H100 = Gpu(
     name="H100",
-    expert_flops=1.979e15,  # FP8, as it has no FP4
+    expert_flops=1.979e15,  # FP8, as the GPU has no FP4
     projection_flops=1.979e15,
     attention_flops=0.9895e15,
     memory_bytes_per_s=3.35e12,

@@ -31,8 +31,8 @@ class Prompts:
         return Prompts(mean, (1 - ratio) * longest / math.sqrt(12) / mean)
 
     def filled(self, max_tokens: int) -> float:
-        """Return the share of an iteration, 0–1, that as many whole prompts as fit take on average: one, and more while
-        their sum, which counts as normal, fits."""
+        """Return the share of an iteration, 0–1, that whole prompts fill on average. One prompt always fits, and
+        more are added while their sum, taken as normally distributed, fits."""
         prompts = 1.0
         for number in count(2):
             room, spread = max_tokens - number * self.mean, math.sqrt(number) * self.cv * self.mean
@@ -45,7 +45,7 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Computing times of one MoE layer in ms, with its share of the layers that have no experts."""
+    """Computing times of one MoE layer in ms, including its share of the layers without experts."""
 
     experts: float
     projections: float
@@ -57,13 +57,13 @@ class Computing:
         return self.experts + self.projections + self.attention + self.other
 
     def routed(self, moe: Moe) -> float:
-        """Return the time of the experts that are spread over a DEP group; the rest is for a GPU's own prompts."""
+        """Return the time of the experts that are spread over a DEP group; the rest is spent on a GPU's own prompts."""
         return self.experts * moe.top_k / (moe.top_k + moe.shared)
 
 
 def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: float, experts_read: float) -> Computing:
-    """Return the computing times. `pairs`: pairs of a token and one before it; `experts_read`: experts whose weights
-    are read from device memory."""
+    """Return the computing times. `pairs` counts pairs of a token and an earlier one; `experts_read` counts experts
+    whose weights are read from device memory."""
     used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
     arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
     reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
@@ -94,8 +94,8 @@ def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, rank
 def dep_layer_ms(
     moe: Moe, gpu: Gpu, reached: Efficiencies, own: Sequence[tuple[float, float]], late_ms: Sequence[float]
 ) -> float:
-    """Return the duration of a layer of a DEP group. `own`: tokens and pairs of each GPU's prompts; `late_ms`: further
-    delay of each GPU."""
+    """Return the duration of a layer of a DEP group. `own` holds tokens and pairs of each GPU's prompts; `late_ms`
+    is an additional delay of each GPU."""
     ranks = len(own)
     mean = sum(tokens for tokens, _ in own) / ranks
     experts = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks).routed(moe)
@@ -140,7 +140,8 @@ class Phase:
 
     @cached_property
     def copy_ms(self) -> float:
-        """Return T_pre. Slices reach the rate of the link once enough of them are in flight to hide their set-ups."""
+        """Return T_pre. Slices reach the rate of the link once enough of them are in flight to hide their set-up
+        times."""
         alone = copy_ms(self.moe, self.gpu, self.reached, self.layout)
         if not self.sliced:
             return alone
@@ -159,8 +160,8 @@ class Phase:
 
     @cached_property
     def merging_ms(self) -> float:
-        """Return the time to read and write all experts of a layer once more in device memory; a list of tensors saves
-        it."""
+        """Return the time to read and write all experts of a layer once more in device memory, which a list of
+        tensors avoids."""
         if not self.merged:
             return 0.0
         return 2 * self.moe.experts * self.moe.expert_bytes / self.gpu.memory_bytes_per_s * 1e3
@@ -179,7 +180,7 @@ class Phase:
         return self.waiting_for_copies_ms(self.window_ms)
 
     def waiting_for_copies_ms(self, window_ms: float) -> float:
-        """Return the duration of a layer that computes for so long; 0: its copies alone, with contention."""
+        """Return the duration of a layer that computes for this long; 0 gives its copies alone, with contention."""
         return layer_ms(
             window_ms,
             self.copy_ms,
@@ -190,15 +191,15 @@ class Phase:
         )
 
     def gathered_ms(self, cores: float) -> float:
-        """Return the duration of a layer whose experts NCCL gathers on `cores` of the GPU's, 0–1. Computing has the
-        other cores, and all GPUs of the group gather together, so that each waits for the slowest."""
+        """Return the duration of a layer whose experts NCCL gathers on the share `cores` of the GPU, 0–1. Computing
+        has the other cores. All GPUs of the group gather together, so each waits for the slowest."""
         computing_ms = self.dwdp_computing.total / (1 - cores) + self.slowed_ms + self.merging_ms
         whole = replace(self, sliced=False).copy_ms
         uneven_ms = self.dwdp_computing.total + self.dwdp_computing.attention
         return max(computing_ms, whole) + self._waiting_ms(self.layout.ranks, uneven_ms)
 
     def chunked(self, tokens: int) -> "Phase":
-        """Return iterations of one chunk, which all GPUs of a group fill alike."""
+        """Return iterations of one chunk, which all GPUs of a group fill equally."""
         return replace(self, max_tokens=tokens, filled=1.0, prompts=Prompts(self.prompts.mean))
 
     @property
@@ -232,7 +233,7 @@ class Phase:
 
     @property
     def uneven_ms(self) -> float:
-        """Return the time that prompts of other lengths change in proportion: attention, their square, twice."""
+        """Return the time that varies with the lengths of prompts: that of attention, twice as it is quadratic."""
         return self.local_ms + self.dep_computing.attention
 
     @cached_property
@@ -262,18 +263,18 @@ class Phase:
         return self.over_dep(self.dwdp_ms)
 
     def over_dep(self, layer_ms: float) -> float:
-        """Return the throughput of a GPU whose MoE layers take `layer_ms` each over that under DEP."""
+        """Return the throughput of a GPU whose MoE layers take `layer_ms` each, relative to DEP."""
         return self.tokens_per_s(layer_ms) / self.tokens_per_s(self.dep_ms)
 
     @property
     def dwdp_alone_s(self) -> float:
-        """Return the time of a prompt on an idle server, where most of the copy may be exposed."""
+        """Return the time of a prompt on an idle server, where most of the copying may be exposed."""
         alone = replace(self, max_tokens=round(self.prompts.mean), prompts=Prompts(self.prompts.mean), filled=1.0)
         return alone.dwdp_ms * self.moe.moe_layers / 1e3
 
     @property
     def dep_alone_s(self) -> float:
-        """Return the time of a prompt on an idle group: one GPU computes its attention, all of them its experts."""
+        """Return the time of a prompt on an idle group: one GPU computes its attention, all GPUs its experts."""
         tokens, idle = self.prompts.mean, [(0.0, 0.0)] * (self.dep_ranks - 1)
         own = [(tokens, tokens**2 / 2), *idle]
         layer = dep_layer_ms(self.moe, self.gpu, self.reached, own, [0.0] * self.dep_ranks)
@@ -284,7 +285,7 @@ class Phase:
         return self.tokens / (layer * self.moe.moe_layers + self.between_ms) * 1e3
 
     def expert_bytes(self, held: float, *, buffers: bool) -> float:
-        """Return the device memory for experts: `held` per layer, and twice the copied ones of a layer."""
+        """Return the device memory for experts: `held` in each layer, plus twice the copied experts of a layer."""
         copied = 2 * self.layout.remote if buffers else 0
         return (held * self.moe.moe_layers + copied) * self.moe.expert_bytes
 

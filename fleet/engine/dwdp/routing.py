@@ -1,4 +1,4 @@
-"""A router's choice of experts: their popularity follows a Zipf law, and the GPUs get them in no order of
+"""A router's choice of experts: their popularity follows a Zipf law, and they are assigned to GPUs regardless of
 popularity."""
 
 import math
@@ -8,7 +8,7 @@ from statistics import fmean, pvariance
 
 @lru_cache(maxsize=64)
 def picked(experts: int, top_k: int, exponent: float) -> tuple[float, ...]:
-    """Return the probability that a token uses each expert, 0–1, the most popular first; the sum is `top_k`."""
+    """Return the probability, 0–1, that a token uses each expert, the most popular first; the sum is `top_k`."""
     popularity = [(rank + 1) ** -exponent for rank in range(experts)]
     sure = 0  # experts that every token uses
     while sure < top_k and popularity[sure] * (top_k - sure) > sum(popularity[sure:]):
@@ -23,7 +23,7 @@ def unused_share(experts: int, top_k: int, exponent: float, tokens: float) -> fl
 
 
 def spread_of_ranks(experts: int, top_k: int, exponent: float, ranks: int) -> float:
-    """Return the coefficient of variation of the GPUs' computing for the experts that they hold."""
+    """Return the coefficient of variation of the GPUs' computing times for the experts that they hold."""
     chances, held = picked(experts, top_k, exponent), experts / ranks
     variance = held * pvariance(chances) * (experts - held) / (experts - 1)
     return math.sqrt(max(variance, 0.0)) / (held * top_k / experts)

@@ -1,4 +1,5 @@
-"""Context servers in DEP or DWDP and generation servers, as TensorRT-LLM has them: DeepSeek-R1 on GB200, or others."""
+"""Context servers in DEP or DWDP and generation servers as TensorRT-LLM runs them, for DeepSeek-R1 on GB200 or other
+models and GPUs."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,7 +16,7 @@ SOURCE = "DeepSeek-R1 NVFP4 on GB200: shares of the peaks from table 1 of arXiv 
 TRANSFERS = TransferModel(
     bytes_per_token=MOE.kv_bytes,
     idle_bytes_per_s=GPU.link_bytes_per_s * REACHED.link,
-    busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # half of the link: the copies of experts share it
+    busy_bytes_per_s=GPU.link_bytes_per_s * REACHED.link / 2,  # half of the link, as copies of experts share it
 )
 _OTHER_WEIGHTS = 6e9  # bytes per GPU: embeddings, head, shared experts, dense layers
 _ACTIVATIONS = 8e9  # bytes per GPU
@@ -47,7 +48,7 @@ R1 = Machine()
 class GenerationServer:
     law: Law
     gpus: int
-    ranks: int  # GPUs with prompts of their own
+    ranks: int  # GPUs that have prompts of their own
     experts: float  # experts per layer in the memory of each GPU
     machine: Machine
 
@@ -58,8 +59,9 @@ class GenerationServer:
 
 
 def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_bytes: float) -> float:
-    """Return the tokens of KV on all GPUs of a server together. `experts`: experts per layer in the memory of each;
-    `share`: used share of what weights and activations leave, 0–1; `kv_bytes`: bytes per token. Raise TooLarge."""
+    """Return the KV tokens on all GPUs of a server together. `experts` is the number of experts per layer in the
+    memory of each GPU; `share` is the part of the memory left by weights and activations that is used, 0–1;
+    `kv_bytes` is per token. Raise TooLarge."""
     attention = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers
     weights = experts * moe.expert_bytes * moe.moe_layers + _OTHER_WEIGHTS + attention
     free = gpu.memory_bytes - weights - _ACTIVATIONS
@@ -76,7 +78,7 @@ def generation_server(gpus: int, of: Machine = R1) -> GenerationServer:
 
 
 def dep_server(gpus: int, seed: int, of: Machine = R1, hot_experts: float = 0.0) -> GenerationServer:
-    """Return the server of all its GPUs. `seed`: seed of the spread of an iteration."""
+    """Return the server with all the group's GPUs. `seed` seeds the spread of an iteration."""
     law = DepLaw(**_shared(gpus, of), ranks=gpus, seed=seed, hot_experts=hot_experts)
     return GenerationServer(law, gpus, gpus, of.moe.experts / gpus, of)
 
@@ -84,7 +86,7 @@ def dep_server(gpus: int, seed: int, of: Machine = R1, hot_experts: float = 0.0)
 def dwdp_server(
     size: int, local: int | None = None, prefetch: int | None = None, *, sliced: bool = False, of: Machine = R1
 ) -> GenerationServer:
-    """Return the server of one GPU of a group of `size`. Raise LayoutError."""
+    """Return the server of one GPU in a group of `size`. Raise LayoutError."""
     group = layout(of.moe.experts, size, local, prefetch)
     law = DwdpLaw(**_shared(1, of), group=group, sliced=sliced)
     return GenerationServer(law, 1, 1, group.local + 2 * group.remote / of.moe.moe_layers, of)

@@ -1,8 +1,8 @@
-"""Measurements of table 1 of [P], and the shares of GB200's peaks that follow from them.
-
+"""Measurements in table 1 of [P], and the shares of GB200's peaks that follow from them.
 DeepSeek-R1, DEP4 and DWDP4, prompts of 0.8–1 x 8,192 tokens, at most 32,768 tokens in an iteration. [P] prints µs. As
-µs the copy would run at 643 TB/s; as ms it runs at 643 GB/s (0.71 of NVLink 5 one way), attention at 0.81 of its peak,
-and a GPU computes 22,000 tokens/s. So they are ms, of a whole iteration. Likewise [N]'s "7 µs against 10–11 µs".
+µs, the copy would run at 643 TB/s; as ms, it runs at 643 GB/s (0.71 of NVLink 5 one way), attention at 0.81 of its
+peak, and a GPU computes 22,000 tokens/s. So they are ms, of a whole iteration. Likewise for [N]'s "7 µs against 10–11
+µs".
 """
 
 from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Efficiencies
@@ -22,11 +22,12 @@ PROMPT = 0.9 * 8192  # mean tokens of a prompt
 TOKENS = FILLED * MAX_TOKENS
 RANKS = 4
 
-# Spread of a GPU's iteration besides prompt length (skewed experts, jitter): solved from table 3c at STD 0.
+# Spread of a GPU's iteration apart from prompt length (skewed experts, jitter), solved from table 3c at STD 0.
 SKEW = 137.6  # ms
 
-# Milliseconds between iterations where only the context phase runs, solved from table 3a at 8,192: it has 1.1 times
-# the TPS/GPU, and the iterations above take 1.17 times as long under DEP, as its TTFT. What they are is not published.
+# Milliseconds between iterations if only the context phase runs, solved from table 3a at 8,192. There DWDP has 1.1
+# times the TPS/GPU, whereas DEP takes 1.17 times as long in the iterations above and in its TTFT. What these
+# milliseconds are is not published.
 _TPS_GAIN = 1.10
 BETWEEN = (COMPUTING + COMMUNICATION + SYNCHRONISATION - _TPS_GAIN * COMPUTING_DWDP) / (_TPS_GAIN - 1)
 
