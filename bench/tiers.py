@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from statistics import fmean, median
 
-from bench import sheets
+from bench import sheets, tier_events
+from bench.tier_events import PlayedRuns
 from fleet.counted import percent
 from fleet.engine.tiers.devices import DRAM_FITTED, SSD, SSD_TUTTI, TierDevice
 from fleet.systems.basis import Basis
-from fleet.systems.tiers import events
-from fleet.systems.tiers.events import PlayedRuns
 from fleet.systems.tiers.load import LEVAL, LOOGLE, QuestionLoad
 from fleet.systems.tiers.published import AT_LEAST, FITTED_TTFT, HITS, LOOGLE_HITS, RATES, TITLES, TTFT_S
 
@@ -52,12 +51,12 @@ def crossovers() -> Iterator[tuple[str, ...]]:
         ("Tutti", SSD_TUTTI, 98.3, "fitted"),
     )
     for title, device, published, basis in rows:
-        ours = events.crossover(device, 32 * K) * 100
+        ours = tier_events.crossover(device, 32 * K) * 100
         yield _row(f"Figure 13: crossover of 32K, {title}", published, ours, "%", basis)
-    bubble = events.bubble_s(SSD_TUTTI, 30 * K, 32 * K) * 1e3
+    bubble = tier_events.bubble_s(SSD_TUTTI, 30 * K, 32 * K) * 1e3
     yield _row("Figure 13: bubble of Tutti, 32K, 93.75 % cached", 6, bubble, "ms")
     left = (16 * K, 8 * K, 4 * K, 2 * K, K, 512, 256)
-    mean = fmean(events.bubble_s(SSD_TUTTI, 32 * K - new, 32 * K) for new in left) * 1e3
+    mean = fmean(tier_events.bubble_s(SSD_TUTTI, 32 * K - new, 32 * K) for new in left) * 1e3
     yield _row("Figure 13: bubble of Tutti, mean over 50 to 100 % cached", 25, mean, "ms")
 
 
@@ -86,7 +85,7 @@ def figure_8(played: Collection[str] = tuple(TTFT_S)) -> Iterator[tuple[str, ...
 
 
 def _runs(tier: str, load: QuestionLoad, rate: float, runs: PlayedRuns) -> list[tuple[float, float]]:
-    return [events.played(tier, load, rate, seed, runs) for seed in range(runs.seeds)]
+    return [tier_events.played(tier, load, rate, seed, runs) for seed in range(runs.seeds)]
 
 
 def _hits(runs: list[tuple[float, float]]) -> float:
@@ -98,7 +97,7 @@ HIGHEST = {"dram": 2.0, "ssd-gds": 1.5, "ssd-tutti": 4.0}  # requests/s at which
 
 def capacities(played: Collection[str] = tuple(HIGHEST)) -> Iterator[tuple[str, ...]]:
     for tier, highest in ((tier, HIGHEST[tier]) for tier in played):
-        ours = events.capacity(tier, LEVAL, 1.0, highest, RATE_RUNS)
+        ours = tier_events.capacity(tier, LEVAL, 1.0, highest, RATE_RUNS)
         least = f", {AT_LEAST}" if tier == "ssd-tutti" else ""
         yield _row(f"Figure 8: requests/s with a mean TTFT up to 1 s, {TITLES[tier]}{least}", RATES[tier], ours, "1/s")
 
@@ -107,7 +106,7 @@ def gaps() -> Iterator[tuple[str, ...]]:
     """Yield the ITL: the publication names neither the length of its answers nor the batch."""
     for tokens in ANSWERS:
         itl_s = {
-            tier: events.itl_s(tier, LEVAL, FIGURE_8_RATE, ITL_RUNS, output=tokens, sequences=SEQUENCES)
+            tier: tier_events.itl_s(tier, LEVAL, FIGURE_8_RATE, ITL_RUNS, output=tokens, sequences=SEQUENCES)
             for tier in ("ssd-tutti", *ITL_BELOW)
         }
         for tier, published in ITL_BELOW.items():

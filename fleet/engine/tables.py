@@ -81,7 +81,7 @@ def key_of(tables: Tables) -> Key:
 
 @cache
 def catalogue() -> dict[Key, Tables]:
-    """Return the profiles that ship with Weir, one per line, made by `python -m fleet.profiling.catalogue`."""
+    """Return the profiles that ship with Weir, one per line, made by `python -m bench.catalogue`."""
     lines = Path(__file__).with_name("catalogue.jsonl").read_bytes().splitlines()
     read = msgspec.json.Decoder(Tables).decode
     return {key_of(one): one for one in map(read, lines)}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bench.catalogue import layouts
 from fleet.engine.tables import catalogue
-from fleet.profiling.catalogue import layouts
 from fleet.profiling.fit import Layout
 from fleet.profiling.make import MISSING, is_installed, make_all
 

@@ -3,12 +3,12 @@
 import pytest
 import zmq
 
+from bench import tier_events
 from fleet.engine.law import law_of
 from fleet.engine.profiles import kv_blocks, profile
 from fleet.engine.tiers.loading import load_s
 from fleet.simengine.arguments import parse_arguments
 from fleet.simengine.model import model_of
-from fleet.systems.tiers import events
 from fleet.systems.tiers.serving import TieredEngine
 from fleet.tests.simengine.conftest import StartSim
 from fleet.tests.simengine.test_kv_events import replay
@@ -77,7 +77,7 @@ def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to
     words, law = ["--port", "0", "--model", "m", "--tier-law", "published"], law_of(profile())
     asked = model_of(parse_arguments([*words, "--ssd-gb", "100"]), "both")
     assert asked.tiers is not None
-    page = TieredEngine(events.LAW, events.LAYOUT, events.HBM_TOKENS)
+    page = TieredEngine(tier_events.LAW, tier_events.LAYOUT, tier_events.HBM_TOKENS)
     assert (asked.law, asked.tiers.floor_s, asked.tiers.layout) == (page.law, page.floor_s, page.layout)
     assert model_of(parse_arguments(words), "both").law == law
     plain = model_of(parse_arguments([*words[:4], "--ssd-gb", "100"]), "both")

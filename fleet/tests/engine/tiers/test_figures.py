@@ -2,16 +2,16 @@
 
 import pytest
 
+from bench import tier_events
+from bench.tier_events import BLOCK
 from fleet.engine.request import EngineRequest
-from fleet.systems.tiers import events
-from fleet.systems.tiers.events import BLOCK
 
 K = 1024
 
 
 def loaded(name: str, cached: int, prompt: int) -> tuple[EngineRequest, float]:
     """Return a prompt whose beginning is only in the tier, and the rate at which it came from there, in GB/s."""
-    asked, engine = events.loaded(name, cached, prompt)
+    asked, engine = tier_events.loaded(name, cached, prompt)
     stats = engine.stats().tiers
     assert stats is not None
     return asked, stats.tiers[0].read_bytes / stats.tiers[0].load_s / 1e9

@@ -2,9 +2,8 @@
 
 import pytest
 
-from bench import sheets, tiers
-from fleet.systems.tiers import events
-from fleet.systems.tiers.events import PlayedRuns
+from bench import sheets, tier_events, tiers
+from bench.tier_events import PlayedRuns
 from fleet.systems.tiers.load import LEVAL
 
 
@@ -60,7 +59,7 @@ def test_longer_answers_bring_the_gaps_of_the_tiers_together() -> None:
 
 def test_a_load_that_is_played_hits_hbm_and_then_the_tier() -> None:
     few = PlayedRuns(1, 300, 200)
-    _, alone = events.played("hbm", LEVAL, 1.5, 0, few)
-    ttft_s, cached = events.played("ssd-tutti", LEVAL, 1.5, 0, few)
+    _, alone = tier_events.played("hbm", LEVAL, 1.5, 0, few)
+    ttft_s, cached = tier_events.played("ssd-tutti", LEVAL, 1.5, 0, few)
     assert 0 < alone < 0.3 < cached
-    assert ttft_s < events.ttft_s("hbm", LEVAL, 1.5, few)
+    assert ttft_s < tier_events.ttft_s("hbm", LEVAL, 1.5, few)

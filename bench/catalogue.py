@@ -1,4 +1,4 @@
-"""`python -m fleet.profiling.catalogue [--write]`: makes the profiles that ship with the product.
+"""`python -m bench.catalogue [--write]`: makes the profiles that ship with the product.
 
 It needs aiconfigurator-core (requirements-profiles.txt) and takes about five minutes of one core.
 """
