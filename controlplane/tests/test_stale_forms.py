@@ -45,7 +45,7 @@ OWN_VERSION = {
 CREATE = {
     "channels", "delivery-try", "draft-open", "draft-preview", "experiment-repeat", "experiment-start", "freezes",
     "keys", "login", "models-open", "oidc-link", "playground", "policy-create", "shares", "test-channel", "tokens",
-    "plans", "tunings", "users", "write-note", "experiments/matrix_new.html", "experiments/new.html",
+    "plans", "tunings", "users", "write-note", "experiments/new.html",
     "fleet/adopt.html", "traces/traces.html", "accounts/own_password.html", "accounts/sign_in_link.html", "base.html",
 }  # fmt: skip
 # They are done in one state only, which Weir itself ends: one that came too late says so. A version would refuse a
@@ -277,7 +277,7 @@ def test_a_budget_that_another_one_made_in_the_meantime_is_not_replaced_by_a_pag
 UNNAMED = {
     "", "healthz", "metrics", "shared-wall", "badge", "experiment-curl",  # they change nothing
     "logout", "sign-in-link", "password", "oidc-backchannel-logout",  # a person's own session and password
-    "fleet-adopt", "fleet-calibrate", "fleet-calibrate-from-traffic", "matrix-start", "traces",  # they make something
+    "fleet-adopt", "fleet-calibrate", "fleet-calibrate-from-traffic", "traces",  # they make something
     "draft-autosave", "fleet-new-pool", "fleet-edit-pool",  # with a version of their own
     "v1/files", "v1/files/<str:name>", "v1/files/<str:name>/content",  # OpenAI's API: rows of the key that change once
     "v1/batches", "v1/batches/<str:name>", "v1/batches/<str:name>/cancel",

@@ -1,8 +1,11 @@
 from django.urls import path
+from django.views.generic import RedirectView
 
 from controlplane.evidence.experiments import views
 from controlplane.evidence.experiments.matrix import views as matrix_views
 from controlplane.evidence.experiments.start import views as start_views
+
+to_start = RedirectView.as_view(pattern_name="experiment-start", query_string=True, http_method_names=["get", "head"])
 
 urlpatterns = [
     path("experiments/", views.experiment_list, name="experiments"),
@@ -10,7 +13,7 @@ urlpatterns = [
     path("experiments/new", start_views.start, name="experiment-start"),
     path("experiments/curl", start_views.curl, name="experiment-curl"),
     path("experiments/compare", views.compare, name="experiment-compare"),
-    path("experiments/matrix/new", matrix_views.start, name="matrix-start"),
+    path("experiments/matrix/new", to_start, name="matrix-start"),
     path("experiments/matrix/<int:number>/", matrix_views.page, name="matrix"),
     path("experiments/matrix/<int:number>/cancel", matrix_views.cancel, name="matrix-cancel"),
     path("experiments/matrix/<int:number>/resume", matrix_views.resume, name="matrix-resume"),

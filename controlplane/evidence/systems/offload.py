@@ -423,7 +423,7 @@ OFFLOAD = System(
     GROUPS,
     rules,
     NOTES,
-    links=(Link("Matrix: the design on its author's fleet", "/experiments/matrix/new?preset=own-fleet"),),
+    links=(Link("Matrix: the design on its author's fleet", "/experiments/new?preset=own-fleet"),),
     playable=Playable(
         "Play the design in the twin", plays, "It takes a pool of the kind sim, as examples/fleet-demo.yaml has."
     ),

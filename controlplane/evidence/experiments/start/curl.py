@@ -1,4 +1,4 @@
-"""The curl command that starts the same experiment as the form."""
+"""The curl command that starts the same experiment or matrix as the form."""
 
 import json
 import shlex
@@ -8,13 +8,14 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
+from controlplane.evidence.experiments.matrix.body import MatrixIn
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from router.contract.values.json_value import JsonObject
 
 DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
 
 
-def body_of(asked: ExperimentIn) -> JsonObject:
+def body_of(asked: ExperimentIn | MatrixIn) -> JsonObject:
     """Return the body for the API, without optional fields that have their defaults."""
     given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = asked.model_dump(mode="json", by_alias=True)
@@ -26,9 +27,9 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def curl_of(request: HttpRequest, asked: ExperimentIn) -> str:
+def curl_of(request: HttpRequest, asked: ExperimentIn | MatrixIn) -> str:
     """Return a command for a shell on this machine."""
-    url = request.build_absolute_uri("/api/v1/experiments")
+    url = request.build_absolute_uri(f"/api/v1/{'matrices' if isinstance(asked, MatrixIn) else 'experiments'}")
     token = Path(settings.DATA_DIR) / "token"
     body = json.dumps(body_of(asked), ensure_ascii=False)
     return (

@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from controlplane.evidence.experiments.start.views import LABELS, labelled
+from controlplane.evidence.experiments.start.form import LABELS, labelled
 
 CHOICES = ("round_robin", "lpwl")
 RAW = {

@@ -164,10 +164,14 @@ def test_each_fault_is_reported_once_by_path(ci, demo_pool, sent, changes, path,
 
 
 def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_client, demo_pool, sent):
-    form = {"name": "From the form", "traces": ["agentic-demo"], "loads": "0.5, 1", "pool": "demo", "seeds": "1 2"}
-    form |= {"duration_s": "20", "arms": 'lpwl\n{"strategy": "lpwl", "name": "more", "fleet": {"replicas": 4}}'}
-    assert vera_client.post("/experiments/matrix/new", form).status_code == 403
-    answer = otto_client.post("/experiments/matrix/new", form)
+    form = {"name": "From the form", "trace": ["agentic-demo"], "load_factor": "0.5, 1", "pool": "demo", "seeds": "1 2"}
+    form |= {
+        "mode": "twin",
+        "duration_s": "20",
+        "more_arms": 'lpwl\n{"strategy": "lpwl", "name": "more", "fleet": {"replicas": 4}}',
+    }
+    assert vera_client.post("/experiments/new", form).status_code == 403
+    answer = otto_client.post("/experiments/new", form)
     matrix = Matrix.objects.get()
     assert answer.headers["Location"] == f"/experiments/matrix/{matrix.pk}/"
     assert Run.objects.count() == 8
@@ -175,7 +179,7 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
     assert "Resume 2 cells" in page
     page = otto_client.post(f"/experiments/matrix/{matrix.pk}/resume", follow=True).content.decode()
     assert "Cancel matrix" in page
-    wrong = otto_client.post("/experiments/matrix/new", form | {"loads": "fast", "slo": "{", "arms": "x y"})
+    wrong = otto_client.post("/experiments/new", form | {"load_factor": "fast", "slo": "{", "more_arms": "x y"})
     text = wrong.content.decode()
     assert wrong.status_code == 422
     assert 'value="fast"' in text
@@ -183,18 +187,20 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
 
 
 def test_the_form_keeps_the_baseline_of_its_preset_and_names_it(otto_client, demo_pool, sent):
-    page = otto_client.get("/experiments/matrix/new?preset=peers").content.decode()
+    page = otto_client.get("/experiments/matrix/new?preset=peers", follow=True).content.decode()
     assert "; the baseline is lpwl</p>" in page
     order, ticked = (re.findall(f'name="{name}" value="([^"]*)"', page) for name in ("order", "arm"))
     assert order == PEERS
     assert ticked[0] == "round_robin"
-    form = {"name": "Peers", "traces": ["agentic-demo"], "loads": "1", "pool": "demo", "seeds": "1", "duration_s": "20"}
-    form |= {"order": order, "arm": [arm for arm in ticked if arm in order], "arms": "lpwl name=more"}
-    said = otto_client.post("/experiments/matrix/new", form | {"step": "size"}).content.decode()
-    assert said.endswith("= 13 runs in 1 cell; the baseline is lpwl")
-    said = otto_client.post("/experiments/matrix/new", form | {"step": "size", "arm": [], "order": []}).content.decode()
-    assert said.endswith("= 1 run in 1 cell; the baseline is more")
-    otto_client.post("/experiments/matrix/new", form)
+    form = {"name": "Peers", "trace": "agentic-demo", "load_factor": "1", "pool": "demo", "seeds": "1"}
+    form |= {"mode": "twin", "duration_s": "20", "order": order, "more_arms": "lpwl name=more"}
+    form |= {"arm": [arm for arm in ticked if arm in order]}
+    said = otto_client.post("/experiments/curl", form).content.decode()
+    assert "= 13 runs in 1 cell; the baseline is lpwl</p>" in said
+    assert "http://testserver/api/v1/matrices" in said
+    said = otto_client.post("/experiments/curl", form | {"arm": [], "order": []}).content.decode()
+    assert ">1 arm × 1 seed = 1 run; the baseline is more</p>" in said
+    otto_client.post("/experiments/new", form)
     assert Matrix.objects.get().body["arms"] == [*PEERS, "lpwl name=more"]
 
 
@@ -212,10 +218,22 @@ def test_the_form_of_an_experiment_keeps_the_order_of_the_one_that_it_repeats(ot
 
 
 def test_the_form_says_at_once_that_there_are_too_many_runs(otto_client, demo_pool):
-    form = {"name": "x", "traces": ["agentic-demo"], "pool": "demo", "duration_s": "20", "step": "size"}
-    form |= {"loads": "1 2 3 4 5 6 7 8 9 10", "seeds": " ".join(map(str, range(1, 21))), "arms": "a\nb\nc\nd"}
-    said = otto_client.post("/experiments/matrix/new", form).content.decode()
-    assert said == "Seeds: 1 traces × 10 loads × 4 arms × 20 seeds are 800 runs; allowed: at most 500"
+    form = {"name": "x", "trace": ["agentic-demo"], "pool": "demo", "duration_s": "20"}
+    form |= {"load_factor": "1 2 3 4 5 6 7 8 9 10", "seeds": " ".join(map(str, range(1, 21)))}
+    said = otto_client.post("/experiments/curl", form | {"more_arms": "a\nb\nc\nd"}).content.decode()
+    assert ">Seeds: 1 traces × 10 loads × 4 arms × 20 seeds are 800 runs; allowed: at most 500</p>" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "allowed"), [({"mode": "replay"}, "Mode", "twin"), ({"time_scale": "10"}, "Time scale", "1")]
+)
+def test_a_form_with_several_loads_is_simulated(otto_client, demo_pool, sent, typed, field, allowed):
+    form = {"name": "x", "trace": "agentic-demo", "load_factor": ["0.5", "1"], "pool": "demo", "arm": "lpwl"}
+    wrong = otto_client.post("/experiments/new", form | typed)
+    assert wrong.status_code == 422
+    assert f">{field}</a>: several traces, several load factors and more than 6 arms" in wrong.content.decode()
+    assert f"which is simulated; allowed: {allowed}<" in wrong.content.decode()
+    assert not sent
 
 
 @pytest.mark.parametrize("name", ["design", "own-fleet", "bandwidths", "tiers", "disaggregated", "dwdp", "peers"])
@@ -223,7 +241,7 @@ def test_every_preset_is_offered_and_can_be_started(otto_client, ci, demo_pool, 
     Pool.objects.filter(pk=demo_pool.pk).update(replicas=8)
     Pool.objects.create(name="store", model="m", kind="sim-store", replicas=1)
     title, arms = presets("store")[name]
-    page = otto_client.get(f"/experiments/matrix/new?preset={name}").content.decode()
+    page = otto_client.get(f"/experiments/matrix/new?preset={name}", follow=True).content.decode()
     assert title in page
     assert page.count("<dt>") == sum(not isinstance(arm, str) for arm in arms)
     (offered,) = (one for one in ci.get("/matrices/presets").json() if one["name"] == name)

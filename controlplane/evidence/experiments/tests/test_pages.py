@@ -214,7 +214,7 @@ def test_a_wrong_form_keeps_what_was_typed_and_reports_each_field(otto_client, d
 def test_a_new_form_folds_what_is_optional_and_shows_what_a_link_has_set(otto_client, demo_pool):
     folded, shown = '<details class="panel fold" id="more">', '<details class="panel fold" id="more" open>'
     assert folded in otto_client.get("/experiments/new").content.decode()
-    given = {"name": "Twice", "trace": "agentic-demo", "load_factor": 2, "arms": ["lpwl name=plain"]}
+    given = {"name": "Twice", "trace": "agentic-demo", "question": "Why?", "arms": ["lpwl name=plain"]}
     page = otto_client.get("/experiments/new", {"body": json.dumps(given)}).content.decode()
     assert shown in page
     assert folded not in page

@@ -18,7 +18,7 @@ PAGES = (
     "/experiments/4/",
     "/experiments/new",
     "/experiments/traces/",
-    "/experiments/matrix/new",
+    "/experiments/new?preset=peers",
     "/experiments/compare",
     "/experiments/matrix/1/",
 )
