@@ -24,7 +24,7 @@ from controlplane.evidence.experiments.results import across
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.evidence.experiments.results.output import display, exports, forest
-from controlplane.evidence.experiments.results.output.effects import duration
+from controlplane.evidence.experiments.results.output.effects import common_n, duration
 from controlplane.evidence.experiments.results.output.near import LatencyPoint
 from controlplane.evidence.experiments.results.output.report import COMPARISONS_NOTE, sentence
 from controlplane.evidence.experiments.results.records import LATENCIES
@@ -40,6 +40,7 @@ from router.contract.values.problem import InvalidInput
 LISTED = 100
 MATRICES_LISTED = 20
 LONGEST_MS = 1e12
+BY_CACHE = " (by an unbounded cache: heavy from 20,000 new tokens)"
 KV_SHOWN = 64  # instances of a heat map; more rows are too thin to read
 
 
@@ -232,7 +233,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     baseline = baseline if baseline in names else names[0]
     request_class = request.GET.get("class", "")
     request_class = request_class if request_class in results["classes"] else "all"
-    rows, n = display.common_n(display.comparison_rows(results, request_class, baseline))
+    rows, n = common_n(display.comparison_rows(results, request_class, baseline))
     looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]}, n)
     title = f"Difference from {baseline}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
@@ -249,6 +250,8 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
         "rows": rows,
         "low_n": any(0 < (arm["classes"][request_class]["ok"] or 0) < 20 for arm in results["arms"]),
         "has_results": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
+        "caption": f"Class {request_class}{'' if request_class == 'all' else BY_CACHE}, {results['time']}; differences "
+        f"from {baseline}",
         "note": COMPARISONS_NOTE if results["differences"] else "",
         "differing": [setting for setting in settings if setting.differs],
         "settings": settings,

@@ -4,10 +4,18 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from controlplane.common.figures import UNKNOWN, ms, seconds, significant
-from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
+from controlplane.common.figures import UNKNOWN, ms, seconds, significant, whole
+from controlplane.evidence.experiments.results.metrics import MAIN, METRICS, Metric
 from controlplane.evidence.experiments.results.output import forest
-from controlplane.evidence.experiments.results.output.effects import SIGNS, EffectRow, effect_row
+from controlplane.evidence.experiments.results.output.effects import (
+    SIGNS,
+    ComparedArm,
+    ResultRow,
+    cell,
+    common_n,
+    effect_row,
+    result_row,
+)
 from controlplane.evidence.experiments.results.statistics import comparison, stats
 from controlplane.evidence.experiments.results.statistics.comparison import known
 from controlplane.evidence.experiments.results.statistics.stats import LOW_N
@@ -45,7 +53,8 @@ class ClassTable:
     few: bool
     elsewhere: str  # changed share of the class's decisions
     counts: tuple[tuple[str, int, str], ...]  # (sign, rows, verdict), for the heading
-    rows: tuple[EffectRow, ...]
+    rows: list[ResultRow]
+    columns: tuple[ComparedArm, ...]
 
 
 def sentence(result: Effect) -> str:
@@ -135,10 +144,9 @@ def class_tables(result: Effect) -> list[ClassTable]:
 
 
 def _class_table(name: str, found: ClassEffect, changed: DecisionCount | None) -> ClassTable:
-    rows = tuple(
-        effect_row(METRICS[each["metric"]], (each["live"], each["draft"]), each, each["n"]) for each in found["metrics"]
-    )
-    counted = Counter((row.sign, row.verdict) for row in rows)
+    rows, common = common_n([_row(METRICS[each["metric"]], each) for each in found["metrics"]])
+    effects = [cell.effect for row in rows for cell in row.cells if cell.effect]
+    counted = Counter((effect.sign, effect.verdict) for effect in effects)
     order = (*SIGNS, "too few requests")
     counts = sorted(counted.items(), key=lambda item: order.index(item[0][1]) if item[0][1] in order else len(order))
     return ClassTable(
@@ -148,7 +156,14 @@ def _class_table(name: str, found: ClassEffect, changed: DecisionCount | None) -
         elsewhere=share(changed["decisions"] / changed["of"]) if changed and changed["of"] else UNKNOWN,
         counts=tuple((sign, count, verdict) for (sign, verdict), count in counts),
         rows=rows,
+        columns=(ComparedArm("Live"), ComparedArm("Draft", common.get("Draft", ""))),
     )
+
+
+def _row(metric: Metric, found: MetricEffect) -> ResultRow:
+    live, draft = cell(metric, "Live", found["live"]), cell(metric, "Draft", found["draft"])
+    effect = effect_row(metric, (found["live"], found["draft"]), found, found["n"])
+    return result_row(metric, (live, replace(draft, n=whole(found["n"]), effect=effect)))
 
 
 def pair(live: float | None, draft: float | None) -> str:

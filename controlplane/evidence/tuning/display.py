@@ -4,9 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from controlplane.common.figures import UNKNOWN
+from controlplane.common.figures import UNKNOWN, whole
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.output.effects import EffectRow, effect_row
+from controlplane.evidence.experiments.results.output.effects import (
+    ComparedArm,
+    EffectRow,
+    ResultRow,
+    cell,
+    effect_row,
+    result_row,
+)
 from controlplane.evidence.experiments.results.output.effects import shown as shown_value
 from controlplane.evidence.experiments.results.output.scatter import AxisRange, Picture, Point, scatter
 from controlplane.evidence.previews import policy_job
@@ -101,7 +108,6 @@ class ShownWinner:
     trial: int
     reasons: str
     changes: list[tuple[str, str, str]]  # (title of the parameter, live, tuned)
-    effects: list[EffectRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,8 @@ class ShownTuning:
     trials: list[ShownTrial]
     picture: Picture | None
     winners: list[ShownWinner]
+    columns: list[ComparedArm]
+    rows: list[ResultRow]  # goals on the held-out requests
     none_better: bool
     objectives: str
     bounds: list[str]
@@ -126,12 +134,15 @@ def shown(tuning: Tuning) -> ShownTuning:
         ShownTrial(each.number, kinds.get(each.number, "trial"), _titled(each.values), each.goals)
         for each in tuning.trials.all()
     ]
+    live, shown_winners = f"v{tuning.live_version}", [_winner(each, _live_values(tuning)) for each in winners.values()]
     return ShownTuning(
         active=tuning.status not in ENDED,
         progress=f"{tuning.done} of {tuning.total} trials",
         trials=trials,
         picture=picture(trials, result.get("live", {}).get("search")),
-        winners=[_winner(each, _live_values(tuning)) for each in winners.values()],
+        winners=shown_winners,
+        columns=[ComparedArm(live, note="live when the search began"), *map(_column, shown_winners)],
+        rows=_rows(live, [*winners.values()]),
         none_better=bool(winners) and not any(_is_better(each) for each in winners.values()),
         objectives=", ".join(GOALS[name].title for name in tuning.objectives),
         bounds=[_bounds(Dimension.of(each)) for each in tuning.space],
@@ -179,8 +190,26 @@ def _winner(winner: Winner, live: JsonObject) -> ShownWinner:
             for path, value in winner["values"].items()
             if live[path] != value
         ],
-        effects=[effect(row) for row in winner["effect"]],
     )
+
+
+def _column(winner: ShownWinner) -> ComparedArm:
+    return ComparedArm(f"Trial {winner.trial}", note=winner.reasons)
+
+
+def _rows(live: str, winners: Sequence[Winner]) -> list[ResultRow]:
+    """Return a row for each goal, with the live version and the winners side by side."""
+    by_goal = zip(*(winner["effect"] for winner in winners), strict=True)
+    return [_row(live, [f"Trial {winner['trial']}" for winner in winners], rows) for rows in by_goal]
+
+
+def _row(live: str, names: Sequence[str], rows: Sequence[WinnerEffect]) -> ResultRow:
+    metric = BY_KEY[rows[0]["metric"]]
+    tuned = (
+        replace(cell(metric, name, row["tuned"]), n=whole(row["n"]), effect=effect(row))
+        for name, row in zip(names, rows, strict=True)
+    )
+    return result_row(metric, (cell(metric, live, rows[0]["live"]), *tuned))
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:

@@ -1,6 +1,5 @@
 """Results as texts for the page. Pure."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -8,7 +7,7 @@ from typing import Any, TypeVar
 from controlplane.evidence.experiments.models import Arm
 from controlplane.evidence.experiments.record import RecordedFleet
 from controlplane.evidence.experiments.results.metrics import MAIN, METRICS, Metric
-from controlplane.evidence.experiments.results.output.effects import EffectRow, effect_row, shown
+from controlplane.evidence.experiments.results.output.effects import Cell, ResultRow, cell, effect_row, result_row
 from controlplane.evidence.experiments.results.output.report import compared_n
 from controlplane.evidence.experiments.results.summarize import levels, value_of
 from controlplane.evidence.experiments.results.types import DifferenceRow, Results
@@ -28,27 +27,6 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 SIGNS = ("●", "■", "◆", "▲", "✚", "★")  # markers by arm
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A metric of one arm, with its difference from the baseline."""
-
-    arm: str
-    raw: str  # value as in the JSON; empty if unknown
-    text: str
-    best: bool
-    n: str
-    effect: EffectRow | None  # None for the baseline and without an interval
-
-
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    key: str
-    title: str
-    better: str
-    cells: tuple[Cell, ...]
-    is_main: bool  # whether the forest plot shows it, so that it is always in view
-
-
 def comparison_rows(results: Results, request_class: str, baseline: str) -> list[ResultRow]:
     """Return a row for each metric of the class, with a cell for each arm."""
     against = {
@@ -58,26 +36,14 @@ def comparison_rows(results: Results, request_class: str, baseline: str) -> list
     }
     best, found = results["best"].get(request_class, {}), levels(results, request_class)
     return [
-        ResultRow(
-            metric.key,
-            metric.title,
-            metric.better,
-            tuple(_cell(arm["name"], found[arm["name"], metric.key], metric, best, against) for arm in results["arms"]),
-            metric.key in MAIN,
+        result_row(
+            metric,
+            [_cell(arm["name"], found[arm["name"], metric.key], metric, best, against) for arm in results["arms"]],
+            is_main=metric.key in MAIN,
         )
         for metric in METRICS.values()
         if (metric.per_class or request_class == "all") and _is_known(metric, results, request_class)
     ]
-
-
-def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
-    """Return the rows without their number of requests, and that number by arm where all rows of the arm share it."""
-    numbers: dict[str, set[str]] = {}
-    for cell in (cell for row in rows for cell in row.cells if cell.n):
-        numbers.setdefault(cell.arm, set()).add(cell.n)
-    common = {arm: found.pop() for arm, found in numbers.items() if len(found) == 1}
-    cells = [tuple(replace(cell, n="") if cell.arm in common else cell for cell in row.cells) for row in rows]
-    return [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)], common
 
 
 def _is_known(metric: Metric, results: Results, request_class: str) -> bool:
@@ -91,15 +57,10 @@ def _cell(
     best: Mapping[str, str],
     against: Mapping[tuple[str, str], DifferenceRow],
 ) -> Cell:
-    row = against.get((arm, metric.key))
-    return Cell(
-        arm=arm,
-        raw="" if value is None or math.isinf(value) else repr(value),
-        text=shown(value, metric.unit),
-        best=best.get(metric.key) == arm,
-        n=compared_n(row) if row else "",
-        effect=effect_row(metric, (row["reference"], value), row, row["n"]) if row else None,
-    )
+    row, made = against.get((arm, metric.key)), cell(metric, arm, value, best=best.get(metric.key) == arm)
+    if row is None:
+        return made
+    return replace(made, n=compared_n(row), effect=effect_row(metric, (row["reference"], value), row, row["n"]))
 
 
 def class_counts(results: Results) -> list[tuple[str, int]]:

@@ -1,7 +1,11 @@
-"""A metric on two sides and its difference, in the words of every comparison: previews, tunings, experiments. Pure."""
+"""The table of every comparison (previews, tunings, experiments): arms side by side, with their differences. Pure.
+
+templates/components/comparison.html shows it.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from controlplane.common.figures import UNKNOWN, ms
 from controlplane.evidence.experiments.results.metrics import Metric
@@ -50,7 +54,7 @@ def duration(seconds: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EffectRow:
-    """A metric before and after; templates/components/effect.html shows what follows `after`."""
+    """A metric before and after."""
 
     title: str
     before: str
@@ -82,3 +86,53 @@ def effect_row(
     elif isinstance(relative, float | int):
         middle = f"{middle} ({signed(relative, '%')})"
     return EffectRow(metric.title, before, after, middle, f"{low} to {high}", n, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedArm:
+    """A column of the table."""
+
+    name: str
+    n: str = ""  # requests behind its differences, if equal for all rows
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A metric of one arm, with its difference from the baseline."""
+
+    arm: str
+    raw: str  # value as in the JSON; empty if unknown
+    text: str
+    n: str = ""
+    effect: EffectRow | None = None  # None for the baseline and without an interval
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    key: str
+    title: str
+    better: str
+    cells: tuple[Cell, ...]
+    is_main: bool = False  # whether the forest plot shows it, so that it is always in view
+
+
+def cell(metric: Metric, arm: str, value: float | None, *, best: bool = False) -> Cell:
+    """Return the cell of an arm without a difference."""
+    known = value is not None and not math.isinf(value)
+    return Cell(arm, repr(value) if known else "", shown(value, metric.unit), best=best)
+
+
+def result_row(metric: Metric, cells: Sequence[Cell], *, is_main: bool = False) -> ResultRow:
+    return ResultRow(metric.key, metric.title, metric.better, tuple(cells), is_main)
+
+
+def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
+    """Return the rows without their number of requests, and that number by arm where all rows of the arm share it."""
+    numbers: dict[str, set[str]] = {}
+    for one in (one for row in rows for one in row.cells if one.n):
+        numbers.setdefault(one.arm, set()).add(one.n)
+    common = {arm: found.pop() for arm, found in numbers.items() if len(found) == 1}
+    cells = [tuple(replace(one, n="") if one.arm in common else one for one in row.cells) for row in rows]
+    return [replace(row, cells=each) for row, each in zip(rows, cells, strict=True)], common
