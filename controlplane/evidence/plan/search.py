@@ -22,10 +22,10 @@ from controlplane.evidence.traces.formats.registry import faster
 from controlplane.evidence.traces.summary import trace_classes
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.expected_error import ExpectedError
+from controlplane.evidence.twin.plays import played
 from controlplane.evidence.twin.simulation.chains import prompts_of
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
-from fleet.beside import beside
 
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
 SEEDS = 2  # plays at the load itself
@@ -165,11 +165,9 @@ class _Scoring:
         return [self._row(one, list(islice(scores, len(plays)))) for one, plays in zip(candidates, asked, strict=True)]
 
     def _scores(self, asked: Sequence[_Asked]) -> list[PlanScore]:
-        """Return the scores; every second play is in a process beside this one, if there can be one."""
-        others = beside(lambda: map(self._score, asked[1::2]), lambda: None)
         found = []
-        for at, one in enumerate(asked):
-            found.append(next(others) if at % 2 else self._score(one))
+        for score in played(asked, self._score, at_once=2):
+            found.append(score)
             self._done += 1
             self._on_play(self._done)
         return found

@@ -2,12 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from multiprocessing import get_context
 from typing import cast
 
 from controlplane.evidence.traces.types import TraceRequest
@@ -16,6 +13,7 @@ from controlplane.evidence.tuning.goals import Goals, GoodputLimits
 from controlplane.evidence.tuning.search import Drawn, Search, search_of
 from controlplane.evidence.tuning.space import Dimension
 from controlplane.evidence.tuning.types import FoundByTuning, Reason
+from controlplane.evidence.twin.plays import played
 from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import TwinFleet, TwinOutcome
 from router.contract.values.json_value import JsonObject
@@ -60,46 +58,25 @@ class Tuned:
     by_class: dict[str, int]  # held-out requests by class under the live version
 
 
-Playing = tuple[TwinFleet, ParsedPolicy, tuple[TraceRequest, ...], str, int]
-Play = Callable[[Sequence[Playing]], list[TwinOutcome]]
-
-
 def compute(job: TuningInputs, on_progress: Callable[[Tried], None]) -> Tuned:
     """Compute a tuning. `on_progress` gets each new trial; its exceptions propagate."""
-    with _players(job.workers) as play:
-        live = documents.parse(job.document)
-        before = play([_on_search(job, live)])[0]
-        limits = goals.limits_of(before.requests, job.ttft_limit_ms, job.tpot_limit_ms)
-        search = search_of(job.space, job.seed, job.trials, job.objectives)
-        search.begin(documents.values_of(job.document), goals.goals_of(before.requests, limits))
-        tried = _searched(job, search, limits, play, on_progress)
-        return _checked(job, limits, before, tried, play)
+    before = _on_search(job, documents.parse(job.document))
+    limits = goals.limits_of(before.requests, job.ttft_limit_ms, job.tpot_limit_ms)
+    search = search_of(job.space, job.seed, job.trials, job.objectives)
+    search.begin(documents.values_of(job.document), goals.goals_of(before.requests, limits))
+    return _checked(job, limits, before, _searched(job, search, limits, on_progress))
 
 
-@contextmanager
-def _players(workers: int) -> Iterator[Play]:
-    if workers == 1:
-        yield lambda playings: [_play(playing) for playing in playings]
-        return
-    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-        yield lambda playings: list(pool.map(_play, playings))
+def _on_search(job: TuningInputs, policy: ParsedPolicy) -> TwinOutcome:
+    return simulate(job.fleet, policy, job.search, pacing=job.pacing, seed=job.seed)
 
 
-def _play(playing: Playing) -> TwinOutcome:
-    fleet, policy, requests, pacing, seed = playing
-    return simulate(fleet, policy, requests, pacing=pacing, seed=seed)
-
-
-def _on_search(job: TuningInputs, policy: ParsedPolicy) -> Playing:
-    return job.fleet, policy, job.search, job.pacing, job.seed
-
-
-def _on_check(job: TuningInputs, policy: ParsedPolicy) -> Playing:
-    return job.fleet, policy, job.check, job.pacing, job.seed + 1  # another seed for ties
+def _on_check(job: TuningInputs, policy: ParsedPolicy) -> TwinOutcome:
+    return simulate(job.fleet, policy, job.check, pacing=job.pacing, seed=job.seed + 1)  # another seed for ties
 
 
 def _searched(
-    job: TuningInputs, search: Search, limits: GoodputLimits, play: Play, on_progress: Callable[[Tried], None]
+    job: TuningInputs, search: Search, limits: GoodputLimits, on_progress: Callable[[Tried], None]
 ) -> dict[int, Tried]:
     """Search in batches of one point per worker. Results are reported in the order drawn, so timing does not matter."""
     tried: dict[int, Tried] = {}
@@ -111,7 +88,7 @@ def _searched(
             drawn, policy = _drawn(job, search)
             if policy is not None:
                 batch.append((drawn, policy))
-        measured = _measured(job, dict(enumerate(batch, len(tried) + 1)), limits, play)
+        measured = _measured(job, dict(enumerate(batch, len(tried) + 1)), limits)
         for (drawn, _), found in zip(batch, measured, strict=True):
             search.tell(drawn, found.goals)
             tried[found.number] = found
@@ -121,18 +98,20 @@ def _searched(
 
 
 def _measured(
-    job: TuningInputs, batch: dict[int, tuple[Drawn, ParsedPolicy]], limits: GoodputLimits, play: Play
+    job: TuningInputs, batch: dict[int, tuple[Drawn, ParsedPolicy]], limits: GoodputLimits
 ) -> Iterator[Tried]:
     """Yield the trials of a batch; kept ones, which the search draws again, are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
     kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
-    missing = [_on_search(job, policy) for number, (_, policy) in batch.items() if number not in kept]
-    outcomes = iter(play(missing) if missing else ())
+    missing = [policy for number, (_, policy) in batch.items() if number not in kept]
+    measured = played(
+        missing, lambda policy: goals.goals_of(_on_search(job, policy).requests, limits), at_once=job.workers
+    )
     for number, (drawn, _) in batch.items():
         if number in kept:
             yield kept[number]
         else:
-            yield Tried(number, drawn.values, goals.goals_of(next(outcomes).requests, limits))
+            yield Tried(number, drawn.values, next(measured))
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | None]:
@@ -145,13 +124,12 @@ def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | Non
         return drawn, None
 
 
-def _checked(
-    job: TuningInputs, limits: GoodputLimits, before: TwinOutcome, tried: dict[int, Tried], play: Play
-) -> Tuned:
+def _checked(job: TuningInputs, limits: GoodputLimits, before: TwinOutcome, tried: dict[int, Tried]) -> Tuned:
     points = {number: each.goals for number, each in tried.items()}
     chosen = goals.winners(points, job.objectives)
-    documents_of = [job.document, *(documents.apply_overrides(job.document, tried[n].values) for n in chosen)]
-    live, *outcomes = play([_on_check(job, documents.parse(each)) for each in documents_of])
+    tuned_by = (documents.apply_overrides(job.document, tried[n].values) for n in chosen)
+    policies = [documents.parse(each) for each in (job.document, *tuned_by)]
+    live, *outcomes = played(policies, lambda policy: _on_check(job, policy), at_once=job.workers)
     tuned = {number: outcome.requests for number, outcome in zip(chosen, outcomes, strict=True)}
     effects = goals.effects(live.requests, tuned, limits) if tuned else {}
     result: FoundByTuning = {

@@ -1,7 +1,7 @@
 """Computes a preview: simulates live version and draft with each seed and compares them. Pure.
 
 The first seed's two simulations pause when the first requests have ended, for a first answer within seconds. A second
-one covers every request; a canary of the draft is simulated with the first seed. Where it can be, the draft is
+one covers every request; a canary of the draft is simulated with the first seed. Where it can be, the live version is
 simulated in a process beside this one.
 """
 
@@ -17,10 +17,10 @@ from controlplane.evidence.previews.analysis.effect import effect_of, paired
 from controlplane.evidence.previews.analysis.types import Deviation, Effect
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, MeasuredLatency, TraceRequest
+from controlplane.evidence.twin.plays import lanes
 from controlplane.evidence.twin.simulation.chains import TracePrompts, prompts_of
 from controlplane.evidence.twin.simulation.simulate import Simulation
 from controlplane.evidence.twin.simulation.types import Arms, Simulated, TwinFleet, TwinOutcome
-from fleet.beside import beside
 from router.policy.types import ParsedPolicy
 
 FIRST = 400
@@ -97,10 +97,11 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
     """Compute the preview. `send` gets the number of requests done, over all plays and seeds, and the first answer; its
     exceptions propagate."""
     plays, names = _Plays(job, send), list(job.fleet.instances)
-    drafts, lives = beside(plays.of_draft, plays.tell), plays.outcomes(0, job.live, job.draft)
+    drafts, lives = lanes(plays.asked(), plays.outcomes, 2, plays.tell)
     if plays.have_first:
-        send(FirstAnswer(effect_of([next(lives)], [next(drafts)], names)))
-    live, draft = zip(*((next(lives), next(drafts)) for _ in job.traces), strict=True)
+        draft_first = next(drafts)  # played here while the live version is played beside
+        send(FirstAnswer(effect_of([next(lives)], [draft_first], names)))
+    draft, live = zip(*((next(drafts), next(lives)) for _ in job.traces), strict=True)
     effect = effect_of(live, draft, names)
     send(FirstAnswer(effect))
     split = next(drafts)
@@ -108,50 +109,53 @@ def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Co
     return _computed(job, effect, live, draft, split)
 
 
+@dataclass(frozen=True, slots=True)
+class _PreviewPlay:
+    number: int
+    at: int  # index of its trace
+    policy: ParsedPolicy
+    shadow: ParsedPolicy | None = None
+    arms: Arms | None = None
+    pauses: bool = False  # when its first requests have ended
+
+
 class _Plays:
     def __init__(self, job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> None:
         self._job, self._send = job, send
         self._first = _traced(*job.traces[0])
         self.have_first = len(self._first[1].requests) > job.first
-        self._count = 2 * len(job.traces) + 1
-        self._over = memoryview(mmap(-1, 8 * self._count)).cast("Q")  # ended requests by play; shared
+        self._over = memoryview(mmap(-1, 8 * (2 * len(job.traces) + 1))).cast("Q")  # ended requests by play; shared
         self._process = os.getpid()
 
-    def outcomes(self, side: int, policy: ParsedPolicy, shadow: ParsedPolicy | None = None) -> Iterator[TwinOutcome]:
-        """Yield the outcome of the first requests where there are more, then of each trace; `side` is 0 or 1."""
-        for at, given in enumerate(self._job.traces):
-            play = self._begin(2 * at + side, _traced(*given) if at else self._first, policy, shadow)
-            if self.have_first and not at:
-                yield play.first(self._job.first)
-            yield play.outcome()
+    def asked(self) -> list[_PreviewPlay]:
+        """Return the draft and the live version with each seed in turn, and a canary of the draft."""
+        job, plays = self._job, list[_PreviewPlay]()
+        for at in range(len(job.traces)):
+            first = self.have_first and not at
+            plays.append(_PreviewPlay(2 * at, at, job.draft, pauses=first))
+            plays.append(_PreviewPlay(2 * at + 1, at, job.live, job.draft, pauses=first))
+        return [*plays, _PreviewPlay(len(plays), 0, job.live, arms=canary.arms(job.draft))]
 
-    def of_draft(self) -> Iterator[TwinOutcome]:
-        """Yield the draft's outcomes; the canary's comes last."""
-        job = self._job
-        yield from self.outcomes(1, job.draft)
-        yield self._begin(self._count - 1, self._first, job.live, arms=canary.arms(job.draft)).outcome()
+    def outcomes(self, play: _PreviewPlay) -> Iterator[TwinOutcome]:
+        """Yield the outcome of the first requests if it pauses, then of all."""
+
+        def ended(count: int, _: int) -> None:
+            self._over[play.number] = count
+            self.tell()
+
+        seed, trace, prompts = _traced(*self._job.traces[play.at]) if play.at else self._first
+        simulation = Simulation(
+            self._job.fleet, play.policy, trace.requests, prompts, trace.pacing, seed, play.shadow, play.arms,
+            on_progress=ended,
+        )  # fmt: skip
+        if play.pauses:
+            yield simulation.first(self._job.first)
+        yield simulation.outcome()
 
     def tell(self) -> None:
         """Report progress. Only this process does: the one beside it has no way to the caller."""
         if os.getpid() == self._process:
             self._send(sum(self._over))
-
-    def _begin(
-        self,
-        number: int,
-        traced: Traced,
-        policy: ParsedPolicy,
-        shadow: ParsedPolicy | None = None,
-        arms: Arms | None = None,
-    ) -> Simulation:
-        def ended(count: int, _: int) -> None:
-            self._over[number] = count
-            self.tell()
-
-        seed, trace, prompts = traced
-        return Simulation(
-            self._job.fleet, policy, trace.requests, prompts, trace.pacing, seed, shadow, arms, on_progress=ended
-        )
 
 
 def _traced(seed: int, trace: LoadedTrace) -> Traced:

@@ -58,7 +58,8 @@ def test_equal_seeds_give_equal_trials():
 def test_kept_trials_are_not_simulated_again_and_lead_to_the_same_end(monkeypatch):
     whole, tried = computed()
     played = []
-    monkeypatch.setattr(compute, "_play", lambda each, play=compute._play: played.append(each) or play(each))
+    simulate = compute.simulate
+    monkeypatch.setattr(compute, "simulate", lambda *given, **how: played.append(given) or simulate(*given, **how))
     other = replace(tried[1], values={**tried[1].values, "classes.heavy_new_tokens": 1})
     found, new = computed(kept=(tried[0], other))  # the second one was drawn by another search
     assert (found, [each.number for each in new]) == (whole, [2, 3])
