@@ -77,6 +77,9 @@ class PoolIndex:
             for end, masks in stretches
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
 
+    def speculating(self, size: int, hashes: "array[int]") -> list[tuple[int, tuple[int, int]]]:
+        return [(self.index.slot(key), tokens) for key, tokens in self.index.speculating(hashes, size).items()]
+
     async def status(self, pool: str) -> IndexReport:
         """Collect the state. Look-ups are answered in between, as a thousand feeds take some milliseconds."""
         index, feeds = self.index, []
@@ -222,6 +225,8 @@ class RouterConnection(asyncio.Protocol):
             return
         now = time.monotonic()
         found = Found(asked.number, [pool.look_up(size, prompt, now) for size, prompt in hashes.items()])
+        for size, prompt in hashes.items():
+            found.speculating += pool.speculating(size, prompt)
         named = (pool, pool.index.renamed)
         if self._named.get(asked.pool) != named:
             self._named[asked.pool] = named

@@ -35,8 +35,8 @@ class FollowedGroups:
         self._first: int | None = None
         self._known = False
         self._further: dict[int | None, int] = {}  # position among the further groups, by number
-        # By position: tokens of its window, tokens in its block, tokens in its chunk
-        self._backs: list[tuple[int, int, int]] = []
+        # By position: tokens of its window, in its block, in its chunk, and whether it may be a drafter's
+        self._backs: list[tuple[int, int, int, bool]] = []
         self.block_size = 0  # tokens; 0 before its first event
         self.trouble = ""  # why no events can be followed
         self.but_for = ""  # kinds of request that remain unknown
@@ -113,9 +113,10 @@ class FollowedGroups:
                 self.trouble = _MANY
                 return None
             position = self._further[event.group] = len(self._further)
-            self._backs.append((event.looks_back, 0, 0))
+            self._backs.append((event.looks_back, 0, 0, False))
         if event.block_size > self._backs[position][1]:
-            self._backs[position] = (event.looks_back, event.block_size, chunk)
+            drafts = event.whole or event.looks_back > 1  # neither a state nor a chunk, which speculation excludes
+            self._backs[position] = (event.looks_back, event.block_size, chunk, drafts)
             self._learn()
         return FURTHER + position
 
@@ -139,7 +140,7 @@ class FollowedGroups:
     def _learn(self) -> None:
         needs = []
         own = self.block_size or 1
-        for back, size, chunk in self._backs:
+        for back, size, chunk, drafts in self._backs:
             step = math.lcm(size, self.block_size) // own or 1
-            needs.append(GroupNeed(-(-back // (step * own)), step, 0 if chunk % own else chunk // own))
+            needs.append(GroupNeed(-(-back // (step * own)), step, 0 if chunk % own else chunk // own, drafts))
         self.needs = GroupNeeds(tuple(needs), self._known)

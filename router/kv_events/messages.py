@@ -78,10 +78,12 @@ class Slots(Struct, array_like=True, tag="slots"):
 
 
 class Found(Struct, array_like=True, tag="found"):
-    """The tokens held of each prompt of a look-up, by slot: now, and later if that differs."""
+    """The tokens held of each prompt of a look-up, by slot: now, and later if that differs; and by each rule of
+    speculation, of engines with several groups of layers."""
 
     number: int
     prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]
+    speculating: list[tuple[int, tuple[int, int]]] = []
 
 
 class FeedStatus(Struct, array_like=True):

@@ -115,9 +115,13 @@ class ProcessIndex:
         if not found:
             return None
         held: dict[str, Tokens] = {}
+        speculating: dict[str, tuple[int, int]] = {}
         for link, answer in found.items():
             held |= self._held(link, answer, [size for size, _ in prompts])
-        return ProcessLookUp(held, {link: answer.number for link, answer in found.items()}, self)
+            names = self._names_of(link)
+            speculating |= {names[slot]: tokens for slot, tokens in answer.speculating}
+        numbers = {link: answer.number for link, answer in found.items()}
+        return ProcessLookUp(held, speculating, numbers, self)
 
     def _held(self, link: ProcessLink, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
         names = self._names_of(link)
@@ -147,10 +151,17 @@ class ProcessIndex:
 class ProcessLookUp:
     """An answered look-up."""
 
-    __slots__ = ("_index", "held", "numbers")
+    __slots__ = ("_index", "held", "numbers", "speculating")
 
-    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[ProcessLink, int], index: ProcessIndex) -> None:
+    def __init__(
+        self,
+        held: Mapping[str, Tokens],
+        speculating: Mapping[str, tuple[int, int]],
+        numbers: Mapping[ProcessLink, int],
+        index: ProcessIndex,
+    ) -> None:
         self.held = held  # tokens that each instance will hold when it admits a request sent now
+        self.speculating = speculating  # as ExactIndex.speculating has them
         self.numbers = numbers  # number of the look-up by process
         self._index = index
 

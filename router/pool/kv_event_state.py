@@ -66,6 +66,7 @@ class LookedUp(Protocol):
     """The answer of an index process to a look-up."""
 
     held: Mapping[str, Tokens]
+    speculating: Mapping[str, tuple[int, int]]
 
     def sent(self, instance: str, block_size: int, foreseen: int) -> UnderWay | None: ...
 

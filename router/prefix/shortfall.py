@@ -1,8 +1,13 @@
 """The number of tokens by which an engine's hits fall short of its blocks. With speculation (EAGLE, MTP), most versions
 compute the last block again, which no event reports. Pure."""
 
+from collections.abc import Sequence
+
+from router.prefix.exact.groups import NONE
+
 SURE = 4  # consecutive answers with the same shortfall
 MOST_BLOCKS = 2
+MOST_SCORE = 8
 
 
 class Shortfall:
@@ -22,3 +27,26 @@ class Shortfall:
         self._seen = missing
         if self._times >= SURE:
             self.tokens = missing
+
+
+class SpeculationRule:
+    """The rule by which an engine with several groups of layers drops blocks (router/prefix/exact/groups.py), learnt
+    from the answers that another rule explains."""
+
+    __slots__ = ("_scores", "rule")
+
+    def __init__(self) -> None:
+        self.rule = NONE
+        self._scores = [0, 0, 0]  # by rule: answers that it explains less those that it does not, 0 to MOST_SCORE
+
+    def add(self, by_rule: Sequence[int], actual: int) -> None:
+        """Add the tokens that each rule predicted of an answer, and those that the engine reused."""
+        if actual not in by_rule or len(set(by_rule)) == 1:
+            return
+        scores = self._scores = [
+            min(score + 1, MOST_SCORE) if tokens == actual else max(score - 1, 0)
+            for score, tokens in zip(self._scores, by_rule, strict=True)
+        ]
+        best = scores.index(max(scores))
+        if scores[best] - scores[self.rule] >= (SURE if NONE in (best, self.rule) else 1):
+            self.rule = best

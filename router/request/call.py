@@ -30,9 +30,9 @@ class Prediction:
     """A prompt's tokens, and where its prefix is cached, as far as known before an engine has answered."""
 
     __slots__ = (
-        *("approximate_tokens", "asked_at", "block_hashes", "engine_renders", "exact_tokens", "exactly", "index"),
-        *("kind", "looked_up", "prompt_tokens", "reads_cache", "reason", "shortened", "store_tokens", "tiers"),
-        *("under_way", "untokenized", "why"),
+        *("approximate_tokens", "asked_at", "block_hashes", "by_rule", "engine_renders", "exact_tokens", "exactly"),
+        *("index", "kind", "looked_up", "prompt_tokens", "reads_cache", "reason", "shortened", "store_tokens"),
+        *("tiers", "under_way", "untokenized", "why"),
     )
 
     def __init__(self) -> None:
@@ -42,6 +42,8 @@ class Prediction:
         # (tokens in a block, hashes), if engines publish KV events
         self.block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
         self.exactly: Mapping[str, Tokens] = {}  # exact index's tokens by instance
+        # By instance with several groups of layers, its tokens by each rule of speculation
+        self.by_rule: Mapping[str, tuple[int, int, int]] = {}
         self.asked_at = 0.0  # s, monotonic; when that index was asked
         self.looked_up: LookedUp | None = None  # answer of an index process
         self.under_way: UnderWay | None = None  # entry at the instance that computes the prompt

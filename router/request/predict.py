@@ -117,11 +117,18 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
 def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     state, endpoints, prediction = call.pool.kv_event_state, call.pool.endpoints, call.prediction
     found = prediction.exactly
+    speculating: Mapping[str, tuple[int, int]] = {}
     if isinstance(index, ExactIndex):
         prediction.asked_at = now = time.monotonic()
         prediction.exactly = found = {}
         for size, hashes in prediction.block_hashes:
             found |= index.look_up(hashes, size, now)
+            if index.has_groups:
+                speculating = {**speculating, **index.speculating(hashes, size)}
+    elif prediction.looked_up is not None:
+        found, speculating = prediction.looked_up.held, prediction.looked_up.speculating
+    if speculating:
+        prediction.exactly = found = _by_rule(call, found, speculating)
     if state.reach and (reach := state.reach.get(prediction.kind) or state.reach.get("")):
         prediction.exactly = found = _within(found, reach)
     if state.believed_of_all:
@@ -206,6 +213,25 @@ def over(sent: UnderWay | None) -> None:
         sent.over(time.monotonic())
 
 
+def _by_rule(call: Call, found: Mapping[str, Tiers], speculating: Mapping[str, tuple[int, int]]) -> dict[str, Tiers]:
+    """Apply the rule of each engine with several groups of layers, and note what the others predict."""
+    endpoints, by_rule, shorter = call.pool.endpoints, {}, dict(found)
+    for name, (first, every) in speculating.items():
+        if name not in found or name not in endpoints:
+            continue
+        device, host, disk = found[name]
+        whole = device + host + disk
+        by_rule[name] = tokens = (whole, min(first, whole), min(every, whole))
+        left = tokens[endpoints[name].speculation.rule]
+        device = min(device, left)
+        host = min(host, left - device)
+        shorter[name] = (device, host, left - device - host)
+        if not left:
+            del shorter[name]
+    call.prediction.by_rule = by_rule
+    return shorter
+
+
 def _within(found: Mapping[str, Tiers], reach: Mapping[str, tuple[int, int]]) -> dict[str, Tiers]:
     """Deduct tokens that engines recompute although they hold them, and parts of chunks below the device, which are
     only loaded as a whole."""
@@ -234,7 +260,10 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
         accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
         allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
-        kind.shortfall.add(allowed, cached_tokens, size)
+        if by_rule := prediction.by_rule.get(endpoint.id):
+            endpoint.speculation.add(by_rule, cached_tokens)
+        else:
+            kind.shortfall.add(allowed, cached_tokens, size)
         if cached_tokens < prediction.exact_tokens and prediction.index == "exact":
             _refute(call, endpoint, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)

@@ -298,6 +298,26 @@ async def test_an_engine_that_computes_the_last_block_again_is_predicted_with_on
         assert (await receipt(published, await ask(client, "other " * 40)))["predicted_cached"] == 0
 
 
+async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_that_explains_its_answers(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=64))
+    monkeypatch.setattr(ExactIndex, "has_groups", True)
+    monkeypatch.setattr(ExactIndex, "speculating", lambda self, hashes, size: {"demo-0": (64, 32), "demo-1": (8, 8)})
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await ask(client)
+        index = pool.kv_event_state.index
+        await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
+        made = [await receipt(published, await ask(client)) for _ in range(SURE + 1)]
+        assert [each["predicted_cached"] for each in made] == [112] * SURE + [64]
+        assert pool.kv_event_state.reach == {}
+
+
 class OnlyEngines(SimTokenizer):
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
         raise EngineRenders("only engines render it")

@@ -4,6 +4,11 @@ of the window before it, recurrent layers their state at its end, further layers
 evict those from the end, so the last block stands for all. Each need is a number of consecutive blocks up to the end of
 the hit, fewer near the beginning. Chunked attention needs the blocks of its chunk, so none at the start of a chunk. The
 longest prefix that all groups allow is the hit.
+
+Engines that speculate from hidden states (EAGLE, MTP) compute the last matching block of the drafter's groups again,
+before those groups limit each other: the first group's hit is a block shorter then, or a window must also be held a
+block beyond the hit. No event tells which groups are the drafter's, so a hit has a length for each rule.
+
 Instances are bits of a mask, so one pass serves all instances that hold the same.
 """
 
@@ -15,6 +20,8 @@ from functools import cached_property
 from router.prefix.exact.holders import Masks
 from router.prefix.exact.stretches import Stretch
 
+NONE, FIRST, ALL = range(3)  # groups that compute their last block again: none, the first, all but states
+
 MaskAt = Callable[[int, int], int]  # (further group, position) → instances whose group holds that block
 
 
@@ -25,6 +32,7 @@ class GroupNeed:
     blocks: int  # consecutive blocks of its own that end where the hit ends
     step: int = 1  # first-group blocks per own block
     chunk: int = 0  # first-group blocks per chunk of attention; 0 if unknown or none
+    drafts: bool = False  # whether layers of its kind may be a drafter's
 
     def begins(self, end: int) -> int:
         """Return the start of the chunk in which a hit of `end` blocks ends; nothing before it is needed."""
@@ -43,34 +51,36 @@ class GroupNeeds:
         """Return the unit of hits: at its multiples, all groups end."""
         return math.lcm(1, *(need.step for need in self.needs))
 
-    def allowed(self, end: int, instances: int, mask_at: MaskAt) -> dict[int, int]:
+    def allowed(self, end: int, instances: int, mask_at: MaskAt, rule: int = NONE) -> dict[int, int]:
         """Return the instances by the number of blocks that all their groups allow if the hit would end at `end`;
         instances without any are under 0."""
         found: dict[int, int] = {}
+        end -= rule != NONE
         waiting = {end - end % self.align: instances}
         while waiting:
             end = max(waiting)
             bits = waiting.pop(end)
-            for before, some in self._missing(end, bits, mask_at):
+            for before, some in self._missing(end, bits, mask_at, rule) if end > 0 else ():
                 bits &= ~some
                 shorter = before - before % self.align
                 waiting[shorter] = waiting.get(shorter, 0) | some
-            if end and bits:
+            if end > 0 and bits:
                 found[end] = found.get(end, 0) | bits
         return found
 
-    def _missing(self, end: int, bits: int, mask_at: MaskAt) -> list[tuple[int, int]]:
+    def _missing(self, end: int, bits: int, mask_at: MaskAt, rule: int) -> list[tuple[int, int]]:
         """Return where the hit ends instead: before the block that some instances lack."""
         shorter = []
         for group, need in enumerate(self.needs):
             begins = need.begins(end)
-            for last in range(end - 1, max(end - need.blocks * need.step, begins) - 1, -need.step):
+            ahead = need.step if rule == ALL and need.drafts else 0
+            for last in range(end + ahead - 1, max(end - need.blocks * need.step, begins) - 1, -need.step):
                 some = bits & ~mask_at(group, last)
                 if some:
                     before = last + 1 - need.step
                     while before > begins and not some & mask_at(group, before - 1):
                         before -= need.step
-                    shorter.append((before, some))
+                    shorter.append((max(before - ahead, 0), some))
                     bits &= ~some
                     if not bits:
                         return shorter
@@ -82,18 +92,23 @@ def limited(
 ) -> Sequence[Stretch]:
     """Return the stretches of a prompt of `blocks` blocks, with each instance only as far as all its groups allow.
     `grouped` maps the instances with further groups to their needs."""
-    ends: dict[int, int] = {}
-    rootless = 0
+    everyone = rootless = 0
     for needs, members in grouped.items():
-        levels = _levels(runs, members) if needs.rooted else [(blocks, members)]
-        rootless |= 0 if needs.rooted else members
-        for level, bits in levels:
-            for end, some in needs.allowed(level, bits, mask_at).items():
-                ends[end] = ends.get(end, 0) | some
-    everyone = 0
-    for members in grouped.values():
         everyone |= members
-    return _cut(runs, ends, everyone, rootless)
+        rootless |= 0 if needs.rooted else members
+    return _cut(runs, ends_by(NONE, runs, blocks, grouped, mask_at), everyone, rootless)
+
+
+def ends_by(
+    rule: int, runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
+) -> dict[int, int]:
+    """Return the instances of `grouped` by the end of their hits, as `limited` has them; none has 0."""
+    ends: dict[int, int] = {}
+    for needs, members in grouped.items():
+        for level, bits in _levels(runs, members) if needs.rooted else [(blocks, members)]:
+            for end, some in needs.allowed(level, bits, mask_at, rule).items():
+                ends[end] = ends.get(end, 0) | some
+    return ends
 
 
 def _levels(runs: Sequence[Stretch], members: int) -> list[tuple[int, int]]:

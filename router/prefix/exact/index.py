@@ -15,7 +15,7 @@ from math import inf, nan
 
 from router.policy.held import named
 from router.prefix.blocks import TOKEN_BYTES, linked
-from router.prefix.exact.groups import GroupNeeds, MaskAt, limited
+from router.prefix.exact.groups import ALL, FIRST, NONE, GroupNeeds, MaskAt, ends_by, limited
 from router.prefix.exact.holders import FURTHER, HolderSets, Masks, placed
 from router.prefix.exact.part import FIRST_ONLY, InstanceBlocks
 from router.prefix.exact.store import STORE, Readers
@@ -255,6 +255,24 @@ class ExactIndex:
 
     def stretches(self, hashes: Sequence[int]) -> list[Stretch]:
         """Return the stretches of a prompt with the same holders, from the first block; their bits index `names`."""
+        runs = self._runs(hashes)
+        return list(limited(runs, len(hashes), self._grouped, self._group_mask(hashes))) if self._grouped else runs
+
+    def speculating(self, hashes: Sequence[int], block_size: int) -> dict[str, tuple[int, int]]:
+        """Return the leading tokens of instances with further groups by the rules FIRST and ALL, as if they speculated;
+        those without any otherwise are omitted."""
+        if not self._grouped:
+            return {}
+        runs, mask_at = self._runs(hashes), self._group_mask(hashes)
+        none, first, every = (
+            {name: end * block_size for end, bits in ends.items() for name in named(bits, self._names)}
+            for rule in (NONE, FIRST, ALL)
+            for ends in [ends_by(rule, runs, len(hashes), self._grouped, mask_at)]
+        )
+        return {name: (first.get(name, 0), every.get(name, 0)) for name in none}
+
+    def _runs(self, hashes: Sequence[int]) -> list[Stretch]:
+        """Return the stretches by the first groups of layers alone."""
         get, reads = self._holders.get, self._readers
         anywhere: Callable[[int], int] = reads.anywhere if reads.bits else self._sets.anywhere.__getitem__
         masks: Mapped = reads if reads.bits else self._sets.masks
@@ -266,13 +284,13 @@ class ExactIndex:
             runs.append((end, placed(masks[number], alive)))
             start, number = end, get(hashes[end]) if end < len(hashes) else 0
             alive &= anywhere(number)
-        return list(limited(runs, len(hashes), self._grouped, self._group_mask(hashes))) if self._grouped else runs
+        return runs
 
     def _group_mask(self, hashes: Sequence[int]) -> MaskAt:
-        get, groups = self._holders.get, self._sets.groups
+        get, groups, blocks = self._holders.get, self._sets.groups, len(hashes)
 
         def mask_at(group: int, position: int) -> int:
-            masks = groups[get(hashes[position])]
+            masks = groups[get(hashes[position])] if position < blocks else ()
             return masks[group] if group < len(masks) else 0
 
         return mask_at
@@ -360,6 +378,11 @@ class ExactIndex:
     def has_lower(self) -> bool:
         """Return whether an instance holds a block below its device."""
         return self._lower > 0
+
+    @property
+    def has_groups(self) -> bool:
+        """Return whether an instance has further groups of layers."""
+        return bool(self._grouped)
 
     @property
     def bytes(self) -> int:

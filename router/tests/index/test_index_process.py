@@ -24,6 +24,8 @@ from router.kv_events.shared import SharedFeed, SharedIndexes
 from router.kv_events.sources import WHOLE
 from router.pool.pool import Pool
 from router.prefix.blocks import block_hashes
+from router.prefix.exact.groups import GroupNeed, GroupNeeds
+from router.prefix.exact.holders import FURTHER
 from router.tests.conftest import Published, fleet, instance, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.test_exact_index import PROMPT, ask, belief, receipt, sim_entry, until
@@ -99,6 +101,22 @@ async def test_a_look_up_finds_what_the_index_holds_and_will_hold(tmp_path: Path
         assert (await found(other, prompts)).held["demo-2"] == (128, 0, 0)  # the other router's request will need it
         sent.over(0.0)
         await until(lambda: not index._parts[key(pool, "demo-2")].forecast._under_way)
+
+
+async def test_a_look_up_also_finds_what_engines_with_groups_of_layers_reuse_if_they_speculate(
+    tmp_path: Path,
+) -> None:
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, _):
+        await until(lambda: "demo" in process.pools)
+        index = process.pool("demo").index
+        tokens, prompts = prompt(8)
+        for name in ("demo-0", "demo-1"):
+            index.store(key(pool, name), list(range(1, 9)), None, tokens, SIZE)
+        index.need(key(pool, "demo-0"), GroupNeeds((GroupNeed(2, drafts=True),)))
+        index.store(key(pool, "demo-0"), [1, 2, 3, 4, 5, 6, 7], None, b"", SIZE, FURTHER)
+        looked_up = await found(pool, prompts)
+        assert looked_up.held == {"demo-0": (112, 0, 0), "demo-1": (128, 0, 0)}
+        assert looked_up.speculating == {"demo-0": (112, 96)}
 
 
 async def test_an_index_process_learns_how_long_chunks_of_attention_are(tmp_path: Path) -> None:

@@ -52,7 +52,18 @@ MODELS: Mapping[str, Sequence[tuple[Any, ...]]] = {
     "window only": [("window", 16, 60)],
     "two windows only": [("window", 16, 30), ("window", 16, 90)],
     "full; images": [("full", 16)],
+    "full; EAGLE": [("full", 16)],
+    "full, window; EAGLE": [("full", 16), ("window", 16, 40)],
+    "full, window; MTP": [("full", 16), ("window", 16, 40)],
+    "two windows, full; EAGLE": [("window", 16, 20), ("full", 16), ("window", 16, 100)],
+    "coarse window; EAGLE": [("full", 16), ("window", 32, 70)],
+    "states, full; MTP": [("state", 32), ("state", 32), ("full", 32)],
+    "full, state; MTP": [("full", 16), ("state", 16)],
+    "full, state, window; MTP": [("full", 16), ("state", 16), ("window", 16, 40)],
+    "window only; EAGLE": [("window", 16, 60)],
 }
+# The engine computes the last matching block of the drafter's groups again: those with full attention, or all
+MTP, EAGLE = "; MTP", "; EAGLE"
 IMAGES = "; images"  # each conversation has one of two at the same place
 IMAGE = (25, 37)  # its first token and tokens
 
@@ -60,7 +71,7 @@ IMAGE = (25, 37)  # its first token and tokens
 class Player:
     """One engine's cache, without its model."""
 
-    def __init__(self, groups: Sequence[tuple[Any, ...]], blocks: int) -> None:
+    def __init__(self, groups: Sequence[tuple[Any, ...]], blocks: int, drafts: str = "") -> None:
         from vllm.utils.hashing import sha256
         from vllm.v1.core import kv_cache_manager, kv_cache_utils
         from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
@@ -73,10 +84,15 @@ class Player:
         config = KVCacheConfig(
             num_blocks=blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec([f"layer {n}"], kind) for n, kind in enumerate(kinds)],
+            kv_cache_groups=[
+                KVCacheGroupSpec([f"layer {n}"], kind, is_eagle_group=drafts == MTP and groups[n][0] == "full")
+                for n, kind in enumerate(kinds)
+            ],
         )
+        self.drops = self.size if drafts else 0
+        speculates = {"use_eagle": True, "num_prefill_lookahead": 1} if drafts else {}
         self.manager = kv_cache_manager.KVCacheManager(
-            config, 8192, self.size, math.gcd(*sizes), enable_caching=True, enable_kv_cache_events=True
+            *(config, 8192, self.size, math.gcd(*sizes)), enable_caching=True, enable_kv_cache_events=True, **speculates
         )
         self.hasher = kv_cache_utils.get_request_block_hasher(math.gcd(*sizes), sha256)
 
@@ -92,7 +108,7 @@ class Player:
         """How many tokens are computed next; states are kept where a step ends, so steps end where blocks do."""
         left = request.num_tokens - request.num_computed_tokens
         start, size = request.num_computed_tokens, self.size
-        end, last = start + min(left, CHUNK), request.num_tokens // size * size
+        end, last = start + min(left, CHUNK), request.num_tokens // size * size - self.drops
         if self.states and left > 1 and start < last:
             end = min(last, max(end // size * size, start + size))
         return int(end - start)
@@ -151,9 +167,11 @@ def shown(number: int, tokens: list[int]) -> str:
     return ("cat", "dog")[number % 2]
 
 
-def played(groups: Sequence[tuple[Any, ...]], seed: int, *, images: bool = False) -> list[list[Any]]:
+def played(model: str, seed: int) -> list[list[Any]]:
     """What happened, in order: "events" with a batch, and "request" with its tokens, its image and the hit."""
-    draw, player, log = random.Random(seed), Player(groups, BLOCKS * len(groups)), list[list[Any]]()
+    groups, images = MODELS[model], IMAGES in model
+    drafts = next((each for each in (MTP, EAGLE) if each in model), "")
+    draw, player, log = random.Random(seed), Player(groups, BLOCKS * len(groups), drafts), list[list[Any]]()
     waiting, running = prompts(draw), dict[Any, int]()
     for number in range(10_000):
         if len(running) < AT_ONCE and (asked := next(waiting, None)) is not None:
@@ -185,7 +203,7 @@ def packed(log: list[list[Any]]) -> str:
 
 
 def main(path: str) -> None:
-    golden = {name: packed(played(groups, seed=1, images=IMAGES in name)) for name, groups in MODELS.items()}
+    golden = {name: packed(played(name, seed=1)) for name in MODELS}
     Path(path).write_text(json.dumps(golden, indent=1) + "\n")
 
 

@@ -15,7 +15,9 @@ from router.kv_events.feed import Feed
 from router.kv_events.followed_groups import CHUNKS
 from router.kv_events.sources import discover
 from router.prefix.blocks import Medium, extra_keys, linked, media_keys
+from router.prefix.exact.groups import ALL, FIRST
 from router.prefix.exact.index import ExactIndex
+from router.prefix.shortfall import SURE, SpeculationRule
 from router.tests.kv_events import play_sglang
 from router.tests.kv_events.play_managers import GOLDEN, MODELS
 from router.tokenize.tokenizer import packed
@@ -23,6 +25,7 @@ from router.tokenize.tokenizer import packed
 PLAYED = json.loads(GOLDEN.read_text())
 OF_SGLANG = json.loads(play_sglang.GOLDEN.read_text())
 SEED = 1
+DROPPING = {"MTP": FIRST, "EAGLE": ALL}
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +34,10 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
         yield context
 
 
-def followed(log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0) -> tuple[Feed, list[tuple[int, int]]]:
-    """Return (predicted, actual) cached tokens of each request."""
+def followed(
+    log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0, learnt: SpeculationRule | None = None
+) -> tuple[Feed, list[tuple[int, int]]]:
+    """Return (predicted, actual) cached tokens of each request. `learnt`: the engine's rule, if it speculates."""
     feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context, chunk=chunk), []
     for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(log))):
         if kind == "events":
@@ -45,18 +50,39 @@ def followed(log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0
         plain = extra_keys("", "" if media else "".join(more), whole)
         extras = media_keys("", "", whole, size, media) if media else plain
         hashes = linked(packed(tokens[: whole * size]), size, SEED, extras)
-        pairs.append((sum(feed._index.match(hashes, size).get("a", ())), hit))
+        predicted = sum(feed._index.match(hashes, size).get("a", ()))
+        if learnt is not None:
+            by_rule = (predicted, *feed._index.speculating(hashes, size).get("a", (0, 0)))
+            predicted = by_rule[learnt.rule]
+            learnt.add(by_rule, hit)
+        pairs.append((predicted, hit))
     feed._why = ""
     return feed, pairs
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [model for model in MODELS if not DROPPING.keys() & model.split("; ")])
 def test_a_hit_is_as_long_as_all_groups_of_layers_allow(model: str, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     (chunk, *_), *_ = [tokens for kind, _, *tokens in MODELS[model] if kind == "chunk"] or [[0]]
     feed, pairs = followed(PLAYED[model], context, chunk)
     assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
     assert sum(hit > 0 for _, hit in pairs) > 12
     assert ("layers" in feed.trouble, feed.but_for) == (False, "")
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if DROPPING.keys() & model.split("; ")])
+def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
+    model: str, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    learnt = SpeculationRule()
+    feed, pairs = followed(PLAYED[model], context, learnt=learnt)
+    if not feed._index.has_groups:  # each hit is a block shorter
+        assert {predicted - hit for predicted, hit in pairs if predicted} == {feed.block_size}
+        return
+    wrong = [number for number, (predicted, hit) in enumerate(pairs) if predicted != hit]
+    assert (learnt.rule, len(wrong) in (SURE, SURE + 1)) == (DROPPING[model.split("; ")[1]], True)
+    unit = feed.block_size * feed._groups.needs.align
+    assert sum(abs(predicted - hit) > unit for predicted, hit in pairs) <= 1
+    assert sum(hit > 0 for _, hit in pairs[wrong[-1] + 1 :]) > 2
 
 
 def test_chunks_of_unknown_length_predict_no_more_than_the_engine_has(

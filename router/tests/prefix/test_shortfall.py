@@ -2,8 +2,9 @@
 
 import pytest
 
+from router.prefix.exact.groups import ALL, FIRST, NONE
 from router.prefix.exact.stretches import Tokens
-from router.prefix.shortfall import MOST_BLOCKS, SURE, Shortfall
+from router.prefix.shortfall import MOST_BLOCKS, SURE, Shortfall, SpeculationRule
 from router.request.predict import _within
 
 
@@ -28,6 +29,23 @@ def test_blocks_that_are_gone_are_no_shortfall() -> None:
     most = MOST_BLOCKS * 16
     assert learnt(*[(160, 160 - most - 16)] * 10) == learnt(*[(160, 144), (160, 160)] * 10) == 0
     assert learnt(*[(160, 176)] * 10) == 0
+
+
+def rule_of(*answers: tuple[tuple[int, int, int], int]) -> int:
+    learnt = SpeculationRule()
+    for by_rule, actual in answers:
+        learnt.add(by_rule, actual)
+    return learnt.rule
+
+
+def test_an_engine_drops_blocks_by_the_rule_that_explains_its_answers() -> None:
+    first, every, neither = ((160, 144, 144), 144), ((160, 144, 128), 128), ((160, 144, 128), 16)
+    silent = ((64, 64, 64), 64)
+    assert rule_of(*[first] * (SURE - 1)) == rule_of(*[silent, neither] * 10) == NONE
+    assert rule_of(*[first, silent, neither] * SURE) == FIRST
+    assert rule_of(*[first] * SURE, every) == ALL
+    assert rule_of(*[first] * SURE, *[((160, 144, 144), 160)] * SURE) == NONE
+    assert rule_of(*[first, ((160, 144, 144), 160)] * 20) == NONE
 
 
 @pytest.mark.parametrize(
