@@ -112,7 +112,7 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
         raise ProtocolError(f"the answer to a prefill is larger than {LARGEST} bytes")
     if connection.status >= 400:
         endpoint.progress.refused()
-    error = _error_in(raw) if connection.status == 200 else None
+    error = _error_in(raw, call.api_path) if connection.status == 200 else None
     if connection.status != 200 or error is not None:
         raise _failure(call, endpoint, connection.status, error, raw)
     endpoint.breaker.answered()
@@ -120,7 +120,7 @@ async def _answer(call: Call, endpoint: Endpoint, body: bytes, limit_s: float, r
     return raw
 
 
-def _error_in(raw: bytes) -> AnswerError | None:
+def _error_in(raw: bytes, api_path: str) -> AnswerError | None:
     """Return the error inside an answer of status 200; empty if the prompt was computed."""
     if raw.startswith((b"data:", b"event:", b":")):
         signs = [answers.sign(data) for data in answers.events(raw)]
@@ -128,7 +128,7 @@ def _error_in(raw: bytes) -> AnswerError | None:
         if not errors and not any(sign == "content" for sign, _ in signs):
             return AnswerError(answers.NO_CONTENT)
         return errors[0] if errors else None
-    return answers.wrong_with(answers.said(raw), raw, generates=True)
+    return answers.wrong_with(answers.said(raw), raw, api_path)
 
 
 def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | None, raw: bytes) -> PrefillFailed:

@@ -123,6 +123,15 @@ def write_chunk(writer: Writer, data: bytes) -> None:
     writer.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
+# What each API answers with, in one object
+ANSWER: dict[str, Any] = {
+    "object": "x",
+    "choices": [{"index": 0, "message": {"content": "w"}, "text": "w", "finish_reason": "stop"}],
+    **{"content": [{"type": "text", "text": "w"}], "output": [{"type": "message"}], "status": "completed"},
+    **{"data": [{"embedding": [0.5]}], "usage": USAGE},
+}
+
+
 def reply(body: object = None, status: int = 200, *headers: str) -> Behaviour:
     """A whole answer with a content length; by default one of the kind that was asked for."""
 
@@ -130,7 +139,7 @@ def reply(body: object = None, status: int = 200, *headers: str) -> Behaviour:
         if body is None and request.document.get("stream"):
             await stream()(engine, request, writer)
             return
-        data = json.dumps(body if body is not None else {"object": "x", "usage": USAGE}).encode()
+        data = json.dumps(body if body is not None else ANSWER).encode()
         write_head(writer, status, "content-type: application/json", f"content-length: {len(data)}", *headers)
         writer.write(data)
         await writer.drain()

@@ -9,7 +9,7 @@ from router.http.doors import below
 from router.picker.picking import unreached
 from router.pool.endpoint import Endpoint
 from router.tests.conftest import entry
-from router.tests.engine import reply
+from router.tests.engine import ANSWER, reply
 from router.tests.test_stored import stores
 from router.upstream.fetch import get
 from router.upstream.rank_numbering import counts_group
@@ -20,7 +20,7 @@ BASE = "/team/llama"
 
 @pytest.fixture
 async def based(world):
-    w = await world(reply({"object": "x"}), failure__retries=0)
+    w = await world(reply(ANSWER), failure__retries=0)
     w.published.fleet(entry("demo-0", w.engines[0].url + BASE))
     pool = w.router.pools.get("demo")
     await w.until(lambda: any(one.upstream.base for one in pool.endpoints.values()), "the base")

@@ -22,7 +22,7 @@ from router.sync import redis_link, token_bucket_store
 from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import RedisBudgets
 from router.tests.conftest import key_entry
-from router.tests.engine import reply
+from router.tests.engine import ANSWER, reply
 from router.tests.http.test_own_errors import code_of
 from router.tests.test_keys import ALICE, bearer, keyed
 
@@ -314,7 +314,7 @@ async def test_too_high_a_price_keeps_no_request_away_forever():
 async def test_a_burst_on_a_pool_of_priced_gpus_spends_no_more_than_its_budget(world):
     """Requests of a second on an instance of 36 dollars an hour; the limit is a tenth of what the burst would cost."""
     hour = {"id": "7", "unit": "dollars", "per": "hour", "limit": 10_000}
-    w = await keyed(world, key_entry(ALICE, budgets=[hour]), engine=reply({"usage": USAGE}))
+    w = await keyed(world, key_entry(ALICE, budgets=[hour]), engine=reply(ANSWER | {"usage": USAGE}))
     auth = w.router.pools.auth
     auth.budgets.store = LocalBudgets()
     for endpoint in w.router.pools.get("demo").endpoints.values():
@@ -351,7 +351,7 @@ async def test_a_period_that_is_over_is_forgotten_once_its_requests_have_ended()
 )
 async def test_a_refusal_names_the_rest_of_the_budget_and_forbids_retries(world, live_redis, path, kind):
     month = {"id": "7", "unit": "tokens", "per": "month", "limit": 700}
-    w = await keyed(world, key_entry(ALICE, budgets=[month]), engine=reply({"usage": USAGE}))
+    w = await keyed(world, key_entry(ALICE, budgets=[month]), engine=reply(ANSWER | {"usage": USAGE}))
     unknown = await w.ask(headers=bearer(ALICE))
     assert (unknown.status_code, code_of(unknown)) == (503, "budget_unknown")
     now = datetime.now(UTC)

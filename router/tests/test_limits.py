@@ -18,7 +18,7 @@ from router.limits.token_buckets import Allowance, Bucket, TokenRequest, duratio
 from router.sync.redis_link import RedisLink
 from router.sync.token_bucket_store import TokenBucketStore
 from router.tests.conftest import key_entry, running
-from router.tests.engine import USAGE, break_off, events, reply, stream, write_chunk, write_head
+from router.tests.engine import ANSWER, USAGE, break_off, events, reply, stream, write_chunk, write_head
 from router.tests.http.test_own_errors import code_of
 from router.tests.liar import plans
 from router.tests.test_keys import ALICE, bearer, keyed
@@ -246,7 +246,7 @@ async def test_an_abandoned_stream_is_charged_per_event_as_complete_streams_were
 
 async def test_tokens_beyond_the_limit_are_refused(world):
     usage = {"prompt_tokens": 900, "completion_tokens": 300}
-    w = await keyed(world, key_entry(ALICE, tokens_per_min=1_000), engine=reply({"usage": usage}))
+    w = await keyed(world, key_entry(ALICE, tokens_per_min=1_000), engine=reply(ANSWER | {"usage": usage}))
     assert (await w.ask(headers=bearer(ALICE), max_tokens=10)).status_code == 200  # used more than was thought
     refused = await w.ask(headers=bearer(ALICE), max_tokens=10)
     assert (refused.status_code, code_of(refused)) == (429, "rate_limit_exceeded")

@@ -33,7 +33,9 @@ def counting(ranks: int, first: int = 0) -> Callable[[Engine, Received, Writer],
                 engine, request, writer
             )
         else:
-            await reply({"choices": [{"index": 0}], "usage": {"prompt_tokens": 2}})(engine, request, writer)
+            await reply({"choices": [{"index": 0, "text": "w"}], "usage": {"prompt_tokens": 2}})(
+                engine, request, writer
+            )
 
     return behaviour
 
@@ -123,7 +125,7 @@ async def test_until_an_engine_has_said_how_it_counts_it_chooses_the_rank(world:
     made = await with_ranks(world, reply({"error": "not now"}, status=503), first=4)
     pool = pool_of(made)
     await made.until(lambda: pool.endpoints["demo-0#4"].ranks.trouble)
-    made.engines[0].behaviour = reply({"choices": [{"index": 0}]})
+    made.engines[0].behaviour = reply({"choices": [{"index": 0, "text": "w"}]})
     assert (await made.ask()).status_code == 200
     assert ranks_sent(made.engines[0])[-1] is None
     assert "has not said how it counts its ranks" in (await made.client.get("/healthz")).text

@@ -196,11 +196,14 @@ async def test_load_in_flight_is_published_to_the_other_routers(world):
 
 
 POISON = [
-    b'{"usage":{"prompt_tokens":1e26,"completion_tokens":3}}',
-    b'{"usage":{"prompt_tokens":%d,"completion_tokens":3,"why":{"nested":{"deep":""}}}}' % 10**26,
-    b'{"usage":{"prompt_tokens":NaN,"completion_tokens":Infinity,"why":""}}',
-    b'{"usage":{"prompt_tokens":-5,"completion_tokens":-1,"prompt_tokens_details":{"cached_tokens":9}}}',
-    b'{"usage":{"prompt_tokens":1,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":1000000000}}}',
+    b'{"choices":[{"text":"w"}],"usage":{' + usage + b"}}"
+    for usage in (
+        b'"prompt_tokens":1e26,"completion_tokens":3',
+        b'"prompt_tokens":%d,"completion_tokens":3,"why":{"nested":{"deep":""}}' % 10**26,
+        b'"prompt_tokens":NaN,"completion_tokens":Infinity,"why":""',
+        b'"prompt_tokens":-5,"completion_tokens":-1,"prompt_tokens_details":{"cached_tokens":9}',
+        b'"prompt_tokens":1,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":1000000000}',
+    )
 ]
 
 

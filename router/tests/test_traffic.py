@@ -16,7 +16,7 @@ from router.request.call import Call
 from router.request.request import NOT_READ
 from router.telemetry.traffic import TrafficRecorder
 from router.tests.conftest import entry, running
-from router.tests.engine import reply
+from router.tests.engine import ANSWER, reply
 
 WORDS = "the quick brown fox "  # 20 bytes
 
@@ -52,7 +52,7 @@ def blocks_of(prompt: bytes, salt: str = "salt") -> list[bytes]:
 
 async def test_a_served_request_leaves_one_entry(world):
     usage = {"prompt_tokens": 1250, "completion_tokens": 3}
-    w = await world(reply({"usage": usage}))
+    w = await world(reply(ANSWER | {"usage": usage}))
     before = time.time()
     await w.ask(prompt=WORDS * 250, user="alice")
     (made,) = await recorded(w)

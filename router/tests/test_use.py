@@ -17,7 +17,7 @@ from router.sync import use_reports
 from router.telemetry import use
 from router.telemetry.use import UseCounter
 from router.tests.conftest import key_entry
-from router.tests.engine import reply
+from router.tests.engine import ANSWER, reply
 from router.tests.test_keys import ALICE, bearer, keyed
 from router.upstream.answer.used import Usage
 
@@ -49,7 +49,7 @@ def written(client, w):
 
 async def test_a_router_writes_what_each_key_used_and_forgets_what_is_confirmed(world, monkeypatch):
     usage = {"prompt_tokens": 90, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 64}}
-    w = await keyed(world, key_entry(ALICE), required=(), engine=reply({"usage": usage}))
+    w = await keyed(world, key_entry(ALICE), required=(), engine=reply(ANSWER | {"usage": usage}))
     reports, client = w.router.source.reporter.use, w.published.client
     for headers in (bearer(ALICE), bearer(ALICE), {}, bearer("sk-weir-wrong")):
         await w.ask(headers=headers)

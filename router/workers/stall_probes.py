@@ -70,9 +70,5 @@ async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
 async def _status(endpoint: Endpoint, path: str, body: bytes) -> int:
     """Return the status of a complete answer; an error inside it counts as its status."""
     status, answer = await ask(endpoint, path, body, TIMEOUT_S, LARGEST)
-    return 500 if status == 200 and _is_error(answer) else status
-
-
-def _is_error(answer: bytes) -> bool:
-    read = answers.said(answer)
-    return read is None or answers.error_of(read, answer) is not None
+    is_wrong = status == 200 and answers.wrong_with(answers.said(answer), answer, path) is not None
+    return 500 if is_wrong else status

@@ -115,7 +115,7 @@ class Dispatcher:
 
     def _settle(self, batch: PlacedBatch, ticket: Ticket, answer: LineAnswer, now: float) -> None:
         """Write the line's outcome, or return the line to its queue."""
-        meaning, flow = lines.meaning(answer), ticket.flow
+        meaning, flow = lines.meaning(answer, batch.job.api_path), ticket.flow
         tokens: tuple[int, int] | None = usage_of(meaning.document)
         if meaning.reason is not None:
             tokens = None

@@ -56,10 +56,10 @@ class Meaning:
     reason: Reason | None = None
 
 
-def meaning(answer: LineAnswer) -> Meaning:
+def meaning(answer: LineAnswer, api_path: str) -> Meaning:
     document = document_of(answer.body)
     said = answers.said(answer.body) if answer.status == 200 else None
-    fault = answers.wrong_with(said, answer.body, generates=True) if answer.status == 200 else None
+    fault = answers.wrong_with(said, answer.body, api_path) if answer.status == 200 else None
     if answer.status == 200 and fault is None:
         return Meaning("answered", document)
     result = _result_of(answer.status, document, fault)

@@ -8,13 +8,13 @@ answers of each. A value of an unknown shape counts as content, unless it has no
 import json
 import re
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import orjson
 
 from router.contract.answer.said import AnswerError, Ending, Said, SaidChoice
-from router.contract.api_paths import MEDIA
+from router.contract.api_paths import CLASSLESS, MEDIA
 from router.contract.values.json_value import JsonObject
 
 # quiet: a sign of life without output; end: nothing follows
@@ -45,7 +45,7 @@ _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", 
 _FAILURES = ("error", "response.failed", "response.error")
 _NOTHING: Final = (None, None, None, None, None)
 _NO_CONTENT = ("role", "type", "index")  # fields of a delta
-_OBJECTS_OF_CHOICES = ("chat.completion", "text_completion")
+_OF_CHOICES = ("/v1/chat/completions", "/v1/completions")
 # Fields that do not count as content
 _REMARKS = frozenset(
     (
@@ -64,6 +64,8 @@ _REMARKS = frozenset(
         "type",
     )
 )
+# Fields that stand beside an answer without streams
+_BESIDE = _REMARKS.union(("id", "object", "index", "model", "created", "created_at", "usage", "meta"))
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 # Text fields of an unknown event that are not content
 _LABELS = frozenset(("type", "object", "id", "event_id", "model", "status", "service_tier", "system_fingerprint"))
@@ -217,53 +219,70 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
     return None
 
 
-def wrong_with(event: Said | None, data: bytes, *, generates: bool) -> AnswerError | None:
-    """Return why a whole answer of status 200 is invalid; None if it is valid. `generates` is True for the paths in
-    WHOSE_END."""
+def wrong_with(event: Said | None, data: bytes, api_path: str) -> AnswerError | None:
+    """Return why a whole answer of status 200 is none of the API's; None if it is one."""
     if event is None:
-        return _not_an_object(data, may_be_list=not generates)
+        return _wrong_value(data, api_path)
     others = event.error, event.response, event.type, event.delta, event.stop_reason
     if event.choices and len(event.choices) == 1 and others == _NOTHING and event.object != "error":
         (choice,) = event.choices
-        if type(choice.finish_reason) is not dict and choice.finish_reason not in ABORTED:  # most answers end here
+        # Most answers end here
+        if type(choice.finish_reason) is str and choice.finish_reason not in ABORTED and api_path in _OF_CHOICES:
             return None
     if (error := error_of(event, data)) is not None:
         return error
     if event.error is not None:
         return AnswerError("the answer is an error")
-    if event.choices or not (_is_empty(event) if generates else _is_remark(event, data)):
+    if len(data) > LONGEST_REMARK and api_path not in WHOSE_END:
         return None
-    return AnswerError("the answer holds nothing of an answer")
+    return _wrong_value(data, api_path)
 
 
-def _is_empty(event: Said) -> bool:
-    """Return whether an answer to a path that generates has neither choices nor the fields of another API."""
-    of_choices = event.choices is not None or event.object in _OBJECTS_OF_CHOICES
-    return of_choices or (event.object is None and event.usage is None and event.type != "message")
-
-
-def _is_remark(event: Said, data: bytes) -> bool:
-    """Return whether an answer from outside the generating paths consists of a remark only."""
-    if len(data) > LONGEST_REMARK or (event.id, event.object, event.usage) != (None, None, None):
-        return False
-    try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return False
-    return bool(found) and all(value is None or name in _REMARKS for name, value in found.items())
-
-
-def _not_an_object(data: bytes, *, may_be_list: bool) -> AnswerError | None:
-    """Judge an answer that is not an object with known fields; it may hold Python's NaN and Infinity."""
+def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
+    """Judge an answer by its JSON value alone, which may hold Python's NaN and Infinity."""
     if not data:
         return AnswerError(EMPTY)
     try:
-        value = json.loads(data)
+        value = json_object(data) or json.loads(data)
     except (ValueError, RecursionError):
         return AnswerError("the answer is not valid JSON")
-    if isinstance(value, dict) or (may_be_list and isinstance(value, list)):
-        return None
-    return AnswerError("the answer is not a JSON object")
+    if not isinstance(value, dict) and (api_path in WHOSE_END or not isinstance(value, list)):
+        return AnswerError("the answer is not a JSON object")
+    return None if _holds(value, api_path) else AnswerError("the answer holds nothing of an answer")
+
+
+def _holds(value: Any, api_path: str) -> bool:
+    """Return whether a JSON value has what the API answers with. An empty answer has its end."""
+    if api_path in _OF_CHOICES:
+        choices = value.get("choices")
+        return isinstance(choices, list) and any(map(_is_choice, choices))
+    if api_path == "/v1/messages":
+        return bool(value.get("content")) or (value.get("type") == "message" and bool(value.get("stop_reason")))
+    if api_path == "/v1/responses":
+        return bool(value.get("output")) or (value.get("object") == "response" and bool(value.get("status")))
+    if api_path in CLASSLESS:  # an empty text has no tokens, and silence no words
+        return isinstance(value, list) or any(name not in _REMARKS and held is not None for name, held in value.items())
+    return _has_more(value)
+
+
+def _is_choice(choice: object) -> bool:
+    said = [choice.get(name) for name in ("message", "text", "finish_reason")] if isinstance(choice, dict) else []
+    return any(value is not None for value in said)
+
+
+def _has_more(value: object, depth: int = 16) -> bool:
+    """Return whether a value has any number or text but for fields that stand beside an answer. Below them, names may
+    be a client's."""
+    if isinstance(value, dict):
+        is_top = depth == 16
+        value = [
+            held
+            for name, held in value.items()
+            if name not in _BESIDE or (not is_top and isinstance(held, dict | list))
+        ]
+    if isinstance(value, list):
+        return not depth or any(_has_more(held, depth - 1) for held in value)
+    return value is not None and value != ""
 
 
 def _error(reported: object, data: bytes) -> AnswerError:

@@ -121,7 +121,7 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
         return
     event = answers.said(answer.body) if is_json else None
     if event is not None:
-        answer.error = answers.wrong_with(event, answer.body, generates=api_path in answers.WHOSE_END)
+        answer.error = answers.wrong_with(event, answer.body, api_path)
     else:
         answer.error = _unread(answer, api_path, kind, is_json=is_json)
     usage = None
@@ -145,8 +145,7 @@ def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -
     not JSON."""
     if is_json:
         compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # though none was requested
-        generates = api_path in answers.WHOSE_END
-        return None if compressed else answers.wrong_with(None, answer.body, generates=generates)
+        return None if compressed else answers.wrong_with(None, answer.body, api_path)
     if api_path in MEDIA or (answer.body and not kind.startswith(b"text/")):
         return None
     return AnswerError(TEXT if answer.body else answers.EMPTY)

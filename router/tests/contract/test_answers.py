@@ -214,7 +214,8 @@ SHAPES = st.recursive(
 def test_an_answer_of_any_shape_is_read_without_a_fault_of_the_router(document):
     data = written(document)
     stream = b"data: %b\n\ndata: [DONE]\n\n" % data
-    answers.wrong_with(answers.said(data), data, generates=True)
+    for path in (*answers.WHOSE_END, "/v1/embeddings", "/tokenize"):
+        answers.wrong_with(answers.said(data), data, path)
     Beginning().feed(stream)
     tail = StreamTail(reports_twice=True)
     tail.add(stream)
@@ -247,44 +248,100 @@ def test_an_event_that_only_remarks_something_is_no_content(remark):
     assert answers.sign(written({**remark, "text": "hello"}))[0] == "content"
 
 
+CHAT, COMPLETIONS, MESSAGES, RESPONSES = answers.WHOSE_END
+DONE = {"object": "response", "status": "completed", "output": []}
+SAID = {"type": "message", "content": []}
+
+
 @pytest.mark.parametrize(
-    ("document", "is_error"),
+    ("path", "document", "is_error"),
     [
-        ({"object": "chat.completion", "choices": [{"finish_reason": "stop"}], "error": None}, False),
-        ({"object": "response", "status": "completed", "error": None}, False),
-        ({"object": "response", "status": "failed", "error": None}, True),
-        ({"object": "response", "status": "failed", "error": {"code": "server_error", "message": "no"}}, True),
-        ({"type": "message", "content": [], "usage": {}}, False),
-        ({"error": {"message": "no"}}, True),
-        ({"choices": [{"message": {}, "finish_reason": "abort"}]}, True),
-        ({"choices": [{"message": {}, "finish_reason": "timeout"}]}, True),
-        ({"type": "message", "content": [], "stop_reason": "abort"}, True),
-        ({"type": "message", "content": [], "stop_reason": "max_tokens"}, False),
-        ({"object": "response", "status": "cancelled"}, True),
-        ({"object": "response", "status": "incomplete"}, False),
-        ({"error": {}}, True),
-        ({"message": "no", "code": 500, "type": "InternalServerError"}, True),
-        ({"object": "chat.completion", "choices": []}, True),
-        ({"object": "text_completion", "choices": None}, True),
-        ({"detail": "Internal Server Error"}, True),
-        ({"id": "x", "msg": "It died"}, True),
-        ({}, True),
-        (None, True),
-        ([], True),
-        ("text", True),
-        ({"object": "chat.completion", "choices": [{"logprobs": float("nan")}]}, False),
+        (CHAT, {"object": "chat.completion", "choices": [{"finish_reason": "stop"}], "error": None}, False),
+        (CHAT, {"choices": [{"message": {"content": ""}}, {"index": 1}]}, False),
+        (COMPLETIONS, {"choices": [{"text": "x", "logprobs": float("nan")}]}, False),
+        (COMPLETIONS, {"choices": [{"text": ""}]}, False),
+        (RESPONSES, DONE | {"error": None}, False),
+        (RESPONSES, DONE | {"status": "incomplete"}, False),
+        (RESPONSES, DONE | {"status": "failed", "error": None}, True),
+        (RESPONSES, DONE | {"status": "failed", "error": {"code": "server_error", "message": "no"}}, True),
+        (RESPONSES, DONE | {"status": "cancelled"}, True),
+        (RESPONSES, DONE | {"status": None}, True),
+        (RESPONSES, {"id": "x", "object": "response", "usage": {}}, True),
+        (MESSAGES, SAID | {"stop_reason": "max_tokens"}, False),
+        (MESSAGES, SAID | {"content": [{"type": "text", "text": "x"}]}, False),
+        (MESSAGES, SAID | {"usage": {}}, True),
+        (MESSAGES, SAID | {"stop_reason": "abort"}, True),
+        (MESSAGES, {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}, True),
+        (CHAT, {"error": {"message": "no"}}, True),
+        (CHAT, {"choices": [{"message": {}, "finish_reason": "abort"}]}, True),
+        (CHAT, {"choices": [{"message": {}, "finish_reason": "timeout"}]}, True),
+        (CHAT, {"error": {}}, True),
+        (CHAT, {"message": "no", "code": 500, "type": "InternalServerError"}, True),
+        (CHAT, {"object": "chat.completion", "choices": []}, True),
+        (CHAT, {"id": "x", "choices": [{"index": 0}], "usage": {"prompt_tokens": 3}}, True),
+        (CHAT, {"id": "x", "object": "chat.completion", "usage": {"prompt_tokens": 3}}, True),
+        (CHAT, {"choices": "none"}, True),
+        (COMPLETIONS, {"object": "text_completion", "choices": None}, True),
+        (CHAT, {"detail": "Internal Server Error"}, True),
+        (CHAT, {"id": "x", "msg": "It died"}, True),
+        (CHAT, {}, True),
+        (CHAT, None, True),
+        (CHAT, [], True),
+        (CHAT, "text", True),
     ],
 )
-def test_an_error_in_a_whole_answer_is_found(document, is_error):
+def test_an_error_in_a_whole_answer_is_found(path, document, is_error):
     data = written(document)
-    assert (answers.wrong_with(answers.said(data), data, generates=True) is not None) is is_error
+    assert (answers.wrong_with(answers.said(data), data, path) is not None) is is_error
 
 
-@pytest.mark.parametrize("data", [b"[]", b'{"results": []}', b'{"count": 3}'])
-def test_an_endpoint_that_generates_no_text_may_answer_with_any_object_or_list(data):
-    assert answers.wrong_with(answers.said(data), data, generates=False) is None
-    for wrong in (b"", b"null", b'{"a": ', b"<html>", b'{"detail": {"msg": "no"}}', b'{"status": "dead"}'):
-        assert answers.wrong_with(answers.said(wrong), wrong, generates=False) is not None
+BESIDE = {"id": "x", "model": "llama", "created": 1, "usage": {"prompt_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/v1/embeddings", {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.0]}]}),
+        ("/v1/embeddings", {"data": [{"embedding": "AAAA"}]}),
+        ("/v1/rerank", {"results": [{"index": 0, "relevance_score": 0.0}]}),
+        ("/v1/score", {"scores": [[0.5]]}),
+        ("/classify", {"data": [{"label": "LABEL_0"}]}),
+        ("/v1/decisions", {"answers": {"status": {"reason": {"choice": "yes"}}}}),
+        ("/pooling", {"data": [{"object": "pooling", "data": [[0.5]]}]}),
+    ],
+)
+def test_an_answer_without_its_values_is_none(path, document):
+    def emptied(value):
+        return [] if isinstance(value, list) else {} if isinstance(value, dict) else value
+
+    whole, empty = written(document), written(BESIDE | {name: emptied(value) for name, value in document.items()})
+    assert answers.wrong_with(answers.said(whole), whole, path) is None
+    assert answers.wrong_with(answers.said(empty), empty, path) is not None
+    for wrong in (
+        b"",
+        b"null",
+        b"[]",
+        b'{"a": ',
+        b"<html>",
+        b'{"detail": {"msg": "no"}}',
+        b'{"status": "dead"}',
+        b"{}",
+    ):
+        assert answers.wrong_with(answers.said(wrong), wrong, path) is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        *(("/tokenize", data) for data in (b'{"count": 0, "tokens": []}', b'{"count": 3}')),
+        ("/detokenize", b'{"prompt": ""}'),
+        ("/rerank", b'[{"index": 0, "score": 0.1}]'),
+        ("/v1/audio/transcriptions", b'{"text": ""}'),
+        ("/v1/embeddings", b'{"data": [], "more": "%b"}' % (b"x" * 5_000)),
+    ],
+)
+def test_an_empty_text_and_a_silence_have_an_answer(path, data):
+    assert answers.wrong_with(answers.said(data), data, path) is None
 
 
 TIERS = {"device": 4, "host": 1, "storage": 2, "storage_backend": "file"}

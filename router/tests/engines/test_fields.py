@@ -109,7 +109,7 @@ async def test_a_field_of_a_form_is_refused(world: Any, path: str) -> None:
 
 
 async def trusting(world: Any, *names: str) -> World:
-    made: World = await world(reply({"choices": [{"index": 0}]}))
+    made: World = await world(reply())
     made.published.keys(key_entry(KEY))
     made.published.fleet(entry("demo-0", made.engines[0].url), trusted_keys=list(names))
     pool = made.router.pools.get("demo")
@@ -158,7 +158,7 @@ async def test_the_picker_refuses_it_and_takes_the_headers_out(world: Any) -> No
 
 @pytest.mark.attacks
 async def test_headers_that_steer_engines_are_removed(world: Any) -> None:
-    w = await world(reply({"choices": [{"index": 0}]}))
+    w = await world(reply())
     given = {name.decode(): "x" for name in HEADERS} | {"x-mine": "1"}
     assert (await w.ask(headers=given)).status_code == 200
     sent = w.engines[0].received[0].headers

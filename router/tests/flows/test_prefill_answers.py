@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from router.tests.conftest import entry, key_entry
-from router.tests.engine import Behaviour, reply, stream
+from router.tests.engine import ANSWER, Behaviour, reply, stream
 from router.tests.test_keys import ALICE, bearer
 
 PROMPT = "the quick brown fox " * 400
@@ -77,7 +77,7 @@ async def until_asked(w: Any, engine: Any) -> list[dict[str, Any]]:
 
 async def test_a_404_that_one_prefill_gives_is_its_own_failure_and_another_one_computes_the_prompt(world: Any) -> None:
     lost = reply({"error": {"message": "the model does not exist", "code": 404}}, 404)
-    served = reply({"object": "x"})  # without a usage, by which prompts would become shorter
+    served = reply({**ANSWER, "usage": None})  # without a usage, by which prompts would become shorter
     w = await offloading(world, "mooncake_store", lost, served)
     w.engines[2].behaviour = served
     receipts = await until_asked(w, w.engines[0])
@@ -129,7 +129,7 @@ async def test_a_decoder_that_refuses_beside_the_prefill_is_heard_before_the_fir
 
 @pytest.mark.parametrize(("prefills", "decoders"), [(1, 2), (2, 2), (2, 1)])
 async def test_a_failing_decode_only_instance_is_replaced_and_counted(world: Any, prefills: int, decoders: int) -> None:
-    dead, served = reply(DEAD, 500), reply({"object": "x"})
+    dead, served = reply(DEAD, 500), reply({**ANSWER, "usage": None})
     w = await offloading(world, "mooncake_store", *[served] * (prefills + decoders - 1))
     w.engines[-1].behaviour = served
     w.published.fleet(

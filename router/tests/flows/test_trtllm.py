@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from router.tests.engine import Engine, reply, stream
+from router.tests.engine import ANSWER, Engine, reply, stream
 from router.tests.flows.conftest import PER_TOKEN, PROMPT, Build, Pair
 from router.tests.flows.test_nixl import alone, text
 from router.tests.flows.test_nixl_faults import LONG
@@ -177,7 +177,7 @@ async def test_the_two_requests_are_those_of_the_engines_own_proxy(servers: Any)
     params = PARAMS | {"request_type": "generation_only", "ctx_usage": USAGE}
     options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 9}
     assert continued == given | options | {"prompt": [1, 2, 3, 4], "disaggregated_params": params}
-    made.generation[0].behaviour = reply({"usage": USAGE})
+    made.generation[0].behaviour = reply(ANSWER)
     await chat(made.world)
     continued = made.generation[0].received[1].document
     assert (continued["messages"], continued["prompt_token_ids"]) == (MESSAGES, [1, 2, 3, 4])
@@ -205,7 +205,7 @@ async def test_an_answer_that_ends_with_its_first_token_comes_from_the_context_s
 
 
 UNUSABLE = [
-    ({"choices": [{"index": 0}, {"index": 1}]}, "the answer to a context request must have one choice"),
+    ({"choices": [{"text": "one"}, {"text": "two"}]}, "the answer to a context request must have one choice"),
     (context_answer(disaggregated_params=None), "the answer has no disaggregated_params: is it a context server"),
     (
         context_answer(disaggregated_params=PARAMS | {"ctx_request_id": None}),
@@ -217,7 +217,7 @@ UNUSABLE = [
 @pytest.mark.parametrize("fallback", ["fail", "local"])
 async def test_context_answers_that_cannot_be_continued_count_against_their_server(servers: Any, fallback: str) -> None:
     rules = {"failure__offload_fallback": fallback, "failure__breaker_failures": len(UNUSABLE)}
-    made = await servers([reply()], [reply({"usage": USAGE})], **rules)
+    made = await servers([reply()], [reply(ANSWER)], **rules)
     made.context[0].script += [reply(answer) for answer, _ in UNUSABLE]
     for answer, why in UNUSABLE:
         assert made.world.pool.endpoints["prefill-0"].breaker.state == "closed"
@@ -234,7 +234,7 @@ async def test_context_answers_that_cannot_be_continued_count_against_their_serv
 async def test_another_context_server_takes_over_before_the_first_token(servers: Any) -> None:
     broken = reply({"error": "out of memory"}, 500)
     rules = {"failure__offload_fallback": "fail", "failure__breaker_failures": 100, "failure__retries": 2}
-    made = await servers([broken, reply(context_answer())], [reply({"usage": USAGE})], **rules)
+    made = await servers([broken, reply(context_answer())], [reply(ANSWER)], **rules)
     receipts = [await made.world.receipt(await made.world.ask(f"{turn} {PROMPT}")) for turn in range(5)]
     assert {one["status"] for one in receipts} == {200}
     assert {one["prefill_instance"] for one in receipts} == {"prefill-1"}

@@ -74,12 +74,11 @@ def named_errors_not_read(patch: pytest.MonkeyPatch) -> None:
 
 def remarks_are_answers(patch: pytest.MonkeyPatch) -> None:
     """A JSON object of status 200 is an answer, whatever it holds."""
-    patch.setattr(answers, "_is_empty", lambda event: False)
-    patch.setattr(answers, "_is_remark", lambda event, data: False)
+    patch.setattr(answers, "_holds", lambda value, api_path: True)
 
 
 def broken_json_is_an_answer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(answers, "_not_an_object", lambda data, *, may_be_list: None)
+    patch.setattr(answers, "_wrong_value", lambda data, api_path: None)
 
 
 def unasked_streams_passed_on(patch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ PAGES: dict[str, tuple[str, bytes]] = {
     "remark": ("application/json", b'{"detail": "busy"}'),
     "null": ("application/json", b"null"),
     "empty": ("application/json", b""),
+    "hollow": ("application/json", b'{"id": "x", "choices": [], "data": [], "results": [], "usage": {}}'),
 }
 
 
@@ -279,7 +280,9 @@ def _answer(path: str, finish: str) -> dict[str, Any]:
         return of if finish == "stop" else error_body(path, _OF_AN_ABORT[MESSAGES])
     if path == RESPONSES:
         return {"object": "response", "status": "completed" if finish == "stop" else "failed", "output": []}
-    return {"object": "list", "data": []} if path == EMBEDDINGS else {"id": "x", "results": []}
+    if path == EMBEDDINGS:
+        return {"object": "list", "data": [{"index": 0, "embedding": [0.5]}]}
+    return {"id": "x", "results": [{"index": 0, "relevance_score": 0.5}]}
 
 
 # Of a prefill: where its KV is

@@ -7,7 +7,7 @@ from router.prefix.accuracy_by_kind import MOST_KINDS, MOST_NEW, AccuracyByKind
 from router.prefix.belief import EXACT
 from router.prefix.request_kind import kind_of, reads_cache
 from router.tests.conftest import instance
-from router.tests.engine import USAGE, reply
+from router.tests.engine import ANSWER, USAGE, reply
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -176,7 +176,7 @@ def test_a_request_for_the_probabilities_of_its_prompt_reads_no_cache(body, read
 
 
 async def test_evaluation_requests_are_predicted_zero_and_counted_as_no_error(world):
-    w = await world(reply({"object": "x", "usage": {**USAGE, "prompt_tokens": 500}}), strategy="cache_aware")
+    w = await world(reply(ANSWER | {"usage": {**USAGE, "prompt_tokens": 500}}), strategy="cache_aware")
     prompt = "p" * 2000
     endpoint = w.router.pools.get("demo").endpoints["demo-0"]
     for _ in range(3):

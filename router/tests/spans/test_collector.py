@@ -14,7 +14,7 @@ import pytest
 from router.spans.settings import SpanSettings
 from router.telemetry import tracer
 from router.tests.conftest import World, entry
-from router.tests.engine import hang_up, reply
+from router.tests.engine import ANSWER, hang_up, reply
 from router.tests.ports import free_port
 from router.tests.spans.test_requests import OFFLOADED, SAMPLED, SPAN, TRACE, parent
 
@@ -71,7 +71,7 @@ async def rotel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 async def test_one_trace_over_an_offload_and_a_retry(world: Any, rotel: Rotel) -> None:
-    held = {"usage": {"prompt_tokens": 100}, "kv_transfer_params": {"do_remote_prefill": True}}
+    held = ANSWER | {"usage": {"prompt_tokens": 100}, "kv_transfer_params": {"do_remote_prefill": True}}
     spans = SpanSettings(f"http://127.0.0.1:{rotel.port}/v1/traces", delay_s=0.05, gzip=True)
     w: World = await world(reply(held), None, None, strategy="adaptive_v1", spans=spans, **OFFLOADED)
     w.engines[1].script = w.engines[2].script = [hang_up]  # whichever decodes first

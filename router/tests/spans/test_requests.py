@@ -14,7 +14,7 @@ from router.spans import names, outbox
 from router.spans.settings import SpanSettings
 from router.telemetry import tracer
 from router.tests.conftest import World, entry
-from router.tests.engine import Engine, engine, hang_up, reply
+from router.tests.engine import ANSWER, Engine, engine, hang_up, reply
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "a=1"}
@@ -154,7 +154,7 @@ async def test_a_clients_mistake_is_not_an_error_of_the_server_span(world: Any, 
 
 
 async def test_an_offload_shows_prefill_and_decoder(world: Any, collector: Engine) -> None:
-    held = {"usage": {"prompt_tokens": 100}, "kv_transfer_params": {"do_remote_prefill": True}}
+    held = ANSWER | {"usage": {"prompt_tokens": 100}, "kv_transfer_params": {"do_remote_prefill": True}}
     w = await world(reply(held), None, strategy="adaptive_v1", spans=settings(collector), **OFFLOADED)
     kv = {"connector": "nixl", "kv": {"bytes_per_token": 10}}
     roles = ("prefill", "decode")

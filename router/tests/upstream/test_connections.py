@@ -10,7 +10,7 @@ from router.tests.engine import events, stream
 from router.upstream.connection import HIGH_WATER
 from router.upstream.connection_pool import ConnectionPool
 
-ENDING = b'{"choices": [{"index": 0}]}'
+ENDING = b'{"choices": [{"text": ""}]}'
 
 
 async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypatch):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from router.tests.engine import USAGE, events, first_then_wait, hang_up, stream, write_chunk, write_head
+from router.tests.engine import ANSWER, events, first_then_wait, hang_up, stream, write_chunk, write_head
 from router.tests.test_outcomes import BODIES
 from router.upstream.connection import HIGH_WATER
 from router.upstream.stalls import CHECK_S
@@ -214,7 +214,7 @@ async def test_signs_of_life_do_not_keep_a_whole_answer_from_another_engine(worl
 async def test_a_whole_answer_that_begins_with_signs_of_life_has_the_time_of_a_mute_engine(world, hangs):
     async def late(engine, request, writer):
         write_head(writer, 200, "content-type: application/json", "transfer-encoding: chunked")
-        whole = json.dumps({"object": "x", "usage": USAGE}).encode()
+        whole = json.dumps(ANSWER).encode()
         for part, silent_s in ((b"  ", 280), (whole[:9], 130 if hangs else 110), (whole[9:], 0)):
             write_chunk(writer, part)
             await writer.drain()

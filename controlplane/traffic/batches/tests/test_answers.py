@@ -7,37 +7,44 @@ import pytest
 
 from controlplane.traffic.batches import lines
 from controlplane.traffic.batches.lines import LineAnswer
+from router.contract.api_paths import BATCHED
+
+CHAT, RESPONSES, EMBEDDINGS = "/v1/chat/completions", "/v1/responses", "/v1/embeddings"
 
 
-def meant(status: int, document: Any) -> lines.Meaning:
+def meant(status: int, document: Any, api_path: str = CHAT) -> lines.Meaning:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return lines.meaning(LineAnswer(status, "r", body))
+    return lines.meaning(LineAnswer(status, "r", body), api_path)
 
 
-WHOLE: list[dict[str, Any]] = [
-    {"choices": [{"finish_reason": end, "message": {"content": "x"}}]} for end in ("stop", "length", "tool_calls", None)
+WHOLE: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"choices": [{"finish_reason": end, "message": {"content": "x"}}]})
+    for end in ("stop", "length", "tool_calls", None)
 ]
+CUT = {"error": None, "incomplete_details": {"reason": "max_output_tokens"}}
 WHOLE += [
-    {"object": "response", "status": "completed", "error": None},
-    {
-        "object": "response",
-        "status": "incomplete",
-        "error": None,
-        "incomplete_details": {"reason": "max_output_tokens"},
-    },
-    {"object": "list", "data": [{"embedding": [0.1]}]},
+    (RESPONSES, {"object": "response", "status": "completed", "output": [], "error": None}),
+    (RESPONSES, {"object": "response", "status": "incomplete", "output": [], **CUT}),
+    (EMBEDDINGS, {"object": "list", "data": [{"embedding": [0.1]}]}),
 ]
 
 
 @pytest.mark.parametrize(("is_final", "outcome"), [(True, "failed"), (False, "again")])
 def test_a_line_that_may_have_ended_its_engines_is_not_repeated(is_final: bool, outcome: str) -> None:
     body = b'{"error": {"code": "upstream_failed", "message": "it is tried on no other"}}'
-    assert lines.meaning(LineAnswer(502, "r", body, is_final=is_final)).outcome == outcome
+    assert lines.meaning(LineAnswer(502, "r", body, is_final=is_final), CHAT).outcome == outcome
 
 
-@pytest.mark.parametrize("document", WHOLE)
-def test_a_complete_answer_counts_as_answered(document: Any) -> None:
-    assert (meant(200, document).outcome, meant(200, document).error) == ("answered", None)
+@pytest.mark.parametrize(("path", "document"), WHOLE)
+def test_a_complete_answer_counts_as_answered(path: str, document: Any) -> None:
+    assert (meant(200, document, path).outcome, meant(200, document, path).error) == ("answered", None)
+
+
+@pytest.mark.parametrize("path", BATCHED)
+def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
+    for name in ("choices", "output", "data"):
+        answer = {"id": "x", "object": "list", name: [], "usage": {"prompt_tokens": 3}}
+        assert meant(200, answer, path).outcome == "again"
 
 
 @pytest.mark.parametrize(

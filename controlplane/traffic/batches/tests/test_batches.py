@@ -38,6 +38,8 @@ from router.contract.redis.published import ModelsValue
 from router.contract.redis.sample import InstanceSample
 
 Answer = Callable[[dict[str, Any]], tuple[int, object]]
+ANSWER = {"choices": [{"message": {"content": "w"}}], "data": [{"embedding": [0.5]}], "output": [{"type": "message"}]}
+USAGE = {"prompt_tokens": 2, "completion_tokens": 1}
 
 
 class StandIn:
@@ -45,7 +47,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
-        self.answer: Answer = lambda body: (200, {"usage": {"prompt_tokens": 2, "completion_tokens": 1}})
+        self.answer: Answer = lambda body: (200, {**ANSWER, "usage": USAGE})
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -147,9 +149,7 @@ def run(*names: str) -> None:
 
 def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, router: StandIn) -> None:
     router.answer = lambda body: (
-        (400, {"error": "no"})
-        if body["model"] == "bad"
-        else (200, {"id": body["model"], "usage": {"prompt_tokens": 2, "completion_tokens": 1}})
+        (400, {"error": "no"}) if body["model"] == "bad" else (200, {**ANSWER, "id": body["model"], "usage": USAGE})
     )
     name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(20)), line("x", body={"model": "bad"}))
     assert alice.get(f"/v1/batches/{name}")["status"] == "validating"
@@ -190,7 +190,7 @@ def test_a_batch_continues_where_a_lost_worker_was(alice: Caller, router: StandI
 
 
 def test_full_or_failing_engines_are_asked_again(alice: Caller, router: StandIn) -> None:
-    answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, {"choices": [{"index": 0}]})])
+    answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, ANSWER)])
     router.answer = lambda body: next(answers)
     name = alice.batch(line("a"))
     run(name)
@@ -206,7 +206,7 @@ def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
     alice: Caller, router: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled, late = (alice.batch(line("a"), line("b", body={"model": "later"})) for _ in range(2))
-    router.answer = lambda body: (503 if body["model"] == "later" else 200, {"choices": [{"index": 0}]})
+    router.answer = lambda body: (503 if body["model"] == "later" else 200, ANSWER)
 
     def look() -> EngineReports:
         if Batch.objects.get(name=cancelled).completed:
