@@ -11,7 +11,18 @@ from router.policy.types import KV_UNKNOWN
 from router.pool.endpoint import Endpoint
 from router.pool.health.progress import CONFIRM_S, LEAST_S, SERVED, UNMOVED_READINGS
 from router.tests.conftest import World, entry
-from router.tests.engine import Engine, Received, Writer, events, first_then_wait, hang, reply, write_chunk, write_head
+from router.tests.engine import (
+    ANSWER,
+    Engine,
+    Received,
+    Writer,
+    events,
+    first_then_wait,
+    hang,
+    reply,
+    write_chunk,
+    write_head,
+)
 from router.tests.values import loaded
 
 Build = Callable[..., Awaitable[World]]
@@ -283,7 +294,7 @@ async def test_an_engine_without_completions_is_asked_for_an_embedding(world: Bu
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w, "/v1/embeddings", input="hello")
-    w.engines[0].script += [reply({"error": {"message": "no"}}, 404), reply({"object": "list", "data": [{}]})]
+    w.engines[0].script += [reply({"error": {"message": "no"}}, 404), reply(ANSWER)]
     w.router._stall_probes.step()
     await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
     assert [one.target for one in w.engines[0].received[-2:]] == ["/v1/completions", "/v1/embeddings"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.tests.engine import USAGE, events, reply, stream
+from router.tests.engine import ANSWER, USAGE, events, reply, stream
 from router.upstream.answer.usage import Strip, combined, parse
 from router.upstream.answer.used import LARGEST, Usage
 
@@ -107,7 +107,7 @@ async def test_an_engine_without_usage_gives_null_and_never_zero(world):
 
 async def test_an_engine_that_leaves_out_zero_cached_tokens_is_understood(world):
     """vLLM omits the field when nothing was cached; one that never sends it does not tell at all."""
-    without = {"usage": {"prompt_tokens": 100, "completion_tokens": 3}}
+    without = ANSWER | {"usage": {"prompt_tokens": 100, "completion_tokens": 3}}
     w = await world(None)
     w.engines[0].script += [reply(without), reply(), reply(without)]
     receipts = [await w.receipt(await w.ask()) for _ in range(3)]
