@@ -59,7 +59,7 @@ def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
         ({"choices": [{"finish_reason": "stop"}, {"finish_reason": "error"}]}, "finish_reason error"),
         ({"choices": [{"finish_reason": "abort", "message": {"content": "half"}}]}, "finish_reason abort"),
         ([], "not a JSON object"),
-        (b"<html>", "not the JSON"),
+        (b"<html>", "not valid JSON"),
         (b"", "empty"),
         ({}, "nothing of an answer"),
     ],
