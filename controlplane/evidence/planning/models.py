@@ -25,3 +25,7 @@ class FleetPlan(TwinJob):
             models.Index(fields=["status"], name="plan_by_status"),  # controlplane.doors.jobs.expire, every 5 s
             models.Index(fields=["key"], name="plan_by_key"),  # A start looks for an earlier plan of the same question.
         ]
+
+    @property
+    def compared(self) -> str:
+        return f"fleets of {self.asked.get('pool') or self.asked['model']}"

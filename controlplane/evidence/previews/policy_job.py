@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import redis
+from django.apps import apps
 from django.db import models, transaction
+from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.common.as_seen import held
@@ -45,6 +47,15 @@ class TwinJob(jobs.Job):
     def __str__(self) -> str:
         return f"{self._meta.verbose_name} {self.pk}"
 
+    @property
+    def page(self) -> str:
+        return reverse(str(self._meta.verbose_name), args=[self.pk])
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        raise NotImplementedError
+
     def siblings(self) -> "models.QuerySet[Any]":
         """Return the jobs among which it is kept, newest first, itself included."""
         return type(self)._default_manager.all()
@@ -62,6 +73,14 @@ class PolicyJob(TwinJob):
     def __str__(self) -> str:
         return f"{super().__str__()} of {self.policy.name}"
 
+    @property
+    def page(self) -> str:
+        return reverse(str(self._meta.verbose_name), args=[self.policy.name, self.pk])
+
+    @property
+    def compared(self) -> str:
+        return f"pool {self.pool}, against v{self.live_version}"
+
     def siblings(self) -> "models.QuerySet[Any]":
         return of_policy(type(self), self.policy)
 
@@ -73,6 +92,17 @@ T = TypeVar("T", bound=TwinJob)
 def of_policy(model: type[J], policy: Policy) -> "models.QuerySet[J]":
     """Return the policy's jobs, newest first."""
     return model._default_manager.filter(policy=policy).select_related("policy")
+
+
+def latest(count: int) -> list[TwinJob]:
+    """Return the newest previews, tunings and plans."""
+    found: list[TwinJob] = []
+    for model in apps.get_models():
+        if issubclass(model, TwinJob):
+            large = [field.name for field in model._meta.fields if isinstance(field, models.JSONField)]
+            rows = model._default_manager.defer(*set(large) - {"asked"})
+            found += rows.select_related(*["policy"] * issubclass(model, PolicyJob))[:count]
+    return sorted(found, key=lambda job: job.created_at, reverse=True)[:count]
 
 
 def numbered(model: type[J], policy: Policy, number: int) -> J:

@@ -8,10 +8,11 @@ from django import template
 from django.template.defaultfilters import linebreaksbr
 from django.utils.safestring import mark_safe
 
-from controlplane.evidence.previews import page, selectors
+from controlplane.evidence.previews import page, policy_job, selectors
 from controlplane.traffic.policies.models import Policy, PolicyVersion
 
 register = template.Library()
+LISTED = 20
 TUNING = re.compile(r"(/policies/[a-z0-9-]+/tunings/\d+/)")
 
 
@@ -37,6 +38,12 @@ def preview_line(context: dict[str, Any]) -> dict[str, Any]:
 def previews_by_version(policy: Policy) -> dict[int, page.VersionPreview]:
     """Return previews of published versions by number; see of_version."""
     return page.by_version(policy)
+
+
+@register.simple_tag
+def latest_jobs() -> list[policy_job.TwinJob]:
+    """Return the newest previews, tunings and plans, for components/job_table.html."""
+    return policy_job.latest(LISTED)
 
 
 @register.filter

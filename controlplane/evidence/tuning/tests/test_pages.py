@@ -35,6 +35,11 @@ def test_a_tuning_is_started_from_its_page(policy, sent, otto_client, vera_clien
     shown = text(otto_client.get(f"{LIST}{made.pk}/state"))
     assert "every 1s" in shown
     assert "0 of 2 trials" in shown
+    for page in (LIST, "/experiments/", "/experiments/table"):
+        listed = text(otto_client.get(page))
+        assert f'<a href="{LIST}{made.pk}/">Tuning {made.pk} of default</a>' in listed
+        assert "pool demo, against v1" in listed
+    assert "of default" not in text(otto_client.get("/experiments/table?q=none"))
     assert otto_client.post(f"{LIST}{made.pk}/cancel").status_code == 302
     assert "cancelled by otto" in text(otto_client.get(f"{LIST}{made.pk}/"))
     assert "Resume tuning" not in text(vera_client.get(f"{LIST}{made.pk}/"))
