@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from django.utils import timezone
 
 from controlplane.evidence.previews import source
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.analysis.compute import simulated
+from controlplane.evidence.previews.body import AS_USUAL, PreviewIn
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.policy_job import store
 from controlplane.evidence.previews.source import TrafficPart
@@ -31,29 +30,19 @@ from router.policy.schema import document as documents
 
 KEPT = 200  # newest previews kept per policy
 ABOUT = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name", "seeds", "max_requests")  # audited
-MAX_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class AskedPreview:
-    pool: str = ""  # empty for the pool with the most recorded requests
-    trace: str = ""  # empty for source.choose
-    seeds: Sequence[int] = field(default=(1,))
-    max_requests: int = MAX_REQUESTS
-
-
-def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if_match: str | None = None) -> Preview:
+def start(policy: Policy, actor: Actor, asked: PreviewIn = AS_USUAL, *, if_match: str | None = None) -> Preview:
     """Preview the open draft of a policy; asking again for the same preview returns the earlier one.
 
     Conflict: no draft is open, or `if_match` is not its etag. InvalidInput: no pool, no traffic or no difference.
     """
-    asked = asked or AskedPreview()
     draft, live = seen_draft(versioned(policy), if_match), policies.live_version(policy)
     document = check_document(draft.upgraded)
     if document == live.upgraded:
         raise InvalidInput(f"the draft equals v{live.number}, which is live: nothing would change")
     pool = pool_of(policy, asked.pool)
-    part = part_of(asked, pool)
+    part = part_of(pool, asked.trace, asked.max_requests, asked.seeds[0])
     made = Preview(
         policy=draft.policy,
         live_version=live.number,
@@ -65,7 +54,7 @@ def start(policy: Policy, actor: Actor, asked: AskedPreview | None = None, *, if
         trace_name=part.name,
         trace=part.facts(),
         max_requests=asked.max_requests,
-        seeds=list(asked.seeds),
+        seeds=asked.seeds,
         total=simulated(len(asked.seeds), len(part.trace.requests)),
     )
     try:
@@ -103,15 +92,12 @@ def pool_of(policy: Policy, asked: str) -> Pool:
     return max(by_name.values(), key=lambda pool: counts.get(pool.name, 0))
 
 
-def part_of(asked: AskedPreview, pool: Pool) -> TrafficPart:
-    """Return the traffic to play. Raises InvalidInput."""
-    seed = asked.seeds[0]
+def part_of(pool: Pool, trace: str, count: int, seed: int) -> TrafficPart:
+    """Return at most `count` requests to play. Raises InvalidInput."""
     try:
-        if not asked.trace:
-            return source.choose(pool.name, asked.max_requests, seed)
-        return source.take(asked.trace, asked.max_requests, seed)
+        return source.take(trace, count, seed) if trace else source.choose(pool.name, count, seed)
     except (library.TraceError, BadTrace) as error:
-        raise InvalidInput(str(error), (Problem("trace", asked.trace, str(error)),)) from None
+        raise InvalidInput(str(error), (Problem("trace", trace, str(error)),)) from None
 
 
 def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:

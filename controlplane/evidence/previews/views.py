@@ -1,13 +1,17 @@
 """Views of previews: start one from a draft, watch, cancel and show it."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
+from pydantic import ValidationError
 
+from controlplane.common import input_errors
 from controlplane.evidence.previews import page, policy_job, selectors, services
+from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.policy_job import J
 from controlplane.people.accounts.decorators import operator_required
@@ -17,9 +21,9 @@ from controlplane.traffic.policies.drafts import conflicts, views
 from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
 from controlplane.traffic.policies.models import Policy
 from controlplane.traffic.policies.views import find
-from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.fields import typed_number
+from router.contract.values.problem import InvalidInput
 
-MOST_SEEDS = 5
 NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
 
 
@@ -76,14 +80,15 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
     return views.saved_response(request, "previews/_started.html", saved, **context)
 
 
-def asked(form: QueryDict) -> services.AskedPreview:
-    """Return the chosen pool, trace and seeds. Raises InvalidInput if the seeds are not numbers."""
-    words = form.get("seeds", "").replace(",", " ").split()
-    if not all(word.isdecimal() and len(word) <= 9 for word in words) or len(words) > MOST_SEEDS:
-        message = f"up to {MOST_SEEDS} whole numbers from 0 to 999,999,999, with commas"
-        raise InvalidInput(f"seeds: {message}", (Problem("seeds", form.get("seeds"), message),))
-    seeds = tuple(dict.fromkeys(map(int, words))) or (1,)
-    return services.AskedPreview(pool=form.get("pool", ""), trace=form.get("trace", ""), seeds=seeds)
+def asked(form: QueryDict) -> PreviewIn:
+    """Return the chosen pool, trace and seeds. Raises InvalidInput."""
+    seeds = dict.fromkeys(typed_number(word) for word in form.get("seeds", "").replace(",", " ").split())
+    raw = {"pool": form.get("pool", ""), "trace": form.get("trace", ""), "seeds": list(seeds) or [1]}
+    try:
+        return PreviewIn.model_validate(raw)
+    except ValidationError as error:
+        problems = [replace(each, path=each.path.partition(".")[0]) for each in input_errors.problems_of(error)]
+        raise InvalidInput(problems=problems) from None
 
 
 @require_GET

@@ -1,35 +1,36 @@
 """The form that starts a tuning: its fields and their errors."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import QueryDict
+from pydantic import ValidationError
 
-from controlplane.evidence.tuning import services
+from controlplane.common.input_errors import problems_of
 from controlplane.evidence.tuning.display import GOALS
 from controlplane.evidence.tuning.goals import OBJECTIVES
-from controlplane.evidence.tuning.space import Range, by_default, searchable, space_of, suggested
-from router.contract.values.fields import Field, accept, number, typed_number
+from controlplane.evidence.tuning.services import TuningIn
+from controlplane.evidence.tuning.space import by_default, searchable, suggested
+from router.contract.values.fields import number, typed_number
+from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import InvalidInput, Problem, by_path
 from router.policy.schema.parameter import Parameter
 from router.policy.types import ParsedPolicy as Document
 
 SCALES = (("", "automatic"), ("linear", "linear"), ("log", "logarithmic"))
 _OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
-
-
-def _typed(field: Field) -> Field:
-    """Return the field as people type it: a share in whole percent."""
-    if field.unit != "share":
-        return field
-    low, high = (round(100 * limit) for limit in field.range)
-    default = round(100 * field.default)
-    return replace(field, title=f"{field.title}, %", kind="int", default=default, range=(low, high), unit="%")
-
-
-NUMBERS = tuple(map(_typed, services.FIELDS.values()))
+NUMBERS = {  # field → (title, hint)
+    "trials": ("Trials", "points to simulate at most"),
+    "time_limit_s": ("Time limit, s", "of the search; empty: none"),
+    "workers": ("Workers", "processes at the same time"),
+    "seed": ("Seed", "equal seeds draw equal points"),
+    "max_requests": ("Requests at most", "the newest of a recording"),
+    "held_out": ("Held out", "share of the requests, 0–1: the last ones check the winners"),
+    "ttft_limit_ms": ("TTFT limit, ms", "of goodput; empty: p90 of the live version"),
+    "tpot_limit_ms": ("TPOT limit, ms", "of goodput; empty: p90 of the live version"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ class TuningForm:
     scales = SCALES
 
     def __init__(self, strategy: str, live: Document, typed: QueryDict | None = None) -> None:
-        self.strategy, self._live, self._typed = strategy, live, typed
+        self._live, self._typed = live, typed
         self._parameters = searchable(strategy)
-        self._problems: list[Problem] = []
+        self._problems: Sequence[Problem] = ()
         self.message = ""
 
     @property
@@ -65,27 +66,18 @@ class TuningForm:
         """The pool and trace as typed."""
         return {} if self._typed is None else {name: self._typed.get(name, "") for name in ("pool", "trace")}
 
-    def asked(self) -> services.AskedTuning:
+    def asked(self) -> TuningIn:
         """Return the request. InvalidInput names every wrong field."""
-        numbers = {field.name: self._number(field) for field in NUMBERS}
-        ranges = [self._range(path) for path in self._checked()]
-        objectives = self._objectives()
-        if not objectives:
-            self._refuse("objectives", "", "choose at least one objective", ", ".join(OBJECTIVES))
-        if not ranges:
-            self._refuse("parameters", "", "choose at least one parameter")
-        elif not self._problems:
-            self._check(ranges)
-        if self._problems:
-            raise InvalidInput("the tuning was not started", tuple(self._problems))
-        given = self.chosen
-        return services.AskedTuning(
-            pool=given.get("pool", ""),
-            trace=given.get("trace", ""),
-            parameters=ranges,
-            objectives=objectives,
-            **{name: value for name, value in numbers.items() if value is not None},
-        )
+        numbers = {name: typed_number(text) for name in NUMBERS if (text := self._text(name).strip())}
+        given = {"objectives": self._objectives(), "parameters": [self._range(path) for path in self._checked()]}
+        wrong = [Problem(name, "", f"choose at least one {name[:-1]}") for name, chosen in given.items() if not chosen]
+        try:
+            asked = TuningIn.model_validate({**self.chosen, **numbers, **{k: v for k, v in given.items() if v}})
+        except ValidationError as error:
+            wrong += problems_of(error)
+        if wrong:
+            raise InvalidInput("the tuning was not started", wrong)
+        return asked
 
     def refuse(self, error: InvalidInput) -> None:
         """Show the error beside its fields."""
@@ -105,12 +97,13 @@ class TuningForm:
         if path:
             known = self._parameters.get(path)
             return f"{name.capitalize()} of {known.title if known else path}"
-        return next((each.title for each in NUMBERS if each.name == field), field.capitalize())
+        return NUMBERS[field][0] if field in NUMBERS else field.capitalize()
 
-    def fields(self) -> list[tuple[Field, str, str]]:
-        """Return (field, value, error)."""
+    def fields(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield (name, title, hint, value, error)."""
         errors = self.errors()
-        return [(field, self._text(field), errors.get(field.name, "")) for field in NUMBERS]
+        for name, (title, hint) in NUMBERS.items():
+            yield name, title, hint, self._text(name), errors.get(name, "")
 
     def objectives(self) -> list[tuple[str, str, bool]]:
         return [(name, GOALS[name].title, name in self._objectives()) for name in OBJECTIVES]
@@ -132,9 +125,7 @@ class TuningForm:
         return list(OBJECTIVES) if self._typed is None else self._typed.getlist("objectives")
 
     def _checked(self) -> list[str]:
-        if self._typed is None:
-            return by_default(self._parameters)
-        return self._typed.getlist("parameters")
+        return by_default(self._parameters) if self._typed is None else self._typed.getlist("parameters")
 
     def _bound(self, path: str, name: str) -> str:
         if self._typed is not None:
@@ -143,50 +134,22 @@ class TuningForm:
             return ""
         return number(suggested(self._parameters[path], self._live[path])[name == "high"])
 
-    def _text(self, field: Field) -> str:
+    def _text(self, name: str) -> str:
         if self._typed is not None:
-            return self._typed.get(field.name, "")
-        return "" if field.default is None else number(field.default)
+            return self._typed.get(name, "")
+        default = TuningIn.model_fields[name].default
+        return "" if default is None else number(default)
 
-    def _number(self, field: Field) -> Any:
-        text = self._text(field).strip()
-        if not text:
-            return None
-        value = accept(field, typed_number(text))
-        if isinstance(value, Problem):
-            allowed = f"{field.allowed}{', or empty' if field.default is None else ''}"
-            self._refuse(field.name, text, "is not allowed", allowed)
-            return None
-        return value / 100 if field.unit == "%" else value
-
-    def _range(self, path: str) -> Range:
+    def _range(self, path: str) -> JsonObject:
+        bounds = {name: typed_number(self._bound(path, name)) for name in ("low", "high", "step")}
         scale = self._bound(path, "scale")
-        bounds = {name: self._number_at(name, path) for name in ("low", "high", "step")}
-        return Range(path, **bounds, log=None if not scale else scale == "log")
-
-    def _number_at(self, name: str, path: str) -> float | None:
-        text = self._bound(path, name).strip()
-        value = typed_number(text)
-        if not isinstance(value, str):
-            return value
-        if text:
-            known = self._parameters.get(path)
-            self._refuse(f"{name}:{path}", text, "is not a number", known.allowed if known else "")
-        return None
-
-    def _check(self, ranges: list[Range]) -> None:
-        try:
-            space_of(self.strategy, ranges)
-        except InvalidInput as error:
-            self._problems += error.problems
-
-    def _refuse(self, path: str, value: Any, message: str, allowed: str = "") -> None:
-        self._problems.append(Problem(path, value, message, allowed))
+        given = {name: bound for name, bound in bounds.items() if bound != ""}
+        return {"path": path, **given, **({"log": scale == "log"} if scale else {})}
 
     def _beside_its_field(self, problem: Problem) -> Problem:
         match = _OF_RANGE.fullmatch(problem.path)
         if match is None:
             return problem
-        checked, index, name = self._checked(), int(match[1]), match[2]
-        path = "parameters" if name == "path" else f"{'step' if name == 'log' else name}:{checked[index]}"
+        index, name = int(match[1]), match[2]
+        path = "parameters" if name == "path" else f"{'step' if name == 'log' else name}:{self._checked()[index]}"
         return Problem(path, problem.value, problem.message, problem.allowed)

@@ -1,16 +1,19 @@
-"""Starts tunings, and opens drafts with the values of winners."""
+"""Starts tunings, by one request of REST and the form, and opens drafts with the values of winners."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from controlplane.evidence.experiments.start.body import Milliseconds, Seed, Strict, checked, limits, number
 from controlplane.evidence.previews import services as previews
+from controlplane.evidence.previews.body import MAX_REQUESTS, MOST_REQUESTS
 from controlplane.evidence.previews.policy_job import as_seen, store
 from controlplane.evidence.previews.source import TrafficPart
 from controlplane.evidence.tuning import display
 from controlplane.evidence.tuning.goals import OBJECTIVES
 from controlplane.evidence.tuning.models import HELD_OUT, Tuning
 from controlplane.evidence.tuning.space import Range, space_of
-from controlplane.evidence.tuning.types import Winner
+from controlplane.evidence.tuning.types import Objective, Winner
 from controlplane.evidence.twin.pool_model import NotModelled, twin_of
 from controlplane.people.audit.services import Actor, record
 from controlplane.traffic.policies import selectors as policies
@@ -20,7 +23,6 @@ from controlplane.traffic.policies.models import Draft, Policy
 from fleet import jobs
 from fleet.jobs import DONE
 from fleet.models import Pool
-from router.contract.values.fields import Field
 from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
@@ -31,59 +33,60 @@ ABOUT = (  # audited
 )
 LEAST_REQUESTS = 100
 LEAST_PART = 20  # least requests to search on, and least held out: fewer get no verdict (stats.LOW_N)
-LIMIT_MS = 0.001, 86_400_000.0
-LIMIT_HELP = "of goodput; empty: p90 of the live version"
-FIELDS: Mapping[str, Field] = {
-    each.name: each
-    for each in (
-        Field(name="trials", title="Trials", default=60, range=(1, 500), help="points to simulate at most"),
-        Field(
-            name="time_limit_s", title="Time limit, s", default=None, range=(10, 86_400),
-            help="of the search; empty: none",
-        ),
-        Field(name="workers", title="Workers", default=2, range=(1, 8), help="processes at the same time"),
-        Field(name="seed", title="Seed", default=1, range=(0, 2**31 - 1), help="equal seeds draw equal points"),
-        Field(
-            name="max_requests", title="Requests at most", default=previews.MAX_REQUESTS,
-            range=(LEAST_REQUESTS, previews.MOST_REQUESTS), help="the newest of a recording",
-        ),
-        Field(
-            name="held_out", title="Held out", default=HELD_OUT, unit="share", range=(0.1, 0.8),
-            help="the last requests check the winners",
-        ),
-        Field(
-            name="ttft_limit_ms", title="TTFT limit, ms", default=None, kind="float", range=LIMIT_MS, help=LIMIT_HELP
-        ),
-        Field(
-            name="tpot_limit_ms", title="TPOT limit, ms", default=None, kind="float", range=LIMIT_MS, help=LIMIT_HELP
-        ),
+TRIALS, WORKERS, TIME_LIMIT = number(1, 500, "int"), number(1, 8, "int"), number(10, 86_400, "int")
+REQUESTS, HELD_OUT_SHARE = number(LEAST_REQUESTS, MOST_REQUESTS, "int"), number(0.1, 0.8)
+Trials = Annotated[int, checked(TRIALS), limits(TRIALS)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class RangeIn(Strict):
+    path: str = Field(max_length=80, examples=["classes.heavy_new_tokens"])
+    low: Finite | None = Field(None, description="Default: the parameter's own bound")
+    high: Finite | None = None
+    step: Finite | None = Field(None, description="Between two values, from low on; default: any value")
+    log: bool | None = Field(None, description="On a logarithmic scale; default: where the bounds are 100 times apart")
+
+
+class TuningIn(Strict):
+    """Every field is optional."""
+
+    pool: str = Field("", max_length=63, description="Default: the pool with most recorded requests")
+    trace: str = Field("", max_length=100, description="Default: the pool's recorded traffic, as for a preview")
+    parameters: list[RangeIn] = Field(
+        [], max_length=40, description="Default: the parameters by which the strategy decides"
     )
-}  # fmt: skip
+    trials: Trials = 60
+    workers: Annotated[int, checked(WORKERS), limits(WORKERS)] = Field(
+        2, description="Processes that simulate at the same time"
+    )
+    seed: Seed = Field(1, description="Of the search and of the twin")
+    max_requests: Annotated[int, checked(REQUESTS), limits(REQUESTS)] = MAX_REQUESTS
+    ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
+    tpot_limit_ms: Milliseconds | None = None
+    objectives: list[Objective] = Field(["ttft", "tpot", "goodput"], min_length=1, max_length=3)
+    time_limit_s: Annotated[int, checked(TIME_LIMIT), limits(TIME_LIMIT)] | None = Field(
+        None, description="Of the search; default: none"
+    )
+    held_out: Annotated[float, checked(HELD_OUT_SHARE), limits(HELD_OUT_SHARE)] = Field(
+        HELD_OUT, description="Share of the requests, the last ones, that check the winners"
+    )
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [Range(**{name: _whole(value) for name, value in each}) for each in self.parameters]
 
 
-@dataclass(frozen=True, slots=True)
-class AskedTuning:
-    pool: str = ""  # empty for the pool with the most recorded requests
-    trace: str = ""  # empty for previews.source.choose
-    parameters: Sequence[Range] = field(default=())  # empty for the parameters of the strategy
-    trials: int = FIELDS["trials"].default
-    workers: int = FIELDS["workers"].default
-    seed: int = 1
-    max_requests: int = FIELDS["max_requests"].default
-    ttft_limit_ms: float | None = None
-    tpot_limit_ms: float | None = None
-    objectives: Sequence[str] = OBJECTIVES
-    time_limit_s: int | None = None
-    held_out: float = HELD_OUT
+def _whole(value: Any) -> Any:
+    """Return whole numbers as such: 1, not 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def start(policy: Policy, actor: Actor, asked: AskedTuning) -> Tuning:
+def start(policy: Policy, actor: Actor, asked: TuningIn) -> Tuning:
     """Start a tuning. InvalidInput: pool, traffic or parameters are not suitable."""
     live = policies.live_version(policy)
-    space = space_of(documents.parse(live.document)["strategy.name"], asked.parameters)
-    question = previews.AskedPreview(asked.pool, asked.trace, (asked.seed,), asked.max_requests)
-    pool = previews.pool_of(policy, question.pool)
-    part = previews.part_of(question, pool)
+    space = space_of(documents.parse(live.document)["strategy.name"], asked.ranges)
+    pool = previews.pool_of(policy, asked.pool)
+    part = previews.part_of(pool, asked.trace, asked.max_requests, asked.seed)
     _check(pool, part, asked.held_out)
     made = Tuning(
         policy=policy,

@@ -24,7 +24,7 @@ SEED_MAX = 2**31 - 1
 ARMS_MAX = 6  # arms distinguishable in a chart
 
 
-def _checked(field: fields.Field) -> BeforeValidator:
+def checked(field: fields.Field) -> BeforeValidator:
     def check(value: Any) -> Any:
         found = fields.accept(field, value)
         if isinstance(found, Problem):
@@ -34,26 +34,26 @@ def _checked(field: fields.Field) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _limits(field: fields.Field) -> Any:
+def limits(field: fields.Field) -> Any:
     return Field(json_schema_extra={"minimum": field.range[0], "maximum": field.range[1]})
 
 
-def _number(low: float, high: float, kind: str = "float") -> fields.Field:
+def number(low: float, high: float, kind: str = "float") -> fields.Field:
     return fields.Field(name="", kind=kind, range=(low, high))
 
 
-FACTOR, DURATION, TIME_SCALE = _number(0.05, 20), _number(1, 86_400), _number(0.1, 100)
-SEED, REPLICAS = _number(0, SEED_MAX, "int"), _number(1, MAX_REPLICAS, "int")
-RATIO, CONFIDENCE, MILLISECONDS = _number(0.01, 100), _number(0.5, 0.9999), _number(0.001, 86_400_000)
+FACTOR, DURATION, TIME_SCALE = number(0.05, 20), number(1, 86_400), number(0.1, 100)
+SEED, REPLICAS = number(0, SEED_MAX, "int"), number(1, MAX_REPLICAS, "int")
+RATIO, CONFIDENCE, MILLISECONDS = number(0.01, 100), number(0.5, 0.9999), number(0.001, 86_400_000)
 
-Factor = Annotated[float, _checked(FACTOR), _limits(FACTOR)]
-Duration = Annotated[float, _checked(DURATION), _limits(DURATION)]
-TimeScale = Annotated[float, _checked(TIME_SCALE), _limits(TIME_SCALE)]
-Seed = Annotated[int, _checked(SEED), _limits(SEED)]
-Replicas = Annotated[int, _checked(REPLICAS), _limits(REPLICAS)]
-Ratio = Annotated[float, _checked(RATIO), _limits(RATIO)]
-Confidence = Annotated[float, _checked(CONFIDENCE), _limits(CONFIDENCE)]
-Milliseconds = Annotated[float, _checked(MILLISECONDS), _limits(MILLISECONDS)]
+Factor = Annotated[float, checked(FACTOR), limits(FACTOR)]
+Duration = Annotated[float, checked(DURATION), limits(DURATION)]
+TimeScale = Annotated[float, checked(TIME_SCALE), limits(TIME_SCALE)]
+Seed = Annotated[int, checked(SEED), limits(SEED)]
+Replicas = Annotated[int, checked(REPLICAS), limits(REPLICAS)]
+Ratio = Annotated[float, checked(RATIO), limits(RATIO)]
+Confidence = Annotated[float, checked(CONFIDENCE), limits(CONFIDENCE)]
+Milliseconds = Annotated[float, checked(MILLISECONDS), limits(MILLISECONDS)]
 
 
 def _once(seeds: list[int]) -> list[int]:

@@ -29,9 +29,9 @@ edit(services.ensure_default_policy(), heavy_new_tokens=9000)
 """
 START = """
 from controlplane.traffic.policies import selectors
-from controlplane.evidence.previews import services
+from controlplane.evidence.previews import body, services
 from controlplane.evidence.previews.tests.conftest import OTTO
-print(services.start(selectors.policy("default"), OTTO, services.AskedPreview(seeds={seeds})).pk)
+print(services.start(selectors.policy("default"), OTTO, body.PreviewIn(seeds={seeds})).pk)
 """
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from controlplane.evidence.previews import services
+from controlplane.evidence.previews import body, services
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.models import Preview
 from fleet import jobs
@@ -24,7 +24,7 @@ def test_every_code_is_explained_and_no_other():
 def test_the_limits_are_those_of_the_code():
     for figure in (
         f"at least {trust.LEAST_REQUESTS}",
-        f"| {services.MAX_REQUESTS:,} | up to {services.MOST_REQUESTS:,}",
+        f"| {body.MAX_REQUESTS:,} | up to {body.MOST_REQUESTS:,}",
         f"The last {services.KEPT} of each policy",
         f"after {jobs.LOST_S:.0f} s",
         f"more than {trust.OLD_S / 3600:.0f} hours",

@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from controlplane.evidence.previews import services
+from controlplane.evidence.previews import body, services
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.tests.rows import preview_of
 from controlplane.traffic.policies import selectors as policies
@@ -20,9 +20,9 @@ FEW = {"code": "few_requests", "text": "87 requests were compared, fewer than 20
 
 
 @pytest.fixture
-def started(monkeypatch) -> list[services.AskedPreview]:
+def started(monkeypatch) -> list[body.PreviewIn]:
     """What was asked to be computed; the answer is a queued preview of the open draft."""
-    found: list[services.AskedPreview] = []
+    found: list[body.PreviewIn] = []
 
     def start(policy, actor, asked):
         found.append(asked)
@@ -73,7 +73,7 @@ def test_starting_saves_what_was_typed_first(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8,000"}
     answer = otto_client.post(START, {**typed, "pool": "demo", "trace": "agentic-demo", "seeds": "1, 2"})
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 8000
-    assert started == [services.AskedPreview(pool="demo", trace="agentic-demo", seeds=(1, 2))]
+    assert started == [body.PreviewIn(pool="demo", trace="agentic-demo", seeds=(1, 2))]
     assert answer.headers["Location"] == f"/policies/default/previews/{Preview.objects.get().pk}/"
 
 
@@ -94,16 +94,19 @@ def test_a_draft_saved_by_another_in_the_meantime_is_settled_before_a_preview(dr
 
 def test_starting_from_the_review_takes_the_draft_as_it_is(draft, started, otto_client):
     otto_client.post(START)
-    assert started == [services.AskedPreview()]
+    assert started == [body.PreviewIn()]
     assert Draft.objects.get().document == draft.document
 
 
-@pytest.mark.parametrize("seeds", ["one", "-1", "1.5", "1 2 3 4 5 6"])
-def test_seeds_that_are_no_numbers_are_refused_with_what_is_allowed(draft, started, otto_client, seeds):
+@pytest.mark.parametrize(
+    ("seeds", "allowed"),
+    [*((seeds, "whole number from 0 to ") for seeds in ("one", "-1", "1.5")), ("1 2 3 4 5 6", "at most 5")],
+)
+def test_seeds_that_are_no_numbers_are_refused_with_what_is_allowed(draft, started, otto_client, seeds, allowed):
     answer = otto_client.post(START, {**form_of(otto_client.get(DRAFT)), "seeds": seeds})
     html = answer.content.decode()
     assert (answer.status_code, started) == (422, [])
-    assert '<a href="#preview-seeds">Seeds</a>: up to 5 whole numbers' in html
+    assert re.search(f'<a href="#preview-seeds">Seeds</a>: [^<]*{allowed}', html)
     assert f'value="{seeds}"' in html
 
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 from controlplane.doors.jobs import expire
 from controlplane.evidence.previews import policy_job, running, services
 from controlplane.evidence.previews.analysis.compute import Computed, FirstAnswer
+from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
 from controlplane.evidence.previews.selectors import LATER_FIELDS, as_dict
-from controlplane.evidence.previews.services import AskedPreview
 from controlplane.evidence.previews.tests.conftest import OTTO
 from fleet import jobs, subprocess
 from fleet.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
@@ -29,7 +29,7 @@ def in_this_process(monkeypatch):
 
 @pytest.fixture
 def preview(policy, draft):
-    return services.start(policy, OTTO, AskedPreview(max_requests=40))
+    return services.start(policy, OTTO, PreviewIn(max_requests=40))
 
 
 def answer(monkeypatch, act):
@@ -64,11 +64,11 @@ def test_a_preview_ends_with_what_the_draft_would_change(preview, in_this_proces
 def test_the_same_preview_computed_again_is_the_same(policy, draft, preview, in_this_process):
     first = run(preview)["result"]
     preview.delete()
-    assert run(services.start(policy, OTTO, AskedPreview(max_requests=40)))["result"] == first
+    assert run(services.start(policy, OTTO, PreviewIn(max_requests=40)))["result"] == first
 
 
 def test_each_seed_is_simulated(policy, draft, in_this_process):
-    made = services.start(policy, OTTO, AskedPreview(max_requests=30, seeds=(1, 2)))
+    made = services.start(policy, OTTO, PreviewIn(max_requests=30, seeds=(1, 2)))
     found = run(made)
     assert (found["total"], found["done"]) == (150, 150)
     assert found["result"]["classes"]["all"]["n"] == 60

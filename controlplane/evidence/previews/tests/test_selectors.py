@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from controlplane.evidence.previews import policy_job, selectors, services
+from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.services import AskedPreview
 from controlplane.evidence.previews.tests.conftest import NOW, OTTO
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies import services as policy_services
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 
 def done(policy, seed=1):
-    made = services.start(policy, OTTO, AskedPreview(seeds=(seed,), max_requests=20))
+    made = services.start(policy, OTTO, PreviewIn(seeds=(seed,), max_requests=20))
     jobs.end(jobs.claim(Preview, made.pk), DONE)
     made.refresh_from_db()
     return made
@@ -52,7 +52,7 @@ def test_a_draft_that_was_never_previewed_shows_what_it_held_before(policy, draf
 def test_the_one_asked_for_last_is_the_newest_though_it_was_there_already(policy, draft):
     first = done(policy, seed=1)
     done(policy, seed=2)
-    services.start(policy, OTTO, AskedPreview(seeds=(1,), max_requests=20))
+    services.start(policy, OTTO, PreviewIn(seeds=(1,), max_requests=20))
     assert selectors.latest_of(draft) == first
 
 

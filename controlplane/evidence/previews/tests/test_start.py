@@ -6,8 +6,8 @@ import redis
 from controlplane.common import computing
 from controlplane.evidence.previews import policy_job, selectors, services, source
 from controlplane.evidence.previews.analysis.compute import read_part
+from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.services import AskedPreview
 from controlplane.evidence.previews.tests.conftest import OTTO, sim_pool
 from controlplane.evidence.traces.tests.conftest import mooncake_line
 from controlplane.people.audit.models import AuditEntry
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("sent")
 
 
 def start(policy, **asked):
-    return services.start(policy, OTTO, AskedPreview(**asked))
+    return services.start(policy, OTTO, PreviewIn(**asked))
 
 
 def ended(preview, status=DONE):

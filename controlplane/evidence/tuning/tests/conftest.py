@@ -8,15 +8,14 @@ from controlplane.evidence.previews.tests.conftest import sent as sent  # a fixt
 from controlplane.evidence.previews.tests.conftest import sim_pool
 from controlplane.evidence.tuning import running, search, services
 from controlplane.evidence.tuning.models import Tuning
-from controlplane.evidence.tuning.services import AskedTuning
-from controlplane.evidence.tuning.space import Range
+from controlplane.evidence.tuning.services import RangeIn, TuningIn
 from controlplane.people.audit.services import Actor
 from controlplane.traffic.policies import services as policy_services
 from controlplane.traffic.policies.models import Policy
 from fleet import subprocess
 
 OTTO = Actor("user", "otto")
-HEAVY = Range("classes.heavy_new_tokens", 8_000, 60_000)
+HEAVY = RangeIn(path="classes.heavy_new_tokens", low=8_000, high=60_000)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(policy: Policy, **changes: Any) -> Tuning:
     values = {"max_requests": 100, "trials": 3, "workers": 1, "parameters": [HEAVY], "trace": "agentic-demo"}
-    return services.start(policy, OTTO, AskedTuning(**{**values, **changes}))
+    return services.start(policy, OTTO, TuningIn(**{**values, **changes}))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from controlplane.evidence.previews import policy_job
 from controlplane.evidence.tuning import running, services
 from controlplane.evidence.tuning.models import Tuning
 from controlplane.evidence.tuning.search import EVENLY
-from controlplane.evidence.tuning.space import Range
+from controlplane.evidence.tuning.services import RangeIn
 from controlplane.evidence.tuning.tests.conftest import OTTO, started
 from controlplane.people.audit.models import AuditEntry
 from controlplane.traffic.policies import services as policy_services
@@ -38,9 +38,8 @@ def test_a_tuning_is_sent_and_audited(policy, sent):
     [
         ({"pool": "other"}, "pool"),
         ({"trace": "no-such"}, "trace"),
-        ({"max_requests": 99}, "trace"),
         ({"held_out": 0.1}, "held_out"),  # 10 of 100
-        ({"parameters": [Range("strategy.name")]}, "parameters.0.path"),
+        ({"parameters": [RangeIn(path="strategy.name")]}, "parameters.0.path"),
     ],
 )
 def test_bad_input_is_refused_with_its_path(policy, changes, path):
@@ -48,6 +47,12 @@ def test_bad_input_is_refused_with_its_path(policy, changes, path):
         started(policy, **changes)
     assert [problem.path for problem in raised.value.problems] == [path]
     assert not Tuning.objects.exists()
+
+
+def test_a_trace_of_few_requests_is_refused(policy, monkeypatch):
+    monkeypatch.setattr(services, "LEAST_REQUESTS", 101)
+    with pytest.raises(InvalidInput, match="has 100 requests to play: a tuning needs at least 101"):
+        started(policy)
 
 
 def test_the_held_out_share_objectives_and_time_limit_are_kept(policy, here):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Status
+from ninja import Router, Status
 from ninja.params.functions import Query
 
 from controlplane.doors.api import etags
@@ -11,45 +11,14 @@ from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import ApiProblem
-from controlplane.doors.api.unread import Body
-from controlplane.evidence.experiments.start.body import Seeds
 from controlplane.evidence.previews import policy_job, selectors, services
 from controlplane.evidence.previews.analysis.types import PreviewView
+from controlplane.evidence.previews.body import AS_USUAL, PreviewIn
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.services import MAX_REQUESTS, MOST_REQUESTS, AskedPreview
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 
 router = Router(tags=["policies"])
-
-
-class PreviewIn(Body):
-    """Pool and traffic of the preview; every field is optional."""
-
-    pool: str = Field(
-        "",
-        max_length=63,
-        examples=["demo"],
-        description="A pool that uses the policy; default: the one with most recorded requests",
-    )
-    trace: str = Field(
-        "",
-        max_length=100,
-        examples=["recorded:demo"],
-        description="Default: the pool's recorded traffic, or agentic-demo if there is little",
-    )
-    seeds: Seeds = Field(
-        [1], min_length=1, max_length=5, description="Live version and draft are simulated once per seed"
-    )
-    max_requests: int = Field(
-        MAX_REQUESTS,
-        ge=1,
-        le=MOST_REQUESTS,
-        description="At most this many requests: the newest of a recording, the first of another trace",
-    )
-
-
-AS_USUAL = PreviewIn.model_validate({})
 
 
 @router.post(
@@ -60,8 +29,7 @@ AS_USUAL = PreviewIn.model_validate({})
 )
 def start_preview(request: HttpRequest, response: HttpResponse, name: str, payload: PreviewIn = AS_USUAL) -> Any:
     """Start a preview: simulate the draft and the live version on the same requests; 200 if already computed"""
-    asked = AskedPreview(**payload.model_dump())
-    made = services.start(policies.policy(name), actor_of(request), asked, if_match=etags.if_match(request))
+    made = services.start(policies.policy(name), actor_of(request), payload, if_match=etags.if_match(request))
     response.headers["Location"] = f"/api/v1/policies/{name}/previews/{made.pk}"
     return Status(200 if made.was_cached else 202, selectors.as_dict(made))
 

@@ -15,13 +15,11 @@ from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.routes.traffic.policy_schemas import DraftOut
 from controlplane.doors.api.unread import Body
-from controlplane.evidence.experiments.start.body import Milliseconds, Seed
 from controlplane.evidence.previews import policy_job
 from controlplane.evidence.tuning import services
 from controlplane.evidence.tuning.models import Tuning
-from controlplane.evidence.tuning.services import FIELDS, AskedTuning
-from controlplane.evidence.tuning.space import Range
-from controlplane.evidence.tuning.types import Objective, TrialView, TuningView, TuningWithTrials
+from controlplane.evidence.tuning.services import Trials, TuningIn
+from controlplane.evidence.tuning.types import TrialView, TuningView, TuningWithTrials
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 
@@ -53,51 +51,17 @@ def with_trials(tuning: Tuning) -> TuningWithTrials:
     }
 
 
-class RangeIn(Body):
-    path: str = Field(max_length=80, examples=["classes.heavy_new_tokens"])
-    low: float | None = Field(None, description="Default: the parameter's own bound")
-    high: float | None = None
-    step: float | None = Field(None, description="Between two values, from low on; default: any value")
-    log: bool | None = Field(None, description="On a logarithmic scale; default: where the bounds are 100 times apart")
-
-
-def _number(name: str, description: str | None = None) -> Any:
-    field = FIELDS[name]
-    return Field(field.default, ge=field.minimum, le=field.maximum, description=description)
-
-
-class TuningIn(Body):
-    """Every field is optional."""
-
-    pool: str = Field("", max_length=63, description="Default: the pool with most recorded requests")
-    trace: str = Field("", max_length=100, description="Default: the pool's recorded traffic, as for a preview")
-    parameters: list[RangeIn] = Field(
-        [], max_length=40, description="Default: the parameters by which the strategy decides"
-    )
-    trials: int = _number("trials")
-    workers: int = _number("workers", "Processes that simulate at the same time")
-    seed: Seed = Field(1, description="Of the search and of the twin")
-    max_requests: int = _number("max_requests")
-    ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
-    tpot_limit_ms: Milliseconds | None = None
-    objectives: list[Objective] = Field(["ttft", "tpot", "goodput"], min_length=1, max_length=3)
-    time_limit_s: int | None = _number("time_limit_s", "Of the search; default: none")
-    held_out: float = _number("held_out", "Share of the requests, the last ones, that check the winners")
-
-
 AS_USUAL = TuningIn.model_validate({})
 
 
 class DraftIn(Body):
-    trial: int = Field(ge=1, le=FIELDS["trials"].maximum, description="Of a winner")
+    trial: Trials = Field(description="Of a winner")
 
 
 @router.post("/{name}/tunings", response={202: TuningView}, auth=needs("policy:write"))
 def start_tuning(request: HttpRequest, response: HttpResponse, name: str, payload: TuningIn = AS_USUAL) -> Any:
     """Search the parameters of the live version in the twin"""
-    ranges = [Range(**each.model_dump()) for each in payload.parameters]
-    asked = AskedTuning(**payload.model_dump(exclude={"parameters"}), parameters=ranges)
-    made = services.start(policies.policy(name), actor_of(request), asked)
+    made = services.start(policies.policy(name), actor_of(request), payload)
     response.headers["Location"] = f"/api/v1/policies/{name}/tunings/{made.pk}"
     return Status(202, as_dict(made))
 
