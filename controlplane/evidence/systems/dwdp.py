@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from controlplane.common.figures import ms
 from controlplane.evidence.systems.dwdp_inputs import GIGA, DwdpInputs, demand_of, phase_of, rules
-from controlplane.evidence.systems.dwdp_play import PLAYABLE, curve_chart, curve_of, curve_table
+from controlplane.evidence.systems.dwdp_play import PLAYABLE, curve_chart, curve_of, curve_table, loop_table
 from controlplane.evidence.systems.system import (
     Answer,
     Axis,
@@ -68,6 +68,7 @@ def compute(inputs: DwdpInputs) -> Answer:
         ),
         (
             *curve_table(curve),
+            *loop_table(inputs),
             _plan_table(phase, demand, pools),
             _ways_table(inputs, phase),
             _slices_table(phase),
@@ -136,9 +137,17 @@ def _layer_chart(phase: Phase) -> Chart:
     parts = (
         ("Experts", dwdp.experts, dep.experts),
         ("Attention", dwdp.attention, dep.attention),
-        ("Projections and others", dwdp.projections + dwdp.other, dep.projections + dep.other),
+        (
+            "Projections and others",
+            dwdp.projections + dwdp.other + min(phase.slowed_ms, 0.0),
+            dep.projections + dep.other + min(phase.dep_slowed_ms, 0.0),
+        ),
         ("All-to-all", 0.0, phase.all_to_all_ms),
-        ("Slowed by the copy, merging", phase.slowed_ms + phase.merging_ms, 0.0),
+        (
+            "Slower at the power limit, merging",
+            max(phase.slowed_ms, 0.0) + phase.merging_ms,
+            max(phase.dep_slowed_ms, 0.0),
+        ),
         ("Waiting: for the copy, for the slowest GPU", phase.exposed_ms, phase.wait_ms),
     )
     return Chart(
@@ -380,7 +389,8 @@ COMPARED: JsonObject = {
 }
 _PEAKS = {
     "link_share": 1.0, "expert_share": 1.0, "attention_share": 1.0, "all_to_all_share": 1.0, "other_us": 0.0,
-    "slowed": 0.0, "skew_us": 0.0, "filled": 100.0, "layers": 58, "prompt_variation": 0.0, "projection_pflops": 2.5,
+    "computing_draw": 0.0, "copying_draw": 0.0, "skew_us": 0.0, "filled": 100.0, "layers": 58, "prompt_variation": 0.0,
+    "projection_pflops": 2.5,
 }  # fmt: skip
 DWDP = System(
     "dwdp",
@@ -395,7 +405,7 @@ DWDP = System(
         "Iterations of 16,384, slices": {"max_tokens": 16_384, "slices": True},
         "Uneven prompts of 16,384": {"prompt_tokens": 16_384, "prompt_variation": 25.0},
         "600 GB/s, both ways": {"link_gb_per_s": 300.0},
-        "Hot experts": {"hot_experts": 1.38, "skew_us": 0.0},
+        "Hot experts": {"hot_experts": 1.42, "skew_us": 0.0},
         "RoCE, 50 GB/s": {"link_gb_per_s": 50.0},
         "H100, NVLink 4": {"gpu": "H100", "ranks": 8, "dep_ranks": 8},
         "gpt-oss-120b on 4 B200": {
@@ -407,7 +417,10 @@ DWDP = System(
     compute,
     figures,
     groups=(
-        Group("Demand", ("prompts_per_s", "generation_gpus", "output_tokens", "user_tokens_per_s", "max_load")),
+        Group(
+            "Demand",
+            ("prompts_per_s", "generation_gpus", "output_tokens", "user_tokens_per_s", "max_load", "clients"),
+        ),
         Group(
             "Experts on the GPUs",
             ("held", "copied", "hot_experts", "slice_mib", "in_flight", "slice_us", "gather_cores", "chunk_tokens"),
@@ -424,7 +437,7 @@ DWDP = System(
             "Reached of the peaks",
             (
                 "link_share", "expert_share", "attention_share", "projection_share", "all_to_all_share", "other_us",
-                "slowed", "skew_us", "filled",
+                "computing_draw", "waiting_draw", "copying_draw", "skew_us", "filled",
             ),
         ),
     ),
@@ -437,7 +450,7 @@ DWDP = System(
         "The notes print closed ranges of experts; they are half open.",
         "The notes call slices paper only; TensorRT-LLM has them since pull request 12974, as contention_opt.",
         "Table 6 reports 6 to 12 % more TPS/GPU and median TTFT from 2.5 to 8.3 s and from 0.97 to 1.64 s, without the "
-        "number of GPUs.",
+        "number of GPUs and of clients, which decide it.",
     ),
     playable=PLAYABLE,
     links=(experiment_link("DWDP4 against DEP4 (examples/fleet-dwdp.yaml)", COMPARED),),

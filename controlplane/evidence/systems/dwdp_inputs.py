@@ -3,11 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleet.engine.dwdp.clock import PowerLimit
 from fleet.engine.dwdp.layout import LayoutError, layout
 from fleet.engine.dwdp.machine import GPUS, Efficiencies, Gpu, Moe
 from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.dwdp.phase import Phase, Prompts
-from fleet.engine.dwdp.table_1 import FILLED
+from fleet.engine.dwdp.table_1 import FILLED, POWER
 from fleet.kinds.options.option import option
 from fleet.systems.dwdp.planning import Demand
 from router.contract.values.problem import Problem
@@ -62,6 +63,7 @@ class DwdpInputs:
     user_tokens_per_s: float = option(
         50.0, "Speed of an answer", "TPS/user while it is written.", unit="tokens/s", range=(0.1, 10_000)
     )
+    clients: int = option(512, "Clients", "In a closed loop; 0: not played.", range=(0, 4_096))
     max_load: float = option(85.0, "Highest load", "Of the context GPUs' throughput.", unit="%", range=(1, 99))
     # Experts
     held: int | None = option(None, "Experts held", "L of each GPU; left out: E - (N - 1)·P.", range=(1, 4_096))
@@ -99,9 +101,11 @@ class DwdpInputs:
         0.517, "All-to-all", "Times a copy of each token to each of its experts.", range=(0, 10)
     )
     other_us: float = option(8.2, "Other computing", "Of all layers: table 1.", unit="µs/token", range=(0, 10_000))
-    slowed: float = option(0.234, "Slowed by copying", "ms of computing lost per ms of copying: table 1.", range=(0, 1))
+    computing_draw: float = option(1.2, "Draw of computing", "Of the power limit; measured on an H200.", range=(0, 3))
+    waiting_draw: float = option(0.73, "Draw of waiting", "Of the power limit; measured on an H200.", range=(0, 0.99))
+    copying_draw: float = option(0.052, "Draw of copying", "Of the power limit, added: table 1.", range=(0, 1))
     skew_us: float = option(
-        4.666,
+        4.771,
         "Spread of a DEP group",
         "Besides prompt lengths; fitted to table 3c.",
         unit="µs/token",
@@ -153,7 +157,7 @@ def phase_of(inputs: DwdpInputs) -> Phase:
         other_ms_per_token=inputs.other_us / 1e3,
         link=inputs.link_share,
         all_to_all=inputs.all_to_all_share,
-        slowed=inputs.slowed,
+        power=PowerLimit(inputs.computing_draw, inputs.waiting_draw, inputs.copying_draw, POWER.measured_at),
         skew_ms_per_token=inputs.skew_us / 1e3,
     )
     return Phase(

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from controlplane.evidence.systems.dwdp_inputs import DwdpInputs, demand_of, gpu_of, kv_bytes_of, moe_of, phase_of
 from controlplane.evidence.systems.system import Axis, Chart, Play, Playable, PoolFacts, Series, Table
 from controlplane.evidence.traces.prompts_8k import MEAN_TOKENS, PER_S, REQUESTS
+from fleet.counted import counted
 from fleet.engine.dwdp.layout import LayoutError
 from fleet.engine.dwdp.machine import GPUS
 from fleet.engine.dwdp.mixtures import MOES
 from fleet.engine.dwdp.phase import Phase
 from fleet.engine.dwdp.servers import MOE, R1, Machine, TooLarge, dep_server, dwdp_server
 from fleet.engine.profiles import MEMORY_USED
+from fleet.systems.dwdp.closed_loop import Loop, pools
 from fleet.systems.dwdp.known_models import experts_of
 from fleet.systems.dwdp.pareto import ParetoPoint, points
 from fleet.systems.dwdp.published import END_TO_END, within
@@ -82,6 +84,29 @@ def curve_table(curve: Sequence[ParetoPoint]) -> Iterator[Table]:
             "server computes what waits there. Published between 20 and 100 TPS/user: 1.06 to 1.12, 1.088 on average."
         )
         yield Table("Points of the curve", columns, rows, note)
+
+
+def loop_table(inputs: DwdpInputs) -> Iterator[Table]:
+    """Yield what the same clients get from more and from fewer context GPUs."""
+    phase = phase_of(inputs)
+    loop = Loop(inputs.clients, inputs.prompt_tokens, inputs.output_tokens, inputs.generation_gpus)
+    names = f"DEP{phase.dep_ranks}", f"DWDP{phase.layout.ranks}"
+    try:
+        both = pools(phase, loop, kv_bytes_of(inputs)) if inputs.clients else ([], [])
+    except TooLarge:
+        return
+    rows = tuple(
+        (name, one.context_gpus, one.tokens_per_user, one.tokens_per_gpu, one.ttft_s * 1e3)
+        for name, points in zip(names, both, strict=True)
+        for one in points
+    )
+    if rows:
+        note = (
+            "Each client sends its next prompt when its answer has ended, as in the paper's runs. Fewer context GPUs: "
+            "clients wait for their first token, and answers, of which fewer are written at a time, come faster."
+        )
+        columns = ("Context", "GPUs", "TPS/user", "TPS/GPU", "TTFT, median, ms")
+        yield Table(f"{counted(inputs.clients, 'client')} in a closed loop", columns, rows, note)
 
 
 @dataclass(frozen=True, slots=True)

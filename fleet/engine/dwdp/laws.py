@@ -30,9 +30,12 @@ class DwdpLaw(Law):
     def step_s(self, tokens: int, pairs: float, context: int, decodes: int) -> float:
         found = computing(self.moe, self.gpu, self.reached, tokens, pairs, self.group.experts)
         copy = copy_ms(self.moe, self.gpu, self.reached, self.group)
-        window = found.total + self.reached.slowed * copy
-        layer = layer_ms(window, copy, self.group.ranks, sliced=self.sliced)
-        return self.fixed_s + layer * self.moe.moe_layers / 1e3 + self.kv_s_per_token * context
+
+        def layer(slowed: float) -> float:
+            return layer_ms(found.total + slowed, copy, self.group.ranks, sliced=self.sliced)
+
+        slowed = self.reached.power.slowed_with_copy(found.arithmetic, copy, layer)
+        return self.fixed_s + layer(slowed) * self.moe.moe_layers / 1e3 + self.kv_s_per_token * context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

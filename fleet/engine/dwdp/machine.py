@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from fleet.engine.dwdp.clock import UNLIMITED, PowerLimit
+
 GB = 1e9
 
 
@@ -70,7 +72,7 @@ class Efficiencies:
     other_ms_per_token: float = 0.0  # norms, routing, quantising, over all layers
     link: float = 1.0  # eta: share of the link's rate that the copy engine reaches, 0–1
     all_to_all: float = 1.0  # share of an all-to-all's time spent on sending a token to each of its experts
-    slowed: float = 0.234  # ms of computing lost per ms of copying, as power is throttled [P table 1]
+    power: PowerLimit = UNLIMITED
     skew_ms_per_token: float = 0.0  # spread between the GPUs of a DEP group apart from prompt length, over all layers
 
 
@@ -142,4 +144,4 @@ H200 = replace(H100, name="H200", memory_bytes_per_s=4.8e12, memory_bytes=141 * 
 B300 = replace(B200, name="B300", memory_bytes=270 * GB)
 GPUS = {gpu.name: gpu for gpu in (GB200, B200, B300, H100, H200)}
 
-PEAKS = Efficiencies(slowed=0.0)  # a roofline
+PEAKS = Efficiencies()  # a roofline

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 from fleet.engine.dwdp.contention import layer_ms
 from fleet.engine.dwdp.layout import ExpertLayout
@@ -51,6 +51,11 @@ class Computing:
     projections: float
     attention: float
     other: float
+    reading: float = 0.0  # of these, what memory limits
+
+    @property
+    def arithmetic(self) -> float:
+        return self.total - self.reading
 
     @property
     def total(self) -> float:
@@ -67,16 +72,17 @@ def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: f
     used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
     arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
     reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
-    projections = max(
-        2 * moe.attention_weights * tokens / (gpu.projection_flops * reached.projections),
-        moe.attention_weights * moe.attention_bytes_per_weight / gpu.memory_bytes_per_s,
-    )
+    projecting = 2 * moe.attention_weights * tokens / (gpu.projection_flops * reached.projections)
+    projections_read = moe.attention_weights * moe.attention_bytes_per_weight / gpu.memory_bytes_per_s
+    projections = max(projecting, projections_read)
     attention = pairs * moe.pair_flops / (gpu.attention_flops * reached.attention)
     return Computing(
         max(arithmetic, reading) * 1e3,
         projections * per_moe_layer * 1e3,
         attention * per_moe_layer * 1e3,
         reached.other_ms_per_token * tokens / moe.moe_layers,
+        reading * 1e3 * (reading > arithmetic)
+        + projections_read * per_moe_layer * 1e3 * (projections_read > projecting),
     )
 
 
@@ -92,16 +98,24 @@ def all_to_all_ms(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, rank
 
 
 def dep_layer_ms(
-    moe: Moe, gpu: Gpu, reached: Efficiencies, own: Sequence[tuple[float, float]], late_ms: Sequence[float]
+    moe: Moe,
+    gpu: Gpu,
+    reached: Efficiencies,
+    own: Sequence[tuple[float, float]],
+    late_ms: Sequence[float],
+    wait_ms: float = 0.0,
 ) -> float:
     """Return the duration of a layer of a DEP group. `own` holds tokens and pairs of each GPU's prompts; `late_ms`
-    is an additional delay of each GPU."""
+    is an additional delay of each GPU, `wait_ms` of all."""
     ranks = len(own)
     mean = sum(tokens for tokens, _ in own) / ranks
-    experts = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks).routed(moe)
-    parts = (computing(moe, gpu, reached, tokens, pairs, 0.0) for tokens, pairs in own)
-    slowest = max(part.total - part.routed(moe) + late for part, late in zip(parts, late_ms, strict=True))
-    return experts + all_to_all_ms(moe, gpu, reached, mean, ranks) + slowest
+    shared = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks)
+    parts = [computing(moe, gpu, reached, tokens, pairs, 0.0) for tokens, pairs in own]
+    local = [part.total - part.routed(moe) for part in parts]
+    slowest = max(each + late for each, late in zip(local, late_ms, strict=True))
+    layer = shared.routed(moe) + all_to_all_ms(moe, gpu, reached, mean, ranks) + slowest + wait_ms
+    busy = fmean(local) + shared.routed(moe) * (shared.reading == 0)
+    return layer + reached.power.slowed_beside(busy, layer - busy)
 
 
 @dataclass(frozen=True)
@@ -155,8 +169,13 @@ class Phase:
 
     @cached_property
     def slowed_ms(self) -> float:
-        """Return the computing time lost while the copy runs."""
-        return self.reached.slowed * self.copy_ms
+        """Return how much longer arithmetic takes than when its shares of the peaks were measured; below zero: less."""
+        unslowed_ms = self.dwdp_computing.total + self.merging_ms
+
+        def layer(slowed_ms: float) -> float:
+            return self.waiting_for_copies_ms(unslowed_ms + slowed_ms)
+
+        return self.reached.power.slowed_with_copy(self.dwdp_computing.arithmetic, self.copy_ms, layer)
 
     @cached_property
     def merging_ms(self) -> float:
@@ -252,8 +271,14 @@ class Phase:
         return waiting_ms(ranks, uneven_ms, cv, math.hypot(skew, hot_ms))
 
     @property
+    def dep_slowed_ms(self) -> float:
+        """Return what `slowed_ms` returns, under DEP."""
+        others_ms = self.dep_computing.reading + self.all_to_all_ms + self.wait_ms
+        return self.reached.power.slowed_beside(self.dep_computing.arithmetic, others_ms)
+
+    @property
     def dep_ms(self) -> float:
-        return self.dep_computing.total + self.all_to_all_ms + self.wait_ms
+        return self.dep_computing.total + self.dep_slowed_ms + self.all_to_all_ms + self.wait_ms
 
     # Both
 

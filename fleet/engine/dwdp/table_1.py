@@ -5,7 +5,11 @@ peak, and a GPU computes 22,000 tokens/s. So they are ms, of a whole iteration. 
 µs".
 """
 
+from dataclasses import replace
+
+from fleet.engine.dwdp.clock import PowerLimit
 from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200, Efficiencies
+from fleet.engine.power import GH100
 
 # Milliseconds of an iteration under DEP.
 ATTENTION, GROUPED_GEMM, DENSE_GEMM, OTHERS = 269.67, 342.40, 177.50, 241.69
@@ -23,13 +27,18 @@ TOKENS = FILLED * MAX_TOKENS
 RANKS = 4
 
 # Spread of a GPU's iteration apart from prompt length (skewed experts, jitter), solved from table 3c at STD 0.
-SKEW = 137.6  # ms
+SKEW = 140.7  # ms
 
 # Milliseconds between iterations if only the context phase runs, solved from table 3a at 8,192. There DWDP has 1.1
 # times the TPS/GPU, whereas DEP takes 1.17 times as long in the iterations above and in its TTFT. What these
 # milliseconds are is not published.
 _TPS_GAIN = 1.10
 BETWEEN = (COMPUTING + COMMUNICATION + SYNCHRONISATION - _TPS_GAIN * COMPUTING_DWDP) / (_TPS_GAIN - 1)
+
+# The draws of an H200, and what the copy engine draws beside them: solved from the computing of the two iterations.
+_shown = PowerLimit(GH100.computing, GH100.reading, 0.0, COMPUTING / (COMPUTING + COMMUNICATION + SYNCHRONISATION))
+_copying = (COMPUTING_DWDP - GH100.computing * COMPUTING / _shown.measured) / COPY
+POWER = replace(_shown, copying=_copying)
 
 _moe, _gpu = DEEPSEEK_R1, GB200
 _grouped = TOKENS * _moe.top_k * _moe.expert_flops * _moe.moe_layers / _gpu.expert_flops * 1e3  # ms at the peak
@@ -46,6 +55,6 @@ REACHED = Efficiencies(
     other_ms_per_token=(COMPUTING - _all_experts_ms - _projections_ms - ATTENTION) / TOKENS,
     link=_copied_bytes * _moe.moe_layers / (COPY / 1e3) / _gpu.link_bytes_per_s,
     all_to_all=COMMUNICATION / _moe.moe_layers / _all_to_all_ms,
-    slowed=(COMPUTING_DWDP - COMPUTING) / COPY,
+    power=POWER,
     skew_ms_per_token=SKEW / TOKENS,
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fleet.engine.dwdp.laws import generation_law
 from fleet.engine.dwdp.phase import Phase
 from fleet.engine.dwdp.servers import TooLarge, kv_tokens
+from fleet.engine.law import Law
 from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from fleet.systems.dwdp.serving import dep_server, dwdp_server
 
@@ -33,6 +34,12 @@ class ParetoPoint:
         return self.dwdp.tokens_per_gpu / self.dep.tokens_per_gpu
 
 
+def generation(phase: Phase, gpus: int, kv_bytes: float) -> tuple[Law, float]:
+    """Return the step times of a generation server and the tokens of its KV. Raise TooLarge."""
+    law = generation_law(phase.moe, phase.gpu, phase.reached, gpus, kv_bytes)
+    return law, kv_tokens(phase.moe, phase.gpu, gpus, phase.moe.experts / gpus, MEMORY, kv_bytes)
+
+
 def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[ParetoPoint, ...]:
     """Return points from the fastest answers on, until KV fills the generation GPUs; none if the weights do. `demand`
     has the lengths and the generation GPUs, which are one server; `kv_bytes`: bytes per token."""
@@ -41,9 +48,8 @@ def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[ParetoPoint, 
 
 def _points(phase: Phase, demand: Demand, kv_bytes: float) -> Iterator[ParetoPoint]:
     gpus = demand.generation_gpus
-    law = generation_law(phase.moe, phase.gpu, phase.reached, gpus, kv_bytes)
     try:
-        room = kv_tokens(phase.moe, phase.gpu, gpus, phase.moe.experts / gpus, MEMORY, kv_bytes)
+        law, room = generation(phase, gpus, kv_bytes)
     except TooLarge:
         return
     for each in SEQUENCES:

@@ -66,13 +66,14 @@ def _dep_ms(phase: Phase, prompts: float) -> float:
     busy = min(ranks, max(1, round(prompts)))
     own = [mean * part for part in _dealt(prompts, ranks)]
     pairs = mean * (1 + phase.prompts.cv**2) / 2
-    layer = dep_layer_ms(phase.moe, phase.gpu, phase.reached, [(each, each * pairs) for each in own], [0.0] * ranks)
     fullest = replace(phase, max_tokens=max(1, round(max(own))), filled=1.0)
     even = replace(phase, max_tokens=max(1, round(prompts * mean / ranks)), filled=1.0).dep_computing
     cv = phase.prompts.cv / max(1.0, prompts / ranks) ** 0.5
     skew = phase.reached.skew_ms_per_token * prompts * mean / ranks / phase.moe.moe_layers
     hot = phase.hot_ms(even.routed(phase.moe))
-    return layer + waiting_ms(busy, fullest.uneven_ms, cv, math.hypot(skew, hot))
+    wait = waiting_ms(busy, fullest.uneven_ms, cv, math.hypot(skew, hot))
+    shares = [(each, each * pairs) for each in own]
+    return dep_layer_ms(phase.moe, phase.gpu, phase.reached, shares, [0.0] * ranks, wait)
 
 
 def _dealt(prompts: float, ranks: int) -> list[float]:
@@ -86,7 +87,7 @@ def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> Fi
     """Simulate the wait for the first token. `servers`: their number."""
     played = min(servers, MOST_SERVERS)
     gap_s = server.lump * servers / (prompts_per_s * played)
-    draw, now, queues = random.Random("context"), 0.0, _Queues(server, played)  # noqa: S311 - no secret
+    draw, now, queues = random.Random("context"), 0.0, Queues(server, played)  # noqa: S311 - no secret
     for _ in range(PLAYED):
         now += draw.expovariate(1.0) * gap_s
         queues.end_iterations(now)
@@ -95,12 +96,12 @@ def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> Fi
     return FirstToken(fmean(queues.waits[WARMING:]), fmean(queues.prefills[WARMING:]))
 
 
-class _Queues:
+class Queues:
     """One queue for each server."""
 
     def __init__(self, server: ContextServer, servers: int) -> None:
         self._iteration_s, self._between_s = server.iteration_s, server.between_s
-        self._computing = [0] * servers
+        self._computing: list[list[float]] = [[] for _ in range(servers)]  # arrival times of the prompts
         self._held = [0] * servers  # prompts that wait or are being computed
         self._waiting: list[list[float]] = [[] for _ in range(servers)]  # arrival times of waiting prompts
         self._ends: list[tuple[float, int]] = []  # heap of iterations
@@ -115,19 +116,28 @@ class _Queues:
         if not self._computing[chosen]:
             self._begin(chosen, now)
 
-    def end_iterations(self, until: float) -> None:
-        while self._ends and self._ends[0][0] <= until:
+    @property
+    def next_end(self) -> float:
+        """Return the end of the first iteration to end; infinite if none runs."""
+        return self._ends[0][0] if self._ends else math.inf
+
+    def end_iterations(self, until: float) -> list[float]:
+        """Return the arrival times of the prompts whose iterations end."""
+        ended: list[float] = []
+        while self.next_end <= until and self._ends:
             now, place = heappop(self._ends)
-            self._held[place] -= self._computing[place]
-            self._computing[place] = 0
+            self._held[place] -= len(self._computing[place])
+            ended += self._computing[place]
+            self._computing[place] = []
             if self._waiting[place]:
                 self._begin(place, now)
+        return ended
 
     def _begin(self, place: int, now: float) -> None:
         most, waiting = len(self._iteration_s), self._waiting[place]
         batch, self._waiting[place] = waiting[:most], waiting[most:]
         takes_s = self._iteration_s[len(batch) - 1]
-        self._computing[place] = len(batch)
+        self._computing[place] = batch
         heappush(self._ends, (now + takes_s + self._between_s, place))
         self.waits += [now - arrival for arrival in batch]
         self.prefills += [takes_s] * len(batch)

@@ -41,7 +41,7 @@ def test_a_step_is_an_iteration_of_the_closed_form() -> None:
     assert DWDP4.plan_s(plan_of(EVEN[:4])) == pytest.approx(DWDP4.fixed_s + phase.dwdp_ms * layers / 1e3, rel=0.001)
 
 
-@pytest.mark.parametrize("exponent", [0.6, 1.38])
+@pytest.mark.parametrize("exponent", [0.6, 1.42])
 def test_a_step_of_dep_waits_for_hot_experts_as_long_as_the_closed_form(exponent: float) -> None:
     assert isinstance(DEP4, DepLaw)
     phase = replace(r1_phase(Prompts(7_373)), hot_experts=exponent)

@@ -136,7 +136,8 @@ def test_a_merged_buffer_reads_and_writes_every_expert_once_more() -> None:
     phase = r1_phase(Prompts.uniform(8192, 0.8))
     merged = replace(phase, merged=True)
     assert merged.merging_ms == pytest.approx(2 * 256 * phase.moe.expert_bytes / phase.gpu.memory_bytes_per_s * 1e3)
-    assert merged.dwdp_ms - phase.dwdp_ms == pytest.approx(merged.merging_ms, rel=0.05)
+    cooling = 1 - phase.reached.power.waiting  # a GPU that reads draws less, and computes faster afterwards
+    assert merged.dwdp_ms - phase.dwdp_ms == pytest.approx((1 - cooling) * merged.merging_ms, rel=0.05)
     assert merged.gain < phase.gain
     assert merged.dep_ms == phase.dep_ms
 

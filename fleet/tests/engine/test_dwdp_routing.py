@@ -37,7 +37,7 @@ def test_hot_experts_make_dep_wait_more_in_larger_groups_and_dwdp_not_at_all() -
     assert unused_share(256, 8, 1.4, 2_048) > 1e6 * unused_share(256, 8, 0.6, 2_048)
 
 
-def test_the_documented_skew_explains_the_fitted_spread_and_a_mild_skew_a_third_of_it() -> None:
+def test_the_documented_skew_explains_the_fitted_spread_and_a_mild_skew_three_tenths_of_it() -> None:
     fitted = r1_phase(Prompts(16_384)).wait_ms
-    assert without_fitted_spread(1.38).wait_ms == pytest.approx(fitted, rel=0.01)
-    assert without_fitted_spread(0.6).wait_ms == pytest.approx(fitted / 3, rel=0.1)
+    assert without_fitted_spread(1.42).wait_ms == pytest.approx(fitted, rel=0.01)
+    assert without_fitted_spread(0.6).wait_ms == pytest.approx(0.3 * fitted, rel=0.1)

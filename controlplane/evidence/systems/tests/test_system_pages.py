@@ -223,7 +223,8 @@ def rows_at(name: str, begin: str) -> list[tuple[float, float, str]]:
         ("12 % of the time is waiting", "Waiting at a CV of 20 %, about"),
         ("table 3a: the gain in TPS/GPU", "TPS/GPU by prompt"),
         ("table 3b: at MNT 16,384", "TPS/GPU by MNT"),
-        ("TTFT of table 6", "TTFT of DWDP over DEP"),
+        ("TTFT of table 6", "TTFT of DWDP by TPS/user, closed loop"),
+        ("computing slowed by the copy", "Computing, copies without power"),
         ("NVLink 4 is infeasible", "Verdict by link: window over copy with the GPU's own window"),
     ],
 )
