@@ -51,7 +51,7 @@ class Computing:
     projections: float
     attention: float
     other: float
-    reading: float = 0.0  # of these, what memory limits
+    reading: float = 0.0  # the part that memory limits
 
     @property
     def arithmetic(self) -> float:

@@ -36,7 +36,7 @@ def test_clients_that_find_too_few_context_gpus_wait_there_and_are_written_for_f
 def test_clients_and_time_are_littles_law() -> None:
     found = played(0.1, 4)
     answers_per_s = found.tokens_per_gpu * 12 / 1_000
-    assert answers_per_s * (found.ttft_s + 1_000 / found.tokens_per_user) == pytest.approx(256, rel=0.15)  # fewer at the end
+    assert answers_per_s * (found.ttft_s + 1_000 / found.tokens_per_user) == pytest.approx(256, rel=0.15)
 
 
 def test_answers_without_room_for_their_kv_wait_for_one_that_ends() -> None:
