@@ -90,7 +90,7 @@ class PoolIndex:
                 FeedStatus(
                     *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
                     *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused), feed.but_for),
-                    *(feed.names_layers, feed.unit),
+                    *(feed.names_layers, feed.unit, feed.ahead),
                 )
             )
         return IndexReport(pool, index.bytes, index.has_lower, feeds)

@@ -11,6 +11,7 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import msgpack
@@ -38,6 +39,7 @@ LARGEST_MAP = 64  # fields of an event
 LONGEST_NAME = 4096  # bytes of a block's name
 LONGEST_TEXT = 128 * 1024  # bytes; vLLM and SGLang repeat a client's name of its session, which fits a request's head
 LARGEST_BLOCK = 65_536  # tokens
+MOST_AHEAD = 64  # tokens after a block
 MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
 # Pinned memory is SGLang's; earlier versions called it tier 1. All other tiers are slower: STORAGE, DISK, EXTERNAL FS …
@@ -83,6 +85,7 @@ class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would t
     reports_removal: bool = True  # whether an event reports that blocks leave the tier
     remote: bool = False  # True if engines share the tier
     chunked: bool = False  # stored by layers with chunked attention
+    ahead: int = 0  # tokens after each block that its name covers, at the beginning of its extra keys
 
 
 class BlocksRemoved(Struct, frozen=True, gc=False):
@@ -146,6 +149,7 @@ def _stored(raw: Any) -> BlocksStored:
     tokens = _tokens(raw.get("token_ids") or ())
     size = int(raw["block_size"])
     kind, medium = raw.get("kv_cache_spec_kind"), raw.get("medium")
+    extras, following = _extras(raw, parent is None, len(names)), _following(raw, len(names))
     whole = kind in _WHOLE and _is_aligned(raw, len(names), len(tokens) // TOKEN_BYTES, size)
     return BlocksStored(
         names=names,
@@ -153,14 +157,25 @@ def _stored(raw: Any) -> BlocksStored:
         tokens=tokens,
         block_size=size,
         tier=_tier(medium),
-        extras=_extras(raw, parent is None, len(names)),
+        extras=[each + extra for each, extra in zip_longest(following, extras, fillvalue=b"")] if following else extras,
         group=raw.get("group_idx"),
         whole=whole,
         looks_back=1 if kind == "full_attention" else None if kind is None else _looks_back(kind, raw),
         reports_removal=medium not in _UNTOLD,
         remote=medium == "EXTERNAL" or raw.get("locality") == "REMOTE",
         chunked=kind == _CHUNKED,
+        ahead=len(following[0]) // TOKEN_BYTES if following else 0,
     )
+
+
+def _following(raw: Any, blocks: int) -> Sequence[bytes]:
+    """Return the tokens after each block that its name covers: vLLM's since 0.33 while it speculates."""
+    given = raw.get("lookahead_token_ids")
+    if given is None:
+        return ()
+    if len(given) != blocks or len({len(each) for each in given}) > 1 or (given and len(given[0]) > MOST_AHEAD):
+        raise ValueError(f"lookahead_token_ids {given!r:.60}: 0 to {MOST_AHEAD} for each of {blocks} blocks, all alike")
+    return [_tokens(each) for each in given]
 
 
 def _looks_back(kind: object, raw: Any) -> int:

@@ -114,6 +114,11 @@ class Feed:
         return self._groups.names_layers
 
     @property
+    def ahead(self) -> int:
+        """Return the tokens after each block that its name covers."""
+        return self._groups.ahead
+
+    @property
     def unit(self) -> int:
         """Return the tokens of an offloaded chunk, which is loaded as a whole; 0 if blocks are loaded one by one."""
         return self._groups.unit

@@ -42,6 +42,7 @@ class FollowedGroups:
         self.but_for = ""  # kinds of request that remain unknown
         self.needs = GroupNeeds()
         self.names_layers = True
+        self.ahead = 0  # tokens after a block that its name covers
         self._parts = 1  # number of blocks in a chunk that one event names as a single block, as LMCache does
         self._chunk_blocks = 0  # number of blocks that are offloaded, and loaded, together
 
@@ -66,6 +67,8 @@ class FollowedGroups:
             self.needs = GroupNeeds(self.needs.needs)
         if event.group != self._first or not event.whole:
             return False
+        if event.tokens:
+            self.ahead = event.ahead
         if event.tokens and event.block_size > self.block_size:
             # vLLM names the latest part of a partly full block (Mamba). LMCache's chunks differ from blocks.
             self.block_size = event.block_size
@@ -125,7 +128,7 @@ class FollowedGroups:
         if len(event.tokens) != len(event.names) * event.block_size * TOKEN_BYTES:
             self.trouble = _SPARSE
             return False
-        self.block_size = max(self.block_size, event.block_size)
+        self.block_size, self.ahead = max(self.block_size, event.block_size), event.ahead
         return True
 
     def place(self, event: BlocksRemoved) -> int | None:

@@ -30,6 +30,7 @@ RESTING = ("stopped", "failed", "starting")  # states without a running engine
 SIM = "sim"
 RETRY_S = 30.0  # an unreadable folder may be readable later
 UNNAMED = "hits that end where a layer keeps no window or state, as its events name no layers"
+UNLIKE = "its blocks are named by {} tokens after them, those of another instance by {}: prompts are hashed one way"
 _MISSING = "no tokenizer is named for its model"
 
 
@@ -93,12 +94,13 @@ class Listener:
 def judge(pool: Pool) -> None:
     """Select the index to trust for each endpoint."""
     state = pool.kv_event_state
+    state.ahead = max((one.feed.ahead for one in pool.endpoints.values() if one.feed is not None), default=0)
     for endpoint in pool.endpoints.values():
         feed, before = endpoint.feed, endpoint.belief
         if feed is not None and state.index is not None:
             blocks = endpoint.kv_tokens // (feed.block_size or endpoint.block_size)
             state.index.limit(endpoint.id, max(blocks - 1, 0))  # vLLM reserves one block
-        trouble = (feed.trouble or state.no_tokens) if feed is not None else None
+        trouble = (feed.trouble or state.no_tokens or _unlike(feed, state.ahead)) if feed is not None else None
         doubt = _doubt(feed, state)
         belief, endpoint.beliefs = endpoint.by_kind.beliefs(trouble, endpoint.unconfirmed, doubt=doubt)
         if endpoint.uncached:
@@ -135,6 +137,10 @@ def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, 
             if any(reach := (endpoint.by_kind.short_of(kind), endpoint.feed.unit if endpoint.feed is not None else 0))
         }
     return {kind: reach for kind, reach in made.items() if reach}
+
+
+def _unlike(feed: EventFeed, ahead: int) -> str:
+    return UNLIKE.format(feed.ahead, ahead) if feed.block_size and feed.ahead != ahead else ""
 
 
 def _doubt(feed: EventFeed | None, state: KvEventState) -> Doubt:

@@ -103,6 +103,7 @@ class FeedStatus(Struct, array_like=True):
     but_for: str = ""
     names_layers: bool = True
     unit: int = 0
+    ahead: int = 0
 
 
 class IndexReport(Struct, array_like=True, tag="status"):

@@ -38,7 +38,7 @@ class SharedFeed:
         self.event_at, self.confirmed_at = status.event_at, status.confirmed_at
         self.gaps, self.replayed, self.purges = status.gaps, status.replayed, status.purges
         self.blocks, self.refused, self.but_for = status.blocks, Counter(status.refused), status.but_for
-        self.names_layers, self.unit = status.names_layers, status.unit
+        self.names_layers, self.unit, self.ahead = status.names_layers, status.unit, status.ahead
 
     def refresh(self) -> None:
         trouble = self.link.trouble

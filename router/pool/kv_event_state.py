@@ -48,6 +48,8 @@ class EventFeed(Protocol):
     def names_layers(self) -> bool: ...
     @property
     def unit(self) -> int: ...
+    @property
+    def ahead(self) -> int: ...
 
     complete: bool
     event_at: float | None
@@ -115,6 +117,7 @@ class KvEventState:
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
+        self.ahead = 0  # tokens after a block that its hash covers, for all instances
         # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
         # chunk below the device)
         self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}

@@ -1,6 +1,7 @@
 """Hashes of a prompt's KV blocks, each chained to the one before: equal hash, equal prefix."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import msgpack
@@ -40,12 +41,21 @@ def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
     return (extra_key(adapter, salt), *[extra_key(adapter, "")] * (blocks - 1)) if adapter or salt else ()
 
 
-def media_keys(adapter: str, salt: str, blocks: int, size: int, media: Sequence[Medium]) -> Sequence[bytes]:
-    """Return `extra_keys` with the media in each block of `size` tokens, and their offsets from the start of that
-    block."""
+def keys_ahead(tokens: bytes, blocks: int, size: int, ahead: int, keys: Sequence[bytes]) -> Sequence[bytes]:
+    """Return extra keys that begin with the `ahead` tokens after each block, as of a vLLM that speculates."""
+    ends = range(size * TOKEN_BYTES, (blocks + 1) * size * TOKEN_BYTES, size * TOKEN_BYTES)
+    following = (tokens[end : end + ahead * TOKEN_BYTES] for end in ends)
+    return [each + key for each, key in zip_longest(following, keys, fillvalue=b"")]
+
+
+def media_keys(
+    adapter: str, salt: str, blocks: int, size: int, media: Sequence[Medium], ahead: int = 0
+) -> Sequence[bytes]:
+    """Return `extra_keys` with the media in each block of `size` tokens and the `ahead` tokens after it, and their
+    offsets from the start of that block."""
     keys: list[list[object]] = [[adapter] if adapter else [] for _ in range(blocks)]
     for start, tokens, name in media:
-        for number in range(start // size, min(blocks, -(-(start + tokens) // size))):
+        for number in range(max(start - ahead, 0) // size, min(blocks, -(-(start + tokens) // size))):
             keys[number].append((name, start - number * size))
     if salt and blocks:
         keys[0].append(salt)

@@ -10,7 +10,7 @@ from typing import Final
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, UnderWay
 from router.prefix.belief import Belief
-from router.prefix.blocks import TOKEN_BYTES, Medium, extra_keys, linked, media_keys
+from router.prefix.blocks import TOKEN_BYTES, Medium, extra_keys, keys_ahead, linked, media_keys
 from router.prefix.chain import CHUNK_BYTES
 from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
@@ -74,13 +74,16 @@ def take(call: Call, tokens: bytes, media: Sequence[Medium] = ()) -> None:
     adapter, salted, seed = call.adapter, salt.of(document), index.seed
     if salted and state.reader is not None and call.api_path in state.reader.unsalted:
         salted = ""
-    call.prediction.block_hashes = tuple(
+    ahead, hashes = state.ahead, []
+    for size in state.sizes:
         # An engine computes at least one prompt token, to produce the first new one.
-        (size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, extras))
-        for size in state.sizes
-        for whole in [(length - 1) // size]
-        for extras in [media_keys(adapter, salted, whole, size, media) if media else extra_keys(adapter, salted, whole)]
-    )
+        whole = max(length - max(ahead, 1), 0) // size
+        plain = () if media else extra_keys(adapter, salted, whole)
+        keys = media_keys(adapter, salted, whole, size, media, ahead) if media else plain
+        if ahead:
+            keys = keys_ahead(tokens, whole, size, ahead, keys)
+        hashes.append((size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, keys)))
+    call.prediction.block_hashes = tuple(hashes)
 
 
 def _hashed(state: KvEventState, tokens: bytes, size: int, seed: int, extras: Sequence[bytes]) -> Sequence[int]:

@@ -14,6 +14,8 @@ import pytest
 from router.app import Router
 from router.contract.redis import redis_keys
 from router.kv_events.batch import decode
+from router.kv_events.feed import Feed
+from router.kv_events.listener import UNLIKE
 from router.picker.picking import Picking
 from router.policy.value import replace
 from router.pool.endpoint import Endpoint
@@ -316,6 +318,21 @@ async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_
         made = [await receipt(published, await ask(client)) for _ in range(SURE + 1)]
         assert [each["predicted_cached"] for each in made] == [112] * SURE + [64]
         assert pool.kv_event_state.reach == {}
+
+
+async def test_instances_that_name_blocks_otherwise_than_their_pool_are_not_predicted_exactly(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sims = [start_sim(), start_sim()]
+    published.policy()
+    published.fleet(*(sim_entry(sim, f"demo-{number}") for number, sim in enumerate(sims)))
+    monkeypatch.setattr(Feed, "ahead", property(lambda feed: int(feed.instance == "demo-1")))
+    for sim in sims:
+        await sim.ask(PROMPT)
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router, "demo-1").index == "exact" and belief(router).reason == "events")
+        assert belief(router).why == UNLIKE.format(0, 1)
+        assert (await receipt(published, await ask(client)))["index"] in {"approximate", "exact"}
 
 
 class OnlyEngines(SimTokenizer):

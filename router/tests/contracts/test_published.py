@@ -41,8 +41,10 @@ contracts = pytest.mark.contracts
 READ = {
     *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "lora_name", "medium", "extra_keys"),
     *("group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "cache_salt", "remaining_copy_counts"),
+    "lookahead_token_ids",
 }
-LEFT = {"session_id", "locality", "ownership", "lookahead_token_ids"}
+LEFT = {"session_id", "locality", "ownership"}
+OF_SPECULATION = "generate_lookahead_block_hash_extra_keys"
 SEED = 1
 
 
@@ -75,9 +77,10 @@ def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(eng
 
 
 @contracts
-def test_images_and_sounds_are_in_the_keys_of_blocks_as_vllm_writes_them() -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_images_and_sounds_are_in_the_keys_of_blocks_as_vllm_writes_them(ahead: int) -> None:
     tree = ast.parse(sources("vllm", path := "vllm/v1/core/kv_cache_utils.py")[path])
-    wanted = ("_gen_mm_extra_hash_keys", "generate_block_hash_extra_keys", "to_event_extra_keys")
+    wanted = ("_gen_mm_extra_hash_keys", "generate_block_hash_extra_keys", "to_event_extra_keys", OF_SPECULATION)
     tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in wanted]
     assert len(tree.body) == len(wanted)
     names: dict[str, Any] = {
@@ -85,17 +88,19 @@ def test_images_and_sounds_are_in_the_keys_of_blocks_as_vllm_writes_them() -> No
         "_gen_lora_extra_hash_keys": lambda request: [("lora", "ad", "/ad")],
     }
     exec(compile(tree, path, "exec"), names)
-    media = [Medium(3, 30, "cat"), Medium(33, 2, "dog"), Medium(70, 10, "cat")]
+    media = [Medium(3, 30, "cat"), Medium(33, 2, "dog"), Medium(64, 10, "cat")]
     features = [
         SimpleNamespace(identifier=name, mm_position=SimpleNamespace(offset=at, length=tokens))
         for at, tokens, name in media
     ]
     request, number, keys = SimpleNamespace(mm_features=features, cache_salt="s"), 0, []
     for start in range(0, 96, 16):
-        key, number = names["generate_block_hash_extra_keys"](request, start, start + 16, number)
+        end = start + 16
+        own = (request, start, end, end + ahead, number) if ahead else (request, start, end, number)
+        key, number = names[OF_SPECULATION if ahead else "generate_block_hash_extra_keys"](*own)
         keys.append(key)
     told = [bytes(msgpack.packb(each)) for each in names["to_event_extra_keys"](keys)]
-    assert told == list(media_keys("ad", "s", 6, 16, media))
+    assert told == list(media_keys("ad", "s", 6, 16, media, ahead))
 
 
 @contracts

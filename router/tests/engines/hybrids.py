@@ -52,6 +52,18 @@ _MTP: Config = {
     **{"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 64},
     **{"n_group": 1, "topk_group": 1, "attention_bias": False, "use_qk_norm": False, "partial_rotary_factor": 0.5},
 }
+_WINDOWS_MTP: Config = {
+    **{"architectures": ["ExaoneMoeForCausalLM"], "model_type": "exaone_moe", "head_dim": 32, "num_hidden_layers": 4},
+    **{"sliding_window": 64, "layer_types": [*(["sliding_attention"] * 3), "full_attention"], "hidden_act": "silu"},
+    **{"num_nextn_predict_layers": 1, "mtp_layer_types": ["full_attention"], "first_k_dense_replace": 1},
+    **{"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 64},
+}
+_STATES_MTP: Config = {
+    **{"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "head_dim": 64, "num_hidden_layers": 4},
+    **{"layer_types": [*(["linear_attention"] * 3), "full_attention"], "num_nextn_predict_layers": 1},
+    **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
+    **{"linear_key_head_dim": 64, "linear_value_head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
+}
 _SPECULATES = ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}')
 _PLAIN: Config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2}
 _FOLDER = "FOLDER"  # stands for that of the run
@@ -69,6 +81,8 @@ KINDS: Mapping[str, tuple[Config, tuple[str, ...]]] = {
     "window": ({**_ALL, **_WINDOWS}, ("--block-size", "32")),
     "state": ({**_ALL, **_STATES}, ("--mamba-cache-mode", "align")),
     "mtp": ({**_ALL, **_MTP}, ("--block-size", "32", *_SPECULATES)),
+    "window-mtp": ({**_ALL, **_WINDOWS_MTP}, ("--block-size", "32", *_SPECULATES)),
+    "state-mtp": ({**_ALL, **_STATES_MTP}, ("--mamba-cache-mode", "align", *_SPECULATES)),
     "files": (  # 40 blocks on the device, 20 in memory, the others in files
         {**_ALL, **_PLAIN},
         (

@@ -2,6 +2,9 @@
 
 `.engines/bin/python router/tests/kv_events/play_managers.py [FILE]` runs no model and takes seconds. Requests share
 beginnings, run side by side, answer, are computed in chunks, and evict each other.
+
+With PYTHONPATH at the unpacked wheel of vLLM 0.33 it writes played_ahead.json: names of blocks that cover the next
+token, where models speculate.
 """
 
 import base64
@@ -11,14 +14,23 @@ import random
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "played.json"
+GOLDEN_AHEAD = Path(__file__).parent / "played_ahead.json"
 REQUESTS = 36
 CHUNK = 96  # tokens that are computed in one step
 AT_ONCE = 3
 BLOCKS = 60  # size of the cache
+
+
+def names_ahead() -> bool:
+    """Return whether the names of a speculating vLLM's blocks cover the next token, as since 0.33."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    return "num_hash_lookahead_tokens" in signature(KVCacheManager).parameters
 
 
 def specs() -> Mapping[str, Callable[..., Any]]:
@@ -89,12 +101,13 @@ class Player:
                 for n, kind in enumerate(kinds)
             ],
         )
-        self.drops = self.size if drafts else 0
-        speculates = {"use_eagle": True, "num_prefill_lookahead": 1} if drafts else {}
+        ahead = {"num_hash_lookahead_tokens": 1} if drafts and names_ahead() else {}
+        self.drops = self.size if drafts and not ahead else 0
+        speculates = {"use_eagle": not ahead, "num_prefill_lookahead": 1, **ahead} if drafts else {}
         self.manager = kv_cache_manager.KVCacheManager(
             *(config, 8192, self.size, math.gcd(*sizes)), enable_caching=True, enable_kv_cache_events=True, **speculates
         )
-        self.hasher = kv_cache_utils.get_request_block_hasher(math.gcd(*sizes), sha256)
+        self.hasher = kv_cache_utils.get_request_block_hasher(math.gcd(*sizes), sha256, **ahead)
 
     def request(self, name: str, tokens: list[int], image: str = "") -> Any:
         from vllm import SamplingParams
@@ -202,10 +215,12 @@ def packed(log: list[list[Any]]) -> str:
     return base64.b85encode(zlib.compress(encode(lines), 9)).decode()
 
 
-def main(path: str) -> None:
-    golden = {name: packed(played(name, seed=1)) for name in MODELS}
-    Path(path).write_text(json.dumps(golden, indent=1) + "\n")
+def main(path: str = "") -> None:
+    ahead = names_ahead()
+    names = [name for name in MODELS if not ahead or name.endswith((MTP, EAGLE))]
+    golden = {name: packed(played(name, seed=1)) for name in names}
+    Path(path or (GOLDEN_AHEAD if ahead else GOLDEN)).write_text(json.dumps(golden, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:] or [str(GOLDEN)])
+    main(*sys.argv[1:])

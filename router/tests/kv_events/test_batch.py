@@ -1,6 +1,7 @@
 """What engines send, read: maps and arrays, ints and bytes, every medium."""
 
 import struct
+from array import array
 
 import msgpack
 import pytest
@@ -68,6 +69,20 @@ def test_counts_of_copies_that_make_no_sense_are_refused(counts: object) -> None
     removed = {"type": "BlockRemoved", "block_hashes": [11, 12], "medium": "GPU", "remaining_copy_counts": counts}
     with pytest.raises(Undecodable):
         events(removed)
+
+
+def test_the_tokens_after_a_block_belong_to_its_name() -> None:
+    ahead = only({**STORED, "lookahead_token_ids": [[3, 4], [5, 6]], "extra_keys": [None, ["salt"]]})
+    assert isinstance(ahead, BlocksStored)
+    following = array("I", [3, 4]).tobytes(), array("I", [5, 6]).tobytes()
+    assert (ahead.ahead, ahead.extras) == (2, [following[0], following[1] + msgpack.packb(["salt"])])
+    assert only({**STORED, "lookahead_token_ids": None}) == only(STORED)
+
+
+@pytest.mark.parametrize("following", [[], [[3]], [[3], [4, 5]], [[3], 4], [[1] * 65] * 2, 7])
+def test_tokens_after_blocks_that_make_no_sense_are_refused(following: object) -> None:
+    with pytest.raises(Undecodable):
+        events({**STORED, "lookahead_token_ids": following})
 
 
 def test_an_array_of_vllm_0_20_ends_in_its_group() -> None:

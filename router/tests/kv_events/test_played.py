@@ -4,7 +4,9 @@
 import base64
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import msgpack
 import pytest
@@ -14,15 +16,19 @@ from router.kv_events.batch import decode
 from router.kv_events.feed import Feed
 from router.kv_events.followed_groups import CHUNKS
 from router.kv_events.sources import discover
-from router.prefix.blocks import Medium, extra_keys, linked, media_keys
+from router.pool.kv_event_state import KvEventState
+from router.prefix.blocks import Medium
 from router.prefix.exact.groups import ALL, FIRST
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE, SpeculationRule
+from router.request import predict
+from router.request.call import Prediction
 from router.tests.kv_events import play_sglang
-from router.tests.kv_events.play_managers import GOLDEN, MODELS
+from router.tests.kv_events.play_managers import GOLDEN, GOLDEN_AHEAD, MODELS
 from router.tokenize.tokenizer import packed
 
 PLAYED = json.loads(GOLDEN.read_text())
+AHEAD = json.loads(GOLDEN_AHEAD.read_text())
 OF_SGLANG = json.loads(play_sglang.GOLDEN.read_text())
 SEED = 1
 DROPPING = {"MTP": FIRST, "EAGLE": ALL}
@@ -45,11 +51,7 @@ def followed(
             continue
         tokens, *more, hit = rest
         media = [Medium(*each) for each in more[0]] if more and isinstance(more[0], list) else ()
-        size = feed.block_size or 1
-        whole = (len(tokens) - 1) // size
-        plain = extra_keys("", "" if media else "".join(more), whole)
-        extras = media_keys("", "", whole, size, media) if media else plain
-        hashes = linked(packed(tokens[: whole * size]), size, SEED, extras)
+        size, hashes = hashed(feed, tokens, media, "" if media else "".join(more))
         predicted = sum(feed._index.match(hashes, size).get("a", ()))
         if learnt is not None:
             by_rule = (predicted, *feed._index.speculating(hashes, size).get("a", (0, 0)))
@@ -58,6 +60,19 @@ def followed(
         pairs.append((predicted, hit))
     feed._why = ""
     return feed, pairs
+
+
+def hashed(feed: Feed, tokens: list[int], media: Sequence[Medium], salt: str) -> tuple[int, Sequence[int]]:
+    """Return the size and the hashes of a prompt's blocks, as of a request."""
+    state = KvEventState()
+    state.index, state.sizes, state.ahead = feed._index, (feed.block_size or 1,), feed.ahead
+    asked = SimpleNamespace(prompt=SimpleNamespace(document={"cache_salt": salt} if salt else {}))
+    call: Any = SimpleNamespace(
+        pool=SimpleNamespace(kv_event_state=state), request=asked, prediction=Prediction(), adapter="", api_path=""
+    )
+    predict.take(call, packed(tokens), media)
+    ((size, hashes),) = call.prediction.block_hashes
+    return size, hashes
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if not DROPPING.keys() & model.split("; ")])
@@ -83,6 +98,15 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
     unit = feed.block_size * feed._groups.needs.align
     assert sum(abs(predicted - hit) > unit for predicted, hit in pairs) <= 1
     assert sum(hit > 0 for _, hit in pairs[wrong[-1] + 1 :]) > 2
+
+
+@pytest.mark.parametrize("model", AHEAD)
+def test_names_of_blocks_that_cover_the_next_token_drop_no_block(
+    model: str, context: "zmq.Context[zmq.Socket[bytes]]"
+) -> None:
+    feed, pairs = followed(AHEAD[model], context)
+    assert [predicted for predicted, _ in pairs] == [hit for _, hit in pairs]
+    assert (feed.ahead, sum(hit > 0 for _, hit in pairs) > 12) == (1, True)
 
 
 def test_chunks_of_unknown_length_predict_no_more_than_the_engine_has(
