@@ -304,6 +304,7 @@ def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
         endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
         if call.api_path not in UNCOMPUTED:
             endpoint.breaker.served()
+            call.pool.accused.discard(call.tenant)
     elif result == "client_error":
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()

@@ -381,6 +381,7 @@ class Proxy:
         if result == "served":
             if call.api_path not in UNCOMPUTED:
                 endpoint.breaker.served()
+                call.pool.accused.discard(call.tenant) if call.pool.accused else None
             outcome.close("served")
             learn(call, endpoint)
         else:

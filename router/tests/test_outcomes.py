@@ -123,7 +123,36 @@ async def test_engines_that_serve_nobody_stop_being_blamed_on_clients(world):
     assert outcomes[0] == "client_error"
     assert outcomes[-1] == "error"
     states = [one.breaker.state for one in w.router.pools.get("demo").endpoints.values()]
-    assert states.count("closed") == 1, "one client does not shut out the last instance"
+    assert states.count("closed") == 2, "one client shuts out one instance"
+
+
+def breaking(path):
+    return stream([*started(path), content(path), failure(path, DEAD)])
+
+
+async def asked_by(w, name):
+    response = await w.ask(CHAT, **BODIES[CHAT], stream=True, headers={"x-forwarded-for": name})
+    return response.headers["x-weir-instance"], b"EngineCore" not in response.content
+
+
+async def test_a_client_whose_requests_fail_everywhere_after_their_content_shuts_out_one_instance(world):
+    w = await world(*[breaking(CHAT)] * 4, failure__breaker_failures=2, failure__breaker_open_s=60.0)
+    for _ in range(20):
+        await asked_by(w, "10.0.0.1")
+    states = [one.breaker.state for one in w.router.pools.get("demo").endpoints.values()]
+    assert sorted(states) == ["closed", "closed", "closed", "open"]
+    for engine in w.engines:
+        engine.behaviour = stream()
+    assert {await asked_by(w, "10.0.0.2") for _ in range(6)} == {
+        (f"demo-{number}", True) for number, state in enumerate(states) if state == "closed"
+    }
+
+
+async def test_instances_that_fail_where_others_serve_the_same_client_are_all_shut_out(world):
+    w = await world(breaking(CHAT), breaking(CHAT), None, None, failure__breaker_failures=2)
+    while [one.breaker.state for one in w.router.pools.get("demo").endpoints.values()].count("open") < 2:
+        await asked_by(w, "10.0.0.1")
+    assert {await asked_by(w, "10.0.0.1") for _ in range(4)} == {("demo-2", True), ("demo-3", True)}
 
 
 async def test_a_request_whose_engine_died_is_tried_on_one_more(world):

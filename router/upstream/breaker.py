@@ -79,10 +79,10 @@ class Breaker:
         """Return whether so many consecutive rejections suggest that the instance is at fault."""
         return self._rejected >= DOUBTED_AFTER
 
-    def failed(self, now: float, failures: int, tenant: str = "", is_last: Callable[[], bool] | None = None) -> None:
+    def failed(self, now: float, failures: int, tenant: str = "", spares: Callable[[], bool] | None = None) -> None:
         """Count a failure of a request of `tenant`. An open breaker stays open for the same time again, unless it
-        failed only for this tenant and is the last instance that others have.
-        `is_last` returns whether the pool would be left without an instance; it is called only if that matters.
+        failed only for this tenant and others need it. `spares` returns whether they do; it is called only if that
+        matters.
         """
         if not self._failed:
             self._tenant, self._several = tenant, False
@@ -90,14 +90,18 @@ class Breaker:
         self._failed += 1
         if self.opened_at is None and self._failed < failures:
             return
-        is_spared = not self._several and is_last is not None and is_last()
+        is_spared = not self._several and spares is not None and spares()
         if self.opened_at is not None or not is_spared:
             self.opened_at = -math.inf if is_spared else now
 
+    @property
+    def opened_by(self) -> str:
+        """Return the tenant whose failures alone opened it; empty if it is closed or several tenants' failed."""
+        return "" if self.opened_at is None or self._several else self._tenant
+
     def reconsider(self, tenant: str | None) -> bool:
         """Allow a try at once if only the failures of one other tenant opened the breaker."""
-        of_one = self.opened_at is not None and bool(self._tenant) and not self._several
-        if not of_one or self._probe or self._tenant == tenant:
+        if not self.opened_by or self._probe or self._tenant == tenant:
             return False
         self.opened_at = -math.inf
         return True

@@ -61,12 +61,24 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
     """Count a failure of a request of `tenant`; None if every tenant fails, as nothing listens there. `enough` is the
     number of consecutive failures that opens the breaker, by default the policy's."""
     now = asyncio.get_running_loop().time()
-    is_last = partial(_is_last, pool, endpoint)
-    limit = enough or pool.policy["failure.breaker_failures"]
-    endpoint.breaker.failed(now, limit, tenant or "", is_last if tenant is not None else None)
+    limit, was_open = enough or pool.policy["failure.breaker_failures"], endpoint.breaker.opened_at is not None
+    spares = partial(_spares, pool, endpoint, tenant) if tenant is not None else None
+    endpoint.breaker.failed(now, limit, tenant or "", spares)
     endpoint.ranks.touch()
-    if is_last():
+    if not was_open and endpoint.breaker.opened_by:
+        accused = {other.breaker.opened_by for other in pool.endpoints.values()}
+        pool.accused = {name for name in accused if name in pool.accused or name == tenant}
+    if _is_last(pool, endpoint):
         _reconsider(pool, endpoint, tenant if endpoint.breaker.opened_at is None else None)
+
+
+def _spares(pool: Pool, endpoint: Endpoint, tenant: str) -> bool:
+    """Return whether others need the instance: as the last that does the same, or because the failures of this tenant
+    shut out another and no instance has served it since."""
+    others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
+    return _is_last(pool, endpoint) or (
+        tenant in pool.accused and any(other.breaker.opened_by == tenant for other in others)
+    )
 
 
 def _is_last(pool: Pool, endpoint: Endpoint) -> bool:

@@ -136,18 +136,24 @@ def may_end_one_engine_after_another(patch: pytest.MonkeyPatch) -> None:
 def last_breaker_opens(patch: pytest.MonkeyPatch) -> None:
     """One key may shut out all others."""
 
-    def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", is_last: object = None) -> None:
+    def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", spares: object = None) -> None:
         real(breaker, now, failures, tenant, None)
 
     real = Breaker.failed
     patch.setattr(Breaker, "failed", failed)
 
 
+def one_key_shuts_several_out(patch: pytest.MonkeyPatch) -> None:
+    """All but the last instance close for the failures of one key alone."""
+    spares = failure_attribution._is_last
+    patch.setattr(failure_attribution, "_spares", lambda pool, endpoint, tenant: spares(pool, endpoint))
+
+
 def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:
     """A request of the key whose failures opened it, which tries it, keeps it from all others for as long again."""
 
-    def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", is_last: Any = None) -> None:
-        real(breaker, now, failures, tenant, is_last)
+    def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", spares: Any = None) -> None:
+        real(breaker, now, failures, tenant, spares)
         if breaker.opened_at is not None:
             breaker.opened_at = now
 
@@ -301,6 +307,7 @@ MUTATIONS: dict[str, TakeOut] = {
         tried_on_every_engine,
         may_end_one_engine_after_another,
         last_breaker_opens,
+        one_key_shuts_several_out,
         one_key_keeps_the_last_one_out,
         not_reconsidered,
         probes_never_end,
