@@ -45,17 +45,16 @@ class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
         self.ephemeral, self.name_in_use = is_ephemeral(name), pool_in_use(name)
-        self.model = ""
+        self.model = self.policy_name = ""
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # True: the pool is shown but serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
-        self.policy_name = ""
         self.version = self.generation = 0  # policy's version (0: the built-in default), rollout's generation
         self._sha256 = ""  # digest of the policy document
         self._rollout: Rollout = FullRollout()
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
-        self.trips = self.stalls = 0  # candidates stopped and engines stalled, since the start
+        self.turn = self.trips = self.stalls = 0  # decisions, candidates stopped, engines stalled, since the start
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
@@ -83,7 +82,6 @@ class Pool:
         self.tokens = TokenRatio()
         self.rates = self._measured = UNKNOWN  # measured: by router/telemetry/rates.py
         self._law = {"context_cost": 0.0, "equal_cost_tokens": 0.0}  # part of `rates` published with the fleet
-        self.turn = 0
         self._replace({})
 
     def adapter(self, model: str) -> str:
