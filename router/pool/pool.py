@@ -45,12 +45,11 @@ class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
         self.ephemeral, self.name_in_use = is_ephemeral(name), pool_in_use(name)
-        self.model = self.policy_name = ""
+        self.model = self.policy_name = self._sha256 = ""  # the last: digest of the policy document
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # True: the pool is shown but serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
         self.version = self.generation = 0  # policy's version (0: the built-in default), rollout's generation
-        self._sha256 = ""  # digest of the policy document
         self._rollout: Rollout = FullRollout()
         self.split: SplitState | None = None  # while a delivery is under way
         self._last_split: SplitState | None = None
