@@ -31,7 +31,7 @@ def layouts() -> Iterator[Layout]:
         yield from _moe(gpu, "openai/gpt-oss-120b", (1, 2, 4, 8))
         yield from _moe(gpu, "Qwen/Qwen3-30B-A3B", (1, 2, 4))
         yield from _moe(gpu, "Qwen/Qwen3-30B-A3B-FP8", (1, 2, 4), gemm="fp8", notes=(PLAIN_FP8,))
-        # Block products on Hopper are taken as they are: the plain ones were further from its measurements.
+        # Block products on Hopper are taken unchanged: the plain ones were further from its measurements.
         plain = gpu not in HOPPER
         yield from _moe(
             gpu,
@@ -72,8 +72,8 @@ def _dense(
 def _moe(
     gpu: str, model: str, tps: tuple[int, ...], *, gemm: str = "", notes: tuple[str, ...] = ()
 ) -> Iterator[Layout]:
-    """Yield layouts with slices of each expert, with whole experts dealt among the GPUs, and with a rank for each
-    GPU."""
+    """Yield layouts with slices of each expert, with whole experts distributed over the GPUs, and with a rank for
+    each GPU."""
     for tp in tps:
         wide = [(tp, 1, 1), (tp, 1, tp), (1, tp, tp)] if tp > 1 else [(1, 1, 1)]
         for tp_, dp, ep in [*wide, *([(2, 2, 4)] if tp == 4 else [])]:

@@ -1,5 +1,5 @@
-"""The published loads on the engine of the twin, event by event: blocks instead of whole documents, and tiers that
-evict at 90 %. One prompt at a time, first come, first served, and answers of one token, except for ITL."""
+"""The published loads on the twin's engine, event by event: blocks instead of whole documents, and tiers that evict
+at 90 %. One prompt at a time, in order of arrival, and answers of one token, except for ITL."""
 
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -27,7 +27,7 @@ LAW = paged(law_of(profile()))
 
 @dataclass(frozen=True, slots=True)
 class PlayedRuns:
-    """The runs; `rates` are bisected between 0 and `highest`."""
+    """The runs to simulate; `rates` are bisected between 0 and `highest`."""
 
     seeds: int = 3
     warm: int = 1_500  # requests that fill the caches
@@ -35,7 +35,7 @@ class PlayedRuns:
 
 
 def engine(tier: str | TierDevice, sequences: int = 1) -> Engine:
-    """Make an engine. `hbm`: without a tier."""
+    """Create an engine. With `hbm`, it has no tier."""
     limits = Limits(BLOCK, sequences, 8192, async_scheduling=False)
     if tier == HBM:
         return Engine(LAW, HBM_TOKENS // BLOCK, limits)
@@ -46,14 +46,15 @@ def engine(tier: str | TierDevice, sequences: int = 1) -> Engine:
 
 
 def played(tier: str, load: QuestionLoad, rate: float, seed: int, runs: PlayedRuns) -> tuple[float, float]:
-    """Return the mean TTFT in s and the cached share of the prompts, after the warm requests and an empty queue."""
+    """Return the mean TTFT in s and the cached share of the prompts, after the warm requests and with an empty
+    queue."""
     counted = _answered(engine(tier), load, rate, seed, runs, output=1)
     cached = sum(each.cached_tokens for each in counted) / sum(each.prompt_tokens for each in counted)
     return fmean(each.first_token_s - each.arrived_s for each in counted), cached
 
 
 def itl_s(tier: str, load: QuestionLoad, rate: float, runs: PlayedRuns, *, output: int, sequences: int) -> float:
-    """Return the mean gap between the tokens of answers of that length, in a batch of that many; median over the
+    """Return the mean gap between the tokens of answers of that length, in a batch of that many; the median over the
     runs."""
 
     def mean(seed: int) -> float:
@@ -86,12 +87,12 @@ def _answered(
 
 
 def ttft_s(tier: str, load: QuestionLoad, rate: float, runs: PlayedRuns) -> float:
-    """Return the median over the runs, as single ones differ by half."""
+    """Return the median over the runs, as single runs differ by half."""
     return median(played(tier, load, rate, seed, runs)[0] for seed in range(runs.seeds))
 
 
 def capacity(tier: str, load: QuestionLoad, limit_s: float, highest: float, runs: PlayedRuns) -> float:
-    """Return the requests/s up to which the mean TTFT stays within the limit, by bisection."""
+    """Return the rate in requests/s up to which the mean TTFT stays within the limit, by bisection."""
     return highest_rate(lambda rate: ttft_s(tier, load, rate, runs), limit_s, highest)
 
 
@@ -108,8 +109,8 @@ def loaded(tier: str | TierDevice, cached: int, prompt: int) -> tuple[EngineRequ
 
 
 def crossover(device: TierDevice, prompt: int) -> float:
-    """Return the cached share of a prompt, 0–1, at which its load takes as long as the pass that computes the rest,
-    exact to a block."""
+    """Return the cached share of a prompt, 0–1, at which loading it takes as long as computing the rest, to within a
+    block."""
     low, high = 0, prompt // BLOCK - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -119,14 +120,14 @@ def crossover(device: TierDevice, prompt: int) -> float:
 
 
 def bubble_s(device: TierDevice, cached: int, prompt: int) -> float:
-    """Return the time by which a load lengthens the pass."""
+    """Return by how much a load lengthens the pass."""
     asked, _ = loaded(device, cached, prompt)
     pass_s, _ = _pass(device, cached, prompt)
     return asked.first_token_s - asked.scheduled_s - pass_s
 
 
 def _pass(device: TierDevice, cached: int, prompt: int) -> tuple[float, float]:
-    """Return (time to compute the uncached part, time to load the rest), each as the engine played it."""
+    """Return (time to compute the uncached part, time to load the rest), as simulated by the engine."""
     free = replace(device, read_bytes_per_s=1e18, setup_s=0.0, layer_setup_s=0.0, object_s=0.0)
     instantly, _ = loaded(free, cached, prompt)
     asked, _ = loaded(device, cached, prompt)

@@ -1,5 +1,5 @@
-"""State changes of instances, and the history of instances, pools and nodes: rows in the database, entries on the live
-ticker."""
+"""State changes of instances, and the history of instances, pools and nodes: rows in the database, entries on the
+live ticker."""
 
 import logging
 from functools import partial
@@ -16,7 +16,7 @@ from router.contract.redis.fleet_status import FleetEvent
 from router.contract.values.secret_text import masked
 
 EVENTS_KEPT = 1_000  # entries kept on the ticker
-# Routine steps of starts, drains and stops; the ticker shows only what began them and what failed.
+# Routine steps of starts, drains and stops; the ticker shows only what triggered them and what failed.
 ROUTINE = frozenset(
     {"created", "retire", "keep", "deleted"}
     | {State.STARTING, State.LOADING, State.DRAINING, State.STOPPING, State.STOPPED, State.READY}
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 def move(instance: Instance, to: State, reason: str, *, actor: str = "", **fields: Any) -> bool:
-    """Move by a conditional UPDATE: of two concurrent attempts, one succeeds. False if the row no longer has the
-    caller's state and epoch."""
+    """Move by a conditional UPDATE, so that only one of two concurrent attempts succeeds. Return False if the row no
+    longer has the caller's state and epoch."""
     was, before, now, reason = instance.state, instance.since, timezone.now(), masked(reason)
     changes: Changes = {"state": to, "reason": reason, "since": now, **fields}
     claimed = Instance.objects.filter(pk=instance.pk, state=instance.state, epoch=instance.epoch).update(**changes)
@@ -49,8 +49,8 @@ def record(
     *,
     announced: bool = False,
 ) -> InstanceEvent:
-    """Record an event. `seconds`: duration of the state or change that it ends. `announced`: on the ticker although
-    routine."""
+    """Record an event. `seconds` is the duration of the state or change that it ends. `announced` puts it on the
+    ticker although it is routine."""
     event = _recorded(
         kind, text, actor, reason, seconds, instance=instance.name, pool=instance.pool.name, epoch=instance.epoch
     )
@@ -103,7 +103,7 @@ def announce(
 
 
 def _add_to_ticker(event: FleetEvent) -> None:
-    """Add the entry to the ticker; without Redis there is none."""
+    """Add the entry to the ticker; without Redis, drop it."""
     try:
         connect().xadd(redis_keys.EVENTS, {"e": codec.encode(event)}, maxlen=EVENTS_KEPT, approximate=True)
     except redis.RedisError as error:

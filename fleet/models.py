@@ -26,7 +26,7 @@ class DesiredState(models.TextChoices):
     RUNNING = "running"
     DRAINED = "drained"
     STOPPED = "stopped"
-    ASLEEP = "asleep"  # the process stays; its weights and KV cache leave the GPU
+    ASLEEP = "asleep"  # the process stays, but its weights and KV cache leave the GPU
 
 
 class State(models.TextChoices):
@@ -58,7 +58,7 @@ class Fleet(models.Model):
 
 
 class PublicationOrder(models.Model):
-    """Order of the latest value read for routers, in a single row (fleet/redis/ordered_write.py)."""
+    """Order of the value that was last read for routers, in a single row (fleet/redis/ordered_write.py)."""
 
     last = models.BigIntegerField(default=0)
 
@@ -77,11 +77,11 @@ class Node(models.Model):
     address = models.CharField(max_length=255, default="127.0.0.1")  # address of its instances, for routers
     last_seen = models.DateTimeField(null=True, blank=True)  # latest heartbeat, every few seconds
     inventory = models.JSONField(default=dict)  # reported by its worker (fleet/kinds/resources.py)
-    labels = models.JSONField(default=dict)  # options of its worker, matched by placement
+    labels = models.JSONField(default=dict)  # options of its worker, which placements match
     cordoned = models.BooleanField(default=False)  # True: no new instances start
     draining = models.BooleanField(default=False)  # True: running instances move elsewhere
     because = models.CharField(max_length=450, blank=True)  # actor and reason of the cordon or drain
-    missed_at = models.DateTimeField(null=True, blank=True)  # last heartbeat before it fell silent; empty: it reports
+    missed_at = models.DateTimeField(null=True, blank=True)  # last heartbeat before its silence; empty: it reports
 
     def __str__(self) -> str:
         return self.name
@@ -101,7 +101,7 @@ class Pool(models.Model):
     replicas = models.PositiveIntegerField(default=1)
     engine = models.JSONField(default=dict)  # declared options; the kind has defaults for the rest
     node = models.CharField(max_length=63, default="local", blank=True)  # the only node; empty: `placement` decides
-    update = models.JSONField(default=dict)  # like the next three, as in the document (fleet/spec/sections.py)
+    update = models.JSONField(default=dict)  # as in the document (fleet/spec/sections.py), like the next three
     placement = models.JSONField(default=dict)
     schedule = models.JSONField(default=dict)
     autoscale = models.JSONField(default=dict)
@@ -109,7 +109,7 @@ class Pool(models.Model):
     access = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     mode = models.CharField(max_length=10, default="serve", db_default="serve")  # observe: no requests from routers
     scaled = models.PositiveIntegerField(null=True, blank=True)  # replicas set by the autoscaler
-    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # as `scaled`, of prefill instances
+    scaled_prefills = models.PositiveIntegerField(null=True, blank=True)  # the same for prefill instances
     halted = models.TextField(blank=True)  # why the change of configuration is halted
     ephemeral_owner = models.CharField(max_length=100, blank=True)  # "run 7"; empty for a pool of the fleet document
     removed = models.BooleanField(default=False)  # deleted once its instances are drained and stopped
@@ -118,7 +118,7 @@ class Pool(models.Model):
     class Meta:
         ordering = ["name"]
         indexes = [
-            # Filter of fleet.selectors.pools() and of the clean-up of ephemeral pools.
+            # Condition of fleet.selectors.pools() and of the clean-up of ephemeral pools.
             models.Index(fields=["ephemeral_owner", "created_at"], name="pool_by_owner"),
         ]
 
@@ -152,12 +152,11 @@ class PoolVersion(models.Model):
 
 
 class InstanceSource(models.Model):
-    """The engines that the source of a pool lists (fleet/discovery); they run elsewhere, and come and go by
-    themselves."""
+    """The engines that a pool's source lists (fleet/discovery); they run elsewhere, and come and go by themselves."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="source")
-    engines = models.JSONField(default=list)  # fleet.kinds.listed.ListedEngine each, from the latest answer
-    refused = models.JSONField(default=list)  # listed addresses that Weir does not connect to, with the reason
+    engines = models.JSONField(default=list)  # each a fleet.kinds.listed.ListedEngine, from the latest answer
+    refused = models.JSONField(default=list)  # listed addresses that Weir must not connect to, with the reason
     changed_at = models.DateTimeField(default=timezone.now)
     away_since = models.DateTimeField(null=True, blank=True)  # time of the latest answer; empty: the source answers
     trouble = models.TextField(blank=True)  # why the source does not answer
@@ -180,7 +179,7 @@ class Instance(models.Model):
     desired = models.CharField(max_length=10, choices=DesiredState, default=DesiredState.RUNNING)
     state = models.CharField(max_length=12, choices=State, default=State.STOPPED)
     reason = models.TextField(blank=True)  # reason for the state
-    since = models.DateTimeField(default=timezone.now)  # start of the state
+    since = models.DateTimeField(default=timezone.now)  # when the state began
     epoch = models.PositiveIntegerField(default=0)  # +1 at each start; orders with an older epoch are void
     node = models.CharField(max_length=63, default="local", blank=True)  # node of the latest start
     gpus = models.JSONField(default=list)  # numbers of the GPUs assigned to it
@@ -196,9 +195,9 @@ class Instance(models.Model):
     config = models.JSONField(default=dict)  # {model, kind, engine} of the latest start
     config_hash = models.CharField(max_length=16, blank=True)  # hash of `config`
     retired = models.CharField(max_length=300, blank=True)  # why it is being removed
-    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level once it may sleep; empty: awake
+    asleep = models.PositiveSmallIntegerField(null=True, blank=True)  # sleep level once it may be asleep; empty: awake
     sleep_level = models.PositiveSmallIntegerField(default=1)  # level of the next sleep
-    ordered_at = models.DateTimeField(null=True, blank=True)  # sleep or wake order without an outcome
+    ordered_at = models.DateTimeField(null=True, blank=True)  # when a sleep or wake order without an outcome was given
     restart_asked = models.CharField(max_length=300, blank=True)  # actor and reason; cleared by the next start
     restarts = models.PositiveIntegerField(default=0)  # starts after the first
     failures = models.PositiveIntegerField(default=0)  # failures in a row; a stable minute resets them
@@ -235,8 +234,8 @@ class Instance(models.Model):
 
     @property
     def engine_key(self) -> str:
-        """Return the location of the key that its engine asks for; empty if none. An engine that Weir did not start
-        takes it from the pool's current options."""
+        """Return the reference of the key that its engine requires; empty if none. For an engine that Weir did not
+        start, it comes from the pool's current options."""
         given = self.started_from
         kind = given.known_kind
         options = given.engine if kind is None or kind.launched else self.pool.engine
@@ -244,7 +243,7 @@ class Instance(models.Model):
 
     @property
     def tls(self) -> EngineTls:
-        """Return the certificates for a connection to it; only engines that Weir did not start have any."""
+        """Return the certificates for connecting to it; only engines that Weir did not start have any."""
         given = self.pool.engine.get(TLS) if self.pool.kind == "external" else None
         return engine_tls(given) if given else PLAIN
 
@@ -254,7 +253,7 @@ class Instance(models.Model):
 
     @property
     def started_from(self) -> EngineConfig:
-        """Return the configuration of its latest start; before the first, that of its pool."""
+        """Return the configuration of its latest start, or before the first start that of its pool."""
         if not self.config:
             return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
         return convert(self.config, EngineConfig)
@@ -274,7 +273,7 @@ class Port(models.Model):
 
     class Meta:
         constraints = [
-            # If two workers allocate at once, the second insert fails and tries another port.
+            # If two workers allocate at the same time, the second insert fails and the worker tries another port.
             models.UniqueConstraint(fields=["node", "number"], name="port_held_once"),
             models.UniqueConstraint(fields=["instance", "use"], name="one_port_per_use"),
         ]
@@ -310,18 +309,18 @@ class AdapterHome(models.Model):
 
     @property
     def held(self) -> bool:
-        """True if requests for the adapter may go there."""
+        """Return whether requests for the adapter may go there."""
         return self.state == self.State.LOADED
 
 
 class AdapterDemand(models.Model):
-    """Homes that an adapter has beyond its replicas, added while all of them were full."""
+    """Homes of an adapter beyond its replicas, added while all its homes were full."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="adapter_demands")
     name = models.CharField(max_length=100)
     extra = models.PositiveSmallIntegerField(default=0)
-    full_since = models.DateTimeField(null=True, blank=True)  # start of all homes being full; empty: not all are
-    calm_since = models.DateTimeField(null=True, blank=True)  # start of none being full; only with extra homes
+    full_since = models.DateTimeField(null=True, blank=True)  # since when all homes have been full; empty: not all are
+    calm_since = models.DateTimeField(null=True, blank=True)  # since when no home has been full; only with extra homes
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["pool", "name"], name="adapter_demand_once_per_pool")]
@@ -331,7 +330,7 @@ class AdapterDemand(models.Model):
 
 
 class InstanceEvent(models.Model):
-    """An event of an instance, a pool or a node, which it names, so that it outlives their rows."""
+    """An event of an instance, a pool or a node. It refers to them by name, so that it outlives their rows."""
 
     instance = models.CharField(max_length=80, blank=True)  # empty: event of a pool or node
     pool = models.CharField(max_length=63, blank=True)  # empty: event of a node
@@ -347,7 +346,7 @@ class InstanceEvent(models.Model):
     class Meta:
         ordering = ["-at", "-pk"]
         indexes = [
-            # The instance page reads these; a new row continues the epochs of its name.
+            # The instance page reads these rows; a new instance continues the epochs of its name.
             models.Index(fields=["instance", "-at"], name="event_by_instance"),
             # The fleet page reads these.
             models.Index(fields=["pool", "-at"], name="event_by_pool"),
@@ -360,9 +359,8 @@ class InstanceEvent(models.Model):
 
 
 class Calibration(jobs.Job):
-    """Measurements of a running engine (fleet/calibration), which they name, so that they outlive its row.
-
-    The twin computes with the newest finished one; older ones remain as history.
+    """Measurements of a running engine (fleet/calibration). They refer to it by name, so that they outlive its row.
+    The twin computes with the newest finished calibration; older ones remain as history.
     """
 
     TASK, TURN_FIELDS = "fleet.calibrate", ("node",)
@@ -392,7 +390,7 @@ class Calibration(jobs.Job):
     class Meta:
         ordering = ["-asked_at", "-pk"]
         constraints = [
-            # Two concurrent sweeps would measure each other.
+            # Two concurrent sweeps would measure each other's load.
             models.UniqueConstraint(
                 fields=["instance"], condition=Q(status__in=["queued", "running"]), name="one_calibration_at_a_time"
             ),
@@ -400,7 +398,7 @@ class Calibration(jobs.Job):
         indexes = [
             # The page of an instance reads these.
             models.Index(fields=["instance", "-asked_at"], name="calibration_by_instance"),
-            # The twin reads the newest one of a pool's engines.
+            # The twin reads the newest calibration of a pool's engines.
             models.Index(fields=["pool", "-asked_at"], name="calibration_by_pool"),
         ]
 

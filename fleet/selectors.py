@@ -25,7 +25,7 @@ def pools(include_ephemeral: bool = False) -> QuerySet[Pool]:
 
 
 def calibration_of(pool: Pool) -> Calibration | None:
-    """Return the newest calibration of the pool's kind, model and settings, else the newest with any settings."""
+    """Return the newest calibration of the pool's kind, model and settings, or else the newest with any settings."""
     found = Calibration.objects.filter(pool=pool.name, kind=pool.kind, model=pool.model, status=DONE)
     try:
         of_settings = When(config_hash=config_hash(pool_spec(pool)), then=0)
@@ -35,7 +35,7 @@ def calibration_of(pool: Pool) -> Calibration | None:
 
 
 def law_of_pool(pool: Pool) -> Law | None:
-    """Return the law of the pool's engines: the measured one, else that of their kind; None if unknown."""
+    """Return the law of the pool's engines: the measured law, or else that of their kind; None if unknown."""
     kind = KINDS.get(pool.kind)
     measured = calibration_of(pool) if kind is not None and not kind.simulated else None
     if measured is not None:
@@ -57,7 +57,7 @@ def store_pool() -> str:
 
 
 def fleet_name() -> str:
-    """Return the name in the applied document; empty before the first."""
+    """Return the name in the applied document; empty before the first one."""
     return Fleet.objects.values_list("name", flat=True).first() or ""
 
 
@@ -67,7 +67,7 @@ def pool(name: str) -> Pool:
 
 
 def instances(pool: Pool | None = None) -> QuerySet[Instance]:
-    """Return the instances of one pool, or of all pools but ephemeral ones."""
+    """Return the instances of one pool, or of all pools except ephemeral ones."""
     found = Instance.objects.select_related("pool").order_by("pool__name", "ordinal")
     return found.filter(pool=pool) if pool is not None else found.filter(pool__ephemeral_owner="")
 
@@ -121,7 +121,8 @@ def prices() -> Prices:
 
 
 def waits_for_group(instance: Instance) -> str:
-    """Return why a ready instance gets no requests: others of its group are not ready. Empty if it gets them."""
+    """Return why a ready instance gets no requests, which is that others of its group are not ready; empty if it
+    gets requests."""
     group = _group_of(instance) if instance.state == State.READY else ()
     if not group:
         return ""
@@ -131,7 +132,7 @@ def waits_for_group(instance: Instance) -> str:
 
 
 def group(instance: Instance) -> list[Instance]:
-    """Return the instances that serve only together with this one, itself included; empty if it serves alone."""
+    """Return the instances that serve only together with this one, including itself; empty if it serves alone."""
     ordinals = _group_of(instance)
     return (
         list(instance.pool.instances.filter(retired="", ordinal__in=ordinals).order_by("ordinal")) if ordinals else []
@@ -148,7 +149,7 @@ def _group_of(instance: Instance) -> tuple[int, ...]:
 
 
 def gpus_of_nodes(names: Iterable[str]) -> dict[str, str]:
-    """Return the GPU of each node, without nodes whose GPUs are of several kinds or unknown."""
+    """Return the GPU of each node; nodes whose GPUs differ or are unknown are left out."""
     placed = set(names) - {""}
     nodes = Node.objects.filter(name__in=placed) if placed else ()
     found = {node.name: {gpu.name for gpu in node.resources.gpus or ()} for node in nodes}

@@ -75,11 +75,11 @@ class Applied:
     spec: FleetSpec
     changes: tuple[FleetChange, ...]
     dry_run: bool
-    warnings: tuple[str, ...] = ()  # accepted, but will not work yet
+    warnings: tuple[str, ...] = ()  # what is accepted, but will not work yet
 
     @property
     def drift(self) -> bool:
-        """True if the fleet differs (or differed) from the document."""
+        """Return whether the fleet differs (or differed) from the document."""
         return any(change.kind != "unlisted" for change in self.changes)
 
 
@@ -91,7 +91,7 @@ def read_fleet(document: object) -> FleetSpec:
 
 
 def hold_fleet() -> None:
-    """Keep others from changing the desired fleet until the transaction ends."""
+    """Keep other writers from changing the desired fleet until the transaction ends."""
     Fleet.objects.filter(pk=1).update(name=F("name"))
 
 
@@ -160,7 +160,7 @@ def _save_pool(spec: PoolSpec, actor: str, reason: str) -> PoolVersion | None:
     pool, _ = Pool.objects.update_or_create(name=spec.name, defaults=values)
     made = versions.record_version(pool, before, spec, actor, reason)
     if made is not None and pool.halted:
-        # A new configuration is a new change, so it is not halted.
+        # A new configuration starts a new change, which is not halted.
         Pool.objects.filter(pk=pool.pk).update(halted="")
     return made
 
@@ -173,8 +173,8 @@ def current_spec() -> FleetSpec:
 
 
 def export(secrets: bool = True) -> dict[str, Any]:
-    """Return the document of the current fleet; applying it changes nothing. Without `secrets`, as viewers may see
-    it."""
+    """Return the document of the current fleet; applying it changes nothing. Without `secrets`, return the form that
+    viewers may see."""
     document = dump_fleet(current_spec())
     return document if secrets else masking.shown(document)
 
@@ -204,7 +204,7 @@ def undrain(instance_name: str, actor: str, reason: str = "") -> Instance:
 
 def restart(instance_name: str, actor: str, reason: str = "") -> Instance:
     """Drain, stop and start the instance, without waiting for a back-off."""
-    asked = {"restart_asked": _with_reason(f"restart asked by {actor}", reason)[:300], **_AT_ONCE}
+    asked = {"restart_asked": _with_reason(f"restart requested by {actor}", reason)[:300], **_AT_ONCE}
     return _ask(selectors.instance(instance_name), "restart", actor, reason, stopped="start it instead", **asked)
 
 
@@ -235,13 +235,14 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
 
 
 def can_sleep(instance: Instance) -> bool:
-    """True if its kind supports sleep with its current options."""
+    """Return whether its kind supports sleep with its current options."""
     given = instance.started_from
     return given.known_kind is not None and given.known_kind.can_sleep(given.options())
 
 
 def check_group(instance: Instance, verb: str) -> None:
-    """Raise NotPossible for an instance whose group would not follow: the group serves only whole."""
+    """Raise NotPossible for an instance whose group would not change along with it: the group serves only as a
+    whole."""
     others = [one for one in selectors.group(instance) if one.pk != instance.pk]
     if any(one.desired != _LEADS_TO.get(verb) for one in others):
         names = ", ".join(one.name for one in others)
@@ -285,8 +286,8 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
 
 
 def _ask(instance: Instance, verb: str, actor: str, reason: str, *, stopped: str = "", **fields: Any) -> Instance:
-    """Carry out a request to an instance. `stopped`: what to do instead if it is stopped on request; empty: no
-    matter."""
+    """Carry out a request to an instance. `stopped` says what to do instead if the instance is stopped on request;
+    empty if that does not matter."""
     if stopped and instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance.name} is stopped on request; {stopped}")
     fields["desired"] = _LEADS_TO.get(verb, instance.desired)
@@ -309,7 +310,7 @@ def create_ephemeral_pool(
     engine_overrides: Mapping[str, object] | None = None,
     owner: str,
 ) -> Pool:
-    """Make an experiment's pool: a copy of `like` with other options. Raise InvalidFleet if the kind rejects them."""
+    """Create an experiment's pool: a copy of `like` with other options. Raise InvalidFleet if the kind rejects them."""
     if not is_ephemeral(name):
         raise NotPossible(f"{name}: the name of an ephemeral pool must begin with {EPHEMERAL_PREFIX}")
     if Pool.objects.filter(name=name).exists():
@@ -334,5 +335,5 @@ def create_ephemeral_pool(
 
 
 def delete_ephemeral_pool(name: str) -> bool:
-    """Mark the pool for removal; False if it does not exist."""
+    """Mark the pool for removal; return False if it does not exist."""
     return bool(Pool.objects.filter(name=name).exclude(ephemeral_owner="").update(removed=True))

@@ -1,4 +1,4 @@
-"""Converts rows and samples to the values that fleet/plan works on."""
+"""Converts rows and samples to the values with which fleet/plan works."""
 
 import datetime as dt
 import logging
@@ -29,7 +29,7 @@ from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import NODE_GONE_S
 
 IDLE_AFTER_S = 1.0  # a sample this much younger than the drain covers every request that routers sent before it
-POD_S = 600.0  # time to find a machine and pull an image before an engine loads
+POD_S = 600.0  # time to find a machine and pull an image, before an engine loads
 log = logging.getLogger(__name__)
 
 
@@ -80,8 +80,8 @@ def scale_of(pool: Pool, now: dt.datetime) -> Scale:
 
 
 def _allowed(scale: Scale, kind: Kind, spec: Any, more_prefills: int = 0) -> Scale:
-    """Limit the scale to what the engine's options allow. `more_prefills`: prefill replicas beyond the declared
-    ones."""
+    """Limit the scale to what the engine's options allow. `more_prefills` is the number of prefill replicas beyond
+    the declared ones."""
     most = kind.max_replicas(spec)
     if most is not None and scale.replicas > most + more_prefills:
         return Scale(most + more_prefills, "its engine options allow no more")
@@ -96,8 +96,8 @@ def listed_in(pool: Pool) -> dict[str, ListedEngine]:
 
 
 def desired_of_all(pools: Iterable[Pool], now: dt.datetime, attempt: Try = log_failure) -> list[DesiredPool]:
-    """Return the desired pools; all kinds must be known. `attempt`: guard around each pool, so that a pool that this
-    release cannot read, as after a downgrade, is only left out."""
+    """Return the desired pools; all kinds must be known. `attempt` guards each pool, so that a pool that this
+    release cannot read, as after a downgrade, is merely left out."""
     readable: dict[str, Pool] = {}
     hashes: dict[str, str] = {}
     for pool in pools:
@@ -191,8 +191,8 @@ def _is_idle(row: Instance, sample: InstanceSample | None) -> bool:
 
 
 def _holds_kv(row: Instance, sample: InstanceSample) -> bool:
-    """True if a prefill instance holds KV of an answered prompt, until its decoder has pulled it. One block may be in
-    use for the engine itself."""
+    """Return whether a prefill instance holds KV of an answered prompt, which its decoder has not pulled yet. The
+    engine itself may use one block."""
     facts = row.facts
     if facts.role != PREFILL or facts.connector not in PULLED_FROM_PREFILL:
         return False

@@ -1,4 +1,4 @@
-"""Runs a computation in a process of its own: a worker's tasks are threads of one interpreter, and tasks of the fleet
+"""Runs a computation in a separate process: a worker's tasks are threads of one interpreter, and tasks of the fleet
 must not wait for seconds of arithmetic."""
 
 import contextlib
@@ -30,7 +30,7 @@ GONE = (EOFError, ConnectionError)  # the other end of the pipe has closed
 
 
 class SubprocessFailed(Exception):
-    """The computation failed; the message is that of refused input, or names the error."""
+    """The computation failed; the message is that of the refused input, or names the error."""
 
 
 class InputRefused(SubprocessFailed):
@@ -50,9 +50,8 @@ def run_in_subprocess(
     compiled: Sequence[CompiledCopy] = (),
 ) -> R:
     """Call `function`, from a module without Django, with the job and a function that sends values to `take`.
-
-    `compiled`: copies to use where they are valid. `beat` is called often; an exception in `beat` or `take` ends the
-    computation. Raise SubprocessFailed.
+    `compiled` holds copies to use where they are valid. `beat` is called often; an exception in `beat` or `take` ends
+    the computation. Raise SubprocessFailed.
     """
     ours, theirs = Pipe()
     with ours:
@@ -72,7 +71,7 @@ def run_in_subprocess(
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # kills the processes that it started, too
+                os.killpg(process.pid, signal.SIGKILL)  # also kills processes that it has started
             process.wait(END_S)
 
 
@@ -92,8 +91,8 @@ def _answer(pipe: Connection, beat: Callable[[], None], take: Callable[[S], None
 
 
 def serve(pipe: Connection) -> None:
-    """Serve one job in the subprocess. Send (kind, value): the function's values, then its result or the text of an
-    error."""
+    """Serve one job in the subprocess. Send (kind, value) pairs: the function's values, then its result or the text
+    of an error."""
     os.nice(NICE)
     gc.set_threshold(COLLECTED_EVERY)
     with contextlib.suppress(*GONE):

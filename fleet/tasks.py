@@ -15,7 +15,7 @@ from fleet.plan.reconcile import CLAIM_S
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 
-LOCK_MS = 10_000  # expiry of a step's lock: a longer step has died or hangs, so the next one may run
+LOCK_MS = 10_000  # expiry of a step's lock: a step that takes longer has died or hangs, so the next may run
 # Delete the lock only if this process still holds it.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
 _TASKS = {order: f"fleet.{order}_instance" for order in ("start", "stop", "kill", "sleep", "wake", "adapt")}

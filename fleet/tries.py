@@ -1,4 +1,4 @@
-"""Isolates the rows of a step from one another's failures, which are reported together at the end; a failure that
+"""Isolates the rows of a step from each other's failures, which are reported together at the end. A failure that
 repeats every second is logged once a minute."""
 
 import logging
@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 
 
 class StepOver(Exception):
-    """The step may not continue: no further row has its turn."""
+    """The step must not continue: the remaining rows are skipped."""
 
 
-NAMED = 3  # number of failures in the message; each is also logged, unless it comes from outside
+NAMED = 3  # number of failures in the message; each is also logged, unless its cause is outside
 OUTSIDE = (
     redis.RedisError,
     OperationalError,
     InterfaceError,
     OSError,
     StepOver,
-)  # one cause for many rows: no traceback
+)  # one cause affects many rows, so no traceback
 
 LOGGED_AGAIN_S = 60.0
 
@@ -32,7 +32,7 @@ Try = Callable[[object], AbstractContextManager[None]]
 
 
 def is_outside(error: Exception) -> bool:
-    """True if a store, the disk or the network failed, and not our code."""
+    """Return whether a store, the disk or the network failed, rather than Weir's code."""
     if isinstance(error, RowsFailed):
         return all(map(is_outside, error.errors.values()))
     return isinstance(error, OUTSIDE)
@@ -61,7 +61,7 @@ def log_failure(name: object) -> Iterator[None]:
 
 @contextmanager
 def tries() -> Iterator[Try]:
-    """Use as `with tries() as row:`, with the work on each row in `with row(name):`. Raise RowsFailed at the end."""
+    """Use as `with tries() as row:`, and do the work on each row in `with row(name):`. Raise RowsFailed at the end."""
     failed: dict[str, Exception] = {}
 
     @contextmanager

@@ -1,14 +1,14 @@
 """One inference engine in virtual time: requests in, steps out. No clock and no I/O: the simulated engine drives it by
 the wall clock, the twin by its event queue.
 
-engine.add_request(request, now)      a request arrives
-engine.next_event_s()                 time of the next event
-engine.advance(until)                 the steps that end by then
+    engine.add_request(request, now)      a request arrives
+    engine.next_event_s()                 time of the next event
+    engine.advance(until)                 the steps that end by then
 
 An event queue of many engines calls each engine as rarely as possible:
 
-engine.next_turn_s()                  when to call it
-engine.turn(now)                      ends the current step or starts the next one
+    engine.next_turn_s()                  when to call it
+    engine.turn(now)                      ends the current step or starts the next one
 """
 
 import math

@@ -72,7 +72,7 @@ class Scheduler:
         self.running: list[EngineRequest] = []
         self.waiting: deque[EngineRequest] = deque()
         self.pulling: list[EngineRequest] = []  # requests that have their blocks and wait for the KV
-        self.blocked = False  # True if the first waiting request cannot start until a running one ends
+        self.blocked = False  # True if the first waiting request cannot start before a running one ends
         self.cache_queries = 0  # prompt tokens looked up
         self.cache_hits = 0  # cached part of the looked-up tokens
         self.pull_queries = 0  # prompt tokens requested from another engine or a store
@@ -109,7 +109,7 @@ class Scheduler:
     def pulled(self, request: EngineRequest, tokens: int) -> None:
         """End a transfer: `tokens` of the prompt are in its blocks, and the request may be admitted."""
         self.pulling.remove(request)
-        computed = min(tokens, request.prompt_tokens - 1)  # the last one's logits give the first new token
+        computed = min(tokens, request.prompt_tokens - 1)  # the last token's logits give the first new token
         if computed > request.computed:
             request.pulled_tokens = computed - request.computed
             request.computed = computed
@@ -117,7 +117,7 @@ class Scheduler:
         self.pull_hits += request.pulled_tokens
 
     def grow(self, request: EngineRequest, tokens: int) -> None:
-        """Allocate the blocks for `tokens` more tokens. Full ones can be hit at once: vLLM stores them when it
+        """Allocate the blocks for `tokens` more tokens. Full blocks can be hit at once: vLLM stores them when it
         schedules the step."""
         size, end = self._size, request.computed + tokens
         if end > len(request.blocks) * size:
@@ -130,7 +130,7 @@ class Scheduler:
     def grow_running(self, tokens: int) -> None:
         """Allocate the blocks for `tokens` more tokens of each running request."""
         size = self._size
-        for request in self.running:  # most need none
+        for request in self.running:  # most requests need none
             end = request.computed + tokens
             if end > len(request.blocks) * size or end // size > request.stored:
                 self.grow(request, tokens)
@@ -141,7 +141,7 @@ class Scheduler:
         return short if short > 0 else 0
 
     def shortage_of_running(self, tokens: int) -> int:
-        """Return what `shortage` does, over the running requests."""
+        """Like `shortage`, over all running requests."""
         size, total = self._size, 0
         for request in self.running:
             short = -(-(request.computed + tokens) // size) - len(request.blocks)
@@ -203,15 +203,15 @@ class Scheduler:
         self.blocked = not self._has_slot(self.waiting[0] if self.waiting else None)
 
     def _has_slot(self, request: EngineRequest | None) -> bool:
-        """True if the first waiting request, or any that comes, may be admitted."""
+        """Return whether there is a slot for the first waiting request, or for any that comes."""
         return len(self.running) < self.limits.max_num_seqs
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:
-        """Return the tokens of an admitted request in this step."""
+        """Return how many tokens of an admitted request are computed in this step."""
         return min(request.tokens - request.computed, budget)
 
     def _enter(self, request: EngineRequest, plan: StepPlan) -> bool:
-        """Take its cached blocks and choose what it loads from below HBM; False if it has to wait."""
+        """Take the request's cached blocks and choose what it loads from below HBM; return False if it has to wait."""
         tiers = self.tiers
         if tiers is None:
             return self._reserve(request)
@@ -226,7 +226,8 @@ class Scheduler:
         return True
 
     def _reserve(self, request: EngineRequest) -> bool:
-        """Take its cached blocks; False if the rest of the prompt, not only a chunk, does not fit."""
+        """Take the request's cached blocks; return False if the whole rest of the prompt, not only a chunk, does not
+        fit."""
         size = self.limits.block_size
         # At least one token is computed: the first new token comes from its logits.
         hits = self.pool.hit(request.chain, (request.tokens - 1) // size) if self.caches_prefixes else []
@@ -240,7 +241,8 @@ class Scheduler:
         return True
 
     def _pulls(self, request: EngineRequest) -> bool:
-        """True if the request must wait for transferred KV first; it then gets all of its blocks. Asked only once."""
+        """Return whether the request must first wait for transferred KV; it then gets all its blocks. Requested only
+        once."""
         available = request.pull_tokens
         if self.store is not None and not available:
             available = self.store(request)

@@ -1,13 +1,12 @@
 """Life cycle of long work: experiments, previews, calibrations.
 
     queued ──claim──► running ──end──► done, failed
-      └───────cancel─────┴───────────► cancelled
-
+       └───────cancel─────┴───────────► cancelled
     failed, cancelled ──resume──► queued, where the job keeps its finished parts
-    running ──give_way──► queued, where it keeps them, too, and another owner's job is next
+    running ──give_way──► queued, also with its finished parts, so that another owner's job is next
 
 Every arrow is a conditional UPDATE: a message that arrives twice starts a job once, a worker that was taken for lost
-writes nothing more, and the first end counts.
+writes nothing more, and only the first end counts.
 """
 
 import contextlib
@@ -33,9 +32,9 @@ QUEUED, RUNNING, DONE, FAILED, CANCELLED = STATUSES = ("queued", "running", "don
 ENDED = (DONE, FAILED, CANCELLED)
 
 BEAT_S = 0.5  # interval between two heartbeats, each of which also notices a cancellation
-ALIVE_S = 5.0  # interval between two heartbeats of the thread that runs beside the work
+ALIVE_S = 5.0  # interval between heartbeats of the thread that runs beside the work
 LOST_S = 60.0  # silence after which a running job's worker counts as lost, unless it is known to be gone earlier
-MOST_LOOKED_AT = 1_000  # most queued jobs considered for the next turn: each actor's oldest before any other's second
+MOST_LOOKED_AT = 1_000  # queued jobs considered for the next turn, each actor's oldest before any other's second oldest
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 TURN_S = 30.0  # running time after which a resumable job gives way to another owner's
 SENT_AGAIN_S = 10.0  # time after which a queued job may have lost its message, as in a Redis that came back empty
@@ -44,9 +43,9 @@ log = logging.getLogger(__name__)
 
 
 class Job(models.Model):
-    TASK: ClassVar[str]  # the Celery task that performs it, given its id
+    TASK: ClassVar[str]  # name of the Celery task that performs the job, given its id
     AT_ONCE: ClassVar[int]  # jobs of this model that run at the same time; further ones wait
-    SHARE_A_THREAD: ClassVar[bool] = False  # True: one worker's jobs of this kind run beside each other in one thread
+    SHARE_A_THREAD: ClassVar[bool] = False  # True: one worker runs its jobs of this kind concurrently in one thread
     TURN_FIELDS: ClassVar[tuple[str, ...]] = ()  # fields that `queue` and `startable` read
 
     status = models.CharField(max_length=12, default=QUEUED, choices=[(s, s) for s in STATUSES])
@@ -67,7 +66,7 @@ class Job(models.Model):
 
     @classmethod
     def startable(cls, in_turn: "list[Any]", running: "models.QuerySet[Any]") -> "list[Any]":
-        """Return the queued jobs that may start beside the running ones, the first ones first."""
+        """Return the queued jobs that may start now, beside the running ones, in the order of their turns."""
         return in_turn
 
 
@@ -79,7 +78,7 @@ class Stopped(Exception):
 
 
 class JobFailed(Exception):
-    """The work cannot be done. The message says why; `values` are fields of the row that say more."""
+    """The work cannot be done. The message says why; `values` are fields of the row with more detail."""
 
     def __init__(self, cause: str, **values: Any) -> None:
         super().__init__(cause)
@@ -88,7 +87,7 @@ class JobFailed(Exception):
 
 def send(job: Job) -> None:
     """Put the task on its queue. Without the broker the job stays queued and is sent again later."""
-    # These are imported late: every process loads the models, but few send jobs.
+    # Imported late, as every process loads the models, but few send jobs.
     import redis
     from kombu.exceptions import OperationalError
 
@@ -99,8 +98,8 @@ def send(job: Job) -> None:
 
 
 def send_next(model: type[Job], waited_s: float = 0.0) -> None:
-    """Send the next queued jobs that have room and whose task was last sent `waited_s` ago. Each queue has all the
-    room: a job whose worker does not run holds up none of another worker."""
+    """Send the next queued jobs for which there is room, if their task was last sent `waited_s` ago or earlier. Each
+    queue gets all the room, so a job whose worker does not run does not hold up other workers."""
     queued = model._default_manager.filter(status=QUEUED)
     now, room, chosen = timezone.now(), _room(model), Counter[str]()
     for job in _startable(model) if room else ():
@@ -111,13 +110,13 @@ def send_next(model: type[Job], waited_s: float = 0.0) -> None:
 
 
 def owner_of(actor: str) -> str:
-    """Return the user behind an actor. Tokens are written "ci (ada)", and no user's name has a bracket."""
+    """Return the user behind an actor. Tokens are written "ci (ada)"; user names have no brackets."""
     return actor[actor.rfind("(") + 1 : -1] if actor.endswith(")") else actor
 
 
 def _in_turn(model: type[J], leaving: J | None = None) -> list[J]:
-    """Return queued jobs, those of the owner with the fewest running or earlier ones first; among equals, of the owner
-    whose last start is longest ago. `leaving`: a running job, counted as if it were queued."""
+    """Return queued jobs: first those of the owner with the fewest running or earlier jobs; among equals, of the
+    owner whose last start is longest ago. `leaving` is a running job that counts as queued."""
     rows, left = model._default_manager.all(), [leaving.pk] if leaving else []
     running = rows.filter(status=RUNNING).exclude(pk__in=left).values_list("actor", flat=True)
     ahead = Counter(owner_of(actor) for actor in running)
@@ -147,7 +146,7 @@ def _room(model: type[Job]) -> int:
 
 @contextlib.contextmanager
 def held(model: type[J], job_id: int) -> Iterator[J | None]:
-    """Yield the job whose turn it is when a job's message arrives, if there is one to perform. A thread of its own
+    """Yield the job whose turn it is when a job's message arrives, if there is one to perform. A separate thread
     sends heartbeats meanwhile, even while the work keeps the processor busy."""
     job = claim_next(model, job_id)
     ended = threading.Event()
@@ -164,20 +163,20 @@ def _keep_alive(job: Job, ended: threading.Event) -> None:
         try:
             if not of_this_start(job).filter(status=RUNNING).update(heartbeat_at=timezone.now()):
                 return
-        except Exception as error:  # the database may be back in a second
+        except Exception as error:  # the database may be back in a moment
             log.warning("%s %s: no heartbeat: %s", job.TASK, job.pk, error)
         finally:
             connection.close()
 
 
 def of_this_start(job: J) -> "models.QuerySet[J]":
-    """Return the job's row, unless it was queued again since: then it is another worker's."""
+    """Return the job's row, unless it has been queued again since: then it belongs to another worker."""
     return type(job)._default_manager.filter(pk=job.pk, started_at=job.started_at)
 
 
 def claim_next(model: type[J], job_id: int) -> J | None:
-    """Do as `held`, without its heartbeat. Messages arrive in the order of requests; each says only that its job's
-    queue has work, not which."""
+    """Like `held`, without its heartbeat. Messages arrive in the order of requests; a message says only that its
+    job's queue has work, not which job is next."""
     named = model._default_manager.filter(pk=job_id).first()
     if named is None:
         return None
@@ -185,14 +184,14 @@ def claim_next(model: type[J], job_id: int) -> J | None:
 
 
 def claim(model: type[J], job_id: int) -> J | None:
-    """Claim this job, even out of turn."""
+    """Claim this job, even if it is not its turn."""
     return _claim(model, lambda: job_id)
 
 
 def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
     with transaction.atomic():
         queued = model._default_manager.filter(status=QUEUED)
-        # One claim follows the other: two that looked for room at the same moment would both find it. SQLite has one
+        # Claims are serialized: two that check for room at the same moment would both get it. SQLite has only one
         # writer anyway.
         list(queued.order_by("pk").select_for_update().values_list("pk", flat=True))
         job_id = chosen() if _room(model) else None
@@ -200,17 +199,17 @@ def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
         mine = queued.filter(pk=job_id)
         if not mine.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
             return None
-    # Only the job of this start: a worker that pauses here until it is taken for lost must not get its successor's.
+    # Only this start of the job: a worker that pauses here until it is taken for lost must not get its successor's row.
     return model._default_manager.filter(pk=job_id, started_at=now).first()
 
 
 def give_way(job: Job) -> bool:
-    """Queue a job again after its turn if another owner's is next. True if the work stops here, and continues at its
-    next turn."""
+    """Queue a job again after its turn if another owner's is next. Return True if the work stops here; it continues
+    at its next turn."""
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
-    # The start remains: it tells when its owner was last served.
+    # The time of the start remains, as it tells when its owner was last served.
     mine, ours = of_this_start(job).filter(status=RUNNING), owner_of(following.actor) == owner_of(job.actor)
     if ours or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
         return False
@@ -219,13 +218,13 @@ def give_way(job: Job) -> bool:
 
 
 def end(job: Job, status: str, cause: str = "", **values: Any) -> bool:
-    """Record how a running job ended. False if it ended before, or runs again in another worker."""
+    """Record how a running job ended. Return False if it had already ended, or runs again in another worker."""
     running = of_this_start(job).filter(status=RUNNING)
     return bool(running.update(status=status, cause=cause[:2_000], ended_at=timezone.now(), **values))
 
 
 def fail(job: Job, cause: str) -> bool:
-    """End a running job that cannot be done, and send the next one."""
+    """Mark a running job that cannot be done as failed, and send the next one."""
     ended = end(job, FAILED, cause)
     send_next(type(job))
     return ended
@@ -239,7 +238,7 @@ def perform(
     end: Callable[..., bool] = end,
 ) -> bool:
     """Do a job, unless another worker has claimed it: record its end with the row's values that `work` returns, and
-    send the next one. `expected`: errors whose message is the cause. True if it is done."""
+    send the next job. The message of an `expected` error becomes the cause. Return True if the job is done."""
     with held(model, job_id) as job:
         if job is None:
             return False
@@ -265,8 +264,8 @@ def forget_old(jobs: "models.QuerySet[J]", kept: int) -> None:
 
 
 def cancel(job: Job, actor: str, **values: Any) -> bool:
-    """Cancel a job: a queued one never starts, a running one stops at its next heartbeat. False if it has already
-    ended."""
+    """Cancel a job: a queued job never starts, a running one stops at its next heartbeat. Return False if it has
+    already ended."""
     active = type(job)._default_manager.filter(pk=job.pk).exclude(status__in=ENDED)
     ended = active.update(status=CANCELLED, cause=f"cancelled by {actor}", ended_at=timezone.now(), **values)
     job.refresh_from_db()
@@ -274,7 +273,7 @@ def cancel(job: Job, actor: str, **values: Any) -> bool:
 
 
 def resume(job: Job) -> bool:
-    """Queue a job that failed or was cancelled again; False if it did not end so."""
+    """Queue a failed or cancelled job again; return False if it ended in another way."""
     ended = type(job)._default_manager.filter(pk=job.pk, status__in=(FAILED, CANCELLED))
     queued = ended.update(**_QUEUED_AGAIN, cause="", sent_at=timezone.now())
     job.refresh_from_db()
@@ -282,8 +281,8 @@ def resume(job: Job) -> bool:
 
 
 def requeue(job: Job, cause: str, **values: Any) -> bool:
-    """Let another worker end a job whose worker is lost, once: `cause` stays with the job, and a job that has one has
-    failed."""
+    """Let another worker take over a job whose worker is lost, once: `cause` stays with the job, and a job that
+    already has a cause fails."""
     lost = of_this_start(job).filter(status=RUNNING, cause="")
     sent_at = timezone.now() - timedelta(seconds=SENT_AGAIN_S)
     return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=sent_at, **values))
@@ -303,7 +302,7 @@ def fail_lost(model: type[J], fail: Callable[[J, str], object], attempt: Try, no
 
 
 def lost(job: Job, now: datetime | None = None) -> str:
-    """Return how its worker was lost; empty while it may still live."""
+    """Return how the job's worker was lost; empty while it may still be alive."""
     if process_identity.is_gone(job.worker):
         return "worker lost: its process ended"
     silent_s = ((now or timezone.now()) - job.heartbeat_at).total_seconds() if job.heartbeat_at else 0.0
@@ -319,18 +318,18 @@ def cause_of(error: Exception, expected: tuple[type[Exception], ...]) -> str:
 
 
 class Heartbeat:
-    """Heartbeat of a running job, which its worker beats often; it is written every BEAT_S, and at once when the step
-    changes."""
+    """Heartbeat of a running job. Its worker calls it often; it is written every BEAT_S, and immediately when the
+    step changes."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        # Only the job of this start: a worker that was taken for lost stops, even if the job runs again in another one.
+        # Only this start of the job: a worker that was taken for lost stops, even if the job runs again in another one.
         self._running = of_this_start(job).filter(status=RUNNING)
         self._step = ""
         self._written = float("-inf")
 
     def beat(self, **progress: Any) -> None:
-        """Beat. `progress` names fields to write, `step` among them. Raise Stopped."""
+        """Beat. `progress` holds fields to write, `step` among them. Raise Stopped."""
         now, step = time.monotonic(), progress.get("step", self._step)
         if step != self._step or now - self._written >= BEAT_S:
             self._step, self._written = step, now

@@ -1,4 +1,4 @@
-"""Identifies a process by its boot, pid namespace, pid and start, to tell whether it is gone, if that can be known."""
+"""Identifies a process by boot, pid namespace, pid and start time, to tell whether it is gone, if that can be known."""
 
 import functools
 import os
@@ -14,7 +14,8 @@ def own() -> str:
 
 
 def is_gone(identity: str) -> bool:
-    """True only if this process can know: False for a process on another host or in another container."""
+    """Return True only if this process can know that the other is gone; False for one on another host or in another
+    container."""
     space, _, rest = identity.partition("/")
     pid, _, started = rest.partition("/")
     if not space or space != _space() or not pid.isdecimal():
@@ -25,13 +26,13 @@ def is_gone(identity: str) -> bool:
         return True
     except PermissionError:
         return False
-    fields = _stat(int(pid))  # None if a service manager hides it (ProtectProc=)
+    fields = _stat(int(pid))  # None if a service manager hides the process (ProtectProc=)
     return fields is not None and (fields[_STATE] in _GONE or fields[_STARTED] != started)
 
 
 @functools.cache
 def _space() -> str:
-    """Return boot and pid namespace; empty if a service manager hides the boot (ProcSubset=)."""
+    """Return boot and pid namespace; empty if a service manager hides the boot id (ProcSubset=)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"

@@ -1,7 +1,6 @@
-"""Data-parallel ranks: their number behind an instance's address, and the instances that share a group of them. Pure.
-
-An instance with fewer ranks than the group forms it with the instances after it (vLLM's hybrid load balancing): each
-routes to its own ranks, and they serve only together.
+"""Data-parallel ranks: how many are behind an instance's address, and which instances share a group of them. Pure.
+If an instance has fewer ranks than the group, it forms the group with the instances after it (vLLM's hybrid load
+balancing): each routes to its own ranks, and they serve only together.
 """
 
 from collections.abc import Iterable
@@ -27,12 +26,12 @@ def local(spec: Ranked) -> int:
 
 
 def is_shared(spec: Ranked) -> bool:
-    """True if several instances form one group."""
+    """Return whether several instances form one group."""
     return local(spec) < spec.data_parallel_size
 
 
 def endpoints(instance: str, dp: DataParallel) -> list[str]:
-    """Return the names by which routers and the twin know an instance: those of its ranks, if it has several."""
+    """Return the names under which routers and the twin know an instance: those of its ranks, if it has several."""
     return [ranks.named(instance, dp.first + place) for place in range(dp.ranks)] if dp.ranks > 1 else [instance]
 
 
@@ -49,13 +48,13 @@ def group(spec: Ranked, ordinal: int) -> tuple[int, ...]:
 
 
 def leader(spec: Ranked, ordinal: int) -> int | None:
-    """Return the first instance of the group, with which the others are started; None for the first itself."""
+    """Return the first instance of the group, whose address the others are started with; None for the first itself."""
     ordinals = group(spec, ordinal)
     return ordinals[0] if ordinals and ordinals[0] != ordinal else None
 
 
 def spans(spec: Ranked, uses: Iterable[str]) -> dict[str, int]:
-    """Return the number of consecutive ports for these uses: a rank listens at the first one plus its index."""
+    """Return the number of consecutive ports for these uses: a rank listens on the first port plus its index."""
     return dict.fromkeys(uses, local(spec))
 
 
@@ -68,8 +67,8 @@ def refuse(spec: Ranked) -> dict[str, str]:
 
 
 def published(spec: Ranked, launch: Launch, *, moe: bool) -> DataParallel:
-    """Return the ranks to publish. `moe`: the ranks compute each layer's experts together, so they wait for each other
-    in every step."""
+    """Return the ranks to publish. With `moe`, the ranks compute each layer's experts together, so they wait for
+    each other in every step."""
     if spec.data_parallel_size == 1:
         return DataParallel()
     ordinals = group(spec, launch.ordinal)

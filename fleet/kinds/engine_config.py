@@ -1,4 +1,4 @@
-"""The configuration of an engine's start, as instances and versions of a pool keep it."""
+"""The configuration with which an engine starts, as instances and versions of a pool store it."""
 
 from typing import Any
 

@@ -1,6 +1,5 @@
 """The `external` kind: an engine started elsewhere. Weir watches it and routes to it, and never starts or stops it.
-
-Its engines are listed as URLs, or by a source that is asked repeatedly (fleet/discovery).
+Its engines are listed as URLs, or by a source that is polled (fleet/discovery).
 """
 
 import ipaddress
@@ -57,7 +56,7 @@ class ExternalSpec:
     )
     labels: Mapping[str, str] = mapping_option(
         title="Labels",
-        help=f"Which label tells the role ({ROLE_LABEL}, unless given) and the pool: {{role: …, pool: …}}.",
+        help=f"Which label gives the role ({ROLE_LABEL}, unless given) and the pool: {{role: …, pool: …}}.",
     )
     roles: Mapping[str, str] = mapping_option(
         title="Roles by label", help="Values of the role's label besides prefill, decode and both: {context: prefill}."
@@ -96,7 +95,7 @@ class ExternalSpec:
         "ZMQ, where the engine does not name it: tcp://{host}:5557; {host} is the engine's.",
         kind="text",
     )
-    kv_replay: str | None = option(None, "KV replay endpoint", "Of missed KV events: tcp://{host}:5558.", kind="text")
+    kv_replay: str | None = option(None, "KV replay endpoint", "Replays missed events: tcp://{host}:5558.", kind="text")
     lmcache: str | None = option(
         None,
         "LMCache server",
@@ -112,7 +111,7 @@ class ExternalSpec:
 
 
 def scheme(spec: ExternalSpec) -> str:
-    """Return the scheme of addresses that a source lists without one."""
+    """Return the scheme of addresses for which a source gives none."""
     return SECURE if spec.tls else "http://"
 
 
@@ -294,8 +293,8 @@ def is_engine_url(given: str) -> bool:
 
 
 def _is_metadata(host: str) -> bool:
-    """True if requests would go to the services of the host or its cloud. A name may resolve to them: each connection
-    is checked again (router/contract/net/outgoing.py)."""
+    """Return whether requests would go to metadata services of the host or its cloud. A name may resolve to them, so
+    each connection is checked again (router/contract/net/outgoing.py)."""
     name = host.rstrip(".").lower()
     try:
         packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # as well as 0xa9.254.1, 2852039166

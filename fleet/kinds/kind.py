@@ -1,4 +1,4 @@
-"""The interface of one kind of engine to the fleet and the control plane. A new kind is one file and one line in
+"""The interface of one kind of engine for the fleet and the control plane. A new kind is one file and one line in
 KINDS."""
 
 import contextlib
@@ -22,7 +22,7 @@ from router.contract.values.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Inputs of a command line besides the options."""
+    """What a command line depends on besides the options."""
 
     instance: str
     model: str  # name under which the engine serves
@@ -31,10 +31,10 @@ class Launch:
     python: str  # interpreter of this installation
     ordinal: int = 0  # number of the instance in its pool
     folder: str = "."  # folder of the instance, to which files are written before each start
-    base: str = "."  # folder of the installation; paths in the document that begin with ./ are relative to it
+    base: str = "."  # installation folder, to which paths in the document that begin with ./ are relative
     peers: Mapping[str, str] = field(
         default_factory=dict
-    )  # needed pool → host:port of its service; paired instance → that of its own
+    )  # needed pool → host:port of its service; paired instance → host:port of its own
     gpus: tuple[str, ...] = ()  # GPUs assigned by its placement; empty: those of the options
     listed: ListedEngine | None = None  # entry in the pool's source; None: no source lists it
 
@@ -57,7 +57,7 @@ class Requirement:
 
     kind: RequirementKind
     name: str  # a program, module or folder, or the id of a GPU
-    of: str = ""  # for a module or GPU: the interpreter that must find it
+    of: str = ""  # for a module or GPU: the interpreter that must be able to import or see it
     need_gb: float = 0.0  # for a folder, free space; for a GPU, free memory
     advice: str = ""  # remedy if it is missing
 
@@ -67,9 +67,9 @@ class TwinModel:
     """The twin's model of an instance whose constants are known without a calibration."""
 
     engine: EngineModel
-    source: str  # source of the constants, for people
+    source: str  # where the constants come from, for people
     not_modelled: tuple[str, ...] = ()  # features left out of the model, for people
-    transferred: bool = False  # True if nothing was fitted to this model and number of GPUs
+    transferred: bool = False  # True if nothing was fitted to this model with this number of GPUs
     family: str = ""  # family (fleet/engine/tables.py) of its measured tables; empty: other constants
 
 
@@ -82,11 +82,11 @@ class Kind:
     port_spans: Callable[[Any], Mapping[str, int]] = lambda spec: {}  # use → consecutive ports; default 1; 0: none
     command: Callable[[Any, Launch], list[str]]
     environment: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}
-    key_variable: str = ""  # variable from which the process reads the key that it asks for; empty: it asks for none
+    key_variable: str = ""  # variable from which the process reads the key that it requires; empty: none
     health_path: str = "/health"
     models_path: str = "/v1/models"  # empty if the kind has none
     metrics_path: str = "/metrics"
-    # Page that says whether it is paused; if that is its health page, by the status 503. Empty: it cannot be.
+    # Page that says whether it is paused; if that is its health page, by status 503. Empty: it cannot be paused.
     pause_path: str = ""
     scrape: Scrape
     load_timeout_s: float  # time from launch to ready after which the start has failed
@@ -95,39 +95,39 @@ class Kind:
     refuse: Callable[[Any], dict[str, str]] = lambda spec: {}  # option → why it conflicts with the others
     refuse_for: Callable[[Any, str], dict[str, str]] = lambda spec, model: {}  # `refuse` by the pool's model
     needs: Callable[[Any], tuple[str, ...]] = lambda spec: ()  # pools that must have a ready instance before a start
-    # Ordinal of the instance whose address this one is started with; None: none.
+    # Ordinal of the instance with whose address this instance is started; None: none.
     pair: Callable[[Any, int], int | None] = lambda spec, ordinal: None
-    pair_port: str = "http"  # use of the port at which the paired instance is reached
-    # Ordinals of the instances that serve only together with this one, itself included; empty: it serves alone.
+    pair_port: str = "http"  # use of the port on which the paired instance is reached
+    # Ordinals of the instances that serve only together, this one included; empty: it serves alone.
     group: Callable[[Any, int], tuple[int, ...]] = lambda spec, ordinal: ()
-    # Why a list in the options cannot hold this many prefill and decode instances; None: a list allows no other number.
+    # Why a list in the options does not fit this many prefill and decode instances; None: no list limits them.
     fixed_sides: Callable[[Any, int, int], str] | None = None
     can_sleep: Callable[[Any], bool] = lambda spec: False  # True if it answers the paths of `sleeping`
     sleeping: Sleeping = VLLM_SLEEP
-    # Number of LoRA adapters per instance, loaded by POST /v1/load_lora_adapter; 0: it loads none.
+    # Number of LoRA adapters per instance, loaded by POST /v1/load_lora_adapter; 0: it cannot load any.
     adapter_slots: Callable[[Any], int] = lambda spec: 0
     wire: Callable[[Any, Launch], KvWire] = lambda spec, launch: KvWire()
     serves: bool = True  # True if it answers requests: routers know it, and its pool's model must be served
     launched: bool = True  # False: started and stopped elsewhere; only watched and routed to
     url: Callable[[Any, Launch], str] = lambda spec, launch: ""  # address of an instance that is not launched
-    # Options that may change without a restart of an instance; and options that an older version of Weir did not have,
-    # which change no configuration at their default, as an upgrade must not restart engines.
+    # Options that can change without restarting an instance. Options that older versions of Weir did not have are left
+    # out of the configuration at their default, as an upgrade must not restart engines.
     free_options: tuple[str, ...] = ()
     later_options: tuple[str, ...] = ()
     # True if a source, such as a DNS name, decides how many instances a pool has and where they are (fleet/discovery).
     has_source: Callable[[Any], bool] = lambda spec: False
-    service: str = ""  # use of the port at which other pools reach it; empty: none do
+    service: str = ""  # use of the port on which other pools reach it; empty: none do
     max_replicas: Callable[[Any], int | None] = lambda spec: None  # largest number that the options allow; None: any
-    # True if an instance's role or share of a list depends on its number in the pool, so that numbers stay 0 … n-1.
+    # True if an instance's role or its share of a list depends on its number in the pool, so numbers must stay 0 … n-1.
     numbered: Callable[[Any], bool] = lambda spec: bool(getattr(spec, "prefill_instances", 0))
     files: Callable[[Any, Launch], dict[str, str]] = lambda spec, launch: {}  # name → text, written to Launch.folder
     requires: Callable[[Any, Launch], tuple[Requirement, ...]] = lambda spec, launch: ()
-    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that may fill up; empty: none
-    # Folder in which the engine's processes collect their metrics, emptied at each start; empty: none.
+    volume: Callable[[Any, Launch], str] = lambda spec, launch: ""  # folder that may run out of space; empty: none
+    # Folder in which the engine's processes collect their metrics, emptied before each start; empty: none.
     metrics_folder: Callable[[Any, Launch], str] = lambda spec, launch: ""
     image: str = ""  # container image on a Kubernetes node; empty: the node's file or the document names one
     device: str = ""  # Kubernetes resource of its accelerators; empty: it uses none
-    devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators that an instance of a role spans
+    devices: Callable[[Any, str], int] = lambda spec, role: 0  # accelerators used by an instance of that role
     # Hardware cost of an instance of a role; None: its devices are its GPUs.
     hardware: Callable[[Any, str], "Hardware"] | None = None
     connectors: tuple[str, ...] = ()  # connectors that its options can choose (router/contract/connectors.py)
@@ -136,9 +136,9 @@ class Kind:
     simulated: bool = False  # True if its metrics come from a model of an engine, not from an engine
     time_scale_option: str = ""  # option that speeds up its clock; empty: it runs only in real time
     bytes_per_token: float | None = None  # bytes per token of its tokenizer; None: ask POST /tokenize
-    # The twin's store for this kind, by bytes of KV per token; None: it is no store, or unknown.
+    # The twin's store for this kind, given the KV bytes per token; None: it is no store, or unknown.
     twin_store: Callable[[Any, float], StoreModel] | None = None
-    # KV that moves or lies below the GPU, for an instance whose law was measured.
+    # How KV moves or lies below the GPU, for an instance whose law was measured.
     twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
     # The twin's model; None: the twin needs a calibration. Raises UnknownProfile.
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
@@ -171,7 +171,7 @@ def hardware_of_pool(kind: Kind, spec: Any, endpoints: Iterable[str]) -> Hardwar
 
 
 def twin_model_of(kind: Kind, spec: Any) -> Callable[[Any, Launch], TwinModel] | None:
-    """Return the twin's model of such engines; None if it needs a calibration."""
+    """Return the twin's model of these engines; None if it needs a calibration."""
     return kind.twin_model if kind.has_law(spec) else None
 
 
@@ -180,7 +180,8 @@ def is_numbered(kind: Kind, spec: Any) -> bool:
 
 
 def fixed_sides(kind: Kind, spec: Any, prefills: int, decodes: int) -> str:
-    """Return why its sides, with at most this many instances each, cannot be scaled separately; empty if they can."""
+    """Return why the prefill and decode sides, with at most this many instances each, cannot be scaled separately;
+    empty if they can."""
     declared = getattr(spec, "prefill_instances", 0)
     if not declared or not kind.launched:
         return "needs prefill_instances in engines that Weir starts"
@@ -199,13 +200,14 @@ SPLIT = "would split a group of instances, which serves only whole"
 
 
 def whole_replicas(kind: Kind, spec: Any, replicas: int) -> tuple[int, int]:
-    """Return the nearest numbers, down and up, that split no group; both are `replicas` if that splits none."""
+    """Return the nearest numbers below and above that split no group; both are `replicas` if that already splits
+    none."""
     group = kind.group(spec, replicas - 1) if replicas > 0 else ()
     return (group[0], group[-1] + 1) if group and group[-1] >= replicas else (replicas, replicas)
 
 
 def split_group(kind: Kind, spec: Any, replicas: int) -> str:
-    """Return the allowed numbers nearest to one that splits a group; empty if it splits none."""
+    """Return in words the allowed numbers next to one that splits a group; empty if it splits none."""
     fewer, more = whole_replicas(kind, spec, replicas)
     most = kind.max_replicas(spec)
     too_many = most is not None and more > most
@@ -213,7 +215,8 @@ def split_group(kind: Kind, spec: Any, replicas: int) -> str:
 
 
 def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str = "") -> list[Problem]:
-    """Return all problems of the given options: of each alone, of their combination, and with the pool's model."""
+    """Return all problems of the given options: of each option alone, of their combination, and with the pool's
+    model."""
     problems = check(kind.spec, given, path)
     faulty = {problem.path.removeprefix(f"{path}.") for problem in problems}
     spec = build(kind.spec, {name: value for name, value in given.items() if name not in faulty})
@@ -230,7 +233,8 @@ class NotJudged(Exception):
 
 
 def _judged(spec: Any, faulty: Container[str]) -> Any:
-    """Return the spec with unreadable faulty options: a dataclass of its own kind, for `dataclasses.replace`."""
+    """Return the options with the faulty ones unreadable. The result has a dataclass of its own, for
+    `dataclasses.replace`."""
 
     def read(self: Any, name: str) -> Any:
         if name in faulty:

@@ -1,4 +1,4 @@
-"""A model's KV per token, layers and attention heads, from the config.json next to its weights, or by its name."""
+"""A model's KV per token, layers and attention heads, from the config.json next to its weights or from its name."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import msgspec
 from fleet.engine.profiles import MODELS, ModelProfile
 from fleet.systems.dwdp.known_models import experts_of
 
-_BYTES = {"float32": 4, "float": 4}  # all others: 2, as well as `auto` for a float32 model
+_BYTES = {"float32": 4, "float": 4}  # 2 for all others, including `auto` for a float32 model
 _QUANTIZED = re.compile(r"fp8|fp4|int[48]|awq|gptq|w[48]a|[48]bit|gguf|exl[23]|nf4|hqq|bnb", re.IGNORECASE)
 # Layer types that keep a fixed-size state instead of KV per token
 _STATE = {"linear_attention", "mamba", "recurrent", "conv"}
@@ -40,7 +40,7 @@ class KvSizes:
 
 
 def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> KvSizes | None:
-    """Return the KV sizes. `model`: a folder or a hub name; a name that contains that of a known model
+    """Return the KV sizes. `model` is a folder or a hub name; a name that contains the name of a known model
     (Qwen/Qwen3-8B-FP8) has its sizes."""
     config, found = _config(model), of_model(model, dtype, arguments)
     if config is not None and config.num_hidden_layers is not None and found:
@@ -54,7 +54,7 @@ def sizes_of(model: str, dtype: str = "auto", arguments: Sequence[str] = ()) -> 
 
 
 def heads_of(model: str) -> int | None:
-    """Return the number of attention heads, for the models of `sizes_of`."""
+    """Return the number of attention heads, for the same models as `sizes_of`."""
     config, sizes = _config(model), _named(model)
     if config is None:
         return None if sizes is None else sizes.q_heads
@@ -62,8 +62,8 @@ def heads_of(model: str) -> int | None:
 
 
 def weight_bytes(model: str) -> float | None:
-    """Return the size of the weights: of the files in its folder, or of a known model in 16 bits by its name. None if
-    a file cannot be read."""
+    """Return the size of the weights: from the files in its folder, or from the name of a known model with 16-bit
+    weights. None if a file cannot be read."""
     try:
         files = list(Path(model).glob("*.safetensors")) if model else []
         shards = [path for path in files if not path.name.startswith("consolidated")]  # Mistral's own copy of the same
@@ -77,7 +77,7 @@ def weight_bytes(model: str) -> float | None:
 
 
 def is_moe(model: str) -> bool:
-    """True for a mixture of experts: a folder, or a name that contains that of a known model."""
+    """Return whether the model is a mixture of experts: by its folder, or by a name that contains a known model's."""
     config = _config(model)
     if config is None:
         return experts_of(model) is not None

@@ -8,9 +8,9 @@ from router.contract.redis.published import InstanceRole
 class ListedEngine(Struct, frozen=True, omit_defaults=True):
     key: str  # constant for the same engine: a Pod's uid and port, else its URL
     url: str
-    name: str = ""  # name for people: that of its Pod, or its address
-    held: str = ""  # why it must get no requests yet; empty if its source raises no objection
+    name: str = ""  # name for people: of its Pod, or its address
+    held: str = ""  # why it must not get requests yet; empty if its source has no objection
     node: str = ""  # machine of its Pod
     labels: dict[str, str] = {}
-    role: InstanceRole | None = None  # role by its labels; None if they name none
+    role: InstanceRole | None = None  # role from its labels; None if they give none
     starts: int = 0  # number of starts of its container

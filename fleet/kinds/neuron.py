@@ -1,7 +1,6 @@
 """The `neuron` kind: vLLM on AWS Trainium and Inferentia, colocated or as prefill and decode servers.
-
 It uses NxD Inference with the NeuronConnector, or the plugin vLLM Neuron over NIXL, whose decoder pulls the KV after
-the prefill and makes the first token. Only the command lines are tested: running them takes Neuron devices.
+the prefill and generates the first token. Only the command lines are tested, as running them takes Neuron devices.
 """
 
 from collections.abc import Mapping
@@ -62,7 +61,7 @@ class NeuronSpec:
     prefill_max_num_seqs: int | None = option(
         None,
         "Sequences of prefill",
-        "Of a prefill instance: one is computed, the others are in transfer; left out: max_num_seqs.",
+        "Batch size of a prefill instance: one is computed, the others are in transfer; left out: max_num_seqs.",
         range=(1, 1024),
     )
     role: str = option(BOTH, "Role", "Role of every instance.", choices=ROLES)
@@ -138,7 +137,7 @@ def _first_core(spec: NeuronSpec, ordinal: int) -> int:
 
 
 def pair(spec: NeuronSpec, ordinal: int) -> int | None:
-    """Return the prefill instance of a decoder without an etcd: the one with the same index on its side."""
+    """Return the prefill instance of a decoder when there is no etcd: the one with the same index on its side."""
     is_paired = spec.prefill_instances and not spec.etcd and not spec.plugin
     return pair_of(spec.prefill_instances, ordinal) if is_paired else None
 
@@ -165,8 +164,8 @@ def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, object]:
 
 
 def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
-    """Return the meeting point of the two servers of a pair: the port of the prefill server. With an etcd, each has its
-    own."""
+    """Return where the two servers of a pair meet: at a port of the prefill server. With an etcd, each uses its own
+    port."""
     if spec.etcd:
         return {"etcd": spec.etcd, "kv_port": launch.ports["side"]}
     other = pair(spec, launch.ordinal)
@@ -204,7 +203,7 @@ def _of_plugin(spec: NeuronSpec, launch: Launch, cores: tuple[str, ...]) -> dict
 
 
 def refuse(spec: NeuronSpec) -> dict[str, str]:
-    """Return what conflicts; the plugin's servers meet over NIXL's side channels."""
+    """Return what conflicts. The plugin's servers meet through NIXL's side channels."""
     return {
         name: "belongs to NxD Inference: leave it out with plugin"
         for name in ("etcd", "peer")
@@ -223,7 +222,7 @@ def wire(spec: NeuronSpec, launch: Launch) -> KvWire:
 
 
 def max_replicas(spec: NeuronSpec) -> int | None:
-    """Return the limit set by the cores and by the pairs."""
+    """Return the largest number that the cores and the pairs allow."""
     limits = [2 * spec.prefill_instances] if pair(spec, spec.prefill_instances) is not None else []
     if spec.cores:
         fitting = (ordinal for ordinal in range(len(spec.cores) + 1) if _first_core(spec, ordinal) <= len(spec.cores))
@@ -232,7 +231,8 @@ def max_replicas(spec: NeuronSpec) -> int | None:
 
 
 def fixed_sides(spec: NeuronSpec, prefills: int, decodes: int) -> str:
-    """Return why the sides cannot grow so far: they grow towards each other in the list of cores, and must not meet."""
+    """Return why the sides cannot grow that far: they grow towards each other in the list of cores, and must not
+    meet."""
     needed = max(prefills, spec.prefill_instances) * cores_of(spec, PREFILL) + decodes * spec.tensor_parallel
     if needed <= len(spec.cores):
         return ""
@@ -263,7 +263,7 @@ NEURON = Kind(
     refuse=refuse,
     key_variable=engine_key.VARIABLE,
     scrape=VLLM_SCRAPE,
-    load_timeout_s=7200,  # the first start compiles
+    load_timeout_s=7200,  # the first start compiles the graphs
     drain_timeout_s=600,
     grace_s=15,
     wire=wire,

@@ -1,4 +1,4 @@
-"""A node's resources, as its worker reports and Node.inventory keeps them. Pure."""
+"""A node's resources, as its worker reports them and Node.inventory stores them. Pure."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ class NodeGpu(Struct, frozen=True):
     memory_bytes: int | None
     memory_used_bytes: int | None = None
     use: float | None = None  # share of recent time in which it computed
-    # Values of the latest heartbeat; None if the GPU does not report them.
+    # Values at the latest heartbeat; None if the GPU does not report them.
     power_w: float | None = None
     power_limit_w: float | None = None
     temperature_c: float | None = None
@@ -25,7 +25,7 @@ class Disk(Struct, frozen=True):
 
 
 class PodsOfNode(Struct, frozen=True):
-    """Shape of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
+    """The shape of a node's Pods, without secrets (fleet/kubernetes/pod_settings.py)."""
 
     namespace: str
     images: dict[str, str]
@@ -42,7 +42,7 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     gpus_why: str | None = None  # why its GPUs are unknown
     system: str | None = None
     python: str | None = None
-    machines: int | None = None  # machines of a cluster
+    machines: int | None = None  # number of machines in its cluster
     pods: PodsOfNode | None = None  # shape of the Pods, for a node that is a namespace of a cluster
     trouble: str | None = None  # why it cannot start instances
 

@@ -1,4 +1,4 @@
-"""The servers behind the URLs of engines that were started elsewhere: their paths and metrics. Pure."""
+"""The servers behind the URLs of engines that were started elsewhere: their API paths and metrics. Pure."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Server:
     metrics_path: str = "/metrics"  # empty if it has none
     models_path: str = "/v1/models"
     version_path: str = "/version"
-    tells_options: bool = False  # its version page has its options, without which it is not known
+    tells_options: bool = False  # its version page shows its options, without which the server is not identified
     pause_path: str = ""  # as of a kind
     mark: bytes = b""  # prefix of the names on its metrics page
 
@@ -51,7 +51,7 @@ SERVERS = {
 
 
 def answering(kind: Kind, server: str) -> Kind | Server:
-    """Return the paths and metrics of an instance: those of its kind, unless another server is known to answer."""
+    """Return paths and metrics of an instance: those of its kind, unless another server is known to answer there."""
     return SERVERS[server] if not kind.launched and server in SERVERS else kind
 
 

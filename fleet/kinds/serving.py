@@ -49,7 +49,7 @@ def events_config(host: str, live: int | str, replay: int | str) -> JsonObject:
 
 
 def events_at(launch: Launch) -> str:
-    """Return where routers subscribe to the KV events of an engine that does not report the addresses."""
+    """Return where routers subscribe to KV events if the engine does not report its addresses."""
     live, replay = (f"tcp://{address(launch, name)}" for name in ("events", "replay"))
     return f"{live}?replay={replay}&topic={TOPIC}"
 
@@ -59,8 +59,8 @@ def base_url(launch: Launch) -> str:
 
 
 def role_of(role: str, prefill_instances: int, ordinal: int) -> InstanceRole:
-    """Return an instance's role: the first `prefill_instances` of a pool and those added to them prefill, the others
-    decode; with 0, all have the pool's role."""
+    """Return an instance's role: the first `prefill_instances` of a pool and those added by the autoscaler prefill,
+    the others decode. With 0, all have the pool's role."""
     if not prefill_instances:
         return cast(InstanceRole, role)
     return PREFILL if ordinal < prefill_instances or ordinal >= FIRST_ADDED_PREFILL else DECODE
@@ -74,12 +74,12 @@ def ordinals_of(prefill_instances: int, prefills: int, replicas: int) -> frozens
 
 
 def pair_of(prefill_instances: int, ordinal: int) -> int | None:
-    """Return, for fixed pairs, the ordinal of a decoder's prefill instance; None for a prefill instance."""
+    """Return, for fixed pairs, the ordinal of a decoder's prefill instance; None for a prefill instance itself."""
     return ordinal - prefill_instances if ordinal >= prefill_instances else None
 
 
 def gpus_of(ids: tuple[str, ...], each: int, launch: Launch) -> tuple[str, ...]:
-    """Return the GPUs of its placement, else its share of the pool's list, in order."""
+    """Return the GPUs of the instance's placement, or else its share of the pool's list, in order."""
     return launch.gpus or ids[launch.ordinal * each : (launch.ordinal + 1) * each]
 
 

@@ -1,7 +1,6 @@
 """KV transfer and tiers of a vLLM instance: one function per value of the option `kv`. Pure.
-
-Each returns the connector's configuration, environment variables, files and the entry for routers, and `made` joins
-those of a list. A new one is a function, a line in MODES and a word in GROUPS.
+Each returns the connector's configuration, environment variables, files and the entry for routers, and `made` combines
+those of a list. A new value is a function, a line in MODES and an entry in GROUPS.
 """
 
 import json
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
 
 GIB = 1024**3
 _ROLES = {BOTH: "kv_both", PREFILL: "kv_producer"}
-# Blocks that cannot be loaded are computed, as for a cache. vLLM's default fails the request with status 500.
+# Blocks that cannot be loaded are computed, as after a cache miss. vLLM's default would fail the request with status
+# 500.
 _CACHE = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
 STORE_FILE = "mooncake.json"
 LMCACHE_FILE = "lmcache.yaml"
@@ -32,7 +32,7 @@ class Transfer:
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # name → text
     routed_as: str = ""  # routers' name of the connector; empty: KV does not move
-    shares_store: bool = False  # True: it reads what others put into a store, beside that connector
+    shares_store: bool = False  # True: it also reads blocks that other instances put into a store
     bootstrap: str = ""  # URL at which the engines meet
     modules: tuple[str, ...] = ()  # modules that the engine's Python must find
     volume: str = ""  # folder that may fill up
@@ -40,11 +40,12 @@ class Transfer:
 
 
 def rank_0(port: int, spec: "VllmSpec", launch: Launch) -> int | str:
-    """Return the port of rank 0 of the group, from that of the instance's first rank: vLLM adds the rank to it."""
+    """Return the port of the group's rank 0, given the port of the instance's first rank, as vLLM adds the rank to
+    it."""
     first = data_parallel.first(spec, launch.ordinal)
     if not first:
         return port
-    return port - first if isinstance(port, int) else f"{port} - {first}"  # in a preview, names take the place of ports
+    return port - first if isinstance(port, int) else f"{port} - {first}"  # in a preview, ports are names
 
 
 def none(spec: "VllmSpec", launch: Launch) -> Transfer:
@@ -61,7 +62,7 @@ def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
     if spec.lend_s:
         extra = {"bidirectional_kv_xfer": True, "decoder_kv_blocks_ttl": spec.lend_s}
         config |= {"kv_connector_extra_config": extra}
-        # Blocks that are gone by then are computed
+        # Blocks that are gone by then are computed again
         config |= {"kv_load_failure_policy": "recompute"} if role == PREFILL else {}
     return Transfer(
         config | ({"kv_buffer_device": "cpu"} if spec.device == "cpu" else {}),
@@ -159,7 +160,7 @@ def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 def _lmcache(launch: Launch, values: Mapping[str, object], volume: str = "") -> Transfer:
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in {"chunk_size": 256, **values}.items())
-    metrics = f"{launch.folder}/metrics"  # brings LMCache's numbers to vLLM's page, which another process makes
+    metrics = f"{launch.folder}/metrics"  # puts LMCache's numbers on vLLM's page, which another process serves
     return Transfer(
         {"kv_connector": "LMCacheConnectorV1", **_CACHE},
         {"LMCACHE_CONFIG_FILE": f"{launch.folder}/{LMCACHE_FILE}", "PROMETHEUS_MULTIPROC_DIR": metrics},
@@ -190,7 +191,8 @@ MODES: dict[str, Callable[["VllmSpec", Launch], Transfer]] = {
     "example-disk": example_disk,
 }
 
-# Modes that go together, in the order in which vLLM asks them: where the whole prompt is, the nearest, the store
+# Modes that can be combined, in the order in which vLLM asks them: first the one with the whole prompt, then the
+# nearest, then the store
 GROUPS = (
     ("nixl", "mooncake-p2p"),
     ("offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds", "example-disk"),
@@ -203,16 +205,16 @@ def modes(spec: "VllmSpec") -> tuple[str, ...]:
 
 
 def made(spec: "VllmSpec", launch: Launch) -> Transfer:
-    """Return the KV transfer of an instance. vLLM loads a prompt from the first of several that has some of it, and
-    saves to all."""
+    """Return the KV transfer of an instance. vLLM loads a prompt from the first of several connectors that has part
+    of it, and saves to all."""
     parts = [MODES[mode](spec, launch) for mode in modes(spec)]
     return parts[0] if len(parts) == 1 else _joined(parts)
 
 
 def _joined(parts: Sequence[Transfer]) -> Transfer:
     moves = [part.routed_as for part in parts if part.routed_as]
-    # vLLM reads the policy of the whole only. That of the first decides, as alone: a decoder must not compute a prompt
-    # whose KV a transfer did not bring.
+    # vLLM reads only the policy of the combination, which is therefore that of the first connector: a decoder must not
+    # compute a prompt whose KV a transfer did not bring.
     policy = {name: value for name, value in parts[0].connector.items() if name == "kv_load_failure_policy"}
     inner = {"connectors": [dict(part.connector) for part in parts]}
     return Transfer(

@@ -18,10 +18,10 @@ class KvWire(Struct, frozen=True):
     dp: DataParallel = DataParallel()
     server: str = ""  # server behind a URL that Weir did not start (fleet/kinds/servers.py)
     version: str = ""  # version of the connector
-    uncached: bool = False  # True if it says that it reuses no prefix, other than on its metrics page
+    uncached: bool = False  # True if another source than its metrics page says that it reuses no prefix
 
     def stored(self) -> dict[str, object]:
-        """Return the values without defaults, for Instance.wire and annotations of Pods."""
+        """Return the non-default values, for Instance.wire and annotations of Pods."""
         given = {**asdict(self), "kv": self.kv_stored(), "dp": to_builtins(self.dp)}
         return {name: value for name, value in given.items() if value and value != "both"}
 

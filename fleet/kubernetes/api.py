@@ -140,7 +140,7 @@ class KubernetesApi:
         return self._read(ObjectList[Resource], "GET", self._path("resourcequotas")).items
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
-        """True if the server allows it (SelfSubjectAccessReview)."""
+        """Return whether the server allows it (SelfSubjectAccessReview)."""
         asked = {"namespace": self.namespace, "verb": verb, "resource": resource, "subresource": part}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -211,10 +211,10 @@ class KubernetesApi:
 
 
 def configuration(context: str) -> client.Configuration:
-    """Return the configuration for the surrounding cluster, or from the kubeconfig (its current context, or the given
-    one)."""
+    """Return the configuration of the cluster in which Weir runs, or from the kubeconfig (its current context, or
+    the given one)."""
     found = client.Configuration()
-    # Names contain the epoch, so a retry never starts or ends anything twice.
+    # Names contain the epoch, so a retried request never starts or ends anything twice.
     found.retries = urllib3.Retry(
         total=4, connect=1, read=1, status=3, backoff_factor=0.2, status_forcelist=_LATER,
         allowed_methods=None, raise_on_status=False, retry_after_max=5,

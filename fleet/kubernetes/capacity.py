@@ -1,5 +1,4 @@
-"""The capacity of a cluster as the inventory of one node: the sum of its machines, a quota, or its file. Pure.
-
+"""The capacity of a cluster as the inventory of one node: the sum of its machines, a quota, or the node's file. Pure.
 The cluster's scheduler chooses the machine of a Pod; the sums keep Weir from requesting more than exists.
 """
 
@@ -40,7 +39,7 @@ class Capacity:
     machines: int | None = None
 
     def over(self, base: "Capacity") -> "Capacity":
-        """Return its known values, and those of `base` for the others."""
+        """Return its known values, completed by those of `base`."""
         known = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
         return replace(base, **known)
 

@@ -52,7 +52,7 @@ class PodStart:
 
 
 def in_image(engine: Mapping[str, object]) -> dict[str, object]:
-    """Adapt options to an image: Weir's programs are on its path, and it sees only its own devices."""
+    """Adapt options to an image: Weir's programs are on its path, and a container sees only its own devices."""
     inside = {name: value for name, value in engine.items() if name not in ("gpus", "cores")}
     if str(inside.get("python", "")).startswith("./"):
         inside["python"] = IN_POD.python
@@ -122,7 +122,7 @@ def _metadata(start: PodStart, settings: PodSettings) -> Json:
             "weir/instance": start.instance,
             "weir/epoch": str(start.epoch),
             "weir/born": start.born,
-            # Facts for routers, once the address is filled in.
+            # Facts for routers, completed once the address is known.
             "weir/url": start.prepared.url,
             "weir/wire": json.dumps(start.prepared.wire.stored(), sort_keys=True),
         },
@@ -166,7 +166,7 @@ def _container(start: PodStart, settings: PodSettings) -> Json:
 
 
 def _expanded(text: str) -> str:
-    """Escape $(NAME), which Kubernetes replaces, everywhere but in the address."""
+    """Escape $(NAME), which Kubernetes would replace, everywhere except in the address."""
     return text.replace("$", "$$").replace(POD_IP, f"$({_IP})")
 
 
@@ -195,14 +195,14 @@ def _resources(start: PodStart) -> Json:
     limits: dict[str, str] = _devices(start)
     if placement.memory_gib:
         limits["memory"] = f"{math.ceil(placement.memory_gib * 1024)}Mi"
-    # CPUs are requested but not limited, as throttling slows every request.
+    # CPUs are requested but not limited, as throttling would slow every request.
     requests = {"cpu": f"{placement.cpus:g}"} if placement.cpus else {}
     requests |= limits
     return {name: part for name, part in {"requests": requests, "limits": limits}.items() if part}
 
 
 def _devices(start: PodStart) -> dict[str, str]:
-    """Return the accelerators: as many as in its placement, else its tensor-parallel size."""
+    """Return the accelerators: as many as in the placement, or else the tensor-parallel size."""
     count = start.placement.gpus or start.kind.devices(start.options, start.prepared.wire.role)
     return {start.kind.device or NVIDIA: str(count)} if count else {}
 
@@ -210,7 +210,7 @@ def _devices(start: PodStart) -> dict[str, str]:
 def _volumes(start: PodStart) -> list[Json]:
     found: list[Json] = [{"name": "work", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     if start.kind.device:
-        # Workers of one engine share memory; a container's default of 64 MB is too little.
+        # An engine's workers share memory; a container's default of 64 MB is too little.
         found.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     if start.prepared.volume:
         size = math.ceil(getattr(start.options, "disk_gib", 0) * 1024)

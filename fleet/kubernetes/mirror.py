@@ -1,7 +1,6 @@
 """A local copy of the Pods of one node: one list, then watches that continue from it.
-
-One thread updates it, others read it. While the API server is unreachable it keeps its Pods and reports the trouble,
-as missing information does not mean that a Pod is gone.
+One thread updates it, others read it. While the API server is unreachable, the copy keeps its Pods and reports the
+trouble, as missing information does not mean that a Pod is gone.
 """
 
 import logging
@@ -35,7 +34,7 @@ class Mirror:
         threading.Thread(target=self._run, name="pods", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the thread with the end of its current watch."""
+        """Stop the thread when its current watch ends."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -43,7 +42,7 @@ class Mirror:
             try:
                 self.step()
             except Exception as error:
-                # The next list recovers from any response; without this thread the copy would stay stale.
+                # The next list recovers from any response; if this thread ended, the copy would stay stale.
                 log.exception("the watch of Pods %s failed", self._selector)
                 self._set_trouble(str(error))
             if self.trouble:
@@ -63,7 +62,7 @@ class Mirror:
             self._set_trouble(str(error))
 
     def wait_listed(self, seconds: float) -> None:
-        """Wait until the first list has arrived or failed, at most for this long."""
+        """Wait for this long at most until the first list has arrived or failed."""
         self._looked.wait(seconds)
 
     def pods(self) -> dict[str, Pod]:

@@ -51,7 +51,7 @@ class Condition(Object, frozen=True):
 
 
 class Spec(Object, frozen=True):
-    """Spec of a Pod: its machine; of a machine: whether it takes no Pods; of a quota: its limits."""
+    """Spec of a Pod (its machine), of a machine (whether it takes no Pods) or of a quota (its limits)."""
 
     node_name: str = ""
     unschedulable: bool = False
@@ -59,7 +59,7 @@ class Spec(Object, frozen=True):
 
 
 class ObjectStatus(Object, frozen=True):
-    """Status of a Pod; of a machine: its resources; of a review: whether the server allows it."""
+    """Status of a Pod, of a machine (its resources) or of a review (whether the server allows it)."""
 
     phase: str = "Pending"
     reason: str = ""

@@ -1,9 +1,9 @@
-"""Merges a template into an object, like the strategic merge of Kubernetes for the lists of a Pod. Pure."""
+"""Merges a template into an object, like Kubernetes' strategic merge for the lists of a Pod. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Json = dict[str, Any]  # a manifest, or a part of one, as sent
+Json = dict[str, Any]  # a manifest, or a part of one
 _KEYS: Mapping[str, str] = {
     "containers": "name",
     "initContainers": "name",
@@ -13,11 +13,11 @@ _KEYS: Mapping[str, str] = {
     "ports": "containerPort",
     "imagePullSecrets": "name",
 }
-_DEEP = ("containers", "initContainers")  # items of the other lists are replaced: a volume has one source
+_DEEP = ("containers", "initContainers")  # lists whose items are merged; items of other lists are replaced
 
 
 def merged(base: Json, over: Json) -> Json:
-    """Merge `over` into `base`: `over` wins; everything else stays."""
+    """Merge `over` into `base`: values of `over` win; everything else stays."""
     return {**base, **{name: _value(name, base.get(name), value) for name, value in over.items()}}
 
 

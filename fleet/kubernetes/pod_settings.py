@@ -16,7 +16,7 @@ from fleet.spec.masking import hidden
 from router.contract.values.problem import Problem
 
 _CAPACITY = ("cpus", "memory_gib", "gpus")
-_FIXED = ("restartPolicy",)  # fields on which the plan relies
+_FIXED = ("restartPolicy",)  # fields that Weir's plan relies on
 
 
 class BadPodSettings(ValueError):

@@ -1,6 +1,5 @@
 """Instances as Pods: the launcher of a node that is a namespace of a cluster.
-
-The name of a Pod contains instance and epoch. The API server rejects a second Pod of that name, so a repeated order
+The name of a Pod contains instance and epoch. The API server rejects a second Pod with that name, so a repeated order
 starts nothing twice. Pods of earlier epochs end before a new one starts, and the fence ends strays.
 """
 
@@ -28,8 +27,8 @@ from fleet.node import logs, process
 from fleet.node.fencing import PRESENT
 from fleet.node.launcher import LaunchFailed, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
 
-CLEAR_S = 5.0  # time for earlier Pods to end before a start is deferred
-WATCH_DELAY_S = 5.0  # delay after which the watch has reported a new Pod
+CLEAR_S = 5.0  # time that earlier Pods get to end before a start is deferred
+WATCH_DELAY_S = 5.0  # time after which the watch must have reported a new Pod
 _POLL_S = 0.2
 _AT_ONCE = 1  # seconds of grace; 0 would remove the Pod from the server while it still runs
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class Pods:
 
     @classmethod
     def of(cls, namespace: str, context: str, file: str) -> "Pods":
-        """Make the launcher. Raise OSError or ValueError if the file or the client configuration is invalid."""
+        """Create the launcher. Raise OSError or ValueError if the file or the client configuration is invalid."""
         settings = pod_settings.read(Path(file).read_text(), namespace) if file else PodSettings(namespace)
         return cls(KubernetesApi(namespace, context), settings)
 
@@ -149,7 +148,7 @@ class Pods:
             for name in running:
                 self._api.delete_pod(name, grace_s)
             there = self._after(node, set(running), grace_s + CLEAR_S)
-            left = {running[name]: f"its Pod {name} was deleted and is still there" for name in there}
+            left = {running[name]: f"its Pod {name} was deleted but is still there" for name in there}
         except KubernetesError as error:
             known = running or dict(Instance.objects.filter(node=node).exclude(pod="").values_list("pod", "name"))
             left = {instance: f"its Pod {name} may still run: {error}" for name, instance in known.items()}
@@ -209,7 +208,7 @@ class Pods:
         return {pod.name: pod.instance for pod in running}
 
     def _after(self, node: str, names: set[str], limit_s: float) -> set[str]:
-        """Return the Pods that still run after the limit."""
+        """Return the Pods that still run after the time limit."""
         end = time.monotonic() + limit_s
         while (there := names & self._running(node).keys()) and time.monotonic() < end:
             time.sleep(_POLL_S)
@@ -235,7 +234,7 @@ class Pods:
         try:
             return capacity.of_machines(self._api.nodes()), None
         except Forbidden:
-            # A worker may have rights in its namespace only.
+            # A worker may have rights only in its namespace.
             return Capacity(), "no right to list the machines of the cluster, and its file has no capacity"
 
     def _quotas(self) -> list[Resource]:

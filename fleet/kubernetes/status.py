@@ -45,7 +45,8 @@ def located(pod: Pod) -> tuple[str, KvWire] | None:
 
 
 def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:
-    """Return the status of its process. `at`: Unix seconds; `waited_s`: seconds since the start order."""
+    """Return the status of the Pod as that of a process. `at` is in Unix seconds; `waited_s` are the seconds since
+    the start order."""
     if is_over(pod, at):
         return ProcessStatus(False, end_text="its Pod ended")
     if deletion_of(pod) is not None:
@@ -56,7 +57,7 @@ def process_status(pod: Pod, at: float, waited_s: float) -> ProcessStatus:
 
 
 def is_over(pod: Pod, at: float) -> bool:
-    """True if it has ended, or its machine is lost."""
+    """Return whether the Pod has ended, or its machine is lost."""
     if pod.status.phase in _FINAL or pod.terminated is not None:
         return True
     deadline = deletion_of(pod)
@@ -95,7 +96,7 @@ def _trouble(waiting: ContainerReason) -> str:
 
 
 def _waits_for(pod: Pod) -> str:
-    """Return why it does not run yet; empty if it runs."""
+    """Return why the Pod does not run yet; empty if it runs."""
     if pod.status.phase != "Pending":
         return ""
     scheduled = pod.condition("PodScheduled")

@@ -1,7 +1,6 @@
-"""Runs engines as an OS user of their own (WEIR_ENGINE_USER), so that an operator's program cannot read Weir's secrets.
-
+"""Runs engines as a separate OS user (WEIR_ENGINE_USER), so that an operator's program cannot read Weir's secrets.
 The program `setpriv` (util-linux) changes the user. Everything written for an engine is written as that user, in a
-folder beside the data folder, so an engine's symlinks cannot redirect a write with Weir's rights.
+folder beside the data folder, so an engine's symlinks cannot redirect a write that has Weir's permissions.
 """
 
 import os
@@ -89,7 +88,7 @@ def base() -> Path:
 
 
 def make_folder(user: EngineUser, folder: Path) -> None:
-    """Make the folder of an instance in `base()`. Raise UnusableUser if the user cannot reach it."""
+    """Make an instance's folder in `base()`. Raise UnusableUser if the user cannot reach it."""
     folder.parent.mkdir(exist_ok=True)
     folder.parent.chmod(0o711)
     folder.mkdir(mode=0o700, exist_ok=True)

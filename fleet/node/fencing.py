@@ -1,8 +1,7 @@
-"""Keeps an instance from running twice: a node remembers the latest epoch that it started of each instance, and ends
+"""Keeps an instance from running twice: for each instance, a node remembers the latest epoch that it started, and ends
 older ones.
-
-The database holds the current epoch of an instance and its node. A node that was cut off may run earlier epochs of
-instances that started elsewhere meanwhile; it ends them before anything else.
+The database holds the current epoch of an instance and its node. A node that was cut off may still run earlier epochs
+of instances that have since started elsewhere; it ends them before anything else.
 """
 
 import fcntl
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def markers(name: str, node: str) -> dict[str, str]:
-    """Return environment variables that identify a process of ours whose pid was not recorded."""
+    """Return environment variables that identify a process started by Weir whose pid was not recorded."""
     return {"WEIR_INSTANCE": name, **fleet_markers(node)}
 
 
@@ -32,7 +31,7 @@ def fleet_markers(node: str) -> dict[str, str]:
 
 
 def claim(instance: Instance) -> int | None:
-    """Remember this epoch and return None if it can start; else return the epoch that already started."""
+    """Remember this epoch and return None if it may start; otherwise return the epoch that has already started."""
     path = _record(instance)
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
@@ -54,7 +53,7 @@ def _number(text: bytes) -> int:
 
 
 def _record(instance: Instance) -> Path:
-    """Return the file of one pool and instance; epochs start over in a new database."""
+    """Return the file of an instance and its pool's creation, as epochs start over in a new database."""
     born = int(instance.pool.created_at.timestamp() * 1000)
     return Path(settings.DATA_DIR) / "starts" / instance.node / f"{instance.name}.{born}"
 

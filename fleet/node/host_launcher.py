@@ -96,7 +96,7 @@ PROCESSES = Processes()
 
 
 def runs(instance: Instance) -> bool:
-    """True if the recorded process runs: same pid, start time and boot."""
+    """Return whether the recorded process runs: same pid, start time and boot."""
     return instance.boot_id == process.boot_id() and process.is_alive(instance.pid, instance.pid_started)
 
 

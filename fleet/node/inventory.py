@@ -52,7 +52,7 @@ def _cgroup() -> int | None:
 
 
 def disks(folder: Path) -> tuple[Disk, ...]:
-    """Return the disks of / and of the folder, without repetition."""
+    """Return the disks of / and of the folder, without duplicates."""
     by_device: dict[int, Disk] = {}
     for path in (Path("/"), folder):
         try:
@@ -89,7 +89,8 @@ def _gpu(nvml: Any, number: int) -> NodeGpu:
     return NodeGpu(number, name, int(memory.total), int(memory.used), use, **_sensors(nvml, handle))
 
 
-# Field of NodeGpu → (function of NVML, arguments, factor). 0 is NVML_TEMPERATURE_GPU, and NVML_CLOCK_GRAPHICS.
+# Field of NodeGpu → (function of NVML, arguments, factor). The argument 0 is NVML_TEMPERATURE_GPU or
+# NVML_CLOCK_GRAPHICS.
 SENSORS: Mapping[str, tuple[str, tuple[int, ...], float]] = {
     "power_w": ("nvmlDeviceGetPowerUsage", (), 1e-3),
     "power_limit_w": ("nvmlDeviceGetEnforcedPowerLimit", (), 1e-3),
@@ -99,7 +100,7 @@ SENSORS: Mapping[str, tuple[str, tuple[int, ...], float]] = {
 
 
 def _sensors(nvml: Any, handle: Any) -> dict[str, float]:
-    """Return the values that this GPU reports: a virtual or an older one leaves some out."""
+    """Return the values that this GPU reports; virtual or older GPUs lack some."""
     found = {}
     for field, (function, arguments, factor) in SENSORS.items():
         with contextlib.suppress(nvml.NVMLError, AttributeError):

@@ -23,7 +23,7 @@ class StartDeferred(Exception):
 @dataclass(frozen=True, slots=True)
 class StartedInstance:
     prepared: PreparedStart
-    text: str  # what was done: "launched as process 12"
+    text: str  # what was done, as in "launched as process 12"
     pid: int | None = None  # process id on this host
     pid_started: float | None = None
     pod: str = ""  # name of the Pod in a cluster
@@ -35,7 +35,7 @@ class ProcessStatus:
 
     alive: bool
     suspended_why: str = ""  # why it must get no requests although it is alive
-    waits_for: str = ""  # what it waits for before it runs: an image, capacity
+    waits_for: str = ""  # what it waits for before it can run: an image, capacity
     end_text: str = "the process ended"  # first words of the failure reason
 
 
@@ -55,7 +55,7 @@ class Launcher(Hashable, Protocol):
         """End processes or Pods on the node that the database does not expect; return the names of their instances."""
 
     def claim(self, instance: Instance) -> int | None:
-        """Return None if nothing runs and this epoch can start, else the epoch that already started. Raise
+        """Return None if nothing runs and this epoch may start, otherwise the epoch that has already started. Raise
         StartDeferred."""
 
     def start(self, instance: Instance) -> StartedInstance:
@@ -65,7 +65,7 @@ class Launcher(Hashable, Protocol):
         """End a start that could not be recorded."""
 
     def signal(self, instance: Instance, kill: bool) -> bool:
-        """Ask the instance to end, or kill it; False if it is already gone."""
+        """Ask the instance to end, or kill it; return False if it is already gone."""
 
     def end_all(self, node: str, grace_s: float) -> ShutdownReport:
         """End everything on the node: ask, kill after the grace, and wait."""
@@ -76,7 +76,7 @@ class Launcher(Hashable, Protocol):
         """Return why it ended, with advice for the operator."""
 
     def inventory(self) -> Inventory:
-        """Return the resources of the node, which are read once a minute."""
+        """Return the node's resources; they are read once a minute."""
 
     def close(self) -> None:
         """Close connections and threads; instances keep running."""

@@ -1,4 +1,4 @@
-"""Log files of instances in the node's data folder: the current one and one rotated one each."""
+"""Log files of instances in the node's data folder: per instance the current file and one rotated file."""
 
 import contextlib
 import datetime as dt
@@ -39,9 +39,9 @@ def prepare(instance_name: str) -> Path:
 
 
 def trim(path: Path, limit: int = ROTATE_BYTES) -> None:
-    """Copy the end of a log above `limit` bytes to .log.1 and truncate it; its writers append, so they can continue.
-
-    It is truncated even if the copy fails, as on a full disk: the log may be what fills the disk.
+    """Copy the end of a log above `limit` bytes to .log.1 and truncate the log; its writers append, so they can
+    continue.
+    The log is truncated even if the copy fails, as on a full disk, which the log itself may have filled.
     """
     aside = path.with_suffix(".log.1")
     with contextlib.suppress(OSError):
@@ -61,7 +61,8 @@ def _end_of(path: Path, size: int) -> bytes:
 
 
 def tail(path: Path, lines: int, start: int = 0) -> list[str]:
-    """Return the last lines after byte `start`, secrets masked, without control characters; [] without such a file."""
+    """Return the last lines after byte `start`, with secrets masked and without control characters; [] if there is
+    no such file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -100,7 +101,7 @@ def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) ->
 
 
 def append(instance_name: str, lines: Sequence[str]) -> None:
-    """Append output that was kept elsewhere, such as a Pod's."""
+    """Append output that was stored elsewhere, such as a Pod's."""
     with prepare(instance_name).open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
 

@@ -1,6 +1,5 @@
 """Allocates ports of a node: recorded in the database, and checked before each start.
-
-A use may span consecutive ports, one for each data-parallel rank; those after the first are recorded as `events+1`, ….
+A use may have consecutive ports, one for each data-parallel rank; those after the first are recorded as `events+1`, ….
 """
 
 import random
@@ -12,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from fleet.models import Instance, Port
 
-POD_PORT = 8000  # first port of a Pod; each Pod has its own address, so all use the same ports
+POD_PORT = 8000  # first port in a Pod; each Pod has its own address, so all can use the same ports
 
 
 class NoPort(Exception):
@@ -47,7 +46,7 @@ def _names(uses: Iterable[str], spans: Mapping[str, int]) -> dict[str, list[str]
 
 
 def _kept(instance: Instance, names: list[str], held: Mapping[str, Port]) -> int | None:
-    """Return the first held port, if all are still free and consecutive; else release them."""
+    """Return the first port of those held, if all are still free and consecutive; otherwise release them."""
     ports = [held[name] for name in names if name in held]
     numbers = [port.number for port in ports]
     fits = len(ports) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names)))
@@ -70,7 +69,8 @@ def _take(instance: Instance, names: list[str]) -> int:
 
 
 def _shuffled_from(first: int, last: int) -> list[int]:
-    # Searched from the beginning of the range, two fleets that start together on one host would compete for every port.
+    # If every search began at the start of the range, two fleets that start at the same time on one host would compete
+    # for every port.
     numbers = list(range(first, last + 1))
     begin = random.randrange(max(len(numbers), 1))  # noqa: S311 - not a secret
     return numbers[begin:] + numbers[:begin]

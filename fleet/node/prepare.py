@@ -1,6 +1,5 @@
-"""The command line, environment and files of one start, as its kind makes them.
-
-Starts and previews share this; a preview shows names in place of ports that are not allocated yet.
+"""The command line, environment and files of one start, as its kind creates them.
+Starts and previews share this; a preview shows names instead of ports that are not allocated yet.
 """
 
 import shlex
@@ -92,8 +91,8 @@ def prepare(
 
 
 def with_key(prepared: PreparedStart, given: EngineConfig) -> PreparedStart:
-    """Add the key that the engine asks for to its environment, as others see command lines. The result is made for the
-    start alone, neither stored nor shown. Raise EngineKeyMissing."""
+    """Add the engine's own key to its environment rather than its command line, which others can read. The result is
+    used only for the start, and neither stored nor shown. Raise EngineKeyMissing."""
     reference = str(given.engine.get(engine_key.OPTION) or "")
     if not reference:
         return prepared
@@ -120,19 +119,18 @@ def _launch(
 
 
 def volume_of(instance: Instance) -> str:
-    """Return the folder of its KV tier on this host's disk; empty if none."""
+    """Return the folder of its KV tier on this host's disk; empty if it has none."""
     if instance.pod:
         return ""  # not on this host
     given = instance.started_from
     if given.known_kind is None:
         return ""
-    anywhere = dict.fromkeys(given.known_kind.ports, 0)  # the folder does not depend on ports
+    anywhere = dict.fromkeys(given.known_kind.ports, 0)  # the folder does not depend on the ports
     return given.known_kind.volume(given.options(), _launch("", instance, anywhere, {}, this_host(instance)))
 
 
 def peers_of(instance: Instance) -> dict[str, str]:
-    """Return the addresses of needed pools' services and of the paired instance, by name.
-
+    """Return, by name, the addresses of the services of needed pools and of the paired instance.
     Raise DependencyNotReady if a pool has none yet, PairNotStarted if the instance has none.
     """
     given = instance.started_from
@@ -176,7 +174,7 @@ def address_of(row: Instance) -> str:
 
 
 def write_files(prepared: PreparedStart, folder: Path, user: EngineUser | None = None) -> None:
-    """Write the files, readable by the engine's user only, and make the folders of its KV tier and its metrics."""
+    """Write the files, readable only by the engine's user, and create the folders of its KV tier and its metrics."""
     if user is None:
         _write_files(prepared, folder)
         return
@@ -203,7 +201,7 @@ def _write_files(prepared: PreparedStart, folder: Path) -> None:
 
 
 def known_peers(given: EngineConfig) -> dict[str, str]:
-    """Return the addresses for a preview, as `peers_of`; unknown ones are names in angle brackets."""
+    """Return the addresses of `peers_of` for a preview; unknown addresses are names in angle brackets."""
     return {pool: _known(pool) for pool in KINDS[given.kind].needs(given.options())}
 
 

@@ -63,7 +63,7 @@ class PythonReport:
 
 
 def check(requires: tuple[Requirement, ...], ports: Mapping[str, int]) -> list[Prerequisite]:
-    """Check the prerequisites. `ports`: must be free, so without the ports of a running instance."""
+    """Check the prerequisites. `ports` are those that must be free, which excludes the ports of a running instance."""
     answers = {python: ask(python, names) for python, names in _questions(requires).items()}
     checked = [_CHECKS[need.kind](need, answers) for need in requires]
     checked += [_port(use, number) for use, number in ports.items()]
@@ -115,7 +115,7 @@ def _gpu(need: Requirement, answers: Mapping[str, PythonReport]) -> Prerequisite
     answer, subject = answers[need.of], f"GPU {need.name}"
     error = answer.error or str(answer.gpus.get("error", ""))
     if error:
-        # This is no fault: the engine may see GPUs that this process cannot.
+        # This is not a fault: the engine may see GPUs that this process cannot see.
         return Prerequisite(subject, True, f"not checked: {error}")
     free = answer.gpus.get(need.name)
     if not isinstance(free, int):

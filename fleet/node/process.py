@@ -1,7 +1,6 @@
-"""Starts processes that outlive their launcher, in sessions of their own, and recognises them by pid and start time.
-
-Pids are reused, so the identity is pid, start time (field 22 of /proc/<pid>/stat) and boot id. psutil's create_time is
-unsuitable: it changes when the clock is set.
+"""Starts processes that outlive their launcher, each in its own session, and recognises them by pid and start time.
+Pids are reused, so a process is identified by pid, start time (field 22 of /proc/<pid>/stat) and boot id. psutil's
+create_time is unsuitable, as it changes when the clock is set.
 """
 
 import functools
@@ -15,7 +14,7 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_FIELD = 22 - 3  # index counted from `state`, the first field after the command in parentheses
-_CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of itself and of its ended children
+_CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of the process itself and of its ended children
 _children: set[int] = set()
 _ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: the signal that killed it
 ENDS_KEPT = 1_000
@@ -34,8 +33,8 @@ class ProcessState:
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[int, float]:
-    """Start in a new session, with output appended to the log; return (pid, start time). Raise OSError if it cannot
-    run."""
+    """Start in a new session, with output appended to the log; return (pid, start time). Raise OSError if the
+    program cannot run."""
     collect_ended()
     output = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -61,7 +60,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
 
 
 def collect_ended() -> None:
-    """Wait for ended children, which would otherwise stay as zombies."""
+    """Wait for ended children, which would otherwise remain as zombies."""
     for pid in tuple(_children):
         try:
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -76,7 +75,7 @@ def collect_ended() -> None:
 
 
 def how_ended(pid: int | None) -> str:
-    """Return the signal or exit status of a process that this worker started; those of others are unknown."""
+    """Return the signal or exit status of a process that this worker started; for other processes it is unknown."""
     code = _ends.get(pid) if pid else None
     if code is None:
         return "the process ended (another worker started it, so its exit status is unknown)"
@@ -113,7 +112,7 @@ def cpu_s(pid: int) -> float:
 
 
 def is_alive(pid: int | None, pid_started: float | None) -> bool:
-    """True if this process runs, and is neither a zombie nor another process with its pid."""
+    """Return whether this process runs, and is neither a zombie nor another process with the same pid."""
     if not pid or pid_started is None:
         return False
     state = inspect(pid)
@@ -121,7 +120,7 @@ def is_alive(pid: int | None, pid_started: float | None) -> bool:
 
 
 def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> bool:
-    """Signal the process and its group; False if it is gone."""
+    """Signal the process and its group; return False if it is gone."""
     if not pid or not is_alive(pid, pid_started):
         return False
     try:
@@ -132,7 +131,8 @@ def send(pid: int | None, pid_started: float | None, number: signal.Signals) -> 
 
 
 def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
-    """Send SIGTERM, then SIGKILL after the grace. Return once it is gone; True if that was within the grace."""
+    """Send SIGTERM, then SIGKILL after the grace. Return once the process is gone; True if it ended within the
+    grace."""
     if not send(pid, pid_started, signal.SIGTERM):
         return True
     if _gone_within(pid, pid_started, grace_s):
@@ -158,7 +158,7 @@ def boot_id() -> str:
 
 
 def environment(base_dir: Path, markers: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of an engine: paths and locale, none of the control plane's secrets."""
+    """Return the environment of an engine: paths and locale, without the control plane's secrets."""
     kept = {
         name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
     }
@@ -170,15 +170,14 @@ _INHERITED_PREFIXES = ("LC_", "NVIDIA_", "NCCL_", "UCX_", "HF_")
 
 
 def find(markers: Mapping[str, str]) -> list[tuple[int, float]]:
-    """Find this user's processes with these variables, whose launcher may have died before it recorded their pids.
-
+    """Find this user's processes with these variables, as their launcher may have died before it recorded their pids.
     Only session leaders are returned, or the remaining processes of a session without a leader.
     """
     return [(pid, started) for pid, started, _ in find_marked(markers)]
 
 
 def find_marked(markers: Mapping[str, str]) -> list[tuple[int, float, dict[str, str]]]:
-    """Find the processes as `find` does; return pid, start time and Weir's variables of each."""
+    """Find processes like `find`; return pid, start time and Weir's variables of each."""
     wanted = {f"{name}={value}".encode() for name, value in markers.items()}
     entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     found = [(pid, held) for pid, held in _environments(entries) if wanted <= held and _represents_session(pid)]
@@ -195,7 +194,7 @@ def _variables(held: set[bytes]) -> dict[str, str]:
 
 
 def _environments(entries: list[Path]) -> Iterator[tuple[int, set[bytes]]]:
-    """Yield pids and variables. A process shows none while it replaces its program, so that it is read again."""
+    """Yield pids and variables. While a process replaces its program it shows none, so it is read again."""
     for _ in range(_LOOKS):
         executing = []
         for entry in entries:
@@ -212,11 +211,11 @@ def _environ(entry: Path) -> bytes:
     try:
         return (entry / "environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""  # gone, or of another user; any other error must not pass for "nothing runs"
+        return b""  # gone, or another user's; any other error must not look like "nothing runs"
 
 
 def _has_program(entry: Path) -> bool:
-    """False for threads of the kernel, ended processes and those of other users."""
+    """Return False for kernel threads, ended processes and those of other users."""
     try:
         (entry / "exe").readlink()
     except OSError:

@@ -1,4 +1,4 @@
-"""The pages of an engine that its node reads repeatedly, each requested with the key of its pool."""
+"""The pages of an engine that its node reads repeatedly, requested with the key of the engine's pool."""
 
 import asyncio
 from collections import Counter
@@ -30,7 +30,7 @@ class EnginePages:
         self.prober = Prober()
 
     async def health(self, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
-        """Return the engine's health, and why it is not well."""
+        """Return the engine's health, and why it is unhealthy."""
         url, lines = row.url + path, line_if_any(row.engine_key)
         try:
             status, _ = await self.prober.get(url, timeout_s, lines=lines, tls=row.tls)
@@ -45,7 +45,7 @@ class EnginePages:
     async def metrics(
         self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
     ) -> EngineMetrics | None:
-        """Return its metrics. `refused`: counts what could not be read, by the reason."""
+        """Return its metrics. `refused` counts values that could not be read, by reason."""
         if not kind.metrics_path:
             return None
         cache = cache_page(row.pool.engine, row.url)
@@ -64,7 +64,8 @@ class EnginePages:
         return structs.replace(found, kv_tiers=found.kv_tiers | named) if named else found
 
     async def _cache(self, row: Instance, url: str, timeout_s: float, refused: Counter[str]) -> bytes:
-        """Return the page of the LMCache server beside the engine; empty without one. It is told no key."""
+        """Return the page of the LMCache server beside the engine; empty without one. The engine's key is not sent
+        to it."""
         try:
             status, page = await self.prober.get(url, timeout_s, METRICS_LARGEST, tls=row.tls) if url else (200, b"")
         except ProbeError as error:
@@ -77,12 +78,13 @@ class EnginePages:
     async def models(
         self, row: Instance, path: str, timeout_s: float, refused: Counter[str]
     ) -> tuple[dict[str, int | None], str]:
-        """Return the models' `max_model_len` by name, and, if the engine asks for a key, what that means."""
+        """Return the models' `max_model_len` by name, and an explanation if the engine requires a key."""
         status, body = await self._page(row, path, timeout_s, MODELS_LARGEST, refused)
         return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
 
     async def paused(self, row: Instance, path: str, timeout_s: float) -> bool | None:
-        """Return whether it is paused; None if its server cannot say so: an older one, or without developers' paths."""
+        """Return whether it is paused; None if its server cannot say so: an older server, or one without developer
+        paths."""
         try:
             lines = line_if_any(row.engine_key)
             status, body = await self.prober.get(row.url + path, timeout_s, lines=lines, tls=row.tls)
@@ -94,7 +96,7 @@ class EnginePages:
         return said if status in (200, 503) else None
 
     async def _schedules(self, row: Instance, timeout_s: float) -> bool:
-        """Return whether the scheduler of an SGLang that takes no requests answers: it does while it is paused, not
+        """Return whether the scheduler of an SGLang that takes no requests answers: it answers while paused, but not
         while it hangs."""
         try:
             lines = line_if_any(row.engine_key)

@@ -1,5 +1,4 @@
 """Probes the instances of a silent node from the control host.
-
 A dead worker does not mean a dead node: an engine that answers keeps its requests. An engine that does not answer
 either becomes unreachable, and later starts on another node (fleet/plan/reconcile.py).
 """
@@ -44,7 +43,7 @@ class FailoverProbe:
         asked = time.monotonic()
         if not nodes.publish(now) or time.monotonic() - asked > PATIENCE_S:
             self._began = time.monotonic()  # Workers wait for Redis, too: their silence is its own.
-        # They need time for a heartbeat after a start of the whole system, and after Redis has returned.
+        # Workers need time for a heartbeat after a start of the whole system, and after Redis has returned.
         if time.monotonic() - self._began >= nodes.SILENT_S and nodes.record_silent(now):
             nodes.publish(now)
         rows = self._rows(now)

@@ -1,6 +1,5 @@
-"""Identifies an engine that something else started by its own answers, each of which may be missing.
-
-Only its address is asked: redirects are not followed, and each connection passes the address policy.
+"""Identifies an engine that something else started by its own answers, any of which may be missing.
+Only its own address is asked: redirects are not followed, and each connection passes the address policy.
 """
 
 import asyncio
@@ -34,10 +33,10 @@ class Identified:
     version: str = ""  # empty if it names none
     models: tuple[str, ...] = ()
     events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
-    lacks: tuple[str, ...] = ()  # flags lacking for an exact index
-    ranks: int = 1  # data-parallel ranks behind it, as it says
+    lacks: tuple[str, ...] = ()  # flags that the engine lacks for an exact index
+    ranks: int = 1  # data-parallel ranks behind it, as it reports
     uncached: bool = False  # whether it reuses no prefix
-    half: str = ""  # the only half of requests that it computes, prefill or decode; empty: both
+    half: str = ""  # the only part of requests that it computes, prefill or decode; empty: both
 
 
 class AnswersLate(Exception):
@@ -45,7 +44,7 @@ class AnswersLate(Exception):
 
 
 class NotLetIn(Exception):
-    """A key or a certificate is missing, or not accepted by one of both sides; the message says what to do."""
+    """A key or a certificate is missing, or one side does not accept it; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +53,11 @@ class AskedEngine:
 
     prober: Prober
     url: str
-    key: str = ""  # reference of the key
+    key: str = ""  # key reference
     tls: EngineTls = PLAIN
 
     async def page(self, path: str, largest: int, *, tells_all: bool = False) -> tuple[int, bytes] | None:
-        """`tells_all`: nothing is known without the page. Raise AnswersLate if that one is late."""
+        """Return a page. With `tells_all`, nothing is known without it, and AnswersLate is raised if it is late."""
         url = self.url + path
         try:
             return await self.prober.get(url, ASK_S, largest, line_if_any(self.key), self.tls)
@@ -66,14 +65,14 @@ class AskedEngine:
             raise NotLetIn(str(error)) from None
         except ProbeError as error:
             if tells_all and isinstance(error, Slow):
-                raise AnswersLate(f"{error}: what it is and lacks is not known until it answers") from None
+                raise AnswersLate(f"{error}: its server and options are not known until it answers") from None
             return None
         finally:
             self.prober.forget(url)  # this address is asked only once
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """Identify the engine; None if nothing answers there as an OpenAI server does. Raise NotLetIn and AnswersLate."""
+    """Identify the engine; None if nothing answers there like an OpenAI server. Raise NotLetIn and AnswersLate."""
     asked = AskedEngine(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:
@@ -104,12 +103,12 @@ async def _server(asked: AskedEngine, listed: Any) -> Server:
         page = by_path[server.metrics_path]
         if page is not None and (page.startswith(server.mark) or b"\n" + server.mark in page):
             return server
-    info = await _json(asked, SERVERS["sglang"].version_path)  # metrics are off unless requested
+    info = await _json(asked, SERVERS["sglang"].version_path)  # metrics are off unless an option enables them
     return SERVERS["sglang" if isinstance(info, Mapping) and "version" in info else "openai"]
 
 
 async def _events(asked: AskedEngine, spec: ExternalSpec, about: Any) -> tuple[str, int]:
-    """Return where its KV events can be followed, unless the options name it already, and its number of ranks."""
+    """Return where its KV events can be followed, unless the options already name it, and its number of ranks."""
     if spec.kv_events is not None or spec.kv_endpoint is not None:
         return "", spec.data_parallel_size
     sources = await _json(asked, "/kv_event_sources")
@@ -125,8 +124,8 @@ async def _events(asked: AskedEngine, spec: ExternalSpec, about: Any) -> tuple[s
 
 
 def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
-    """Return the addresses by its /server_info (SGLang 0.5.23): a port for each rank, from a base on. Empty if it has
-    other than `ranks`."""
+    """Return the addresses from its /server_info (SGLang 0.5.23), which has one port per rank, counted from a base.
+    Empty if it does not have `ranks` ranks."""
     port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
     if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != ranks:
         return ""
@@ -153,7 +152,7 @@ async def _json(asked: AskedEngine, path: str, *, tells_all: bool = False) -> An
 
 
 async def _page(asked: AskedEngine, path: str, largest: int, *, tells_all: bool = False) -> bytes | None:
-    """Return a page; None without an answer. Raise NotLetIn for the models, which every engine lists."""
+    """Return a page; None without an answer. For the page of models, which every engine has, raise NotLetIn."""
     status, body = await asked.page(path, largest, tells_all=tells_all) or (0, b"")
     if path == MODELS and (why := refusal(status, path, asked.key)):
         raise NotLetIn(why)

@@ -1,4 +1,4 @@
-"""What an exact prefix index lacks in an engine that something else started, by the names of its flags. Pure."""
+"""What an engine that something else started lacks for an exact prefix index, as names of its flags. Pure."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from router.contract.metrics.engine_metrics import parse_metrics
 
 EVENTS = "--kv-events-config"
 CACHE_REPORT = "--enable-cache-report"
-PROMPT_DETAILS = "--enable-prompt-tokens-details"  # vLLM does not say whether it has it
+PROMPT_DETAILS = "--enable-prompt-tokens-details"  # vLLM does not report whether it is set
 OF_TRTLLM = "kv_events_config (1.4), with its address as kv_endpoint"
 UNCACHED = {
     "vllm": "a start without --no-enable-prefix-caching",
     "sglang": "a start without --disable-radix-cache",
     "trtllm": "kv_cache_config.enable_block_reuse",
 }
-# Meaning of a field's value in SGLang's /server_info.
+# What values of a field in SGLang's /server_info mean.
 _OF_SGLANG = (
     ("enable_cache_report", False, CACHE_REPORT),
     ("enable_metrics", False, "--enable-metrics"),
@@ -27,28 +27,31 @@ _OF_SGLANG = (
 
 
 def half_of(server: str, about: object) -> str:
-    """Return which half of requests an SGLang computes, prefill or decode; empty if it does both, or does not say."""
+    """Return which part of requests an SGLang server computes, prefill or decode; empty if both, or if it does not
+    say."""
     mode = about.get("disaggregation_mode") if server == "sglang" and isinstance(about, Mapping) else None
     return mode if mode in ("prefill", "decode") else ""
 
 
 def misplaced(half: str, role: str, connector: str) -> str:
-    """Return why an engine that computes this half alone serves nothing in its pool; empty if it serves."""
+    """Return why an engine that computes only this part cannot serve in its pool; empty if it can."""
     if not half or (role == half and connector == SGLANG):
         return ""
     return f"it is a {half} server, which fails alone: its pool needs the role {half} and the connector {SGLANG}"
 
 
 def is_uncached(server: str, about: object, page: bytes | None) -> bool:
-    """Return whether it reuses no prefix. `page`: its metrics, if they tell. Decode servers of SGLang never do."""
+    """Return whether it reuses no prefix. `page` is its metrics, if they tell. Decode servers of SGLang never reuse
+    one."""
     if server == "sglang" and isinstance(about, Mapping):
         return about.get("disable_radix_cache") is True and half_of(server, about) != "decode"
     return page is not None and parse_metrics(page, SERVERS[server].scrape).uncached
 
 
 def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncached: bool = False) -> tuple[str, ...]:
-    """Return the missing flags. `about`: the version page, where SGLang lists its options; `events`: whether it
-    publishes KV events; `ranks`: its number of ranks, if the pool declares another; `uncached`: it reuses no prefix."""
+    """Return the missing flags. `about` is the version page, where SGLang lists its options. `events` is True if it
+    publishes KV events. `ranks` is its number of ranks if the pool declares another. `uncached` is True if it reuses
+    no prefix."""
     if server not in UNCACHED:
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}

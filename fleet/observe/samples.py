@@ -48,14 +48,14 @@ class TotalsWindow:
             self.points.popleft()
 
     def grown(self) -> tuple[float, ...]:
-        """Return (seconds, growth of each total); empty before the second reading."""
+        """Return (seconds, growth of each total); empty until the second reading."""
         if len(self.points) < 2:
             return ()
         (begin, first), (end, last) = self.points[0], self.points[-1]
         return (end - begin, *(new - old for old, new in zip(first, last, strict=True)))
 
     def per_s(self) -> float | None:
-        """Return the growth of the only total per second."""
+        """Return the growth per second of a single total."""
         seconds, size = self.grown() or (0.0, 0.0)
         return size / seconds if seconds > 0 else None
 
@@ -83,10 +83,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
 class InstanceReadings:
     """Readings of one process of an instance."""
 
-    cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, and tokens found
+    cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, and cached tokens among them
     moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV moved
     busy: TotalsWindow = field(default_factory=TotalsWindow)  # seconds in which its GPU computed
-    tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # totals by tier and by what is counted
+    tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # totals by tier and kind of figure
 
     def add(self, at: float, metrics: EngineMetrics) -> None:
         self.cache.add(at, metrics.prefix_queries_total, metrics.prefix_hits_total)
@@ -105,7 +105,7 @@ class InstanceReadings:
         return self.moved.per_s()
 
     def gpu(self, gpus: Iterable[NodeGpu]) -> GpuSample | None:
-        """Return the figures of its GPUs; for a simulated engine, those of its law."""
+        """Return the figures of its GPUs; for a simulated engine, figures computed from its law."""
         found = tuple(gpus)
         if found:
             return gpu_sample(found)

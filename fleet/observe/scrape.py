@@ -56,15 +56,15 @@ from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
 PROBE_S = 1.0
-IDENTIFY_S = 2.0  # time limit for all questions to an engine that something else started
-PRODUCES_S = 5.0  # time after its latest tokens for which an engine counts as producing
-AGAIN_S = 0.5  # delay of a failed probe's second try, so one hiccup takes no instance out of routing
+IDENTIFY_S = 2.0  # time limit for all requests to identify an engine that something else started
+PRODUCES_S = 5.0  # time after its latest token for which an engine counts as producing
+AGAIN_S = 0.5  # delay before a failed probe is repeated, so that one hiccup takes no instance out of routing
 LOST_PROBE_S = 0.8  # time limit for a known unreachable instance, which must not delay the step
 SAMPLE_TTL_S = 900
-KEY_AGAIN_S = 5.0  # interval between two checks whether an engine still takes its key
+KEY_AGAIN_S = 5.0  # interval between checks whether an engine still accepts its key
 MOST_REASONS = 20  # most reasons of refused answers per instance
 HEARTBEAT_S = 5.0
-TRIM_EVERY_S = 20.0  # interval between two trims of running instances' logs
+TRIM_EVERY_S = 20.0  # interval between trims of running instances' logs
 _PROBED = (State.LOADING, State.READY, State.DRAINING, State.UNREACHABLE)
 log = logging.getLogger(__name__)
 
@@ -78,10 +78,10 @@ class InstanceMemory:
     volume: str = ""  # folder of its KV tier
     disk: tuple[int, int] | None = None  # (free, total) bytes on its disk
     serves_model: bool = False
-    models: dict[str, int | None] = field(default_factory=dict)  # listed models, with their max_model_len
+    models: dict[str, int | None] = field(default_factory=dict)  # listed models with their max_model_len
     listed_at: float = 0.0  # monotonic time of the latest request for its models
     history: InstanceReadings = field(default_factory=InstanceReadings)
-    metrics_at: float = 0.0  # Unix time of the latest metrics, at first that of the first step
+    metrics_at: float = 0.0  # Unix time of the latest metrics; at first, that of the first step
     refused: Counter[str] = field(default_factory=Counter)
     produced_at: float = -inf  # Unix time at which a router last received tokens from it
     can_pause: bool = True  # True until it answers that it cannot
@@ -103,7 +103,7 @@ class ScrapedAnswer:
 
     @property
     def is_late(self) -> bool:
-        """True if neither of its pages was answered in time."""
+        """Return whether neither of its pages was answered in time."""
         return self.health == "slow" and self.metrics is None
 
 
@@ -137,7 +137,7 @@ class Scraper:
             self._keep_logs_short(rows)
             self._write(rows, answers, at)
         finally:
-            self._heartbeat(now, node)  # behind the samples, which a database that refuses writes does not stop
+            self._heartbeat(now, node)  # after the samples, which a database that refuses writes must not stop
         return advance_each(rows, lambda row: self._advance(row, statuses[row.name], answers.get(row.name), at))
 
     def _heartbeat(self, now: dt.datetime, node: str) -> None:
@@ -185,7 +185,7 @@ class Scraper:
         return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, closed_why)
 
     async def _paused(self, row: Instance, kind: Kind | Server, health: Health) -> str:
-        """Return why it holds requests back though it looks idle and well; empty if it does not."""
+        """Return why it holds requests back although it looks idle and healthy; empty if it does not."""
         known, by_health = self._memory.get(row.name), kind.pause_path == kind.health_path
         is_asked = health == "error" and row.state != State.LOADING if by_health else health == "ok"
         if not (kind.pause_path and is_asked) or known is None or known.epoch != row.epoch or not known.can_pause:
@@ -196,15 +196,15 @@ class Scraper:
 
     async def _returned(self, row: Instance) -> tuple[Identified | None, str]:
         """Return the identity of an engine that is about to return, perhaps restarted with other options, and why it
-        takes no requests. Without an answer what was known holds."""
+        takes no requests. Without an answer, the earlier values stay."""
         with suppress(NotLetIn, AnswersLate):
             found, _ = await self._identify(row, State.UNREACHABLE)
             return found, misplaced(found.half, row.facts.role, row.facts.connector) if found is not None else ""
         return None, ""
 
     async def _identify(self, row: Instance, state: State = State.LOADING) -> tuple[Identified | None, bool]:
-        """Return its identity, and whether it was asked. It is asked in each epoch until it is ready, as another engine
-        may have taken the address."""
+        """Return its identity, and whether it was asked. It is asked in each epoch until it is ready, as another
+        engine may have taken over the address."""
         if KINDS[row.pool.kind].launched or row.state != state:
             return None, False
         options, tls = row.started_from.options(), row.pool.engine.get("tls") or {}
@@ -225,10 +225,9 @@ class Scraper:
     async def _models(
         self, row: Instance, kind: Kind | Server, refused: Counter[str]
     ) -> tuple[bool, dict[str, int | None], str]:
-        """Return whether it serves the pool's model, which models it lists, and, if it asks for a key, what that means.
-
-        It is asked until true once per epoch, as the models of an engine do not change while it runs. Its key may
-        change, so an engine that has one is asked repeatedly.
+        """Return whether it serves the pool's model, which models it lists, and an explanation if it requires a key.
+        It is asked once per epoch until it serves the model, as an engine's models do not change while it runs. Its key
+        may change, so an engine with a key is asked repeatedly.
         """
         known = self._memory.get(row.name)
         is_known = known is not None and known.epoch == row.epoch and known.serves_model
@@ -262,7 +261,8 @@ class Scraper:
         self._pages.prober.keep_only(urls)
 
     def _ask_routers(self, rows: list[Instance], answers: Mapping[str, ScrapedAnswer], at: float) -> None:
-        """Ask routers whether tokens arrive from instances whose pages are late: a busy host is no dead engine."""
+        """Ask routers whether tokens arrive from instances whose pages are late: an engine on a busy host is not
+        dead."""
         late = [row for row in rows if (answer := answers.get(row.name)) and answer.is_late]
         producing = _producing() if late else set()
         for row in late:
@@ -295,7 +295,7 @@ class Scraper:
             log.warning("samples not written: %s", error)
 
     def _sample(self, row: Instance, metrics: EngineMetrics) -> InstanceSample:
-        """Make a sample with the time of the latest metrics, so that it goes stale when they are refused."""
+        """Build a sample with the time of the latest metrics, so that it goes stale when metrics are refused."""
         known = self._memory[row.name]
         return sample_of(
             structs.replace(
@@ -329,7 +329,7 @@ class Scraper:
 
 
 def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) -> list[str]:
-    """Move each row that has a reason to, and publish their pools; return the names of those that moved."""
+    """Move each row that has a reason to move, and publish their pools; return the names of the rows moved."""
     moved = []
     with tries() as attempt:
         for row in rows:
@@ -343,8 +343,8 @@ def advance_each(rows: Iterable[Instance], advance: Callable[[Instance], bool]) 
 
 
 def note_refused(known: InstanceMemory, refused: Mapping[str, int]) -> None:
-    """Count refused answers by reason. A reason names a page or a figure, so there are few; the limit keeps a flaw in
-    that from becoming a leak."""
+    """Count refused answers by reason. A reason names a page or a figure, so there are few; the limit keeps a bug
+    here from becoming a leak."""
     for reason, count in refused.items():
         kept = reason in known.refused or len(known.refused) < MOST_REASONS
         known.refused[reason if kept else "other"] += count
@@ -361,7 +361,7 @@ def _producing() -> set[tuple[str, int]]:
 
 def _watched() -> Q:
     elsewhere = [name for name, kind in KINDS.items() if not kind.launched]
-    known = Q(pool__kind__in=KINDS)  # leaves alone a kind that a newer release declared
+    known = Q(pool__kind__in=KINDS)  # leaves out kinds declared by a newer release
     return (
         known
         & Q(state__in=(*_PROBED, State.STOPPING))
@@ -420,7 +420,7 @@ def apply_move(row: Instance, step: Move, at: float, answer: ScrapedAnswer | Non
 
 def _wire(row: Instance, found: Identified) -> dict[str, object]:
     identified = {"server": found.server.name, "version": found.version, "events": found.events}
-    # A metrics page that says so says it again, of its connector, too.
+    # A metrics page that says that no prefix is reused is believed, about its connector as well.
     uncached = found.uncached and not found.server.scrape.cache_config
     made = {**row.wire, **{name: value for name, value in identified.items() if value}, "uncached": uncached}
     return {name: value for name, value in made.items() if value}

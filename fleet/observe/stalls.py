@@ -1,7 +1,6 @@
 """Takes stalled instances out of routing for every router, and brings them back.
-
-Routers judge by tokens (router/pool/health/progress.py). An instance is stalled if each live router with requests there
-reports it so; a router that still gets tokens speaks against it.
+Routers judge by tokens (router/pool/health/progress.py). An instance is stalled if every live router with requests
+there reports so; a router that still gets tokens from it vetoes this.
 """
 
 import datetime as dt

@@ -1,8 +1,7 @@
 """Assigns LoRA adapters to instances. Pure.
-
-An adapter keeps its homes; further ones are chosen by rendezvous hash among the instances with a free slot, so that
-control workers agree and a new instance takes few. Instances of different roles (prefill, decode) serve a request
-together, so each role has its homes. A load that failed twice is not tried again in that epoch.
+An adapter keeps its homes. Further homes are chosen by rendezvous hashing among the instances with a free slot, so that
+control workers agree and a new instance takes over few adapters. Instances of different roles (prefill, decode) serve a
+request together, so each role has its own homes. After two failures, a load is not tried again in that epoch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +11,8 @@ from typing import Literal
 import xxhash
 
 FAILURES = 2  # failed loads before another home is chosen
-FULL_S = 30.0  # add a home once all have been full for this long
-CALM_S = 600.0  # drop a home once none has been full for this long
+FULL_S = 30.0  # a home is added once all have been full for this long
+CALM_S = 600.0  # a home is dropped once none has been full for this long
 
 HomeState = Literal["loading", "loaded", "failed", "leaving"]
 
@@ -70,7 +69,7 @@ def _of_role(adapter: WantedAdapter, hosts: list[AdapterHost], taken: dict[str, 
     name = adapter.name
     ranked = sorted(hosts, key=lambda host: _rank(name, host.instance), reverse=True)
     held = [host for host in ranked if host.homes.get(name) in ("loading", "loaded")]
-    # Loaded homes go last: one that is still loading may fail.
+    # Loaded homes are dropped last, as one that is still loading may fail.
     held.sort(key=lambda host: host.homes[name] != "loaded")
     changes = [HomeChange(host.instance, name, "") for host in held[adapter.homes :]]
     free = [host for host in ranked if name not in host.homes and taken[host.instance] < host.slots]
@@ -94,7 +93,7 @@ class AdapterHomes:
 
 
 def next_demand(demand: AdapterHomes, full: Iterable[bool], now: float) -> AdapterHomes:
-    """Return the next demand. `full`: for each home, whether requests wait there."""
+    """Return the next demand. `full` says for each home whether requests wait there."""
     homes = list(full)
     if homes and all(homes):
         since = demand.full_since if demand.full_since is not None else now

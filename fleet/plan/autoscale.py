@@ -1,9 +1,8 @@
 """The number of instances that the load needs. Pure: the load of the last minutes in, advice with its reason out.
-
-Scale up when every point of `up_after_s` needs more; down when every point of `down_after_s` needs fewer. A step up at
-most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With `min` 0 the last
-instances go after `idle_s` without a request, and a request that waits in a router brings one back at once. With
-`prefill_max`, prefill and decode instances follow these rules separately, each by their own load.
+Scale up when every point within `up_after_s` needs more; down when every point within `down_after_s` needs fewer. A
+step up at most doubles, a step down removes at most a quarter, and no step follows within `cooldown_s`. With `min` 0,
+the last instances are removed after `idle_s` without a request, and a request that waits in a router brings one back at
+once. With `prefill_max`, prefill and decode instances follow these rules separately, each by their own load.
 """
 
 import math
@@ -23,7 +22,7 @@ EVERY_S = 5.0  # interval between two load points
 TOLERANCE = 0.1  # share of a target within which nothing changes
 SLO_NEAR = 0.7  # share of a limit above which no instance is removed
 _COVERED = 0.8  # share of a time span that must be covered by load points
-SMOOTHED = 2  # intervals between readings over which the work of a side is averaged
+SMOOTHED = 2  # number of intervals between readings over which a side's work is averaged
 _USABLE = {"prefill": 1.0, "decode": 0.8}  # share of a side that stays: a prefill instance is busy or not, as sampled
 Side = Literal["prefill", "decode"]
 Needs = Callable[[LoadPoint, Autoscale], "Advice"]
@@ -39,8 +38,8 @@ class Advice:
 def advise_sides(
     points: Sequence[LoadPoint], spec: Autoscale, prefills: int, replicas: int, changed_at: float, now: float
 ) -> Advice:
-    """Advise both sides. `prefills` of `replicas`: the current target. A side that needs more waits while `max` leaves
-    no room."""
+    """Advise both sides. `prefills` of `replicas` are the current target. A side that needs more waits while `max`
+    leaves no room."""
     decodes = replicas - prefills
     fewest = spec.prefill_min or 1
     most = max(fewest, min(spec.prefill_max or prefills, spec.max - decodes))
@@ -55,8 +54,8 @@ def advise_sides(
 def _advise_side(
     side: Side, points: Sequence[LoadPoint], spec: Autoscale, count: int, changed_at: float, now: float
 ) -> Advice:
-    """Advise one side by the rules of a whole pool. KV use counts for decoders: a prefill instance keeps it only until
-    it is pulled."""
+    """Advise one side by the rules of a whole pool. KV usage counts only for decoders, as a prefill instance keeps
+    KV only until it is pulled."""
     own = replace(spec, target_kv=None) if side == "prefill" else spec
     needs = partial(_needed_of_side, side)
     seen = [_of_side(side, point, own) for point in _smoothed(points)]
@@ -64,8 +63,8 @@ def _advise_side(
 
 
 def _smoothed(points: Sequence[LoadPoint]) -> Iterable[LoadPoint]:
-    """Replace each point's work by the mean of the latest readings: a single one may catch a slot free between two
-    requests."""
+    """Replace each point's work by the mean of the latest readings, as a single reading may coincide with a slot
+    free between two requests."""
     for number, point in enumerate(points):
         recent = [one for one in points[: number + 1] if point.at - one.at <= SMOOTHED * EVERY_S]
         yield structs.replace(
@@ -74,7 +73,7 @@ def _smoothed(points: Sequence[LoadPoint]) -> Iterable[LoadPoint]:
 
 
 def _mean(sides: Iterable[SideLoad | None]) -> SideLoad | None:
-    """Return the latest side, with its work by the mean busy share."""
+    """Return the latest side, with its work from the mean busy share."""
     *_, last = found = list(sides)
     if last is None:
         return None
@@ -90,7 +89,7 @@ def advise(
     now: float,
     needs: Needs | None = None,
 ) -> Advice:
-    """Advise the pool. `replicas`: the current target; `changed_at`: Unix time of its last change."""
+    """Advise the pool. `replicas` is the current target; `changed_at` is the Unix time of its last change."""
     needs = needs or needed
     inside = min(max(replicas, spec.min), spec.max)
     if inside != replicas:
@@ -120,7 +119,8 @@ def _at_zero(points: Sequence[LoadPoint]) -> Advice:
 
 
 def _is_idle(points: Sequence[LoadPoint], spec: Autoscale, now: float) -> bool:
-    """True if instances were ready for all of `idle_s` without a request, which spares one that has just woken."""
+    """Return whether instances were ready for all of `idle_s` without a request; a pool that has just woken is
+    therefore not idle."""
     recent = [point for point in points if now - point.at <= spec.idle_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * spec.idle_s:
         return False
@@ -157,8 +157,8 @@ def needed(point: LoadPoint, spec: Autoscale) -> Advice:
 
 
 def _of_side(side: Side, point: LoadPoint, spec: Autoscale) -> LoadPoint:
-    """Return the point as if the side were the pool. Waiting requests and a missed TTFT show at both sides but count at
-    the busier one."""
+    """Return the point as if the side were the pool. Waiting requests and a missed TTFT show on both sides, but
+    count for the busier one."""
     mine, other = (point.prefill, point.decode) if side == "prefill" else (point.decode, point.prefill)
     if mine is None or other is None:
         return structs.replace(point, ready=0)
@@ -217,7 +217,7 @@ def _by_kv(point: LoadPoint, spec: Autoscale) -> Iterable[Advice]:
 
 
 def _by_balance(point: LoadPoint) -> Iterable[Advice]:
-    """Advise more decoders, and so a larger pool, if prefill could feed them."""
+    """Advise more decoders, and thus a larger pool, if prefill could supply them."""
     prefills = point.prefill.instances if point.prefill is not None else 0
     for full in _by_full("decode", point):
         yield replace(full, replicas=max(point.ready, prefills + full.replicas))

@@ -1,8 +1,7 @@
 """The measured balance of work between the prefill and decode instances of a pool. Pure.
-
 Work is counted in instances: an instance that computes prompts half of the time does 0.5, and so does a decoder with
-half of its slots (or of its KV blocks) in use. With λ answers a second, one of x prefill instances could do μ_p = λ /
-work of the prefill side, and a decoder μ_d = λ / work of the decode side; x : y = μ_d : μ_p is balanced.
+half of its slots (or of its KV blocks) in use. At λ answers per second, each prefill instance could do μ_p = λ / work
+of the prefill side, and each decoder μ_d = λ / work of the decode side; x : y = μ_d : μ_p is balanced.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +14,7 @@ from router.contract.redis.fleet_status import LoadPoint, SideLoad
 
 SATURATED = 0.95  # share of a side that counts as full
 TOLERANCE = 0.1  # share by which a side may be smaller than the balance
-LEAST_WORK = 0.05  # instances' worth of work per side, below which the rate is unknown
+LEAST_WORK = 0.05  # work per side, in instances, below which the rate is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def _used(decoder: MeasuredInstance) -> float:
 
 
 def measured(points: Sequence[LoadPoint]) -> Balance | None:
-    """Return the balance of the present instances by the mean work at these points; None if there is too little
+    """Return the balance of the present instances by their mean work at these points; None if there is too little
     work."""
     known = [point for point in points if point.prefill is not None and point.decode is not None]
     if not known:
@@ -78,19 +77,20 @@ def is_full(side: SideLoad) -> bool:
 
 
 def decoders_for(point: LoadPoint) -> int:
-    """Return how many decoders the prefill side could keep busy; 0 unless all present ones are busy and prefill is
-    not."""
+    """Return how many decoders the prefill side could keep busy; 0 unless all present decoders are busy and prefill
+    is not."""
     return _for(point.decode, point.prefill)
 
 
 def prefills_for(point: LoadPoint) -> int:
-    """Return how many prefill instances could keep the decoders busy; 0 unless all present ones are busy and decoders
-    wait."""
+    """Return how many prefill instances could keep the decoders busy; 0 unless all present prefill instances are
+    busy and decoders wait."""
     return _for(point.prefill, point.decode)
 
 
 def _for(full: SideLoad | None, waiting: SideLoad | None) -> int:
-    """Return the whole instances of the full side; up to a tenth too few counts as balanced, as work is sampled."""
+    """Return the number of instances for the full side, rounded; up to a tenth too few counts as balanced, as work
+    is sampled."""
     if full is None or waiting is None or waiting.work < LEAST_WORK:
         return 0
     if not is_full(full) or is_full(waiting):
@@ -99,8 +99,8 @@ def _for(full: SideLoad | None, waiting: SideLoad | None) -> int:
 
 
 def described(now: Balance, last: LoadPoint | None = None) -> str:
-    """Describe both rates and the balance in a sentence, and how many prefill instances the document should have if the
-    present ones hold up the decoders."""
+    """Describe both rates and the balance in a sentence, with the number of prefill instances that the document
+    should have if the present ones hold up the decoders."""
     best = balanced(now.prefill_rate, now.decode_rate)
     split = now.split(now.prefills + now.decodes)
     here = f"{now.prefills}P{now.decodes}D"

@@ -47,7 +47,7 @@ class ObservedInstance:
     since: float  # Unix time at which its state began
     config_hash: str  # hash of its latest start
     restart_asked: str  # who asked for a restart and why; empty: no request
-    idle: bool  # True if it drains and its sample shows no request
+    idle: bool  # True if it is draining and its sample shows no requests
     next_start_at: float | None  # end of the back-off
     stop_deadline: float | None  # time of the SIGKILL
     node: str = ""  # node of its latest start
@@ -69,7 +69,7 @@ class Action:
     instance: str  # empty for an action on the pool
     ordinal: int
     reason: str
-    failure: bool = False  # for "kill": True if the instance failed, so that it backs off
+    failure: bool = False  # for "kill": True if the instance has failed, so that it backs off
     config_hash: str = ""  # for "start"
     node: str = ""  # for "start"
     gpus: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ def goal(pool: DesiredPool, instance: ObservedInstance) -> Goal:
 
 
 def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return the configuration for its next start: a working one while a change is halted."""
+    """Return the configuration for the instance's next start: while a change is halted, one that works."""
     if not pool.halted:
         return pool.config_hash
     own = instance.config_hash
@@ -97,14 +97,14 @@ def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
 
 
 def changed(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return why a change of the pool replaces this process; empty if none does, or the change is halted."""
+    """Return why a change of the pool replaces this process; empty if it does not, or the change is halted."""
     if pool.halted or instance.config_hash == pool.config_hash:
         return ""
     return "its configuration changed"
 
 
 def outdated(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return why this process must be replaced; empty if it need not be."""
+    """Return why this process must be replaced; empty if it need not."""
     return instance.restart_asked or changed(pool, instance)
 
 

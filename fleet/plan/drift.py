@@ -1,4 +1,4 @@
-"""Differences between a pool and its declaration, apart from health. Pure."""
+"""Differences between a pool and its declaration, other than health. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _WITHOUT_PROCESS = ("stopped", "failed", "starting")
 
 
 def difference(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return how one instance differs from its declaration; empty if it matches."""
+    """Return how an instance differs from its declaration; empty if it matches."""
     target = goal(pool, instance)
     if target == "gone":
         remembered = pool.listed is not None and not pool.removed and instance.state in AT_REST

@@ -11,7 +11,7 @@ _ERROR = re.compile(r"(^|\s)\w*(Error|Exception): ")
 _GENERAL = re.compile(r"Engine core initialization failed")
 
 
-# Known log messages of failing engines, each with its cause and what to do. The messages are those of vLLM 0.32, NIXL
+# Known log messages of failing engines, each with its cause and the remedy. The messages are those of vLLM 0.32, NIXL
 # 1.5, Mooncake 0.3, PyTorch, Hugging Face and the kernel.
 _KNOWN = (
     (

@@ -1,5 +1,5 @@
-"""Chooses the node on which an instance starts: first pinned nodes and labels, then free resources, then spread. Pure.
-
+"""Chooses the node on which an instance starts: by pinned nodes and labels, then by free resources, then by spread.
+Pure.
 Only instances that are about to start are placed; an instance returns to its previous node if it fits there.
 """
 
@@ -92,7 +92,7 @@ def _left(amount: float) -> str:
 def place(
     demands: Iterable[PendingStart], held: Iterable[HeldResources], nodes: Iterable[NodeView]
 ) -> dict[str, PlacedInstance]:
-    """Place each demand in the given order; its resources are taken before the next is placed."""
+    """Place the demands in the given order; each takes its resources before the next is placed."""
     by_node: dict[str, list[HeldResources]] = {}
     for one in held:
         by_node.setdefault(one.node, []).append(one)
@@ -144,7 +144,7 @@ def not_allowed(placement: Placement, node: NodeView) -> str:
 def _explain(placement: Placement, refusals: dict[str, str]) -> str:
     unknown = [name for name in placement.nodes if name not in refusals]
     parts = [f"node {name} is not known" for name in unknown]
-    # Refusals by allowed nodes are more useful than those by nodes that the placement does not name.
+    # Refusals by allowed nodes are more useful than refusals by nodes that the placement does not name.
     named = [name for name in refusals if not placement.nodes or name in placement.nodes]
     parts += [f"node {name} {refusals[name]}" for name in named]
     if not parts:

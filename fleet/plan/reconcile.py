@@ -1,6 +1,5 @@
 """The actions that bring the observed fleet closer to the desired one. Pure.
-
-Each action is one step for one instance or pool; the next plan takes the next step. The plan of a fleet in its desired
+Each action is one step for one instance or pool; the next plan takes the next step. The plan for a fleet in its desired
 state is empty.
 """
 
@@ -15,7 +14,7 @@ from fleet.plan.state import REPLACE_AFTER_S, replace_after_s
 
 CLAIM_S = 20.0  # time after which a start that its node has not executed is sent again
 KILL_AGAIN_S = 5.0  # interval between two SIGKILLs to a process in an uninterruptible wait
-LOST_AFTER_S = 30.0  # time unreachable on a lost node, after which it starts elsewhere
+LOST_AFTER_S = 30.0  # after this long unreachable on a lost node, an instance starts elsewhere
 REMEMBERED_S = 3600.0  # time for which an instance that its source no longer lists stays visible
 ORDER_AGAIN_S = 60.0  # time after which a sleep or wake order without an outcome is followed by another
 
@@ -39,7 +38,7 @@ def plan(
     now: float,
     nodes: Iterable[NodeView],
 ) -> tuple[Action, ...]:
-    """Return the next step for everything that differs. Instances of pools outside `desired` are not touched."""
+    """Return the next step for everything that differs. Instances of pools outside `desired` are left alone."""
     pools, instances = {pool.name: pool for pool in desired}, list(observed)
     by_pool: dict[str, list[ObservedInstance]] = {}
     for instance in instances:
@@ -71,7 +70,7 @@ def _plan_pool(pool: DesiredPool, instances: list[ObservedInstance], context: Pl
 def _steps(
     pool: DesiredPool, instances: list[ObservedInstance], context: PlanContext, may_start: bool
 ) -> Iterator[Action]:
-    """Yield the next step of each instance; a change takes a few at a time, those of a group at once."""
+    """Yield the next step of each instance. A change takes a few instances at a time, those of a group together."""
     slots = rollout.slots(pool, instances) if may_start else 0
     out = rollout.broken_groups(pool, instances) if may_start else set()
     for instance in sorted(instances, key=lambda one: one.ordinal):
@@ -89,7 +88,7 @@ def _steps(
 
 
 def waits_for(pool: DesiredPool, ready_pools: Iterable[str]) -> str:
-    """Return the pools that it still waits for; empty if it may start."""
+    """Return the pools that the instance still waits for; empty if it may start."""
     there = set(ready_pools)
     missing = [name for name in pool.needs if name not in there]
     return f"waits for the pool {', '.join(missing)}: no ready instance" if missing else ""
@@ -111,7 +110,7 @@ def _moves(
 
 
 def _why_leave(pool: DesiredPool, instance: ObservedInstance, nodes: Mapping[str, NodeView]) -> str:
-    """Return why it must leave its node; empty if it stays. `_unreachable` handles lost nodes."""
+    """Return why the instance must leave its node; empty if it stays. `_unreachable` handles lost nodes."""
     node = nodes.get(instance.node)
     if node is None or instance.state in AT_REST or goal(pool, instance) == "gone":
         return ""
@@ -132,7 +131,7 @@ def _with_nodes(
     held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> list[Action]:
-    """Give each start its node; a start without a node becomes a rest with the reason."""
+    """Give each start its node; without a node, a start is replaced by a rest with the reason."""
     found = list(actions)
     starts = {action.instance for action in found if action.kind == "start"}
     if not starts:
@@ -154,7 +153,7 @@ def _with_node(action: Action, placed_on: PlacedInstance | None, rows: Mapping[s
     return act("rest", row, placed_on.refusal) if row.state == "stopped" and row.reason != placed_on.refusal else None
 
 
-# Each of these returns the next step of one instance in one state.
+# Each of these functions returns the next step of one instance in one state.
 
 
 def _at_rest(pool: DesiredPool, instance: ObservedInstance, context: PlanContext) -> Action | None:
@@ -228,9 +227,8 @@ def _draining(pool: DesiredPool, instance: ObservedInstance, context: PlanContex
 
 def _staying_out(instance: ObservedInstance, now: float) -> Action | None:
     """Return the next step of an instance that is, or was, drained or asleep on request.
-
-    An order to sleep that has not begun is void once it is no longer desired. One that has begun without an outcome
-    may still be carried out: its engine takes no requests until it was woken.
+    An order to sleep that has not begun is void once sleep is no longer desired. If it has begun without an outcome, it
+    may still be carried out, so the engine takes no requests until it has been woken.
     """
     asleep, sleeps, ordered = instance.asleep is not None, instance.desired == "asleep", instance.ordered_at
     if not asleep and not sleeps:
@@ -250,12 +248,12 @@ def _unreachable(pool: DesiredPool, instance: ObservedInstance, context: PlanCon
     if gone_for < (REPLACE_AFTER_S if why else replace_after_s(instance.reason, pool.update.replace_after_s)):
         return None
     if not pool.launched and not why:
-        return None  # an instance that Weir did not start cannot be restarted
+        return None  # Weir cannot restart an instance that it did not start
     return act("kill", instance, why or instance.reason, failure=not why)
 
 
 def _lost(pool: DesiredPool, instance: ObservedInstance) -> Action:
-    """Give up an instance whose node is lost too; fleet/node/fencing.py ends leftovers when the node returns."""
+    """Give up an instance whose node is also lost; fleet/node/fencing.py ends leftovers when the node returns."""
     if goal(pool, instance) in {"gone", "stopped"}:
         return act("rest", instance, leaving(pool, instance))
     return _start(instance, start_hash(pool, instance), f"its node {instance.node} is lost")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fleet.plan.desired import AT_REST, Action, DesiredPool, ObservedInstance, act, changed, goal, of_pool
 
 NOT_LISTED = "its source no longer lists it"
-FAILURES_OF_ONE_READY = 2  # failures in a row of an instance that was ready once: the first may have another cause
+FAILURES_OF_ONE_READY = 2  # failures in a row of an instance that was once ready, as the first may have another cause
 
 
 def staying(instances: Sequence[ObservedInstance]) -> list[ObservedInstance]:
@@ -36,7 +36,7 @@ def _has_failed(pool: DesiredPool, instance: ObservedInstance) -> bool:
 def in_change(
     pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str]
 ) -> list[ObservedInstance]:
-    """Return running instances that a change of configuration or placement will replace."""
+    """Return the running instances that a change of configuration or placement will replace."""
     return [
         one
         for one in staying(instances)
@@ -47,7 +47,7 @@ def in_change(
 def headcount(
     pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str], may_start: bool
 ) -> list[Action]:
-    """Return the instances to create, to retain after all or to retire."""
+    """Return the instances to create, to keep after all, or to retire."""
     if pool.removed:
         return []
     if pool.listed is not None:
@@ -77,7 +77,7 @@ def _numbered(
 
 
 def _listed(pool: DesiredPool, listed: Sequence[str], instances: Sequence[ObservedInstance]) -> list[Action]:
-    """Return actions for one instance per engine that the source lists; ordinals mean nothing."""
+    """Return actions that give each engine listed by the source one instance; ordinals have no meaning here."""
     rows = {one.listed: one for one in instances}
     gone = [act("retire", one, NOT_LISTED) for one in instances if not one.retired and one.listed not in listed]
     back = [act("keep", rows[key], "its source lists it again") for key in listed if key in rows and rows[key].retired]
@@ -112,7 +112,8 @@ def _more(pool: DesiredPool, instances: Sequence[ObservedInstance], missing: int
 
 
 def _surplus(stay: Sequence[ObservedInstance], count: int, changing: Collection[str]) -> list[ObservedInstance]:
-    """Choose surplus instances: those not ready first, then those due for replacement, the idlest, the newest."""
+    """Choose surplus instances: first those not ready, then those due for replacement, then the idlest, then the
+    newest."""
 
     def cost(one: ObservedInstance) -> tuple[bool, bool, int, int]:
         return one.state == "ready", one.name not in changing, one.load, -one.ordinal
@@ -123,7 +124,7 @@ def _surplus(stay: Sequence[ObservedInstance], count: int, changing: Collection[
 def _replaced(
     pool: DesiredPool, stay: Sequence[ObservedInstance], changing: Sequence[ObservedInstance]
 ) -> list[Action]:
-    """Retire changed instances. With surge, an old one retires when a new one is ready."""
+    """Retire changed instances. With surge, an old instance retires when a new one is ready."""
     resting = sum(goal(pool, one) != "run" for one in stay)
     ready = sum(one.state == "ready" and goal(pool, one) == "run" for one in stay)
     spare = ready - (pool.replicas - resting - pool.update.unavailable(pool.replicas))
@@ -132,22 +133,23 @@ def _replaced(
 
 
 def slots(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> int:
-    """Return how many instances a change in place may still take out of routing."""
+    """Return how many more instances an in-place change may take out of routing."""
     if pool.update.strategy == "surge" and pool.ordinals is None:
         return 0
     run = [one for one in staying(instances) if goal(pool, one) == "run"]
-    # Fixed ordinals rule out surge: change in place, at least one at a time.
+    # Fixed ordinals rule out surge, so the change is in place, at least one instance at a time.
     return max(1, pool.update.unavailable(pool.replicas)) - sum(one.state != "ready" for one in run)
 
 
 def broken_groups(pool: DesiredPool, instances: Sequence[ObservedInstance]) -> set[int]:
-    """Return the ordinals of groups that do not serve, as one of them is not ready: changing the others costs
-    nothing."""
+    """Return the ordinals of groups that do not serve because a member is not ready: changing the other members
+    costs nothing."""
     ready = {one.ordinal for one in instances if one.state == "ready"}
     return {ordinal for ordinal, group in pool.groups.items() if not ready.issuperset(group)}
 
 
 def waits_for_its_turn(pool: DesiredPool, instance: ObservedInstance, moves: Collection[str]) -> bool:
-    """True if a change will replace this ready instance in its turn; an operator's restart does not wait."""
+    """Return whether a change will replace this ready instance when its turn comes; an operator's restart does not
+    wait."""
     replaced = bool(changed(pool, instance)) or instance.name in moves
     return instance.state == "ready" and goal(pool, instance) == "run" and replaced and not instance.restart_asked

@@ -17,7 +17,7 @@ class Scale:
 def current_scale(
     declared: int, schedule: Schedule, autoscale: Autoscale | None, scaled: int | None, now: dt.datetime
 ) -> Scale:
-    """Return the current scale. A schedule replaces the declared number and is the lower limit of the autoscaler."""
+    """Return the current scale. A schedule replaces the declared number and is the autoscaler's lower limit."""
     window = active(schedule, now)
     base = Scale(declared) if window is None else Scale(window.replicas, f"scheduled {window.text} {schedule.timezone}")
     if autoscale is None or autoscale.mode != "automatic" or scaled is None:
@@ -28,7 +28,8 @@ def current_scale(
 
 
 def current_prefills(declared: int, autoscale: Autoscale, scaled: int | None, replicas: int) -> int:
-    """Return how many of `replicas` prefill: `scaled` by the autoscaler, within its limits; else as declared."""
+    """Return how many of `replicas` prefill: the number `scaled` by the autoscaler, within its limits, or else as
+    declared."""
     if autoscale.mode != "automatic" or scaled is None or autoscale.prefill_max is None:
         return min(declared, replicas)
     within = min(max(scaled, autoscale.prefill_min or 1), autoscale.prefill_max)

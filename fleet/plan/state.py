@@ -17,11 +17,11 @@ from typing import Literal
 
 Health = Literal["ok", "error", "slow", "refused"]
 
-SILENT_S = 1.9  # time without an answer before it leaves routing (a probe each second takes at most 1.5 s)
+SILENT_S = 1.9  # time without an answer after which it leaves routing (a probe each second takes at most 1.5 s)
 REPLACE_AFTER_S = 10.0  # time unreachable before it is killed and restarted, unless its pool has another limit
-REPLACE_STALLED_S = 60.0  # the same limit, while it answers but produces no token
-REPLACE_UNPROVEN_S = 600.0  # the same limit, if it has produced none since its start: it may be compiling
-STABLE_S = 60.0  # time ready that resets the failure count
+REPLACE_STALLED_S = 60.0  # the same limit while it answers but produces no token
+REPLACE_UNPROVEN_S = 600.0  # the same limit if it has produced none since its start, as it may be compiling
+STABLE_S = 60.0  # time in the state ready that resets the failure count
 _BACKOFF_FIRST_S = 10.0
 _BACKOFF_MOST_S = 300.0
 
@@ -33,10 +33,10 @@ class InstanceRecord:
     state: str
     reason: str
     desired: str  # "running", "drained", "asleep" or "stopped"
-    failing: bool  # True if stopping because of a failure
+    failing: bool  # True if it is stopping because of a failure
     failures: int  # failures in a row
     since: float  # Unix time at which the state began
-    may_sleep: bool = False  # True if it sleeps, or began to without an outcome yet
+    may_sleep: bool = False  # True if it sleeps, or has begun to without a known outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Observation:
     waits_for: str = ""  # what it waits for before it runs
     end_text: str = "the process ended"
     full_folder: str = ""  # folder of its KV tier, if its disk is full
-    closed_why: str = ""  # why it answers but takes no requests: it asks for a key that it was not sent, or is paused
+    closed_why: str = ""  # why it answers but takes no requests: it requires a key that was not sent, or is paused
     produces: bool = False  # True if a router has just received tokens from it
 
 
@@ -127,7 +127,7 @@ _FULL = "the disk of its KV tier is full"
 
 
 def beside(status: str, reason: str) -> str:
-    """Return the reason in the form that follows the word of a status: drained, by ada. Empty if all is well."""
+    """Return the reason in a form that can follow a status, as in "drained, by ada". Empty if all is well."""
     if status == "ready":
         return reason if reason.startswith((_BUSY, _FULL)) else ""
     return reason.removeprefix("drained ") if status in ("draining", "drained") else reason
@@ -139,7 +139,7 @@ def _is_busy(observation: Observation) -> bool:
 
 
 def _lost(observation: Observation) -> str:
-    """Return why it must get no requests; empty if it may."""
+    """Return why it must not get requests; empty if it may."""
     if observation.suspended:
         return observation.suspended_why or "the process is suspended (SIGSTOP or a debugger)"
     if observation.closed_why:
@@ -155,7 +155,7 @@ def _draining(record: InstanceRecord, observation: Observation) -> Move | None:
 
 
 def _unreachable(record: InstanceRecord, observation: Observation) -> Move | None:
-    if is_stalled(record.reason):  # a health page shows no stall; if it is silent too, the instance is lost
+    if is_stalled(record.reason):  # a health page does not show stalls; if it is also silent, the instance is lost
         lost = _lost(observation)
         return Move("unreachable", lost) if lost else None
     answers = observation.health == "ok" or (observation.health == "slow" and observation.produces)
@@ -175,12 +175,12 @@ def is_stalled(reason: str) -> bool:
 
 
 def stalled_reason(why: str, *, proven: bool) -> str:
-    """Return the reason of a stalled instance. `why`: in routers' words."""
+    """Return the reason of a stalled instance. `why` is in the routers' words."""
     return f"{_STALLED if proven else _UNPROVEN}: {why.removeprefix(f'{_STALLED}: ')}"
 
 
 def stall_move(record: InstanceRecord, reason: str) -> Move | None:
-    """Return the move by what routers report of its tokens. `reason`: why it is stalled; empty if it is not."""
+    """Return the move that follows from what routers report. `reason` says why it is stalled; empty if it is not."""
     if reason and record.state in ("ready", "draining"):
         return Move("unreachable", reason)
     if not reason and record.state == "unreachable" and is_stalled(record.reason):
@@ -189,8 +189,8 @@ def stall_move(record: InstanceRecord, reason: str) -> Move | None:
 
 
 def replace_after_s(reason: str, silent_s: float | None) -> float:
-    """Return how long an instance that is unreachable for this reason may recover by itself. `silent_s`: the pool's
-    limit for an instance that does not answer."""
+    """Return how long an instance that is unreachable for this reason may take to recover by itself. `silent_s` is
+    the pool's limit for an instance that does not answer."""
     if reason in (PAUSED, NOT_READY):  # someone paused it and will resume it
         return inf
     if reason.startswith(_UNPROVEN):

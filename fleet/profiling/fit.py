@@ -12,14 +12,14 @@ from fleet.engine.tables import Family, Points, Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The combination that a profile is made for."""
+    """The combination for which a profile is made."""
 
     model: str  # name on its hub
     gpu: str
     tp: int = 1
     dp: int = 1
     ep: int = 1
-    gemm: str = ""  # format of products, as the library names it; empty: that of the published model
+    gemm: str = ""  # format of products, as the library names it; empty: the published model's
     moe: str = ""  # layout of experts
     kv: str = ""
     name: str = ""
@@ -33,7 +33,7 @@ class Layout:
 
 
 Sample = Sequence[float]  # [new tokens or sequences, tokens before each, milliseconds]
-ENOUGH = 0.005  # relative error that the lines between the points may have
+ENOUGH = 0.005  # relative error allowed for the lines between the points
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def _part(rows: Sequence[tuple[int, float, float]], most: int) -> StepPart:
 
 
 def _thinned(points: list[tuple[int, float]], most: int) -> Points:
-    """Thin the points: the ends, then repeatedly the point that the lines miss most, until none is missed by more than
-    `ENOUGH`."""
+    """Thin the points: keep both ends, then repeatedly add the point that the lines miss most, until none is missed
+    by more than `ENOUGH`."""
     kept = [0, len(points) - 1]
     while len(kept) < most:
         misses = [
@@ -118,7 +118,7 @@ def family_of(config: dict[str, Any]) -> Family:
 
 
 def tables_of(layout: Layout, answer: dict[str, Any]) -> Tables:
-    """Make the tables. `answer`: answer of fleet/profiling/sample_tables.py."""
+    """Build the tables. `answer` comes from fleet/profiling/sample_tables.py."""
     prefill, decode = prefill_part(answer["prefill"]), decode_part(answer["decode"])
     off = [abs(one) for one in errors(prefill, decode, answer["tried"])]
     config = answer["config"]

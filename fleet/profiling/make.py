@@ -41,7 +41,7 @@ def is_installed() -> bool:
 
 
 def from_tables(layout: Layout) -> Tables:
-    """Make the tables of one layout, which takes some seconds. Raise NotMade, or LookupError with the reason if the
+    """Build the tables of one layout, which takes some seconds. Raise NotMade, or LookupError with the reason if the
     layout is unknown."""
     found = make_all([layout])[0]
     if isinstance(found, str):
@@ -50,12 +50,12 @@ def from_tables(layout: Layout) -> Tables:
 
 
 def make_all(layouts: Sequence[Layout], timeout_s: float = TIMEOUT_S) -> list[Tables | str]:
-    """Make the tables in the order of the layouts; a text says why there are none. Raise NotMade without the
-    library."""
+    """Build the tables in the order of the layouts; a text instead of a table says why there is none. Raise NotMade
+    without the library."""
     if not is_installed():
         raise NotMade(MISSING)
     asked = b"\n".join(map(msgspec.json.encode, layouts))
-    path = {name: value for name, value in os.environ.items() if name == "PATH"}  # none of Weir's secrets
+    path = {name: value for name, value in os.environ.items() if name == "PATH"}  # without Weir's secrets
     environment = {**path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(

@@ -1,8 +1,7 @@
 """The child process that reads the measured kernel tables: layouts in on standard input, sampled step times out.
-
 Run it with an interpreter that has aiconfigurator-core (requirements-profiles.txt). The library takes 600 MB and a
-second to import, so nothing else of Weir imports it. Only its supported facade is used
-(`aiconfigurator_core.sdk.__all__`), and the bundled configurations of models, as files.
+second to import, so nothing else in Weir imports it. Only its supported facade is used
+(`aiconfigurator_core.sdk.__all__`), plus the bundled model configurations, as files.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ def _spaced(*ranges: tuple[int, int, int]) -> tuple[int, ...]:
     return tuple(n for first, last, step in ranges for n in range(first, last, step))
 
 
-# Dense points, and one more after each multiple of 256, where the tables have steps, as another kernel is chosen.
+# Dense points, and one more after each multiple of 256, where the tables have steps because another kernel is chosen.
 NEW = sorted(
     {1, 2, 4, 8}
     | {*_spaced((16, 256, 8), (256, 512, 16), (512, 1024, 32), (1024, 2048, 64), (2048, 8192, 256))}
@@ -32,18 +31,19 @@ LONG = (8192, 12_288, 16_384)
 BATCHES = (1, 2, 3, *_spaced((4, 32, 2), (32, 128, 8), (128, 256, 16), (256, 512, 32)), 512, 768, 1024)
 BEFORE = (0, 2048, 8192, 32_768)
 CONTEXTS = (256, 1024, 4096, 16_384)
-# Shapes between the points that a profile stores, on which it is tested.
+# Shapes between the points that a profile stores, by which it is tested.
 TRIED_NEW, TRIED_BEFORE = (20, 77, 155, 263, 300, 450, 580, 900, 1800, 3300, 7000), (0, 2000, 30_000)
 TRIED_BATCHES, TRIED_CONTEXTS = (1, 5, 11, 19, 43, 77, 155, 290), (500, 2000, 10_000)
 TRIED_MIXED = ((512, 8), (1024, 32), (2048, 64), (4096, 128))
 MOST_KV_TOKENS = 2_000_000
 # The MLA module (latent attention) was measured with each norm as a chain of small kernels, which no engine runs. Its
-# rows for the B200 were measured again without: 33 to 65 µs a layer less for up to 256 tokens, whatever the heads and
-# the context. The GB200, the same chip, has the older rows, so the difference of these two is the chain.
+# rows for the B200 were measured again without the chain: 33 to 65 µs per layer less for up to 256 tokens, whatever the
+# heads and the context. The GB200, which has the same chip, still has the older rows, so the difference between the two
+# is the chain.
 CHAINED, FUSED = "gb200", "b200_sxm"
-# MiniMax-M2 norms the queries and the keys of all heads together, which the library does not count. In vLLM this takes
-# four more small kernels a layer, and over several GPUs a reduction of two numbers per token. Each kernel costs what it
-# does in that chain.
+# MiniMax-M2 normalizes the queries and the keys of all heads together, which the library does not count. In vLLM this
+# takes four additional small kernels per layer and, over several GPUs, a reduction of two numbers per token. Each
+# kernel costs what it does in the chain above.
 NORM_KERNELS, KERNEL_MS = 4, 2.5e-3
 NORM_BYTES = 8  # bytes per token
 
@@ -67,7 +67,7 @@ def _sampled(layout: dict[str, Any]) -> dict[str, Any]:
     files = _files(layout)
     if "config.json" not in files:
         raise LookupError(f"the library has no configuration of {layout['model']}: give its config.json")
-    with tempfile.TemporaryDirectory() as folder:  # a local folder, since the library would ask a hub for a name
+    with tempfile.TemporaryDirectory() as folder:  # a local folder, since the library would look up a name on a hub
         for name, text in files.items():
             Path(folder, name).write_text(text)
         config = json.loads(files["config.json"])
@@ -115,7 +115,7 @@ def _of_folder(folder: str, layout: dict[str, Any], text: dict[str, Any]) -> dic
 
 
 def _tried(steps: "StepTables") -> dict[str, Any]:
-    """Return steps between the points of the tables, which tell how well these interpolate."""
+    """Return steps between the points of the tables, which show how well the points interpolate."""
     return {
         "prefill": [(n, c, steps.prefill_ms(n, c)) for n in TRIED_NEW for c in TRIED_BEFORE],
         "decode": [(n, c, steps.decode_ms(n, c)) for n in TRIED_BATCHES for c in TRIED_CONTEXTS if _fits(n, c)],
@@ -140,8 +140,8 @@ def _bytes(folder: str, gpu: str, width: dict[str, Any]) -> dict[str, float]:
 def _latent_steps(
     engine: Any, compiled: Callable[[str, str], Any], layout: dict[str, Any], *, chained: bool
 ) -> "StepTables":
-    """Return the steps of latent attention. The module has no rows of plain FP8, and other engines' tables would stand
-    in, so the published format is used."""
+    """Return the steps of latent attention. The module has no rows for plain FP8, for which other engines' tables
+    would be substituted, so the published format is used."""
     gpu, plain = layout["gpu"], layout["gemm"] == "fp8"
     gemm = "" if plain else layout["gemm"]
     chain = (compiled(CHAINED, gemm), compiled(FUSED, gemm)) if chained else ()
@@ -149,10 +149,10 @@ def _latent_steps(
 
 
 class StepTables:
-    """Milliseconds of steps by the tables of an engine, with the latent attention of another, which may be the same.
-
-    `chain`: two engines that differ in the chain of kernels, the one with it first; empty: the attention has none.
-    `norms_ms`: what the tables leave out, by the tokens of a step.
+    """Milliseconds of steps from the tables of an engine, with the latent attention of another engine, which may be the
+    same.
+    `chain` holds two engines that differ in the chain of kernels, the one with the chain first; empty if the attention
+    has none. `norms_ms` is what the tables leave out, by the tokens of a step.
     """
 
     def __init__(
@@ -173,14 +173,14 @@ class StepTables:
         return step_ms + self._correction_ms(lambda engine: _decode_attention_ms(engine, sequences, context))
 
     def mixed_ms(self, new: int, sequences: int) -> float:
-        """Return the time of a step whose sequences have a context of `new` tokens each. The tables count two modules,
-        each with its chain."""
+        """Return the time of a step whose sequences have a context of `new` tokens each. The tables count two
+        modules, each with its chain."""
         step_ms: float = self._engine.mixed_step_latency(new, sequences, new, 2) + self._norms_ms(new + sequences)
         step_ms += self._correction_ms(lambda engine: _prefill_attention_ms(engine, new, 0))
         return step_ms + self._correction_ms(lambda engine: _decode_attention_ms(engine, sequences, new))
 
     def _correction_ms(self, attention_ms: Callable[[Any], float]) -> float:
-        """Return the correction, which makes no attention faster than that without the chain."""
+        """Return the correction, which never makes attention faster than it is without the chain."""
         own_ms = attention_ms(self._attention)
         correction_ms = 0.0 if self._attention is self._engine else own_ms - attention_ms(self._engine)
         if self._chain:
@@ -190,8 +190,8 @@ class StepTables:
 
 
 def head_norms_ms(engine: Any, text: dict[str, Any], tokens: int) -> float:
-    """Return the time of the norms. The reduction takes as long as one of so many bytes of activations, which the
-    library has measured."""
+    """Return the time of the norms. The reduction takes as long as one of the same number of bytes of activations,
+    which the library has measured."""
     if text.get("model_type") != "minimax_m2":
         return 0.0
     activations = max(1, math.ceil(tokens * NORM_BYTES / (2 * text["hidden_size"])))
@@ -216,7 +216,7 @@ def _fits(batch: int, context: int) -> bool:
 
 def _measured(engine: Any) -> float:
     """Return the share of the time of three typical steps that was measured at that shape or between two measured
-    ones."""
+    shapes."""
     steps = [engine.decode_step_per_op(batch, 1024, 2) for batch in (8, 64)]
     steps += engine.mixed_step_breakdown_per_op(2048, 16, 1024, 2)
     times = [(one[1], one[3]) for step in steps for one in step]
@@ -224,7 +224,7 @@ def _measured(engine: Any) -> float:
 
 
 def _files(layout: dict[str, Any]) -> dict[str, str]:
-    """Return the model's configuration by file name: as given, or as the library bundles it."""
+    """Return the model's configuration by file name: the given one, or the one that the library bundles."""
     if layout["config"]:
         return {"config.json": json.dumps(layout["config"])}
     spec = importlib.util.find_spec("aiconfigurator_core")

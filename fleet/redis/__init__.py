@@ -13,7 +13,7 @@ from router.contract.redis import redis_keys, staleness
 from router.contract.redis.codec import Value, decode
 
 CONNECT_S = 2
-ANSWER_S = 3  # seconds; a page makes several calls, and a hanging Redis must not delay it by half a minute for each
+ANSWER_S = 3  # seconds; a page makes several calls, and a hanging Redis must not delay each by half a minute
 # redis-py 8 ends a blocking read after 5 s by default; a subscriber of a quiet fleet waits longer.
 QUIET_S = 30
 
@@ -31,12 +31,12 @@ def connect_async() -> redis.asyncio.Redis:
 
 def value_of(kind: type[Value], key: str) -> Value | None:
     """Return the value of one key; None if it is missing, unreadable or of another type. Raise redis.RedisError."""
-    (raw,) = connect().mget([key])  # GET would fail at a list or a hash, and the key would never be written again
+    (raw,) = connect().mget([key])  # GET would fail on a list or a hash, and the key would never be written again
     return decode(kind, raw)
 
 
 def drop_unless(wanted: str, key: str) -> None:
-    """Delete a key that holds another type than `wanted` ("set", "hash"): every command on it would fail."""
+    """Delete a key whose type is not `wanted` ("set", "hash"), as every command on it would fail."""
     if connect().type(key) not in (wanted.encode(), b"none"):
         connect().delete(key)
 

@@ -1,10 +1,8 @@
 """The only ordered write of the values that the control plane publishes for routers.
-
-Under one lock of the database an order is allocated and the value is read, so a greater order never holds an older
-view. Redis keeps the order of each key, even of a removed one, and a script refuses to write an order that is not
-greater: of two writers the one that read later wins, whichever arrives first. Orders are at least the time in
-milliseconds, so they grow even if the database was restored from a backup; routers that still have a greater one report
-it.
+Under one database lock, an order is allocated and the value is read, so a greater order never holds an older view.
+Redis keeps the order of each key, even of a removed key, and a script refuses to write an order that is not greater: of
+two writers, the one that read later wins, whichever write arrives first. Orders are at least the time in milliseconds,
+so they grow even if the database was restored from a backup; routers that still have a greater order report it.
 """
 
 import logging
@@ -25,7 +23,7 @@ from router.contract.redis.router_status import RouterStatus
 
 log = logging.getLogger(__name__)
 
-Published = Mapping[str, OrderedValue | None]  # value by key, as the database has it; None: routers must not have it
+Published = Mapping[str, OrderedValue | None]  # value by key, as in the database; None: routers must not have it
 
 FAILURES = (
     redis.RedisError,
@@ -34,13 +32,15 @@ FAILURES = (
     InterfaceError,
 )  # errors of a write, which the periodic steps repeat later
 TRIES = 3
-# Limits for PostgreSQL, where a suspended process would keep the lock: how long others wait, and when it loses it.
+# Limits for PostgreSQL, where a suspended process would keep the lock: how long others wait, and when it loses the
+# lock.
 WAIT_MS = 5_000
 SUSPENDED_MS = 10_000
 
-# KEYS: weir:pools, then for each value its key, the key of its order, and the other key of its pool (else again its
-# own). ARGV: the order, the TTL of a removed key's order, the channel, the largest order, then for each value the
-# value, empty to remove it, and its pool, which may be empty. Returns the greatest greater order: that key stays.
+# KEYS: weir:pools, then for each value its key, the key of its order, and the other key of its pool (or its own again).
+# ARGV: the order, the TTL of a removed key's order, the channel, the largest order, then for each value the value
+# (empty to remove it) and its pool, which may be empty. Returns the greatest of the greater orders; their keys stay
+# unchanged.
 _WRITE = """
 local order, greatest = tonumber(ARGV[1]), 0
 local function kind(key) return redis.call('TYPE', key)['ok'] end
@@ -75,7 +75,7 @@ return greatest
 
 
 def publish(read: Callable[[], Published]) -> None:
-    """Write what `read` finds in the database. Raise FAILURES. Call it outside of transactions, which might not
+    """Write what `read` returns from the database. Raise FAILURES. Call it outside of transactions, which might not
     commit."""
     for _ in range(TRIES):
         order, found = read_in_order(read)
@@ -87,7 +87,7 @@ def publish(read: Callable[[], Published]) -> None:
 
 @transaction.atomic(durable=True)
 def read_in_order(read: Callable[[], Published]) -> tuple[int, Published]:
-    """Return what `read` finds, and its order: the lock of the row lasts until both are there."""
+    """Return what `read` returns, and its order. The row lock is held until both are known."""
     _limit_the_lock()
     return _allocate(), read()
 
@@ -110,13 +110,14 @@ def _allocate() -> int:
 
 
 def _raise_to(order: int) -> bool:
-    """Raise the order to this one. False if such an order was allocated here: by then its reader saw what this one saw,
-    or later."""
+    """Raise the order to this one. Return False if that order was already allocated here: then its reader saw the
+    same state as this one, or a later state."""
     return bool(PublicationOrder.objects.filter(pk=1, last__lt=order).update(last=order))
 
 
 def write(order: int, found: Published) -> int:
-    """Write each key whose order in Redis is less; return the greatest of the others' orders, 0 without one."""
+    """Write each key whose order in Redis is lower; return the greatest order of the other keys, 0 if there are
+    none."""
     at = time.time()
     keys = [redis_keys.POOLS]
     words: list[str | bytes | int] = [order, redis_keys.REMOVED_TTL_S, redis_keys.CHANGED, LARGEST_ORDER]
@@ -128,8 +129,7 @@ def write(order: int, found: Published) -> int:
 
 
 def refused_by_routers() -> set[str]:
-    """Return the keys whose value live routers refuse, since they have one of a greater order; the next order is
-    greater."""
+    """Return the keys whose value live routers refuse, as they hold a greater order; the next order will be greater."""
     statuses = values_of(RouterStatus, redis_keys.router_key, live_routers()).values()
     refused = [named for status in statuses for named in status.refused.items()]
     if refused:
@@ -138,7 +138,7 @@ def refused_by_routers() -> set[str]:
 
 
 def differing(found: Published, refused: Collection[str] = ()) -> list[str]:
-    """Return the keys that hold something else in Redis, are refused, or belong to a pool that is not listed there."""
+    """Return the keys with another value in Redis, those refused, and those whose pool is not listed there."""
     with connect().pipeline(transaction=False) as pipe:
         pipe.mget(list(found))
         pipe.smembers(redis_keys.POOLS)

@@ -29,8 +29,8 @@ from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS
 from router.contract.net import engine_key
 
-# Registers the engine in etcd as a Neuron worker does: a key under a lease, /workers/<role>/<host>/<port>. The lease
-# is renewed while the engine lives; it is revoked when the engine stops, and expires if it is killed.
+# Registers the engine in etcd like a Neuron worker: a key under a lease, /workers/<role>/<host>/<port>. The lease is
+# renewed while the engine lives; it is revoked when the engine stops, and expires if the engine is killed.
 LEASE_S = 5
 RENEW_S = 1.0
 ANSWER_S = 2.0
@@ -64,7 +64,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 class _Worker:
     def __init__(self, url: str, key: str) -> None:
-        import httpx  # imported only with an etcd: a third of the start of an engine
+        import httpx  # only needed with an etcd: it takes a third of an engine's start-up time
 
         self._client = httpx.AsyncClient(base_url=url, timeout=ANSWER_S)
         self._failed = httpx.HTTPError
@@ -72,7 +72,7 @@ class _Worker:
         self._lease: str | int = ""
 
     async def run(self) -> None:
-        """Run until cancelled; register again after etcd was unreachable for too long."""
+        """Run until cancelled; register again if etcd was unreachable for too long."""
         while True:
             try:
                 await self._renew() if self._lease else await self._register()
@@ -94,7 +94,7 @@ class _Worker:
         self._lease = lease
 
     async def _renew(self) -> None:
-        """Renew the lease. Without a TTL in the answer it has expired."""
+        """Renew the lease. An answer without a TTL means that it has expired."""
         answer = await self._post("/v3/lease/keepalive", ID=self._lease)
         if not answer.result.TTL:
             self._lease = ""
@@ -132,7 +132,8 @@ async def run(arguments: Arguments) -> None:
 
 
 def _publisher(arguments: Arguments, place: int) -> Publisher | None:
-    """Return the KV event publisher of a rank behind the address; each rank uses the ports after its predecessor's."""
+    """Return the KV event publisher of a rank behind the address; each rank uses the ports after those of the
+    previous rank."""
     if arguments.events_port is None or arguments.replay_port is None:
         return None
     events, replay = (port and port + place for port in (arguments.events_port, arguments.replay_port))
@@ -146,7 +147,7 @@ def _publisher(arguments: Arguments, place: int) -> Publisher | None:
 
 
 def _services(arguments: Arguments, port: int, publishers: Sequence[Publisher | None]) -> list[Service]:
-    """Return one service per rank behind the address. Ranks of a mixture of experts step together, but not in a DWDP
+    """Return one service per rank behind the address. Ranks of a mixture of experts step together, except in a DWDP
     group."""
     model = model_of(arguments, arguments.role)
     engines = [
@@ -191,10 +192,10 @@ def _service(
 
 
 def _connection(arguments: Arguments, port: int, transfers: TransferModel | None) -> tuple[str, Connect]:
-    """Return the source that counters name for transferred KV, and the constructor of the connector."""
+    """Return the `source` label under which counters report transferred KV, and the constructor of the connector."""
     if transfers is None:
         return "", lambda is_busy, release: None
-    # Imported late: the connector needs an HTTP client, whose import is a third of the start of an engine.
+    # Imported late: the connector needs an HTTP client, whose import takes a third of an engine's start-up time.
     from fleet.simengine.kv.choose import connector
 
     return CONNECTORS[arguments.kv].cached_as, partial(connector, arguments, port, transfers)

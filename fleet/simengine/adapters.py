@@ -1,6 +1,5 @@
-"""LoRA adapters of a simulated engine, which answers as vLLM does with VLLM_ALLOW_RUNTIME_LORA_UPDATING. Pure.
-
-An adapter computes as its base model does; it differs in the KV blocks that a request may use, as with a salt. A source
+"""LoRA adapters of a simulated engine, which answers like vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING. Pure.
+An adapter computes like its base model; it differs in the KV blocks that a request may use, as with a salt. A source
 that looks like a path must be a folder; a name counts as loaded.
 """
 
@@ -14,7 +13,7 @@ from fleet.simengine.http.errors import ApiError
 
 
 class Apart(bytes):
-    """Content of a request for an adapter, or with a salt, as KV events carry it."""
+    """What a request for an adapter, or with a salt, adds to KV events."""
 
     adapter = salt = ""
 
@@ -33,14 +32,14 @@ def keys_of(content: object) -> tuple[str, str]:
 
 
 def seed_of(adapter: str, salt: str) -> int:
-    """Return the seed of the chain of its blocks."""
+    """Return the seed for the hash chain of its blocks."""
     keys = f"{adapter}\0{salt}" if salt else adapter
     return xxhash.xxh64_intdigest(keys.encode()) if keys else 0
 
 
 class Adapters:
     def __init__(self, slots: int) -> None:
-        """Make an empty set. `slots`: 0 without LoRA."""
+        """Create an empty set. `slots` is 0 without LoRA."""
         self.slots = slots
         self.sources: dict[str, str] = {}  # sources by name
 

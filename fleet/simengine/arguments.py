@@ -53,9 +53,9 @@ def parse_arguments(words: list[str]) -> Arguments:
     """Parse the command line. Exit with status 2 and a message for invalid arguments."""
     parser = argparse.ArgumentParser(prog="python -m fleet.simengine", description=__doc__)
     port = _between(0, 65_535)
-    parser.add_argument("--port", type=port, required=True, help="HTTP; 0 takes a free one")
+    parser.add_argument("--port", type=port, required=True, help="HTTP port; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--model", required=True, help="the name it is served under")
+    parser.add_argument("--model", required=True, help="the name under which it is served")
     _add_model(parser)
     parser.add_argument("--time-scale", type=_scale, default=1.0, help="10: ten times faster than real time")
     parser.add_argument("--kv-blocks", type=_positive, help="default: what fits next to the model")
@@ -67,7 +67,7 @@ def parse_arguments(words: list[str]) -> Arguments:
     parser.add_argument("--events-port", type=port, help="KV events (ZMQ PUB), with --replay-port; 0 takes a free one")
     parser.add_argument("--replay-port", type=port, help="replay of KV events (ZMQ ROUTER)")
     parser.add_argument(
-        "--events-dialect", choices=DIALECTS, default=DIALECTS[0], help="whose KV events they look like"
+        "--events-dialect", choices=DIALECTS, default=DIALECTS[0], help="the engine whose KV events they imitate"
     )
     _add_ranks(parser)
     parser.add_argument("--max-loras", type=_between(0, 512), default=0, help="adapters in a batch; 0: without LoRA")

@@ -1,7 +1,7 @@
-"""Runs an engine by the wall clock: one timer, set for the next event in virtual time.
-
-The event loop's timers have a resolution of a millisecond and each wake-up costs time, so ticks keep a distance. Steps
-that ended in between are delivered together with their tokens as one chunk, as vLLM merges outputs for slow clients.
+"""Runs an engine by the wall clock, with one timer, which is set for the next event in virtual time.
+The event loop's timers have a resolution of a millisecond and each wake-up costs time, so ticks keep a minimum
+distance. Steps that ended in between are delivered together, with their tokens as one chunk, as vLLM merges outputs for
+slow clients.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ class Driver:
         steps: RankSteps | None = None,
         origin_s: float | None = None,
     ) -> None:
-        """Make a driver. `steps`: the engine in its group, if it steps together with others, which share one
-        `origin_s`, monotonic."""
+        """Create a driver. `steps` is the engine in its group, if it steps together with others, all of which share
+        one `origin_s`, monotonic."""
         self._engine = engine
         self._steps = steps or engine
         self._scale = time_scale
@@ -36,7 +36,7 @@ class Driver:
         self._pull = pull  # receives requests that wait for transferred KV
         self._fail = fail  # receives requests that ran out of GPU memory
         self._loop = asyncio.get_running_loop()
-        self._origin = time.monotonic() if origin_s is None else origin_s  # the loop's clock counts milliseconds
+        self._origin = time.monotonic() if origin_s is None else origin_s  # the loop's clock counts only milliseconds
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # due time of the timer
         self._earliest = 0.0  # earliest next tick that delivers
@@ -54,7 +54,7 @@ class Driver:
         self._set_timer()
 
     def abort(self, request: EngineRequest) -> bool:
-        """Abort a request; False if it was over."""
+        """Abort a request; return False if it was already over."""
         gone = self._engine.abort(request.id) is not None
         self._deliver([])
         self._set_timer()
@@ -66,7 +66,7 @@ class Driver:
         self._set_timer()
 
     def pulled(self, request: EngineRequest, tokens: int) -> None:
-        """Continue a request: KV of `tokens` prompt tokens has arrived."""
+        """Let a request continue: KV of `tokens` prompt tokens has arrived."""
         self._engine.pulled(request, tokens, self.now_s())
         self._set_timer()
 
@@ -85,7 +85,7 @@ class Driver:
         return self._engine.stats(self.now_s())
 
     def lag_s(self) -> float:
-        """Return the maximum delay of a tick in the last seconds, wall clock."""
+        """Return the maximum delay of a tick in the last seconds of wall-clock time."""
         self._turn_window()
         return max(self._lags)
 

@@ -1,5 +1,4 @@
-"""Generates the simulated model's text: a function of seed and prompt, known in advance.
-
+"""Generates the simulated model's text as a function of seed and prompt, so it is known in advance.
 Each token is 4 ASCII characters that need no escaping in JSON.
 """
 
@@ -20,9 +19,9 @@ SIGMA = 0.8
 _CONSONANTS, _VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 
 
-# The simulated tokenizer: one token per 4 bytes of UTF-8, and the hash chain over blocks of tokens. A token's id is
-# its 4 bytes as a little-endian number: text and ids are two notations of one byte string, and the next turn of a
-# conversation (prompt + answer + more) starts with the blocks of the previous turn.
+# The simulated tokenizer: one token per 4 bytes of UTF-8, and the hash chain over blocks of tokens. A token's id is its
+# 4 bytes as a little-endian number, so text and ids are two notations of the same byte string, and the next turn of a
+# conversation (prompt + answer + more) begins with the blocks of the previous turn.
 BYTES_PER_TOKEN = 4
 VOCABULARY = 2**32
 
@@ -52,7 +51,7 @@ def from_ids(ids: Iterable[int]) -> bytes:
 
 
 def unpadded(data: bytes) -> bytes:
-    """Return the text of ids that `to_ids` made."""
+    """Return the text of ids that `to_ids` produced."""
     return data[: 1 - BYTES_PER_TOKEN] + data[1 - BYTES_PER_TOKEN :].rstrip(b"\0")
 
 
@@ -85,7 +84,7 @@ class SimAnswer:
     text: str  # without the stop string
     tokens: int
     reason: str  # "stop" or "length"
-    stopped_by: str | None = None  # stop string that ended it
+    stopped_by: str | None = None  # stop string that ended the answer
 
 
 def syllable(key: int) -> str:

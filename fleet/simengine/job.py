@@ -27,15 +27,15 @@ class RequestParams:
     salt: str = ""
     n: int = 1  # number of answers per prompt
     stream: bool = False
-    usage_at_end: bool = False  # for streams only
+    usage_at_end: bool = False  # only used for streams
     usage_in_chunks: bool = False
     logprobs: int | None = None  # number of alternatives listed per token; None: no log probabilities
-    returns_ids: bool = False  # True: the answer tells the tokens of prompt and answer
+    returns_ids: bool = False  # True: the answer includes the token ids of prompt and answer
     kv: TransferParams = NO_PARAMS  # kv_transfer_params, or disaggregated_params
 
     @property
     def is_context_request(self) -> bool:
-        """True for a request to a TensorRT-LLM context server."""
+        """Return whether it is a request to a TensorRT-LLM context server."""
         return self.kv.request_type == "context_only"
 
 
@@ -63,9 +63,9 @@ class Choice:
     request: EngineRequest
     answer: SimAnswer
     sent: int = 0  # number of tokens sent
-    taken: range = range(0)  # tokens of the latest call of `take`
+    taken: range = range(0)  # tokens returned by the latest call of `take`
     hold_as: str | None = None  # name under which its blocks are held once it is finished
-    source: TransferSource | None = None  # source of its KV, until that is requested
+    source: TransferSource | None = None  # where to pull its KV from, until that is requested
 
     def take(self) -> str:
         """Return the text of the tokens generated since the last call."""
@@ -80,8 +80,8 @@ class Choice:
         return self.request.generated >= self.answer.tokens
 
     def ids(self, taken: range | None = None) -> list[int]:
-        """Return the tokens of the prompt, or those `taken` of the answer; one may hold the end of the prompt and the
-        beginning of the answer."""
+        """Return the token ids of the prompt, or those `taken` of the answer; one id may span the end of the prompt
+        and the beginning of the answer."""
         prompt, prompt_tokens = self.job.params.prompts[self.index // self.job.params.n], self.request.prompt_tokens
         found = generation.to_ids(prompt + self.answer.text.encode())
         if taken is None:
@@ -149,7 +149,7 @@ class EngineJob:
         self.wake()
 
     def let_go(self) -> None:
-        """Wait no longer for another engine to take the KV."""
+        """Stop waiting for another engine to take the KV."""
         if self.handover is not None and not self.handover.done():
             self.handover.set_result(False)
 

@@ -1,7 +1,6 @@
-"""KV events over ZMQ as vLLM publishes them: frames topic, 8-byte big-endian sequence number and a msgpack batch
-`[unix time, [event, …], data-parallel rank]`; missed batches are requested from the replay endpoint.
-
-Batches are kept unpacked and packed only for a subscriber or a replay: without them they cost next to nothing.
+"""KV events over ZMQ as vLLM publishes them: frames topic, 8-byte big-endian sequence number and a msgpack batch `[unix
+time, [event, …], data-parallel rank]`; missed batches are requested from the replay endpoint.
+Batches are kept unpacked, and packed only for a subscriber or a replay: without them, they cost next to nothing.
 """
 
 import asyncio
@@ -68,17 +67,17 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     at: float  # Unix seconds
-    events: tuple[tuple[Event, bytes], ...]  # events, each with the tokens of a stored one
+    events: tuple[tuple[Event, bytes], ...]  # events, each with the tokens of stored blocks
     size: int  # approximate bytes
 
 
 class Publisher:
-    """Sockets bound on the running loop. Raises zmq.ZMQError for a port in use."""
+    """Sockets bound on the running loop. Raise zmq.ZMQError for a port in use."""
 
     def __init__(
         self, host: str, events_port: int, replay_port: int, block_size: int, rank: int = 0, dialect: str = VLLM
     ) -> None:
-        """Bind the sockets. `rank`: data-parallel rank in its group; `dialect`: one of DIALECTS."""
+        """Bind the sockets. `rank` is the data-parallel rank in its group; `dialect` is one of DIALECTS."""
         self.rank = rank
         self._mapped = _as_sglang if dialect == SGLANG else _as_vllm
         self._block_size = block_size
@@ -185,7 +184,7 @@ def _as_vllm(event: Event, data: bytes, block_size: int) -> BlockStored | BlockR
 
 
 def _as_sglang(event: Event, data: bytes, block_size: int) -> SglangStored | SglangRemoved | AllBlocksCleared:
-    """Map the event as SGLang 0.5.23 does: without groups, and with the salt in every block's event."""
+    """Convert the event to SGLang 0.5.23's form: without groups, and with the salt in every block's event."""
     if isinstance(event, Stored):
         adapter, salt = keys_of(event.content)
         return SglangStored(
@@ -204,7 +203,7 @@ def _as_sglang(event: Event, data: bytes, block_size: int) -> SglangStored | Sgl
 
 
 def _signed(name: int) -> int:
-    """Return a block's name as SGLang has it, with 64 bits and a sign."""
+    """Return a block's name in SGLang's form, a signed 64-bit integer."""
     return (name & (1 << 64) - 1) - (1 << 64 if name >> 63 & 1 else 0)
 
 
@@ -213,7 +212,7 @@ def _has_input(socket: "zmq.Socket[bytes]") -> bool:
 
 
 def _tokens(event: Event, width: int) -> bytes:
-    """Return the bytes of a stored event's blocks, copied, so that a short event does not keep a long prompt in
+    """Return the bytes of a stored event's blocks, copied so that a short event does not keep a long prompt in
     memory."""
     if not isinstance(event, Stored) or not isinstance(event.content, bytes):
         return b""

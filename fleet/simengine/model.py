@@ -1,4 +1,4 @@
-"""Options that determine how a simulated engine computes, and the engine model made from them."""
+"""Options that determine how a simulated engine computes, and the engine model built from them."""
 
 import math
 from dataclasses import dataclass, replace
@@ -46,8 +46,8 @@ class SimOptions:
     model_profile: str
     tp: int | None
     expert_parallel: bool
-    profile: str | None  # profile as JSON, instead of the four options before it
-    context_servers: str  # one of CONTEXT_SERVERS; other than plain, it replaces the five options before it
+    profile: str | None  # profile as JSON, instead of the four options above
+    context_servers: str  # one of CONTEXT_SERVERS; unless plain, it replaces the five options above
     context_model: str  # mixture of experts: one of MOES
     context_gpu: str  # one of GPUS
     context_hot_experts: float  # Zipf exponent of the router's choice
@@ -75,12 +75,12 @@ class SimOptions:
     tier_prefetch: bool
     tier_load: str
     tier_law: str
-    dram_gb_per_s: float | None  # None: that of the link
+    dram_gb_per_s: float | None  # None: the link's rate
     dram_layer_ms: float | None  # None: 0, or by `tier_law` if the rate is None, too
 
 
 def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
-    """Return the profile that someone made, else one by names. Raise UnknownProfile."""
+    """Return the user's profile, or else one by names. Raise UnknownProfile."""
     if made:
         return profile_by(read(made))
     return profile(gpu, model, tp, dp=dp, expert_parallel=expert_parallel)
@@ -105,7 +105,7 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
         law=paged(law_of(of)) if tiers is not None and options.tier_law == PUBLISHED else law_of(of),
         kv_blocks=blocks,
         limits=_limits(options, role, is_async=of.is_async),
-        window=min(options.max_model_len, blocks * size),  # one request must always fit
+        window=min(options.max_model_len, blocks * size),  # a single request must always fit
         kv_events=True,
         role=cast(Role, role),
         connector="" if options.kv == NONE else options.kv,
@@ -120,7 +120,8 @@ def gpus_of(options: SimOptions, role: str) -> int:
 
 
 def context_ranks(options: SimOptions, role: str) -> int:
-    """Return the GPUs of a DWDP group, each of which is an engine behind the address of the instance; else 1."""
+    """Return the number of GPUs in a DWDP group, each of which is an engine behind the instance's address; 1 without
+    a group."""
     is_group = role == PREFILL and options.context_servers in (DWDP, DWDP_SLICES)
     return gpus_of(options, role) if is_group else 1
 
@@ -204,7 +205,7 @@ def _device(name: str, options: SimOptions, layout: KvLayout) -> TierDevice:
 
 
 def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:
-    """Return the rest of the pool when its addresses for the drives are in GPU memory, too."""
+    """Return what remains of the pool when its addresses for the drives are in GPU memory, too."""
     if tiers is None:
         return blocks
     block_bytes = tiers.layout.bytes(size)
@@ -213,7 +214,7 @@ def _beside_addresses(blocks: int, size: int, tiers: TiersModel | None) -> int:
 
 
 def _transfers(options: SimOptions, bytes_per_token: float) -> TransferModel:
-    together = options.kv == NEURON  # its copies do not use the cores, so a sender that computes is as fast
+    together = options.kv == NEURON  # its copies do not use the cores, so a computing sender is as fast
     return TransferModel(
         bytes_per_token=bytes_per_token,
         setup_s=options.kv_setup_ms / 1e3,

@@ -16,19 +16,20 @@ class Ranks:
         self._turn = 0
 
     def chosen(self, headers: Iterable[tuple[bytes, bytes]]) -> Service:
-        """Return the rank for a request: the requested rank, counted from 0 behind this address, else the rank with
-        the fewest requests. Raise ApiError."""
+        """Return the rank for a request: the requested rank, counted from 0 behind this address, or else the rank
+        with the fewest requests. Raise ApiError."""
         named = next((value for name, value in headers if name == HEADER), b"")
         try:
             rank = int(named)
-        except ValueError:  # an unreadable rank counts as none, as in vLLM
+        except ValueError:  # an unreadable rank counts as none, like in vLLM
             return self._least_loaded()
         if not 0 <= rank < len(self.services):
             raise unknown_rank(rank, len(self.services))
         return self.services[rank]
 
     async def exchange(self, path: str, raw: bytes) -> tuple[int, bytes]:
-        """Answer a request of another engine to the connector, by the rank whose engine it names. Raise DecodeError."""
+        """Pass another engine's request to the connector of the rank whose engine it names, and answer it. Raise
+        DecodeError."""
         for service in self.services:
             status, answer = await service.connector_writes[path](raw)
             if status != OTHER_ENGINE:
@@ -45,7 +46,7 @@ class Ranks:
         return msgspec.json.encode({str(publisher.rank): publisher.source() for publisher in publishers})
 
     def metrics_page(self) -> bytes:
-        """Return every rank's series, grouped by name."""
+        """Return the series of all ranks, grouped by name."""
         pages = [service.metrics_page() for service in self.services]
         return pages[0] if len(pages) == 1 else _joined(pages)
 

@@ -24,9 +24,9 @@ NO_TRANSFER = TransferRequest()
 Connect = Callable[[Callable[[], bool], Callable[[str], None]], Connector | None]
 
 
-# vLLM's sleep mode: the sleeping parts of the GPU's memory, and whether the weights are there. Level 1 moves the
-# weights to host memory; level 2 discards them: after waking up, they are whatever lies in that memory, until they
-# are loaded again. vLLM then answers from it without an error; here such a request fails.
+# vLLM's sleep mode: which parts of the GPU's memory sleep, and whether the weights are present. Level 1 moves the
+# weights to host memory. Level 2 discards them: after waking up, the memory holds arbitrary values until the weights
+# are loaded again. vLLM would then answer from these without an error; here such a request fails.
 WEIGHTS, KV_CACHE = TAGS = ("weights", "kv_cache")
 
 
@@ -53,7 +53,7 @@ class SleepMode:
         self._discarded |= level == 2
 
     def wake(self, tags: Sequence[str]) -> None:
-        """Wake these parts. `tags`: empty for all of them."""
+        """Wake these parts. Empty `tags` means all of them."""
         unknown = [tag for tag in tags if tag not in TAGS]
         if unknown:
             raise bad_sleep(f"tags must be of {', '.join(TAGS)}, not {unknown[0]}")
@@ -81,7 +81,7 @@ class Service:
         steps: RankSteps | None = None,
         origin_s: float | None = None,
     ) -> None:
-        """Make the service. `steps` and `origin_s`: as in Driver."""
+        """Create the service. For `steps` and `origin_s` see Driver."""
         self.about = about
         self.publisher = publisher
         self.load = 0  # number of requests in progress
@@ -114,7 +114,7 @@ class Service:
         return self._driver.now_s()
 
     def start(self, params: RequestParams, request_id: str, arrived_s: float) -> EngineJob:
-        """Start a request. Raise ApiError; then nothing was started."""
+        """Start a request. Raise ApiError, in which case nothing was started."""
         self.check_model(params.model)
         self.sleep_mode.check()
         job = EngineJob(request_id, params.model or self.about.model, params, media=self.about.media)
@@ -277,7 +277,7 @@ class Service:
         self._driver.pulled(choice.request, tokens)
 
     def _lost(self, choice: Choice, error: TransferFailed) -> bool:
-        """True if the prompt is computed here instead."""
+        """Return whether the prompt is computed here instead."""
         self._metrics.transfer_failed()
         if not self._recomputes:
             choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))

@@ -1,7 +1,7 @@
-"""`python -m fleet.simengine.store --port N`: the store that engines with `--kv mooncake_store` share, until SIGTERM.
-
-It holds the hashes and sizes of blocks, not their content, and evicts the least recently used. Metrics have the names
-of Mooncake's master.
+"""`python -m fleet.simengine.store --port N`: run the store that engines with `--kv mooncake_store` share, until
+SIGTERM.
+It holds the hashes and sizes of blocks, not their content, and evicts the least recently used. Its metrics have the
+names of Mooncake's master.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Store:
         return b"null"
 
     async def _get(self, raw: bytes) -> bytes:
-        """Respond when the transfer of the held blocks would be done."""
+        """Respond when a transfer of the held blocks would be done."""
         asked = msgspec.json.decode(raw, type=Get)
         blocks = self._blocks.held(asked.hashes)
         size, seconds = blocks * asked.block_bytes, 0.0

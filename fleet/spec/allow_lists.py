@@ -1,7 +1,6 @@
-"""Allow lists for fleet documents, by which administrators narrow what an operator can run on a host.
-
-A document is checked where it is applied, and each start again on its node, by the lists of that node. A list that is
-not set allows everything.
+"""Allow lists for fleet documents, with which administrators limit what an operator can run on a host.
+A document is checked where it is applied, and again at each start by the lists of its node. A list that is not set
+allows everything.
 """
 
 import os
@@ -62,8 +61,7 @@ def refusals(
     path: str,
     resolve: Resolve = os.path.normpath,
 ) -> list[Problem]:
-    """Return the problems. `resolve`: maps a path to the one that is compared with the folders; a node follows
-    links."""
+    """Return the problems. `resolve` maps a path to the one that is compared with the folders; a node follows links."""
     values, found = vars(build(kind.spec, engine)), []
     if not kind.launched:  # nothing of it runs here, but these files are read
         for name in ("file", "tokenizer"):
@@ -104,7 +102,7 @@ def _of_option(lists: AllowLists, option: Field, value: Any, path: str, resolve:
 
 
 def _program(lists: AllowLists, value: str, path: str) -> list[Problem]:
-    """Return the problems of a program. Links are not followed: the python of a virtual environment is one."""
+    """Return the problems of a program. Links are not followed, as the python of a virtual environment is one."""
     is_path = value.startswith(("/", ".", "~")) or "/.." in value  # an image has slashes, too
     named = os.path.normpath(_absolute(value)) if is_path else value
     return [] if _fits(named, lists.programs) else [_refused(path, value, "program", lists.programs)]
@@ -118,7 +116,7 @@ def _variables(lists: AllowLists, given: Mapping[str, str], path: str, resolve: 
 
 
 def _engine_key(lists: AllowLists, value: str | None, path: str, resolve: Resolve) -> list[Problem]:
-    """Return the problems of the key's variable, or of its file's folder."""
+    """Return the problems of the key's variable, or of the folder of its file."""
     kind, _, name = (value or "").partition(":")
     if kind == "env" and not _fits(name, lists.variables):
         return [_refused(path, name, "variable", lists.variables)]
@@ -126,8 +124,8 @@ def _engine_key(lists: AllowLists, value: str | None, path: str, resolve: Resolv
 
 
 def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Resolve) -> Iterator[Problem]:
-    """Yield the problems of arguments. A word without a dash must be the value of the flag before it."""
-    free = False  # True if the word before was a flag without a value
+    """Yield the problems of arguments. A word without a dash must be the value of the preceding flag."""
+    free = False  # True if the previous word was a flag without a value
     for index, word in enumerate(words):
         where, is_flag = f"{path}[{index}]", word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", word)
         flag, equals, _ = word.partition("=")
@@ -138,7 +136,7 @@ def _arguments(lists: AllowLists, words: tuple[str, ...], path: str, resolve: Re
 
 
 def _paths(lists: AllowLists, text: str, path: str, resolve: Resolve) -> list[Problem]:
-    """Return the problems of every path in the text; a hub name such as meta-llama/Llama-3.1-8B is none."""
+    """Return the problems of every path in the text; a hub name such as meta-llama/Llama-3.1-8B is not a path."""
     if lists.folders is None:
         return []
     allowed = [resolve(folder) for folder in lists.folders]

@@ -19,7 +19,7 @@ def load(text: str) -> Any:
 
 
 def load_json(text: str) -> Any:
-    """Parse JSON, as `load` does YAML (YAML 1.1 would read 1e3 as text)."""
+    """Parse JSON as strictly as `load` parses YAML (YAML 1.1 would read 1e3 as text)."""
     _check_size(text)
     return strict_text.load_json(text)
 

@@ -49,7 +49,7 @@ POOL_FIELDS = (
         name="model",
         title="Model",
         kind="text",
-        help="The name in requests of clients.",
+        help="The model name in clients' requests.",
         fits=_is_model,
         words="a model name: 1 to 200 printable characters",
     ),
@@ -217,7 +217,7 @@ def _check_can_add_prefills(
     scaling = autoscale_of(autoscale)
     if scaling.prefill_max is None:
         return
-    decodes = scaling.max - 1  # decode_max does not hold where a person sets the sum
+    decodes = scaling.max - 1  # decode_max does not limit where a person sets the sum
     if why := fixed_sides(kind, build(kind.spec, engine), scaling.prefill_max, decodes):
         problems.note(f"{path}.autoscale.prefill_max", scaling.prefill_max, why)
 
@@ -225,7 +225,7 @@ def _check_can_add_prefills(
 def _check_replicas_allowed(
     path: str, kind: Kind, engine: Mapping[str, object], replicas: object, problems: Problems
 ) -> None:
-    """Check the replicas against the options, which may limit them: by GPUs, by URLs, to one, or to whole groups."""
+    """Check the replicas against limits of the options: by GPUs, by URLs, to one, or to whole groups."""
     if not isinstance(replicas, int):
         return
     spec = build(kind.spec, engine)
@@ -239,7 +239,7 @@ def _check_replicas_allowed(
 def _check_source(
     path: str, kind: Kind, engine: Mapping[str, object], pool: Mapping[str, object], problems: Problems
 ) -> None:
-    """Check a pool with a source, which decides how many instances there are."""
+    """Check a pool whose source decides how many instances there are."""
     for name in ("schedule", "autoscale"):
         if kind.has_source(build(kind.spec, engine)) and pool.get(name):
             problems.note(f"{path}.{name}", pool[name], "cannot be combined with a source, which lists the instances")
@@ -258,7 +258,8 @@ def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
 
 
 def _default_replicas(pool: Mapping[str, Any]) -> int:
-    """Return all engines of a list that something else started; one if Weir starts them or a source lists them."""
+    """Return the number of all engines in a list that something else started; 1 if Weir starts them or a source
+    lists them."""
     kind = KINDS[pool["kind"]]
     listed = None if kind.launched else kind.max_replicas(build(kind.spec, pool.get("engine", {})))
     return 1 if listed is None else min(listed, MAX_REPLICAS)
@@ -305,6 +306,6 @@ def config_hash(pool: PoolSpec) -> str:
     for name in (*kind.free_options, *left_out):
         del engine[name]
     if "kv_events" in engine:
-        engine["kv_events"] = bool(engine["kv_events"])  # absence has meant false
+        engine["kv_events"] = bool(engine["kv_events"])  # when absent, it has meant false
     content = {"model": pool.model, "kind": pool.kind, "engine": engine}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,7 +1,6 @@
 """The only place that hides engines' secrets: the values of `environment`, and of secret arguments. Pure.
-
 Without the scope fleet:write, pages and API show documents only in this form; the audit log, previews and lists of
-changes have no other.
+changes always use it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
 
 def is_secret(name: str) -> bool:
-    """True if the name of a variable says that it holds a secret."""
+    """Return whether the name of a variable says that it holds a secret."""
     return any(word in name.upper() for word in SECRET)
 
 
@@ -57,7 +56,7 @@ def change_shown(path: str, old: Any, new: Any) -> tuple[Any, Any]:
 
 
 def masks_left(options: object, path: str) -> list[Problem]:
-    """Return problems of a document that was read without its secrets: its marks would become the values."""
+    """Return problems of a document that was read without its secrets, as its marks would become the values."""
     variables = getattr(options, ENVIRONMENT, None) or {}
     found = [(f"{path}.{ENVIRONMENT}.{name}", text) for name, text in variables.items() if text in MARKS]
     words = getattr(options, ARGUMENTS, None) or ()

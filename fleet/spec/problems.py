@@ -13,7 +13,7 @@ class Problems(list[Problem]):
         self.append(Problem(path, value, message, allowed))
 
     def mapping(self, path: str, value: object) -> Mapping[str, object]:
-        """Return the value if it is a mapping, else an empty one."""
+        """Return the value if it is a mapping, otherwise an empty one."""
         if isinstance(value, Mapping):
             return value
         self.note(path, value, "must be a mapping")

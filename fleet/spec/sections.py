@@ -54,7 +54,7 @@ class Update:
     replace_after_s: float | None = option(
         None,
         "Replace when silent",
-        "An instance that answers neither health nor metrics page, and produces no token. Default: 10 s.",
+        "Limit for an instance that answers neither health nor metrics page, and produces no token. Default: 10 s.",
         unit="s",
         kind="float",
         range=(5, 3600),
@@ -78,11 +78,11 @@ class Placement:
     """The nodes that instances may run on, and the resources of one instance."""
 
     nodes: tuple[str, ...] = option((), "Nodes", "Empty: any.")
-    labels: Mapping[str, str] = mapping_option(title="Labels", help="Required of the node.")
-    spread: bool = option(True, "Spread", "Over the nodes; otherwise on as few nodes as possible.", kind="bool")
-    cpus: float = option(0.0, "CPUs", "Of one instance.", kind="float", range=(0, 4096))
-    memory_gib: float = option(0.0, "Memory", "Of one instance.", unit="GiB", kind="float", range=(0, 65_536))
-    gpus: int = option(0, "GPUs", "Of one instance, exclusively.", range=(0, 64))
+    labels: Mapping[str, str] = mapping_option(title="Labels", help="Labels that the node must have.")
+    spread: bool = option(True, "Spread", "Spread over the nodes; otherwise use as few nodes as possible.", kind="bool")
+    cpus: float = option(0.0, "CPUs", "Per instance.", kind="float", range=(0, 4096))
+    memory_gib: float = option(0.0, "Memory", "Per instance.", unit="GiB", kind="float", range=(0, 65_536))
+    gpus: int = option(0, "GPUs", "Per instance, exclusively.", range=(0, 64))
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class Autoscale:
     )
     min: int = option(1, "Minimum", "Lower limit; 0: wakes on demand.", unit="instances", range=(0, MAX_REPLICAS))
     max: int = option(8, "Maximum", "Upper limit.", unit="instances", range=(1, MAX_REPLICAS))
-    prefill_min: int | None = _limit("Fewest that prefill", "With prefill_max: of the prefill instances; left out: 1.")
+    prefill_min: int | None = _limit("Fewest that prefill", "Lower limit of those that prefill; left out: 1.")
     prefill_max: int | None = _limit(
         "Most that prefill",
         "Scales prefill and decode instances each by their own load; left out: as many as prefill_instances.",
     )
-    decode_min: int | None = _limit("Fewest that decode", "With prefill_max: of the decoders; left out: 1.")
-    decode_max: int | None = _limit("Most that decode", "With prefill_max: of the decoders; left out: by max alone.")
+    decode_min: int | None = _limit("Fewest that decode", "Lower limit of decoders, with prefill_max; left out: 1.")
+    decode_max: int | None = _limit("Most that decode", "Upper limit of decoders; left out: max alone.")
     target_queue: float | None = option(
         None, "Queue", "Waiting requests per instance.", unit="requests", kind="float", range=(0.1, 10_000)
     )
@@ -143,7 +143,7 @@ class Autoscale:
     idle_s: float = option(
         600.0,
         "To zero after",
-        "With a minimum of 0: time without any request before the last instance goes.",
+        "With a minimum of 0: time without any request before the last instance is removed.",
         unit="s",
         kind="float",
         range=(10, 3600),
@@ -158,14 +158,14 @@ class Autoscale:
     wake_max_held: int = option(
         100,
         "Held for a wake",
-        "With a minimum of 0: requests that wait in each router until an instance is ready.",
+        "With a minimum of 0: requests that may wait in each router until an instance is ready.",
         unit="requests",
         range=(1, 10_000),
     )
     wake_max_wait_s: float = option(
         120.0,
         "Longest hold",
-        "With a minimum of 0: a request waits so long for an instance to be ready.",
+        "With a minimum of 0: a request waits this long for an instance to be ready.",
         unit="s",
         kind="float",
         range=(1, 3600),
@@ -176,8 +176,8 @@ class Autoscale:
 
 
 def wakes_on_demand(given: Mapping[str, object]) -> bool:
-    """True if the pool may have no instance, and waiting requests bring one: by this autoscaler, or in the mode
-    advisory by whatever follows its advice."""
+    """Return whether the pool may have no instance and waiting requests bring one: through this autoscaler, or in
+    the mode advisory through whatever follows its advice."""
     return bool(given) and autoscale_of(given).min == 0
 
 
@@ -190,12 +190,12 @@ def autoscale_of(given: Mapping[str, object]) -> Autoscale:
 
 
 def placement_of(given: Mapping[str, object], node: str = "") -> Placement:
-    """Return the placement. `node`: the only node of a pool without a placement."""
+    """Return the placement. `node` is the only node of a pool without a placement."""
     return Placement(nodes=(node,)) if node else convert(given, Placement)
 
 
 def slo_of(slo: Mapping[str, object], autoscale: Mapping[str, object]) -> dict[str, float]:
-    """Return the TTFT p90 by class in ms; the autoscaler's target is an SLO, too."""
+    """Return the TTFT p90 by class in ms; the autoscaler's target also counts as an SLO."""
     return {**autoscale_of(autoscale).slo_ttft_p90_ms, **convert(slo, _Slo).ttft_p90_ms}
 
 
@@ -206,7 +206,7 @@ def schedule_of(given: Mapping[str, object]) -> Schedule:
 
 
 class Access(Struct, frozen=True):
-    """The parts of requests that reach the engines."""
+    """Which parts of requests reach the engines."""
 
     trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer engines
     salt_by_key: bool = False  # True: each API key has a cache of its own
@@ -243,7 +243,7 @@ def _clock(minutes: int) -> str:
 
 
 def _runs(days: tuple[str, ...]) -> Iterator[str]:
-    """Yield the days; three or more consecutive days of a week become a range: Mon–Wed, Fri."""
+    """Yield the days; three or more consecutive days become a range: Mon–Wed, Fri."""
     for given, group in groupby(DAYS, days.__contains__):
         run = [day.capitalize() for day in group]
         if given:

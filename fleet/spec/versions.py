@@ -20,14 +20,14 @@ KEPT = 50  # versions kept per pool
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """The proof of a pool's current configuration, and the version to fall back to."""
+    """Whether a pool's current configuration is proven, and which version to fall back to."""
 
     proven: bool = True
     stable_hash: str = ""  # latest other proven version that has not failed since
 
 
 def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[str, VersionStatus]:
-    """Return version statuses by pool name. `hashes`: hashes of the current configurations."""
+    """Return version statuses by pool name. `hashes` are the hashes of the current configurations."""
     names = {pool.pk: pool.name for pool in pools}
     rows = PoolVersion.objects.filter(pool__in=names).values_list("pool_id", "config_hash", "proven_at", "failed")
     by_pool: dict[str, list[tuple[str, bool, bool]]] = defaultdict(list)
@@ -37,7 +37,7 @@ def version_statuses(pools: Iterable[Pool], hashes: Mapping[str, str]) -> dict[s
 
 
 def _version_status(versions: list[tuple[str, bool, bool]], current: str) -> VersionStatus:
-    """Return the status. `versions`, newest first: (hash, proven, failed)."""
+    """Return the status. `versions` holds (hash, proven, failed), newest first."""
     stable = next((digest for digest, proven, failed in versions if proven and not failed and digest != current), "")
     return VersionStatus(versions[0][1], stable)
 
@@ -52,7 +52,7 @@ def record_version(pool: Pool, before: PoolSpec | None, after: PoolSpec, actor: 
     if latest is not None and latest.config_hash == digest:
         return None
     _expire(pool)
-    # A configuration that was proven once stays proven: a failed instance must not halt a rollback.
+    # A configuration that was once proven stays proven: a failed instance must not halt a rollback.
     proven = worked(pool).filter(config_hash=digest).exists()
     return _keep(pool, after, actor, reason, proven)
 
@@ -105,7 +105,7 @@ def rollback_target(pool: Pool, number: int | None = None) -> PoolVersion | None
 
 
 def worked(pool: Pool) -> QuerySet[PoolVersion]:
-    """Return the versions with which every instance was ready, and no change has failed."""
+    """Return the versions with which every instance was ready and no change failed."""
     return pool.versions.filter(proven_at__isnull=False, failed="")
 
 

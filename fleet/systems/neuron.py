@@ -1,6 +1,5 @@
 """Disaggregated inference on Neuron in closed form: the rate of each side, their balance, and the prefill stall.
-
-Source of the rules: the guide to disaggregated inference on Neuron (NxD Inference). The engine plays the same rules
+Source of the rules: the guide to disaggregated inference on Neuron (NxD Inference). The engine simulates the same rules
 event by event (fleet/engine/neuron_batches.py).
 """
 
@@ -17,12 +16,13 @@ CHIPS = {"trn1": Peak(190e12, 0.82e12, 32e9), "trn2": Peak(667e12, 2.9e12, 96e9)
 DEVICES = (*CHIPS, *PEAKS)
 FITTED_ON = "h100_sxm"
 MODELS = tuple(sorted({model for gpu, model, _ in FITS if gpu == FITTED_ON}))
-MOST_OF_A_SIDE = 6  # most workers of a side in a ratio
+MOST_OF_A_SIDE = 6  # most workers on one side of a ratio
 
 
 def device_law(device: str, model: str, tensor_parallel: int) -> Law:
     """Return the law of one worker, with the model's efficiencies on H100 for the closest number of GPUs.
-    Normalization and gating run in parallel, on other units of a Neuron core than the matrix products."""
+    Normalization and gating run in parallel with the matrix products, on other units of a Neuron core.
+    """
     numbers = (tp for gpu, of, tp in FITS if (gpu, of) == (FITTED_ON, model))
     fitted = profile(FITTED_ON, model, min(numbers, key=lambda tp: abs(tp - tensor_parallel)))
     sizes = replace(fitted.sizes, norm_bytes=0.0, divided_bytes=0.0) if device in CHIPS else fitted.sizes
@@ -30,15 +30,15 @@ def device_law(device: str, model: str, tensor_parallel: int) -> Law:
 
 
 def kv_copies(model: str, tensor_parallel: int) -> float:
-    """Return how many devices of a worker hold the same KV: beyond its KV heads, tensor parallelism repeats them."""
+    """Return how many devices of a worker hold the same KV: tensor parallelism beyond its KV heads repeats them."""
     sizes = MODEL_SIZES[model]
     kv_heads = sizes.kv_bytes_per_token / (4 * sizes.layers * sizes.head_dim)  # K and V in bfloat16
     return max(1.0, tensor_parallel / kv_heads)
 
 
 def kv_tokens(device: str, model: str, tensor_parallel: int) -> float:
-    """Return the tokens of KV that one worker holds beside its weights, each token once; 0 if the weights do not
-    fit."""
+    """Return the KV tokens that one worker holds beside its weights, counting each token once; 0 if the weights do
+    not fit."""
     sizes = MODEL_SIZES[model]
     weights = sizes.weight_bytes + sizes.embedding_bytes
     free = tensor_parallel * (CHIPS | PEAKS)[device].memory * MEMORY_USED - weights
@@ -57,7 +57,7 @@ def prefill_s(law: Law, work: Workload) -> float:
 
 
 def step_s(law: Law, batch: int, work: Workload) -> float:
-    """Return the ITL of a batch whose answers are half done."""
+    """Return the ITL of a batch whose answers are half written."""
     context = batch * (work.prompt_tokens + work.output_tokens / 2)
     return law.step_s(batch, 0.0, round(context), batch)
 
@@ -95,7 +95,7 @@ class Balance:
         return 1 - self.rate / max(self.prefills * self.prefill_rate, self.decodes * self.decode_rate)
 
     def split(self, accelerators: int, each_prefill: int = 1, each_decode: int = 1) -> "Balance | None":
-        """Return the split of these accelerators with the highest rate, on a tie the smallest; None if they are too
+        """Return the split of these accelerators with the highest rate, on a tie the smallest; None if there are too
         few."""
         return max(self.splits(accelerators, each_prefill, each_decode), key=lambda one: one.rate, default=None)
 
@@ -116,7 +116,8 @@ def balanced(prefill_rate: float, decode_rate: float) -> Balance:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Prefill stall in continuous batching of B equal answers: during one, each of the other slots is filled once."""
+    """Prefill stall in continuous batching of B equal answers: during an answer, each of the other slots is refilled
+    once."""
 
     interruptions: int  # number per answer
     itl_s: float  # mean ITL
@@ -130,7 +131,7 @@ def prefill_stall(law: Law, batch: int, work: Workload) -> Stall:
 
 
 def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggregated: bool) -> int:
-    """Return the largest batch whose mean ITL stays within the limit; 0 if none does."""
+    """Return the largest batch whose mean ITL stays within the limit; 0 if there is none."""
     found = 0
     for batch in range(1, most + 1):
         mean = step_s(law, batch, work) if disaggregated else prefill_stall(law, batch, work).itl_s
@@ -139,5 +140,6 @@ def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggre
 
 
 def held_rate(batch: int, transfer_s: float, slot_wait_s: float) -> float:
-    """Return λ of a prefill worker of that batch at which its slots never run out: λ·(T_x + slot wait) ≤ B_p − 1."""
+    """Return λ, the rate at which the slots of a prefill worker with that batch never run out: λ·(T_x + slot wait) ≤
+    B_p − 1."""
     return (batch - 1) / (transfer_s + slot_wait_s)

@@ -1,5 +1,6 @@
-"""Adaptive prefill offload, as closed forms: the cost of moving a heavy prompt's KV, the stalls that it saves other
-decodes, and how full the KV of decoding instances is. The decoder pulls the tokens that it does not hold: the new ones.
+"""Adaptive prefill offload in closed form: the cost of moving a heavy prompt's KV, the stalls that it saves other
+decodes, and how full the KV of decoding instances is. The decoder pulls the tokens that it does not hold, which are the
+new ones.
 
     resident KV = rate · mean of (prompt + answer/2) · answer · TPOT    (Little's law; each counts its whole prefix)
     offload pays when decodes · T_prefill(new) > setup + new KV / rate
@@ -11,12 +12,12 @@ from statistics import fmean
 
 from fleet.engine.law import Law
 
-TRANSFER_RATES = (3.0, 9.7, 40.0)  # GB/s: Mooncake over RDMA with a computing sender, with an idle one; ideal
+TRANSFER_RATES = (3.0, 9.7, 40.0)  # GB/s: Mooncake over RDMA with a computing sender and with an idle one; ideal
 
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """A request of a trace, with the part that an unbounded prefix cache holds."""
+    """A request of a trace, with the part that an unbounded prefix cache would hold."""
 
     prompt_tokens: int
     new_tokens: int
@@ -33,7 +34,7 @@ class Thresholds:
 
 
 def class_of(request: Classified, limits: Thresholds) -> str:
-    """Return the class. With `session_first`, a heavy request that follows in its session stays and counts as
+    """Return the class. With `session_first`, a heavy request that continues its session stays there and counts as
     medium."""
     cached = request.prompt_tokens - request.new_tokens
     is_warm = cached > limits.warm_hit_share * request.prompt_tokens or request.new_tokens < limits.warm_new_tokens
@@ -70,7 +71,7 @@ def _share(group: Sequence[Classified], requests: int, new_tokens: int) -> Class
 
 
 def resident_tokens(requests: Iterable[Classified], rate: float, tpot_s: float) -> float:
-    """Return the KV of all requests that decode at one moment; `rate` in requests per second."""
+    """Return the KV of all requests that are decoding at one moment; `rate` is in requests per second."""
     each = ((one.prompt_tokens + one.output_tokens / 2) * one.output_tokens * tpot_s for one in requests)
     return rate * fmean(each)
 
@@ -80,7 +81,7 @@ def transfer_s(tokens: float, kv_bytes: float, gb_per_s: float, setup_s: float) 
 
 
 def decodes_that_pay(law: Law, request: ClassShare, moved_s: float) -> float:
-    """Return the number of decodes beside the prefill above which an offload pays."""
+    """Return the number of decodes on the same instance above which an offload pays."""
     prefill_s = law.prefill_s(
         round(request.mean_new_tokens), round(request.mean_prompt_tokens - request.mean_new_tokens)
     )

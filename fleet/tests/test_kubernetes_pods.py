@@ -349,7 +349,7 @@ def test_a_pod_that_takes_longer_than_its_grace_is_named(
     started()
     scheduled(cluster, "p-0-e1")
     ended = here.end_all(NODE, 0)
-    assert ended.left == {"p-0": "its Pod p-0-e1 was deleted and is still there"}
+    assert ended.left == {"p-0": "its Pod p-0-e1 was deleted but is still there"}
 
 
 def test_a_pod_that_has_ended_already_is_not_ended_again(here: Pods, cluster: Cluster) -> None:

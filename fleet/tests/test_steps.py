@@ -242,12 +242,12 @@ def test_without_redis_the_fleet_is_kept_and_only_its_publication_fails(monkeypa
 def test_the_ticker_carries_each_event(live_redis: redis.Redis, django_capture_on_commit_callbacks: Any) -> None:
     row = declare()
     with django_capture_on_commit_callbacks(execute=True):
-        events.record(row, "restart", "restart asked by ada", "ada", "leak")
+        events.record(row, "restart", "restart requested by ada", "ada", "leak")
     _, fields = live_redis.xrevrange(redis_keys.EVENTS, count=1)[0]
     value = loaded(fields[b"e"])
     assert value is not None
     assert (value["kind"], value["subject"], value["actor"]) == ("restart", "p-0", "ada")
-    assert value["text"] == "p-0: restart asked by ada: leak"
+    assert value["text"] == "p-0: restart requested by ada: leak"
 
 
 def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(
@@ -273,7 +273,7 @@ def test_an_event_of_an_undone_transaction_never_reaches_the_ticker(
 ) -> None:
     row = declare()
     with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
-        events.record(row, "restart", "restart asked by ada", "ada", "leak")
+        events.record(row, "restart", "restart requested by ada", "ada", "leak")
         transaction.set_rollback(True)
     assert live_redis.xlen(redis_keys.EVENTS) == 0
 
@@ -396,7 +396,7 @@ def test_a_restart_cuts_a_back_off_short() -> None:
     declare(state=State.FAILED, failures=4, next_start_at=in_seconds(timezone.now(), 99))
     services.restart("p-0", "ada", "fixed")
     assert step() == [("start", "local", "p-0", 2)]
-    assert selectors.instance("p-0").reason == "restart asked by ada: fixed"
+    assert selectors.instance("p-0").reason == "restart requested by ada: fixed"
 
 
 def test_wanted_counts_only_instances_that_should_run() -> None:

@@ -1,10 +1,10 @@
-"""Slack-aware writes: blocks wait in HBM until the drives have time without reads. Pure, in closed form: between two
-calls the backlog falls linearly."""
+"""Slack-aware writes: blocks wait in HBM until the drives have time without reads. Pure, in closed form, as the
+backlog falls linearly between two calls."""
 
 from collections import deque
 from dataclasses import dataclass
 
-_NOTHING = 64.0  # bytes of a write that rounding may leave
+_NOTHING = 64.0  # bytes of a write that may be left over by rounding
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class PendingWrite:
 
 class Backlog:
     def __init__(self, bytes_per_s: float, limit: float) -> None:
-        """Make an empty backlog. `limit`: bytes beyond which no request is admitted."""
+        """Create an empty backlog. No request is admitted beyond `limit` bytes."""
         self.bytes = 0.0
         self.most = 0.0
         self._rate = bytes_per_s
@@ -38,7 +38,7 @@ class Backlog:
         self.most = max(self.most, self.bytes)
 
     def drain(self, seconds: float) -> list[PendingWrite]:
-        """Write for that long; return the writes that ended."""
+        """Write for this long; return the writes that ended."""
         budget = seconds * self._rate
         done: list[PendingWrite] = []
         while self._queue:
@@ -55,8 +55,8 @@ class Backlog:
         return done
 
     def change_s(self) -> float | None:
-        """Return the seconds until the backlog drains far enough to admit a blocked request: below its limit, or blocks
-        are free again. None without a backlog."""
+        """Return the seconds until the backlog has drained far enough to admit a blocked request: below its limit,
+        or with blocks free again. None without a backlog."""
         if not self._queue:
             return None
         return (self.bytes - self._limit if self.is_full else self._queue[0].left) / self._rate

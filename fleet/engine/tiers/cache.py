@@ -13,7 +13,7 @@ class TierCache:
         self.evicted = 0  # number of evicted blocks
         self._high, self._low = capacity * high, capacity * low
         self._sizes: OrderedDict[int, float] = OrderedDict()
-        self._pins: Counter[int] = Counter()  # counts of reads under way
+        self._pins: Counter[int] = Counter()  # numbers of reads in progress
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -23,7 +23,7 @@ class TierCache:
 
     def put(self, hashes: Sequence[int], size: float = 1.0) -> list[int]:
         """Add blocks of a chain, each of `size`; return the new ones. The end of a chain is evicted first, since it
-        is useless without its beginning."""
+        is useless without the beginning."""
         sizes = self._sizes
         if size > self._high:
             return []
@@ -37,7 +37,7 @@ class TierCache:
         return fresh
 
     def evict(self) -> list[int]:
-        """Evict the least recently used blocks that are not being read, until the rest is within the limit."""
+        """Evict the least recently used blocks that are not being read, until the others are within the limit."""
         if self.used <= self._high:
             return []
         gone = []
@@ -53,7 +53,7 @@ class TierCache:
         return gone
 
     def held(self, hashes: Sequence[int]) -> int:
-        """Return how many leading blocks are held; they count as used."""
+        """Return how many leading blocks are held, and count these as used."""
         count = next((index for index, key in enumerate(hashes) if key not in self._sizes), len(hashes))
         self.touch(hashes[:count])
         return count

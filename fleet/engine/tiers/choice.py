@@ -21,8 +21,8 @@ class BlockLoads:
 
 
 def lengthened_s(devices: Sequence[TierDevice], io_s: Sequence[float], law_s: float, model: TiersModel) -> float:
-    """Return the duration of a step of `law_s` with these loads: block loads precede it, layer-wise ones overlap with
-    it."""
+    """Return the duration of a step of `law_s` with these loads: block loads precede the step, layer-wise loads
+    overlap with it."""
     blocks = sum(io for device, io in zip(devices, io_s, strict=True) if device.mode != "layers")
     layers = sum(io for device, io in zip(devices, io_s, strict=True) if device.mode == "layers")
     if not layers:
@@ -41,10 +41,9 @@ def best_cut(
     chunk: int,
     hidden_s: Sequence[float],
 ) -> int:
-    """Return how many of the runs to load for the earliest first token of a request alone in the engine.
-
-    `before`: tokens in HBM; `upto`: tokens of the prompt; `hidden_s`: seconds of a load already done, by tier.
-    """
+    """Return how many of the runs to load for the earliest first token of a request that is alone in the engine.
+    `before`: tokens in HBM; `upto`: tokens of the prompt; `hidden_s`: seconds of a load that are already done, by
+    tier."""
     if model.always_load:
         return len(runs)
     devices = [tier.device for tier in model.tiers]

@@ -1,7 +1,6 @@
-"""Media that hold KV below HBM: how each moves blocks, and the source of its numbers.
-
+"""Media that hold KV below HBM: how each moves blocks, and where its numbers come from.
 Numbers are from "Tutti: Making SSD-Backed KV Cache Practical for Long-Context LLM Serving" (arXiv 2605.03375), measured
-on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted* ones are solved from one figure of
+on one H100 with Llama-3-8B and two D7-PS1010 drives, and from Mooncake. *Fitted* numbers are solved from one figure of
 that paper.
 """
 
@@ -11,7 +10,7 @@ from typing import Literal
 # block: the whole batch waits until the blocks are there; layers: layer l + 1 loads while layer l computes;
 # async: the request waits outside the batch
 Mode = Literal["block", "layers", "async"]
-# naive: a read beside writes runs slower; slack: writes wait for time without reads
+# naive: a read that runs beside writes is slower; slack: writes wait for time without reads
 Contention = Literal["none", "naive", "slack"]
 Metadata = Literal["none", "prp", "sgl"]  # list of addresses that the device needs in GPU memory
 
@@ -33,7 +32,7 @@ class TierDevice:
     busy_read_bytes_per_s: float | None = None  # rate while the sender computes; None: the same
     contention: Contention = "none"
     staging_share: float = 0.0  # share of a load that is staged in GPU memory outside the pool
-    io_share: float = 0.0  # share of the GPU's multiprocessors that I/O keeps from computing, 0–1
+    io_share: float = 0.0  # share of the GPU's multiprocessors that I/O occupies, 0–1
     metadata: Metadata = "none"
     endurance: bool = False  # True: writes wear it out
     medium: str = "DISK"  # medium's name in KV events
@@ -46,9 +45,10 @@ _PEAK = DRIVES * DRIVE_BYTES_PER_S
 _AT_128K = 131_072 * 131_072  # bytes that figure 9 retrieves
 
 DRAM = TierDevice(name="dram", mode="layers", read_bytes_per_s=50e9, write_bytes_per_s=18.4e9, medium="CPU")
-# The set-up that figure 13's crossover at 97.9 % needs at the link's rate, 4.15 ms a layer; only the reproduction uses
-# it. Figures 2 and 11 confirm it; a lower rate instead (19.4 GB/s) turns the sign of figure 11. It is not the medium's:
-# on an H200 vLLM's own offloading read 6,000 tokens back in 14 ms (docs/findings/gpu.md), and this set-up takes 133.
+# Set-up time required by figure 13's crossover at 97.9 % at the link's rate: 4.15 ms per layer; used only in the
+# reproduction. Figures 2 and 11 confirm it; a lower rate instead (19.4 GB/s) would reverse the sign of figure 11. It
+# does not come from the medium: on an H200, vLLM's own offloading read 6,000 tokens back in 14 ms
+# (docs/findings/gpu.md), whereas this set-up takes 133 ms.
 _AT_CROSSOVER = 0.979 * 32_768 * 131_072  # bytes
 DRAM_FITTED = replace(DRAM, layer_setup_s=(LAYER_PASS_S - _AT_CROSSOVER / DRAM.read_bytes_per_s) / 32)
 SSD = TierDevice(
@@ -92,8 +92,8 @@ REMOTE = TierDevice(
 
 
 def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
-    """Return the same drives with a command per page of an object instead of one per object, and as many commands at a
-    time as bring whole objects to the drives' rate."""
+    """Return the same drives with one command per page of an object instead of one per object, and as many
+    concurrent commands as bring whole objects to the drives' rate."""
     rate = device.read_bytes_per_s * PAGE_BYTES / max(object_bytes, PAGE_BYTES)
     return replace(
         device,
@@ -104,8 +104,8 @@ def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
 
 
 def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierDevice:
-    """Return the same access to that many drives of another rate each, with writes in proportion. Parts that the CPU
-    controls gain nothing from faster drives."""
+    """Return the same access to that many drives with another rate each, and writes in proportion. Parts that the
+    CPU controls do not benefit from faster drives."""
     peak = number * read_bytes_per_s
     writes = SSD_TUTTI.write_bytes_per_s * peak / _PEAK
     bound = min(device.write_bytes_per_s, writes) if device.object_s else writes
@@ -114,11 +114,11 @@ def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierD
 
 DEVICES = {device.name: device for device in (DRAM, SSD, SSD_GDS, SSD_TUTTI, REMOTE)}
 
-# Time of one NVMe command, one after the other: fitted to PRP's 0.29 GB/s in pages of 4 KiB. It predicts 9.3 GB/s for
-# SGL, whose command covers an object of 128 KiB; published: 8.9.
+# Time of one NVMe command when commands run one after another, fitted to PRP's 0.29 GB/s in pages of 4 KiB. It predicts
+# 9.3 GB/s for SGL, whose command covers an object of 128 KiB; published: 8.9.
 COMMAND_S, PAGE_BYTES = 4096 / 0.29e9, 4096
 
-# (device, field): source of its number. The rest are defaults.
+# (device, field): where its number comes from. All others are defaults.
 SOURCES = {
     ("dram", "mode"): "LMCache loads by layers from host memory",
     ("dram", "read_bytes_per_s"): "the link, as published; 56 GB/s were measured on an H200",

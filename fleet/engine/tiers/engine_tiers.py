@@ -45,7 +45,7 @@ class EngineTiers:
         self._staged = [staging_tokens(device, model.layout, model.staging_bytes) for device in self._devices]
         self._seen = TierCache(max(tier.cache.capacity for tier in self._tiers))  # blocks used once, for second_use
         self._hits: Counter[int] = Counter()  # hits on blocks below the first tier, until they are promoted
-        self._settled_s = 0.0  # time of the backlogs' state
+        self._settled_s = 0.0  # time up to which the backlogs have been computed
         self._now_s = 0.0
         self._evicting_s = 0.0  # writes that the step being planned waits for
         self._prefetch_free_s = 0.0
@@ -60,12 +60,12 @@ class EngineTiers:
 
     @property
     def is_full(self) -> bool:
-        """True if so much waits to be written that nothing is admitted."""
+        """Return whether so many bytes wait to be written that nothing is admitted."""
         return any(backlog.is_full for _, backlog in self._backlogs)
 
     def load(self, request: EngineRequest) -> bool:
-        """Choose what a request that has its cached blocks loads from below, as `request.load`. False if it would run
-        out of GPU memory."""
+        """Choose what a request that has its cached blocks loads from below, and set `request.load`. Return False if
+        it would run out of GPU memory."""
         upto = request.tokens - 1  # at least one token is computed
         hidden_s = self._prefetched(request)
         runs = self._look_up(request.chain, len(request.blocks), upto // self._size)
@@ -93,7 +93,7 @@ class EngineTiers:
         return True
 
     def _look_up(self, chain: Sequence[int], first: int, last: int) -> list[Run]:
-        """Look up each block on the fastest tier that has it, up to the first gap."""
+        """Look up each block on the fastest tier that holds it, up to the first gap."""
         tiers, found = self._tiers, []
         for key in chain[first:last]:
             for number, tier in enumerate(tiers):
@@ -133,8 +133,8 @@ class EngineTiers:
             request.prefetch = None
 
     def started(self, request: EngineRequest, *, again: bool) -> BlockLoads | None:
-        """Return the loads of a request that joins the coming step. `again`: after a preemption, which counts no
-        hits."""
+        """Return the loads of a request that joins the coming step. With `again`, the request was preempted and its
+        hits are not counted."""
         load, request.load = request.load, None
         if not again:
             request.written = 0 if self.model.write == "second_use" else request.computed // self._size
@@ -146,13 +146,13 @@ class EngineTiers:
     # Steps
 
     def settle(self, now_s: float) -> None:
-        """Give slack-aware writes the time until now, in which the engine did nothing."""
+        """Let slack-aware writes use the time until now, in which the engine did nothing."""
         self._now_s = max(self._now_s, now_s)
         if self._backlogs and now_s > self._settled_s:
             self._drain([now_s - self._settled_s] * len(self._backlogs), now_s)
 
     def lengthen(self, loads: Sequence[BlockLoads], start_s: float, law_s: float) -> float:
-        """Return the duration of a step that takes `law_s` without its loads and evictions."""
+        """Return the duration of a step that would take `law_s` without its loads and evictions."""
         evicting_s, self._evicting_s = self._evicting_s, 0.0
         if not loads:
             self._bubble_s += evicting_s
@@ -166,8 +166,8 @@ class EngineTiers:
         return whole_s
 
     def ended(self, loads: Sequence[BlockLoads], law_s: float, end_s: float, *, prefills: bool) -> bool:
-        """End a step, or a run of decode steps, of `law_s` besides its loads. Slack-aware writes had the time that its
-        loads left of a prefill, or a share of decode steps. True if a held-back request may be admitted."""
+        """End a step, or a run of decode steps, of `law_s` without its loads. Slack-aware writes had the time that
+        its loads left of a prefill, or a share of decode steps. Return True if a held-back request may be admitted."""
         self._now_s = end_s
         for load in loads:
             self._unpin(load)
@@ -181,7 +181,7 @@ class EngineTiers:
         return self._drain(slack, end_s)
 
     def change_s(self, *, idle: bool) -> float | None:
-        """Return the seconds after which, because of writes, a held-back request may be admitted."""
+        """Return the seconds after which progress in writing may allow a held-back request."""
         changes = [change for _, backlog in self._backlogs if (change := backlog.change_s()) is not None]
         return min(changes) / (1 if idle else SLACK_SHARE) if changes else None
 
@@ -228,7 +228,7 @@ class EngineTiers:
                 self._store(number, [hashes[at] for at in missing], [blocks[at] for at in missing])
 
     def _store(self, number: int, hashes: list[int], blocks: list[int]) -> None:
-        """Write blocks to a tier. `blocks`: blocks of the pool that must stay until they are written."""
+        """Write blocks to a tier. `blocks` are the pool's blocks that must stay until they are written."""
         tier = self._tiers[number]
         tier.writes(len(hashes), self._now_s)
         if tier.backlog is None:
@@ -238,7 +238,7 @@ class EngineTiers:
             tier.backlog.add(PendingWrite(hashes, blocks, len(hashes) * self._block_bytes))
 
     def _put(self, number: int, hashes: list[int]) -> None:
-        """Add blocks to a tier. If blocks are written only on eviction, those evicted for them move down."""
+        """Add blocks to a tier. If blocks are written only on eviction, those evicted here move down."""
         tier = self._tiers[number]
         fresh = tier.cache.put(hashes)
         gone = tier.cache.evict()
@@ -280,7 +280,7 @@ class EngineTiers:
     # Prefetch
 
     def arrived(self, request: EngineRequest, now_s: float) -> None:
-        """Begin to read what the request's prompt needs from the drive into host memory."""
+        """Begin to read from the drive into host memory what the request's prompt needs."""
         if not self.model.prefetch or len(self._tiers) < 2:
             return
         chain, held = request.chain, self._pool.held(request.chain)
@@ -298,8 +298,8 @@ class EngineTiers:
             request.prefetch = Prefetch(1, below, start_s, io_s)
 
     def _prefetched(self, request: EngineRequest) -> list[float]:
-        """Return the seconds of a load that the prefetch has done, by tier; after a complete one the blocks are in host
-        memory."""
+        """Return the seconds of a load that the prefetch has already done, by tier; after a complete prefetch, the
+        blocks are in host memory."""
         hidden_s = [0.0] * len(self._tiers)
         fetch, request.prefetch = request.prefetch, None
         if fetch is None:

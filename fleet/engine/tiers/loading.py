@@ -3,7 +3,7 @@
 T_io(c)  = setup + max(objects · control, c · bytes per token / rate)
 block    T = T_io + T_c                                               T_c: computing the new tokens after c
 layers   T = t_io + (L − 1) · max(t_io, t_c) + t_c + further chunks   t: per layer of the first chunk's pass
-async    T = T_c; the request waits T_io outside the batch first
+async    T = T_c; the request first waits T_io outside the batch
 """
 
 from dataclasses import replace
@@ -14,11 +14,11 @@ from fleet.engine.tiers.devices import NAIVE_SHARE, TierDevice
 from fleet.engine.tiers.sizes import KvLayout
 
 CHUNK = 8192  # tokens of a step
-ATTENTION = 1.6  # × the law's attention, over paged prefixes: fitted to figure 11 of Tutti, 3.43 s
+ATTENTION = 1.6  # factor on the law's attention over paged prefixes, fitted to figure 11 of Tutti, 3.43 s
 
 
 def paged(law: Law, attention: float = ATTENTION) -> Law:
-    # Measured with prompts of seconds, so it includes the clock of a full GPU.
+    # Measured with prompts that take seconds, so it includes the clock of a GPU under full load.
     return replace(law, attention_s_per_pair=law.attention_s_per_pair * attention).drawing(UNKNOWN)
 
 
@@ -36,13 +36,13 @@ def store_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
 
 
 def lost_to_writes_s(io_s: float, writes_s: float, share: float = NAIVE_SHARE) -> float:
-    """Return the time that a load of `io_s` loses to naive writes: at most their remaining time, and at most the
-    slowdown at its share of the speed."""
+    """Return the time that a load of `io_s` loses to naive writes: at most their remaining time, and at most what
+    its reduced speed costs."""
     return max(0.0, min(writes_s, io_s * (1 / share - 1)))
 
 
 def effective_bytes_per_s(device: TierDevice, layout: KvLayout, tokens: int) -> float:
-    """Return the rate per GPU; it grows with the prefix, as the set-up is spread over more bytes."""
+    """Return the rate per GPU. It grows with the prefix, as the set-up is spread over more bytes."""
     return layout.bytes(tokens) / load_s(device, layout, tokens)
 
 
@@ -58,8 +58,8 @@ def pipeline_s(io_s: float, compute_s: float, layers: int) -> float:
 
 
 def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floor_s: float = 0.0) -> float:
-    """Return what a load of `io_s` adds to computing. `first_s`: duration of the first chunk's step; `floor_s`: least
-    time of a layer-wise pass."""
+    """Return how much a load of `io_s` adds to computing. `first_s` is the duration of the first chunk's step,
+    `floor_s` the least time of a layer-wise pass."""
     if not io_s:
         return 0.0
     if device.mode != "layers":
@@ -70,7 +70,7 @@ def exposed_s(device: TierDevice, layers: int, io_s: float, first_s: float, floo
 def prefill_s(
     law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> float:
-    """Return T: loading `loaded` tokens and computing `new` after them, on an idle engine."""
+    """Return T for loading `loaded` tokens and then computing `new` tokens, on an idle engine."""
     first_s = law.prefill_s(min(new, chunk), loaded, chunk)
     io_s = load_s(device, layout, loaded)
     return law.prefill_s(new, loaded, chunk) + exposed_s(device, layout.layers, io_s, first_s, floor_s)
@@ -79,7 +79,7 @@ def prefill_s(
 def is_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> bool:
-    """True if loading those tokens takes less time than computing them, too."""
+    """Return whether loading those tokens takes less time than computing them as well."""
     return prefill_s(law, device, layout, new, loaded, chunk=chunk, floor_s=floor_s) < law.prefill_s(
         new + loaded, 0, chunk
     )

@@ -25,7 +25,7 @@ class TiersModel:
     write: WritePolicy = "through"
     promote_hits: int = 1  # hits below the first tier that copy a block into it; 0: never
     prefetch: bool = False  # True: read from the drive into host memory while a request waits
-    always_load: bool = False  # True: load even what is computed faster
+    always_load: bool = False  # True: load even what could be computed faster
     floor_s: float = 0.0  # least time of a pass that loads by layers
     staging_bytes: float = math.inf  # GPU memory outside the KV pool, per GPU
 
@@ -39,7 +39,7 @@ class TierStats:
     capacity_tokens: int
     held_tokens: int
     hit_tokens: int  # prompt tokens loaded
-    queried_blocks: int  # blocks looked up here, since no faster tier had them
+    queried_blocks: int  # blocks looked up here because no faster tier had them
     hit_blocks: int  # blocks found
     read_bytes: float  # bytes read by all GPUs of the instance
     written_bytes: float
@@ -51,15 +51,15 @@ class TierStats:
     evicted_tokens: int
     wears: bool  # True: writes wear it out
     used_bytes: float = 0.0
-    backlog_bytes: float = 0.0  # bytes that wait to be written, all GPUs together
+    backlog_bytes: float = 0.0  # bytes waiting to be written, summed over all GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class TiersStats:
     tiers: tuple[TierStats, ...]
     bubble_s: float  # time by which loads and writes lengthened steps
-    backlog_bytes: float  # bytes that wait to be written, per GPU
+    backlog_bytes: float  # bytes waiting to be written, per GPU
     backlog_most_bytes: float
     wasted_bytes: float  # bytes prefetched in vain
-    declined_tokens: int  # tokens held below HBM but computed, since that was faster
+    declined_tokens: int  # requests that ran out of GPU memory while loading
     failed: int  # requests that ran out of GPU memory while loading

@@ -1,5 +1,5 @@
-"""A store that engines share, as Mooncake's. Every computed prompt is put there; missing parts of a prompt are pulled
-from there while the request waits outside the batch. The twin runs it; the `sim` kind has it as a process."""
+"""A store that engines share, like Mooncake's. Every computed prompt is put there; a request waits outside the batch
+while missing parts of its prompt are pulled from there. The twin simulates it; the `sim` kind runs it as a process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class SharedStore:
         self._load_s = 0.0
 
     def look_up(self, chain: Sequence[int], first: int, last: int) -> int:
-        """Count and return the consecutive blocks that are there from `first` on, up to `last`."""
+        """Count and return the consecutive blocks, from `first` up to `last`, that the store holds."""
         found = self.held(chain, first, last)
         self._queried += min(found + 1, max(last - first, 0))
         self._hits += found
@@ -48,7 +48,7 @@ class SharedStore:
         return round(tokens * self._model.bytes_per_token)
 
     def begin(self, tokens: int) -> float:
-        """Begin a transfer from here; return its duration, slowed by the transfers in progress."""
+        """Begin a transfer from the store; return its duration, which the transfers in progress lengthen."""
         self._transfers += 1
         seconds = self._model.link.seconds(self.bytes(tokens), self._transfers, busy=False)
         self._reads += 1

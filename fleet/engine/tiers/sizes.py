@@ -1,4 +1,4 @@
-"""Bytes and objects of a prefix's KV, and the cost of moving it in memory and drive life."""
+"""Bytes and objects of a prefix's KV, and what moving it costs in memory and drive life."""
 
 import math
 from dataclasses import dataclass
@@ -49,5 +49,5 @@ def staging_tokens(device: TierDevice, layout: KvLayout, free_bytes: float) -> f
 
 
 def drive_writes_per_day(bytes_per_s: float, capacity_bytes: float, amplification: float = 1.0) -> float:
-    """Return how often a day the drives are overwritten (DWPD). Rated life: 1 for five years."""
+    """Return how often per day the drives are overwritten (DWPD). They are rated for one per day over five years."""
     return bytes_per_s * amplification * DAY_S / capacity_bytes

@@ -25,7 +25,7 @@ class ClientSpec:
     heartbeat_s: int = option(10, "Heartbeat", "Interval of writes to the disk.", unit="s", range=(1, 3600))
     protocol: str = option("tcp", "Protocol", "For transfers.", choices=("tcp", "rdma"))
     rdma_device: str | None = option(None, "RDMA device", "For example mlx5_0.", kind="text")
-    threads: int = option(4, "Threads", "Of its service.", range=(1, 256))
+    threads: int = option(4, "Threads", "Threads of its service.", range=(1, 256))
     arguments: tuple[str, ...] = arguments_option()
     environment: Mapping[str, str] | None = environment_option()
     image: str | None = image_option()

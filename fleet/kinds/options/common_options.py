@@ -40,7 +40,7 @@ def environment_option() -> Any:
 
 
 def engine_key_option(help: str) -> Any:
-    """Declare the option of the engine key. A refused value is not shown: it may be the key itself."""
+    """Declare the option for the engine key. A refused value is never shown, as it may be the key itself."""
     made = Field(
         name="",
         default=None,
@@ -55,13 +55,13 @@ def engine_key_option(help: str) -> Any:
 
 
 def tls_option() -> Any:
-    """Declare the option of the TLS files. A refused value is not shown: it may be a key itself."""
+    """Declare the option for TLS files. A refused value is never shown, as it may be a key itself."""
     made = Field(
         name="",
         title="TLS",
         default=None,
         kind="map",
-        help="Of https:// engines: {authorities: file:/PATH or env:NAME, certificate: …, key: …, name: …}, each "
+        help="For https:// engines: {authorities: file:/PATH or env:NAME, certificate: …, key: …, name: …}, each "
         "optional; authorities: system for those of the host.",
         fits=engine_tls.is_allowed,
         words=engine_tls.ALLOWED,
@@ -83,7 +83,7 @@ def data_parallel_size_local_option() -> Any:
     return option(
         None,
         "Data parallel, local",
-        "Of one instance, if several share a group of data_parallel_size (hybrid load balancing); left out: all.",
+        "Ranks of one instance, if several share a group of data_parallel_size (hybrid load balancing); left out: all.",
         unit="ranks",
         range=(1, MOST_RANKS),
     )

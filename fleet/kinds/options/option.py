@@ -28,7 +28,8 @@ def option(
     choices: tuple[str, ...] = (),
     groups: tuple[tuple[str, ...], ...] = (),
 ) -> Any:
-    """Declare a dataclass field with its limits. `kind`: by default that of the default value; "int" for None."""
+    """Declare a dataclass field with its limits. `kind` is by default derived from the default value; "int" for
+    None."""
     kind = kind or ("text" if choices else "")
     made = Field(
         name="",
@@ -75,6 +76,6 @@ def _by_name(spec: type) -> dict[str, Field]:
 
 
 def _plain(field: Field, value: object) -> object:
-    """Convert to the option's type: 1 and 1.0 are equal, and a rewritten document must not look changed."""
+    """Convert to the option's type: 1 and 1.0 are equal, so a rewritten document must not look changed."""
     cleaned = accept(field, value) if field.groups else KINDS[field.kind][0](value)
     return value if cleaned is None or isinstance(cleaned, Problem) else cleaned

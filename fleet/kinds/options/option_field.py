@@ -16,7 +16,7 @@ class OptionField:
     name: str  # name of the input element
     value: str  # value as typed
     error: str = ""
-    can_be_left_out: bool = True  # True if a choice offers the default beside its values
+    can_be_left_out: bool = True  # True if a choice offers the default in addition to its values
     suggestions: tuple[str, ...] = ()  # existing values offered for a text
 
     @property

@@ -1,6 +1,5 @@
-"""The `sglang` kind: SGLang's server in its own Python environment, with HiCache below the GPU, or divided into prefill
+"""The `sglang` kind: SGLang's server in its own Python environment, with HiCache below the GPU, or as separate prefill
 and decode servers.
-
 Hit rates, load and KV events are always on.
 """
 
@@ -58,7 +57,7 @@ class SglangSpec:
     role: str = option(BOTH, "Role", "Whether its instances prefill, decode, or do both.", choices=ROLES)
     prefill_instances: int = prefill_instances_option()
     transfer: str = option(
-        "mooncake", "KV transfer", "From prefill to decode instances, which must agree.", choices=_TRANSFERS
+        "mooncake", "KV transfer", "How KV moves; prefill and decode instances must agree.", choices=_TRANSFERS
     )
     rdma_device: str | None = option(
         None, "RDMA device", "For transfers, such as mlx5_0, or several; left out: any.", kind="text"
@@ -87,7 +86,7 @@ class SglangSpec:
     page_size: int = option(
         16,
         "Page",
-        "Of a KV block. SGLang's own choice is 1: an entry of the exact index for each token.",
+        "Tokens in a KV block. SGLang's own choice is 1: an entry of the exact index for each token.",
         unit="tokens",
         range=(1, 1024),
     )
@@ -101,7 +100,7 @@ class SglangSpec:
         unit="tokens",
         range=(16, 1_048_576),
     )
-    dtype: str = option("auto", "Number format", "Of weights and activations.", choices=_DTYPES)
+    dtype: str = option("auto", "Number format", "Number format of weights and activations.", choices=_DTYPES)
     load_format: str = option(
         "auto", "Load format", "How weights are loaded; dummy: random weights, the same in every process."
     )
@@ -149,10 +148,10 @@ def command(spec: SglangSpec, launch: Launch) -> list[str]:
         "dtype": spec.dtype,
         "load-format": spec.load_format,
         "enable-metrics": True,
-        "enable-cache-report": True,  # reports the cached tokens per request, against which the index is checked
+        "enable-cache-report": True,  # reports the cached tokens per request, by which the index is checked
         "kv-events-config": compact(_events(launch)),
         "enable-memory-saver": spec.sleep_mode or None,
-        "enable-weights-cpu-backup": spec.sleep_mode or None,  # or it would wake with random weights
+        "enable-weights-cpu-backup": spec.sleep_mode or None,  # otherwise it would wake with random weights
         **_hicache(spec, launch),
         **_disaggregation(spec, launch),
     }
@@ -192,8 +191,8 @@ def _hicache(spec: SglangSpec, launch: Launch) -> dict[str, object]:
 
 
 def _events(launch: Launch) -> dict[str, object]:
-    """Return the flags of KV events: rank r publishes at the port + r. Without `bind` SGLang connects to a concrete
-    address instead of listening."""
+    """Return the flags for KV events: rank r publishes on the port + r. Without `bind`, SGLang connects to a
+    concrete address instead of listening."""
     places = {"endpoint": f"tcp://{address(launch, 'events')}", "replay_endpoint": f"tcp://{address(launch, 'replay')}"}
     return {"publisher": "zmq", **places, "bind": True, "topic": TOPIC}
 
@@ -212,7 +211,7 @@ def environment(spec: SglangSpec, launch: Launch) -> dict[str, str]:
 
 
 def wire(spec: SglangSpec, launch: Launch) -> KvWire:
-    """Return the facts for routers. Attention ranks compute each layer's other parts together, so they wait for each
+    """Return the facts for routers. Attention ranks compute the rest of each layer together, so they wait for each
     other in every step."""
     ranks, own = spec.data_parallel_size, role(spec, launch)
     return KvWire(

@@ -7,7 +7,7 @@ from fleet.kinds.vllm.sleeping import Sleeping, SleepStep, Weights
 
 
 def _wake_sglang(level: int, weights: Weights) -> tuple[SleepStep, ...]:
-    token = SleepStep("/health_generate", asks=True)  # from each half of a divided pool, too
+    token = SleepStep("/health_generate", asks=True)  # also asked of each half of a divided pool
     if level == 1:
         return SleepStep("/resume_memory_occupation", {}), token
     return (

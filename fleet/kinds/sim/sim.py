@@ -99,7 +99,7 @@ class SimSpec:
     )
     data_parallel_size_local: int | None = data_parallel_size_local_option()
     time_scale: float = option(1.0, "Time scale", "10: ten times faster than real time.", range=(0.01, 1000))
-    seed: int = option(1, "Seed", "Of output lengths and texts.", range=(0, 2**31 - 1))
+    seed: int = option(1, "Seed", "Seed of output lengths and texts.", range=(0, 2**31 - 1))
     kv_blocks: int | None = option(
         None,
         "KV blocks",
@@ -107,7 +107,7 @@ class SimSpec:
         unit="blocks",
         range=(16, 10_000_000),
     )
-    block_size: int = option(16, "Block size", "Of a KV block.", unit="tokens", range=(1, 1024))
+    block_size: int = option(16, "Block size", "Tokens in a KV block.", unit="tokens", range=(1, 1024))
     max_model_len: int = option(131_072, "Longest request", "Prompt and output.", unit="tokens", range=(16, 10_000_000))
     max_num_seqs: int = option(256, "Sequences", "Concurrent sequences.", range=(1, 65_536))
     max_num_batched_tokens: int = option(
@@ -143,11 +143,11 @@ class SimSpec:
     prefill_max_num_seqs: int | None = option(
         None,
         "Sequences of prefill",
-        "Of a prefill instance, those whose KV is in transfer included with kv neuron; left out: max_num_seqs.",
+        "Limit of a prefill instance, those whose KV is in transfer included with kv neuron; left out: max_num_seqs.",
         range=(1, 65_536),
     )
     kv_setup_ms: float = option(
-        5.0, "Setup of a transfer", "Of a KV transfer, however small.", unit="ms", range=(0, 60_000)
+        5.0, "Setup of a transfer", "Time that any KV transfer takes, however small.", unit="ms", range=(0, 60_000)
     )
     kv_gb_per_s: float = option(
         9.7,
@@ -169,7 +169,7 @@ class SimSpec:
     kv_lend_s: float = option(
         0.0,
         "Lending",
-        "Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
+        "Decoders keep an answer's blocks this long, for the prefill of the session's next turn; 0: not. With nixl.",
         unit="s",
         range=(0, 86_400),
     )
@@ -186,14 +186,14 @@ class SimSpec:
     dram_gb: float = option(
         0.0,
         "Host memory for KV",
-        "Of each instance; it holds KV blocks that leave the GPU. 0: none.",
+        "Per instance, for KV blocks that leave the GPU. 0: none.",
         unit="GB",
         range=(0, 1_000_000),
     )
     ssd_gb: float = option(
         0.0,
         "Drives for KV",
-        "Of each instance; they hold KV blocks that leave the GPU. 0: none.",
+        "Per instance, for KV blocks that leave the GPU. 0: none.",
         unit="GB",
         range=(0, 10_000_000),
     )
@@ -207,14 +207,14 @@ class SimSpec:
     ssd_read_gb_s: float = option(
         DRIVE_BYTES_PER_S / 1e9,
         "Reads of a drive",
-        "Of one D7-PS1010; writes are in proportion, but no faster than the CPU controls them.",
+        "By default, of one D7-PS1010. Writes are in proportion, but no faster than the CPU controls them.",
         unit="GB/s",
         range=(0.001, 1_000),
     )
     ssd_metadata: str = option(
         SGL,
         "Commands to the drives",
-        "Of ssd-tutti. sgl: one for each object; prp: one for each page of 4 KiB.",
+        "For ssd-tutti. sgl: one for each object; prp: one for each page of 4 KiB.",
         choices=SSD_METADATA,
     )
     tier_write: str = option(
@@ -310,7 +310,7 @@ _GROUP_DETAILS = ("context_servers", "context_model", "context_gpu", "context_ho
 
 
 def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
-    """Return the flags of those options that differ from their defaults."""
+    """Return the flags of options that differ from their defaults."""
     default = SimSpec()
     values = {name: getattr(spec, name) for name in names}
     return {name.replace("_", "-"): value for name, value in values.items() if value != getattr(default, name)}
@@ -329,7 +329,7 @@ def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
 
 
 def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
-    """Return the spec with the parallelism and the batch of the instance's role."""
+    """Return the spec with the parallelism and batch size of the instance's role."""
     if role(spec, launch) != PREFILL:
         return spec
     seqs = spec.prefill_max_num_seqs or spec.max_num_seqs
@@ -337,8 +337,8 @@ def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
 
 
 def port_spans(spec: SimSpec) -> dict[str, int]:
-    """Return the span of each use: a rank publishes at the first port plus its index. Decoders of DWDP groups get as
-    many, and use one."""
+    """Return the number of ports for each use: a rank publishes on the first port plus its index. Decoders of DWDP
+    groups get as many, and use one."""
     uses = ("events", "replay")
     if not _has_groups(spec):
         return data_parallel.spans(spec, uses)
@@ -350,7 +350,7 @@ def pair(spec: SimSpec, ordinal: int) -> int | None:
 
 
 def _paired_with(spec: SimSpec, launch: Launch) -> str:
-    """Return the prefill instance of a decoder; empty if it may be any, or the instance is no decoder."""
+    """Return the prefill instance of a decoder; empty if any will do, or if the instance is no decoder."""
     other = pair(spec, launch.ordinal)
     return "" if other is None else launch.sibling(other)
 
@@ -372,13 +372,13 @@ def _tier_flags(spec: SimSpec) -> dict[str, object]:
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
-    """Return the profile. `tp`: of its role, if that has its own. Raise UnknownProfile."""
+    """Return the profile. `tp` is that of the role, if it has its own. Raise UnknownProfile."""
     size = tp or spec.tp
     return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
 
 
 def _has_groups(spec: SimSpec) -> bool:
-    """True if its prefill instances are context servers of DEP or DWDP."""
+    """Return whether the prefill instances are context servers of DEP or DWDP."""
     return spec.context_servers != ONE_ENGINE
 
 
@@ -430,7 +430,7 @@ def role(spec: SimSpec, launch: Launch) -> InstanceRole:
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:
-    """Return what conflicts: the model must fit on the GPUs, and roles need a connector."""
+    """Return what conflicts: the model must fit on the GPUs, and roles require a connector."""
     if (spec.kv == MOONCAKE_STORE) != (spec.store_pool is not None):
         return {"store_pool": f"must name a pool of the kind sim-store when kv is {MOONCAKE_STORE}, and only then"}
     if spec.kv == NONE and spec.prefill_instances:
@@ -443,9 +443,7 @@ def refuse(spec: SimSpec) -> dict[str, str]:
             "tier_prefetch": "must be false unless dram_gb and ssd_gb are more than 0: it reads from one to the other"
         }
     if spec.ssd_metadata != SGL and spec.ssd_access != SSD_ACCESS[0]:
-        return {
-            "ssd_metadata": f"must be {SGL} unless ssd_access is {SSD_ACCESS[0]}: the CPU's own commands are others"
-        }
+        return {"ssd_metadata": f"must be {SGL} unless ssd_access is {SSD_ACCESS[0]}: the CPU uses other commands"}
     if spec.data_parallel_size > 1 and spec.kv != NONE:
         return {"data_parallel_size": "must be 1 unless kv is none: simulated ranks move no KV"}
     if spec.data_parallel_size > 1 and spec.enable_lora:

@@ -13,9 +13,9 @@ from router.contract.metrics.engine_metrics import MOONCAKE_SCRAPE
 
 @dataclass(frozen=True)
 class StoreSpec:
-    capacity_gb: float = option(64.0, "Capacity", "Of KV blocks.", unit="GB", range=(0.001, 1_000_000))
+    capacity_gb: float = option(64.0, "Capacity", "For KV blocks.", unit="GB", range=(0.001, 1_000_000))
     setup_ms: float = option(
-        1.0, "Setup of a transfer", "Of a transfer from the store, however small.", unit="ms", range=(0, 60_000)
+        1.0, "Setup of a transfer", "Time that any transfer from the store takes.", unit="ms", range=(0, 60_000)
     )
     gb_per_s: float = option(
         9.7, "Transfer rate", "From the store; concurrent transfers share it.", unit="GB/s", range=(0.001, 10_000)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fleet.kinds.trtllm.trtllm import TrtllmSpec
 
 CAUTIONS = (
-    "the GPUs are taken for GB200 in one NVL72",
-    "generation servers and KV transfers are rooflines: nothing of theirs was measured",
+    "the GPUs are assumed to be GB200 in one NVL72",
+    "generation servers and KV transfers are rooflines: none of their times were measured",
     "the GPUs of a server have one KV cache in the twin, and one each in TensorRT-LLM",
 )
 SPECULATIVE = "speculative decoding is not modelled"

@@ -1,6 +1,5 @@
 """The twin's model of KV that moves between measured engines, or lies below their GPUs.
-
-A calibration measures steps, not links and drives, so these have published rates. Pure.
+A calibration measures steps, not links and drives, so links and drives have published rates. Pure.
 """
 
 from dataclasses import dataclass
@@ -24,10 +23,10 @@ STORE_LINK = TransferLink(
 class TwinKv:
     """How the twin moves and keeps the KV of one instance."""
 
-    sizes: KvSizes | None = None  # None if unknown, so that nothing can be computed
+    sizes: KvSizes | None = None  # None if unknown, so that nothing can be computed from them
     gpus: int = 1
     tiers: tuple[TierModel, ...] = ()  # fastest first
-    store_bytes: float = 0.0  # bytes that it contributes to a store shared by the instances
+    store_bytes: float = 0.0  # bytes that it contributes to a store shared by all instances
     lend_s: float = 0.0  # as in TransferModel
 
     def transfers(self, connector: str) -> TransferModel | None:

@@ -1,7 +1,6 @@
 """The `trtllm` kind: TensorRT-LLM's OpenAI server, colocated or as context and generation servers (with DWDP).
-
-Only its command line is tested: running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ tell how a larger value
-changes throughput (TPS/GPU) and the speed for one user (TPS/user).
+Only its command line is tested, as running it takes NVIDIA GPUs. In the help texts, ↑ and ↓ show whether a larger value
+raises or lowers throughput (TPS/GPU) and the speed for one user (TPS/user).
 """
 
 import json
@@ -104,12 +103,12 @@ class TrtllmSpec:
         range=(1, 4096),
     )
     dwdp_contention_opt: bool = option(
-        False, "DWDP slices", "Fetch in slices of 2 MiB in turn, which hides that GPUs fetch from the same one."
+        False, "DWDP slices", "Fetch in slices of 2 MiB in turn, which hides contention at a GPU."
     )
     dwdp_total_experts: int | None = option(
         None,
         "Experts of a layer",
-        "Of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
+        "Per layer of the model, without shared ones: dwdp_experts + (dwdp_size - 1) x dwdp_prefetch. "
         "Left out: known for DeepSeek-R1 and V3, gpt-oss, Qwen3 and Kimi-K2.",
         range=(2, 4096),
     )
@@ -165,13 +164,13 @@ def gpus_each(spec: TrtllmSpec, own: str) -> int:
 
 
 def _expert_parallel(spec: TrtllmSpec, own: str) -> int | None:
-    """Return the expert parallelism: with attention DP, experts are spread over all GPUs of a server."""
+    """Return the expert parallelism. With attention DP, experts are spread over all GPUs of a server."""
     gpus = gpus_each(spec, own)
     return min(spec.expert_parallel, gpus) if spec.expert_parallel else gpus if spec.attention_dp else None
 
 
 def _gpus(spec: TrtllmSpec, launch: Launch) -> tuple[str, ...]:
-    """Return the GPUs: context servers come first, and may span another number of GPUs."""
+    """Return the GPUs. Context servers come first, and may use another number of GPUs."""
     first = _first_gpu(spec, launch.ordinal)
     return launch.gpus or spec.gpus[first : first + gpus_each(spec, role(spec, launch))]
 
@@ -241,7 +240,7 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
 def refuse(spec: TrtllmSpec) -> dict[str, str]:
     problems = {
         "speculative": _json_problem(spec.speculative) if spec.speculative else "",
-        "kv_events": "needs attention_dp off: each GPU would have a cache of its own, and no request names one"
+        "kv_events": "needs attention_dp off: each GPU would have a cache of its own, and requests cannot name one"
         if spec.kv_events and spec.attention_dp
         else "",
         "transfer": "must be NIXL with kv_events: the KV cache manager V2 moves no blocks otherwise"

@@ -21,7 +21,7 @@ def shares_experts(spec: "TrtllmSpec", launch: Launch) -> bool:
 
 
 def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:
-    """Return the ordinals of a group: each server copies experts from all others, so a missing one stops all."""
+    """Return the ordinals of a group. Each server copies experts from all others, so a missing server stops all."""
     if spec.dwdp_size == 1 or role_of(spec.role, spec.prefill_instances, ordinal) != PREFILL:
         return ()
     first = ordinal - ordinal % spec.dwdp_size
@@ -35,7 +35,7 @@ def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
 
 
 def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
-    """Return the layout; None for options that are refused today, but that a stored pool may have."""
+    """Return the layout; None for options that are refused today, but that an already stored pool may have."""
     try:
         return layout_of(spec, model)
     except LayoutError:
@@ -75,7 +75,8 @@ def refuse(spec: "TrtllmSpec") -> dict[str, str]:
 
 
 def _refuse_whole(spec: "TrtllmSpec") -> dict[str, str]:
-    """Return what conflicts in servers that prefill and decode, whose ranks are the group (TensorRT-LLM 1.4)."""
+    """Return what conflicts in servers that prefill and decode, where the ranks of a server form the group
+    (TensorRT-LLM 1.4)."""
     if not spec.attention_dp:
         return {"dwdp_size": "needs attention_dp without context servers: each GPU serves its own requests"}
     ranks = spec.dwdp_size * spec.dwdp_groups
@@ -85,7 +86,7 @@ def _refuse_whole(spec: "TrtllmSpec") -> dict[str, str]:
 
 
 def refuse_for(spec: "TrtllmSpec", model: str) -> dict[str, str]:
-    """Return what conflicts with the number of experts of the pool's model; empty if the model is not known yet."""
+    """Return what conflicts with the number of experts in the pool's model; empty if the model is not known yet."""
     if spec.dwdp_size == 1:
         return {}
     try:

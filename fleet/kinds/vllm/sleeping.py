@@ -1,6 +1,5 @@
-"""How an engine is put to sleep and woken, here by the paths of vLLM. Pure.
-
-Level 1 keeps the weights in host memory. Level 2 loads them again when it wakes, while the KV cache still sleeps, or
+"""How an engine is put to sleep and woken, here by vLLM's API paths. Pure.
+Level 1 keeps the weights in host memory. Level 2 loads them again on waking, while the KV cache still sleeps; otherwise
 the engine would answer from random memory without an error. An engine counts as awake once it has computed a token.
 """
 
@@ -18,7 +17,7 @@ class SleepStep:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    served: str  # name under which the engine serves them
+    served: str  # name under which the engine serves the model
     folder: str  # folder or hub name
 
 
@@ -26,7 +25,7 @@ class Weights:
 class Sleeping:
     sleep: Callable[[int], tuple[SleepStep, ...]]  # by level
     wake: Callable[[int, Weights], tuple[SleepStep, ...]]
-    # False: the engine ends when it is told twice, so steps that it may have taken are not repeated.
+    # False: the engine ends if it is told twice, so steps that it may have taken are not repeated.
     repeats: bool = True
 
 

@@ -82,15 +82,15 @@ def command(spec: VllmSpec, launch: Launch) -> list[str]:
 
 
 def _server(spec: VllmSpec, launch: Launch) -> tuple[str, ...]:
-    """Return `vllm serve`, which alone starts several API servers. It requires a distribution named vllm, and CPU
-    builds have another name."""
+    """Return the command `vllm serve`, which is needed to start several API servers. It requires a distribution
+    named vllm, and CPU builds have another name."""
     if spec.device == "cpu":
         return ("vllm.entrypoints.openai.api_server", "--model", model_of(spec, launch))
     return ("vllm.entrypoints.cli.main", "serve", model_of(spec, launch))
 
 
 def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
-    """Return the flags of data parallelism. Every start has an RPC port of its own: vLLM's default would be the same
+    """Return the flags of data parallelism. Every start gets its own RPC port, as vLLM's default would be the same
     for all engines of a host."""
     if spec.data_parallel_size == 1:
         return {}
@@ -111,8 +111,10 @@ def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
 
 
 def _events_place(spec: VllmSpec, launch: Launch) -> str:
-    """Return the address of KV events for routers: only newer vLLM report it by GET /kv_event_sources (0.20 does not).
-    If a group spans instances, the engine is asked, as vLLM versions number its ranks differently."""
+    """Return the address of KV events for routers, as only newer vLLM versions report it by GET /kv_event_sources (0.20
+    does not).
+    If a group spans instances, the engine is asked, as vLLM versions number its ranks differently.
+    """
     if data_parallel.first(spec, launch.ordinal):
         return base_url(launch)
     return events_at(launch)
@@ -124,8 +126,8 @@ def _events(spec: VllmSpec, launch: Launch) -> JsonObject:
 
 
 def environment(spec: VllmSpec, launch: Launch) -> dict[str, str]:
-    # Only its own modules count: it is started in the folder that contains Weir's.
-    # The fault handler logs what ended a process in native code.
+    # Only the engine's own modules may be imported, as it is started in the folder that contains Weir's. The fault
+    # handler logs what ended a process in native code.
     found = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1", "PYTHONFAULTHANDLER": "1", "VLLM_NO_USAGE_STATS": "1"}
     if spec.device == "cpu":
         found["VLLM_CPU_KVCACHE_SPACE"] = str(spec.cpu_kv_gib)
@@ -162,14 +164,14 @@ def wire(spec: VllmSpec, launch: Launch) -> KvWire:
     )
 
 
-# Extra arguments that make prompts differ from what the tokenizer's folder says.
+# Extra arguments that make prompts differ from what the tokenizer's folder implies.
 _OTHER_PROMPTS = ("--chat-template", "--default-chat-template-kwargs")
 _MODES = ("auto", "hf")
 
 
 def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
-    """Return the folder that defines how its prompts are made; empty if none does, so that no router can reproduce
-    them."""
+    """Return the folder that determines how its prompts are tokenized; empty if none does, so that routers cannot
+    reproduce them."""
     given = {}
     for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
         name, equals, value = word.partition("=")
@@ -261,7 +263,7 @@ def _master_problem(spec: VllmSpec) -> str:
 
 
 def refuse_for(spec: VllmSpec, model: str) -> dict[str, str]:
-    """Return what conflicts: each GPU of an instance computes an equal number of attention heads."""
+    """Return what conflicts: each GPU of an instance must compute an equal number of attention heads."""
     size, gpus, heads = spec.tensor_parallel, len(spec.gpus), heads_of(spec.model or model)
     ranks = data_parallel.local(spec)
     if gpus and size * ranks > gpus:
@@ -294,7 +296,7 @@ def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
 
 
 BLOCK_SIZE = 16
-LARGE_GPU = 70 * GIB  # memory from which vLLM takes larger batches, but not on an A100
+LARGE_GPU = 70 * GIB  # memory above which vLLM uses larger batches, except on an A100
 LARGE, SMALL = (1024, 8192), (256, 2048)  # default sequences and tokens per step
 
 

@@ -58,12 +58,12 @@ class VllmSpec:
         range=(0.05, 1.0),
     )
     cpu_kv_gib: int = option(4, "KV cache on CPU", "With device cpu only.", unit="GiB", range=(1, 4096))
-    dtype: str = option("auto", "Number format", "Of weights and activations.", choices=_DTYPES)
+    dtype: str = option("auto", "Number format", "Number format of weights and activations.", choices=_DTYPES)
     load_format: str = option(
         "auto", "Load format", "How weights are loaded; dummy: random weights, the same in every process."
     )
     block_size: int | None = option(
-        None, "Block size", "Of a KV block; left out: vLLM's choice.", unit="tokens", range=(1, 1024)
+        None, "Block size", "Tokens in a KV block; left out: vLLM's choice.", unit="tokens", range=(1, 1024)
     )
     max_num_seqs: int | None = option(
         None, "Sequences", "Concurrent sequences; left out: vLLM's choice.", range=(1, 65_536)
@@ -82,7 +82,7 @@ class VllmSpec:
     enable_lora: bool = enable_lora_option()
     max_loras: int = max_loras_option()
     max_cpu_loras: int | None = max_cpu_loras_option()
-    max_lora_rank: int = option(16, "Largest rank", "Of an adapter; with enable_lora.", range=(1, 512))
+    max_lora_rank: int = option(16, "Largest rank", "Largest rank of an adapter; with enable_lora.", range=(1, 512))
     api_server_count: int | None = option(
         None,
         "API servers",
@@ -109,7 +109,7 @@ class VllmSpec:
     lend_s: int = option(
         0,
         "Lending",
-        "Decoders keep an answer's blocks as long, for the prefill of the session's next turn; 0: not. With nixl.",
+        "Decoders keep an answer's blocks this long, for the prefill of the session's next turn; 0: not. With nixl.",
         unit="s",
         range=(0, 86_400),
     )

@@ -51,10 +51,10 @@ Query = Mapping[str, list[str]]
 
 class App:
     def __init__(self, *services: Service, api_key: str = "") -> None:
-        """Make the application. `api_key`: key required on /v1, as in vLLM with --api-key; empty: none."""
+        """Create the application. `api_key` is required on /v1, as with vLLM's --api-key; empty: none is."""
         self._api_key = f"Bearer {api_key}".encode() if api_key else b""
         self._ranks = ranks = Ranks(services)
-        self._service = service = services[0]  # serves whatever concerns no single rank
+        self._service = service = services[0]  # serves requests that concern no particular rank
         self._reads: dict[str, Callable[[], tuple[bytes, tuple[bytes, bytes]]]] = {
             "/health": lambda: (b"", _JSON),
             "/ping": lambda: (b"", _JSON),
@@ -82,7 +82,7 @@ class App:
             }
         self._posts = {path: partial(self._exchange, path) for path in service.connector_writes}
         self._posts |= {path: partial(self._make, path) for path in media.ANSWERS}
-        # Handlers by path, called with the query, as in vLLM with --enable-sleep-mode.
+        # Handlers by path, called with the query; paths as in vLLM with --enable-sleep-mode.
         self._orders: dict[str, Callable[[Query], None]] = {
             "/sleep": lambda query: ranks.sleep(_level(query)),
             "/wake_up": lambda query: ranks.wake(query.get("tags", [])),
@@ -123,7 +123,7 @@ class App:
     async def _generate(self, shape: ApiFormat, scope: Message, receive: Receive, send: Send) -> None:
         try:
             raw = await read_body(receive)
-            # Parsing and hashing count as part of the API time of the law.
+            # Parsing and hashing count as part of the law's API time.
             service = self._ranks.chosen(scope["headers"])
             arrived_s = service.now_s()
             params = shape.parse(parse(raw))
@@ -172,7 +172,7 @@ class App:
         return b'{"results":[null]}'
 
     async def _exchange(self, path: str, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer a request of another engine to the connector."""
+        """Pass another engine's request to the connector, and answer it."""
         try:
             status, answer = await self._ranks.exchange(path, await read_body(receive))
         except ClientDisconnected:
@@ -204,7 +204,7 @@ class App:
         return orjson.dumps({"count": len(ids), "max_model_len": window, "tokens": ids, "token_strs": None})
 
     def _render(self, shape: ApiFormat, raw: bytes) -> bytes:
-        """Return the tokens of a prompt, as vLLM does with --enable-scale-out."""
+        """Return the tokens of a prompt, like vLLM with --enable-scale-out."""
         params = shape.parse(parse(raw))
         self._service.check_model(params.model)
         return orjson.dumps({"token_ids": generation.to_ids(params.prompts[0]), "features": None})

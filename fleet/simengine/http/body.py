@@ -1,4 +1,4 @@
-"""Fields of a request body, with vLLM's errors for invalid values. Unknown fields are ignored."""
+"""Reads fields of a request body, with vLLM's errors for invalid values. Unknown fields are ignored."""
 
 from typing import Any, cast
 
@@ -55,7 +55,7 @@ def mapping(body: Body, name: str) -> Body:
 
 
 def transfer_params(body: Body, name: str) -> TransferParams:
-    """Read the parameters within `name`, and SGLang's beside it."""
+    """Read the parameters inside `name`, and SGLang's next to it."""
     room = {field: body[field] for field in _ROOM if field in body}
     try:
         return msgspec.convert(mapping(body, name) | room, TransferParams)

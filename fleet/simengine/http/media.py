@@ -1,4 +1,4 @@
-"""Audio and images: answers of the right form, made at once. The law of step times knows only text."""
+"""Audio and images: answers of the right form, generated immediately, as the law of step times knows only text."""
 
 import base64
 import struct

@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-GRACE_S = 3  # for responses in progress at SIGTERM
+GRACE_S = 3  # time for responses in progress at SIGTERM
 
 
 class EngineCannotStart(Exception):
@@ -35,11 +35,11 @@ async def serve(app: Any, listening: socket.socket) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_S,
     )
-    # uvicorn restores these handlers after a graceful stop and raises the signal again: the default ones would end the
-    # process.
+    # uvicorn restores these handlers after a graceful stop and raises the signal again; the default handlers would kill
+    # the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    # Objects that exist now stay, so the collector need not look at them again.
+    # Objects that exist now stay, so the garbage collector need not visit them again.
     gc.collect()
     gc.freeze()
     await uvicorn.Server(config).serve([listening])

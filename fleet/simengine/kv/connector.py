@@ -27,7 +27,7 @@ class ContextUsage(msgspec.Struct, frozen=True):
 
 
 class TransferParams(msgspec.Struct, frozen=True):
-    """Transfer parameters of a request, of every connector; other fields are ignored."""
+    """Transfer parameters of a request, for all connectors; other fields are ignored."""
 
     do_remote_decode: bool | None = None
     do_remote_prefill: bool | None = None
@@ -60,7 +60,7 @@ class TransferSource:
     key: str  # name under which the source holds it
     engine_id: str | None  # engine that holds it; None: any
     waits: bool  # True: the source may still be computing the prompt
-    most: int | None = None  # tokens to take; None: the prompt's
+    most: int | None = None  # number of tokens to take; None: all of the prompt's
     asks: bool = False  # True: call `lookup` until it is computed, and only then take blocks and a slot for it
 
 
@@ -69,7 +69,7 @@ class TransferRequest:
     hold_as: str | None = None  # name under which the blocks are held once the request is finished
     source: TransferSource | None = None  # where to pull the KV from instead of computing the prompt
     first_token: bool = False  # True: the request ends after its first token
-    always: bool = False  # True: an answer that ends by itself with this token is held as well
+    always: bool = False  # True: an answer that ends by itself with this token is also held
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Connector(Protocol):
     writes: Mapping[str, Callable[[bytes], Answer]]  # handlers of POST, which raise msgspec.DecodeError
 
     def parse(self, params: TransferParams, request_id: str) -> TransferRequest:
-        """Return what a request's transfer parameters and id ask for. Raise ApiError."""
+        """Return the transfer that a request's parameters and id ask for. Raise ApiError."""
 
     async def lookup(self, source: TransferSource) -> None:
         """Wait until the source has computed the prompt. Raise TransferFailed."""
@@ -93,10 +93,10 @@ class Connector(Protocol):
         """Wait for the KV beyond `request.computed` tokens. Raise TransferFailed."""
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
-        """Take over a computed prompt, or a finished one if it is to be held; return the response's transfer
-        parameters."""
+        """Take over a prompt that was computed, or a finished one if it is to be held; return the response's
+        transfer parameters."""
 
     def decline(self, source: TransferSource) -> None:
-        """Give up blocks that will not be pulled: the request ended, or the local cache covered it."""
+        """Give up blocks that will not be pulled, as the request ended or the local cache covered it."""
 
     async def close(self) -> None: ...

@@ -1,11 +1,12 @@
-"""How each peer connector says in a request to hold blocks or where to pull them from. Pure.
+"""How a request says, for each peer connector, to hold blocks or where to pull them from. Pure.
 
-nixl          vLLM's NixlConnector: the prefill's response says where its blocks are, and the decode request repeats it
+nixl          vLLM's NixlConnector: the prefill's response says where its blocks are, and the decode request
+              repeats it
 mooncake_p2p  vLLM's MooncakeConnector: both requests carry the same `transfer_id` and run concurrently
 neuron        both requests are sent at once; the request id names the other engine
-trtllm        TensorRT-LLM's context and generation servers: the first one's answer goes with the second request
-sglang        SGLang's prefill and decode servers, after its protocol code (0.5.23): both meet in a room of
-              the prefill's bootstrap server, here at its own port, and the prefill answers once its KV has been taken
+trtllm        TensorRT-LLM's context and generation servers: the second request carries the first one's answer
+sglang        SGLang's prefill and decode servers, after its protocol code (0.5.23): both meet in a room of the
+              prefill's bootstrap server, here at its own port; the prefill answers once its KV has been taken
 """
 
 import base64
@@ -25,7 +26,7 @@ from fleet.simengine.kv.connector import TransferParams, TransferRequest, Transf
 from fleet.simengine.kv.peers import PeerConnector
 
 # Format of Neuron's proxy: cmpl-<uid>_<address of the other engine>, or cmpl-<uid> in a fixed pair. The engine prefixes
-# each id with its own; the id of a request that it computes alone has only this prefix.
+# each id with its own; the id of a request that it computes alone is only this prefix.
 _NEURON_ID = re.compile(r"-cmpl-(?P<uid>.+?)(?:_(?P<address>[^_]+:\d+))?$")
 
 ROOMS_KNOWN = 1_000  # rooms in which a prefill server refuses a second request
@@ -68,7 +69,7 @@ class ContextAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nixl_request(*, lends: bool = False) -> Callable[[TransferParams, str], TransferRequest]:
-    """Return the parser. `lends`: of a decoder that keeps the blocks of its answers for another engine."""
+    """Return the parser. `lends` is True for a decoder that keeps the blocks of its answers for another engine."""
 
     def parse(params: TransferParams, request_id: str) -> TransferRequest:
         source = _nixl_source(params)
@@ -118,7 +119,7 @@ def p2p_request(params: TransferParams, request_id: str) -> TransferRequest:
 
 
 def neuron_request(role: str, peer: str | None) -> Callable[[TransferParams, str], TransferRequest]:
-    """Return the parser for an engine of this role. `peer`: the other engine of a fixed pair."""
+    """Return the parser for an engine of this role. `peer` is the other engine of a fixed pair."""
 
     def parse(params: TransferParams, request_id: str) -> TransferRequest:
         match = _NEURON_ID.search(request_id)
@@ -195,7 +196,7 @@ def sglang_request(role: str) -> Callable[[TransferParams, str], TransferRequest
 
 
 def sglang_response(peers: PeerConnector, request: EngineRequest) -> None:
-    """Let the answer wait until the decoder has taken the KV, or the hold time is over."""
+    """Delay the answer until the decoder has taken the KV, or the hold time is over."""
     request.owner.job.handover = peers.handover(str(request.owner.job.params.kv.bootstrap_room))
 
 

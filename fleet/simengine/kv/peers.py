@@ -49,7 +49,7 @@ class HeldBlocks:
     request: EngineRequest
     timer: asyncio.TimerHandle
     moving: bool = False
-    taken: asyncio.Future[bool] | None = None  # False: the hold time was over before
+    taken: asyncio.Future[bool] | None = None  # False: the hold time ended before that
 
 
 class PeerConnector:
@@ -60,7 +60,7 @@ class PeerConnector:
         respond: Callable[["PeerConnector", EngineRequest], msgspec.Struct | None],
         lend_s: float = 0.0,
     ) -> None:
-        """`lend_s`: how long a decoder keeps the blocks of its answers, in virtual seconds."""
+        """`lend_s` is how long a decoder keeps the blocks of its answers, in virtual seconds."""
         self.host = host
         self.engine_id = os.urandom(16).hex()  # new at each start
         self.parse = parse
@@ -81,7 +81,7 @@ class PeerConnector:
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
         if hold_as is None or not request.is_over:
             return None
-        self._release(hold_as)  # frees an earlier request of the same name
+        self._release(hold_as)  # frees an earlier request with the same name
         lends = self._lend_s and request.owner.job.params.kv.do_remote_prefill
         timer = asyncio.get_running_loop().call_later(self._lend_s if lends else self._hold_s, self._release, hold_as)
         self._held[hold_as] = HeldBlocks(request, timer)
@@ -91,7 +91,7 @@ class PeerConnector:
         return self._respond(self, request)
 
     def handover(self, key: str) -> "asyncio.Future[bool]":
-        """Return when the blocks held under `key` were taken (True), or freed without that."""
+        """Return when the blocks held under `key` have been taken (True) or freed unused (False)."""
         held = self._held[key]
         held.taken = asyncio.get_running_loop().create_future()
         held.taken.add_done_callback(lambda taken: self._release(key))
@@ -168,7 +168,7 @@ class PeerConnector:
         return self.host.transfers.connect_s
 
     def _entries(self) -> bytes:
-        """Answer as Mooncake's bootstrap server does: the engine and its workers by data-parallel rank."""
+        """Answer like Mooncake's bootstrap server: the engine and its workers by data-parallel rank."""
         address = f"tcp://{self.host.host}:{self.host.port}"
         return msgspec.json.encode({"0": {"engine_id": self.engine_id, "worker_addr": {"0": {"0": address}}}})
 
@@ -181,7 +181,7 @@ class PeerConnector:
         return Pulled(moved.tokens, moved.bytes, moved.seconds)
 
     async def lookup(self, source: TransferSource) -> None:
-        """Look up as if polled every `poll_s`: the answer counts from the next poll on."""
+        """Look up as if polling every `poll_s`: the answer takes effect at the next poll."""
         scale, poll_s = self.host.time_scale, self.host.transfers.poll_s
         asked = time.monotonic()
         await ask(self._client, source.url + LOOKUP_PATH, Lookup(source.key, self._hold_s), type(None))

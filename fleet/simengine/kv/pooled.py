@@ -1,5 +1,5 @@
-"""The connector of a store that all engines share (fleet/simengine/store.py): every computed block is put there, and
-blocks missing from the local cache are fetched from there. Requests carry no parameters for it."""
+"""The connector of a store that all engines share (fleet/simengine/store.py): every computed block is put into the
+store, and blocks missing from the local cache are fetched from it. Requests carry no parameters for it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Pooled:
         return TransferRequest(source=self._source)
 
     async def lookup(self, source: TransferSource) -> None:
-        """Return at once: the store is never asked first."""
+        """Return at once, as the store needs no look-up before a pull."""
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         size = self._host.block_size
@@ -43,7 +43,7 @@ class Pooled:
         try:
             moved = await ask(self._client, f"{self._source.url}/get", asked, Got)
         except TransferFailed:
-            return Pulled(request.computed, 0, 0.0)  # without the store its hits are lost, but not the answer
+            return Pulled(request.computed, 0, 0.0)  # without the store, its hits are lost, but not the answer
         return Pulled((first + moved.blocks) * size, moved.bytes, moved.seconds)
 
     def computed(self, request: EngineRequest, hold_as: str | None) -> msgspec.Struct | None:
@@ -60,7 +60,7 @@ class Pooled:
             return
 
     def decline(self, source: TransferSource) -> None:
-        """Return at once: the store holds nothing for a single request."""
+        """Return at once, as the store holds nothing for a single request."""
 
     async def close(self) -> None:
         for task in list(self._putting):

@@ -1,4 +1,4 @@
-"""Experts per layer, without the shared ones, by the name of a model, as in its published configuration."""
+"""Experts per layer, without shared ones, by model name, from the published configurations."""
 
 import re
 

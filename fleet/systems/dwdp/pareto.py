@@ -11,22 +11,22 @@ from fleet.systems.dwdp.planning import ContextPool, Demand, context_pool
 from fleet.systems.dwdp.serving import dep_server, dwdp_server
 
 SEQUENCES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # sequences per generation GPU
-MEMORY = 0.9  # share of the memory that weights and activations leave, used for KV
+MEMORY = 0.9  # share of the memory left by weights and activations that is used for KV
 
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
-    """Generation GPUs that write this many answers at a time, and the context GPUs that keep them busy."""
+    """Generation GPUs that write this many answers at the same time, and the context GPUs that keep them busy."""
 
     sequences: int  # sequences per generation GPU
     demand: Demand
     dep: ContextPool
     dwdp: ContextPool
-    even_gain: float  # TPS/GPU of DWDP over that of DEP if context GPUs were divisible, not in groups
+    even_gain: float  # TPS/GPU of DWDP over that of DEP if context GPUs were divisible rather than in groups
 
     @property
     def tokens_per_user(self) -> float:
-        """Return the output tokens/s while an answer is written: equal under both."""
+        """Return the output tokens/s while an answer is being written, which is the same in both."""
         return self.demand.user_tokens_per_s
 
     @property
@@ -41,8 +41,8 @@ def generation(phase: Phase, gpus: int, kv_bytes: float) -> tuple[Law, float]:
 
 
 def points(phase: Phase, demand: Demand, kv_bytes: float) -> tuple[ParetoPoint, ...]:
-    """Return points from the fastest answers on, until KV fills the generation GPUs; none if the weights do. `demand`
-    has the lengths and the generation GPUs, which are one server; `kv_bytes`: bytes per token."""
+    """Return points from the fastest answers on, until KV fills the generation GPUs; none if the weights already do.
+    `demand` has the lengths and the generation GPUs, which are one server; `kv_bytes` are per token."""
     return tuple(_points(phase, demand, kv_bytes))
 
 

@@ -1,4 +1,4 @@
-"""The number of context GPUs for given generation GPUs, and the wait of their prompts."""
+"""The number of context GPUs for given generation GPUs, and how long prompts wait for them."""
 
 import math
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class Demand:
     prompts_per_s: float
     prompt_tokens: float  # mean length
     generation_gpus: int
-    output_tokens_per_s: float  # rate of all users together
-    user_tokens_per_s: float  # rate of one user once the answer has begun, which the generation GPUs set
+    output_tokens_per_s: float  # rate over all users
+    user_tokens_per_s: float  # rate of one user once the answer has begun, as set by the generation GPUs
     output_tokens: float  # length of an answer
     max_load: float = 0.85  # share of the context GPUs' throughput, 0–1
 
@@ -20,7 +20,7 @@ class Demand:
 @dataclass(frozen=True, slots=True)
 class ContextPool:
     gpus: int
-    even_gpus: float  # GPUs that the load needs, if they were divisible
+    even_gpus: float  # GPUs that the load would need if they were divisible
     load: float  # share of the throughput, 0–1
     wait_s: float  # mean wait
     prefill_s: float  # mean prefill
@@ -34,7 +34,7 @@ class ContextPool:
 
 
 def context_pool(demand: Demand, gpu_tokens_per_s: float, server: ContextServer, *, unit: int) -> ContextPool:
-    """Return the pool, in whole groups of `unit` GPUs. `gpu_tokens_per_s`: rate of a full iteration."""
+    """Return the pool, in whole groups of `unit` GPUs. `gpu_tokens_per_s` is the rate of a full iteration."""
     even = demand.prompts_per_s * demand.prompt_tokens / gpu_tokens_per_s
     needed = even / demand.max_load
     gpus = max(1, math.ceil(round(needed / unit, 9))) * unit

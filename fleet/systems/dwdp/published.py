@@ -1,5 +1,5 @@
-"""Published figures beside the model's. Fitted: SKEW (table 3c, STD 0), table 1 itself, the time between iterations
-(table 3a at 8,192) and the precision of the projections in figure 3 (at 8,192); arithmetic: values that follow from
+"""Published figures next to the model's. Fitted: SKEW (table 3c, STD 0), table 1 itself, the time between iterations
+(table 3a at 8,192) and the precision of the projections in figure 3 (at 8,192). Arithmetic: values that follow from
 the publication's own numbers and formulas."""
 
 from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ def r1_phase(
 
 
 def _throughput_gain(phase: Phase) -> float:
-    """Return the gain in TPS/GPU where only the context phase runs."""
+    """Return the gain in TPS/GPU when only the context phase runs."""
     return replace(phase, between_ms=table_1.BETWEEN).gain
 
 
@@ -76,7 +76,8 @@ def gpt_oss_phase(prompts: Prompts) -> Phase:
 
 def roofline(tokens: int) -> Phase:
     """Return the phase of figure 3: one prompt, one layer, all peaks reached, with the projections of attention in
-    BF16. [P] names no peaks; the card of NVIDIA's second FP4 checkpoint of R1 says that the first leaves them so."""
+    BF16. [P] names no peaks; the model card of NVIDIA's second FP4 checkpoint of R1 says that the first checkpoint
+    keeps them so."""
     one_layer = replace(DEEPSEEK_R1, layers=DEEPSEEK_R1.moe_layers, attention_bytes_per_weight=2)
     gpu, experts = replace(GB200, projection_flops=GB200.attention_flops), layout(one_layer.experts, 4)
     return Phase(one_layer, gpu, PEAKS, experts, 4, Prompts(tokens), tokens, filled=1.0)
@@ -125,8 +126,8 @@ def _table_1() -> Iterator[Published]:
 
 
 def _notes() -> Iterator[Published]:
-    """Yield the notes' arithmetic per layer of 61, with 1,800 GB/s both ways as if one way and a window that never
-    changes."""
+    """Yield the notes' arithmetic per layer of 61, which treats 1,800 GB/s both ways as if it were one way and
+    assumes that the window never changes."""
     layers = DEEPSEEK_R1.layers
     copy, window = table_1.COPY / layers, (table_1.ATTENTION + table_1.GROUPED_GEMM) / layers
     window_dwdp = (table_1.ATTENTION_DWDP + table_1.GROUPED_GEMM_DWDP) / layers
@@ -144,7 +145,7 @@ def _notes() -> Iterator[Published]:
 
 
 def _verdicts() -> Iterator[Published]:
-    """Yield what the notes conclude from their fixed window, beside the window of that GPU."""
+    """Yield what the notes conclude from their fixed window, next to the actual window of that GPU."""
     r1 = r1_phase(Prompts.uniform(8192, 0.8))
     on_h100 = replace(r1, gpu=H100, layout=layout(DEEPSEEK_R1.experts, 8), dep_ranks=8)
     cross_node = replace(r1, gpu=replace(GB200, link_bytes_per_s=50e9))
@@ -229,7 +230,7 @@ _PARTS_3 = {
 
 
 def _table_3() -> Iterator[Published]:
-    """Yield the gain of an iteration against that of TTFT, and with the time between iterations against TPS/GPU."""
+    """Yield the gain of an iteration next to that of TTFT, and, with the time between iterations, next to TPS/GPU."""
     rows = tuple(_rows_3())
     for row in rows:
         gain = row.phase.gain
@@ -258,7 +259,7 @@ def _table_4() -> Iterator[Published]:
             yield Published(group, case, slices if sliced else whole, _throughput_gain(phase), SPEEDUP, "[P] table 4")
 
 
-END_TO_END = {"least": 1.06, "mean": 1.088, "most": 1.12}  # TPS/GPU over the baseline's, at comparable TPS/user
+END_TO_END = {"least": 1.06, "mean": 1.088, "most": 1.12}  # TPS/GPU relative to the baseline, at comparable TPS/user
 USERS = (20.0, 100.0)  # TPS/user
 
 
@@ -271,7 +272,7 @@ GENERATION_GPUS = 8  # not published
 
 
 def _table_6() -> Iterator[Published]:
-    """Yield the gains of the curve. Groups are left out: neither side's number of GPUs is published."""
+    """Yield the gains of the curve. Groups are ignored, as neither side's number of GPUs is published."""
     demand = Demand(1.0, table_1.PROMPT, GENERATION_GPUS, 1.0, 1.0, 1000)
     found = within(points(r1_phase(Prompts.uniform(8192, 0.8)), demand, DEEPSEEK_R1.kv_bytes))
     gains = [point.even_gain for point in found]

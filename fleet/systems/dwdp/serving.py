@@ -1,7 +1,6 @@
 """Prompts at context servers, each of which computes its waiting prompts in one iteration, as many as fit.
-
-Prompts arrive at random and go to the server that holds the fewest, as routers send them. The arrivals fill the
-iterations: at a low rate an iteration holds a single prompt, which hides little of DWDP's copy.
+Prompts arrive at random and go to the server that holds the fewest, as routers would send them. The arrivals determine
+how full iterations are: at a low rate, an iteration holds a single prompt, which hides little of DWDP's copy.
 """
 
 import math
@@ -15,9 +14,9 @@ from statistics import fmean
 from fleet.engine.dwdp.phase import Phase, dep_layer_ms
 from fleet.engine.dwdp.waiting import waiting_ms
 
-MOST_PROMPTS = 64  # prompts per iteration; smaller ones are combined
-MOST_SERVERS = 64  # most simulated servers; with more of them, prompts wait no less
-PLAYED, WARMING = 2_000, 200  # simulated prompts, and those before the first that counts
+MOST_PROMPTS = 64  # prompts per iteration; more and shorter prompts are combined
+MOST_SERVERS = 64  # most simulated servers; with more servers, prompts would not wait less
+PLAYED, WARMING = 2_000, 200  # simulated prompts, and those that precede the first one counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class ContextServer:
     """A server that computes one iteration at a time: a DEP group, or one GPU of a DWDP group."""
 
     gpus: int
-    iteration_s: tuple[float, ...]  # duration by number of lumps in the iteration, from 1
+    iteration_s: tuple[float, ...]  # duration by the number of lumps in the iteration, from 1 on
     lump: float = 1.0  # prompts combined into one: above 1 for prompts much shorter than an iteration
     between_s: float = 0.0  # time between iterations
 
@@ -61,7 +60,7 @@ def _of_prompts(phase: Phase, prompts: float) -> Phase:
 
 
 def _dep_ms(phase: Phase, prompts: float) -> float:
-    """Return the duration of a layer of the group; a GPU without a prompt only has its share of the experts."""
+    """Return the duration of a layer of the group; a GPU without a prompt computes only its share of the experts."""
     ranks, mean = phase.dep_ranks, phase.prompts.mean
     busy = min(ranks, max(1, round(prompts)))
     own = [mean * part for part in _dealt(prompts, ranks)]
@@ -77,14 +76,14 @@ def _dep_ms(phase: Phase, prompts: float) -> float:
 
 
 def _dealt(prompts: float, ranks: int) -> list[float]:
-    """Return the prompts of each GPU: whole ones, as even as they can be."""
+    """Return the prompts of each GPU: whole prompts, distributed as evenly as possible."""
     whole, more = divmod(round(prompts), ranks)
     return [float(whole + (rank < more)) for rank in range(ranks)]
 
 
 @lru_cache(maxsize=256)
 def first_token(server: ContextServer, servers: int, prompts_per_s: float) -> FirstToken:
-    """Simulate the wait for the first token. `servers`: their number."""
+    """Simulate the wait for the first token. `servers` is their number."""
     played = min(servers, MOST_SERVERS)
     gap_s = server.lump * servers / (prompts_per_s * played)
     draw, now, queues = random.Random("context"), 0.0, Queues(server, played)  # noqa: S311 - no secret

@@ -1,6 +1,5 @@
-"""Tutti with one of its three designs left out, and with none of them, to show the worth of each. Pure.
-
-The publication has each design alone against its alternative, and no run without all three.
+"""Tutti without one of its three designs, and without all of them, to show what each is worth. Pure.
+The publication compares each design only with its alternative, and shows no run without all three.
 """
 
 from dataclasses import replace
@@ -10,8 +9,8 @@ from fleet.engine.tiers.sizes import KvLayout
 
 
 def ablations(device: TierDevice, layout: KvLayout) -> dict[str, TierDevice]:
-    """Return the devices by what is left out: a command for each page (PRP); loads before computing instead of beside
-    it, layer by layer; writes that follow each prefill at once."""
+    """Return the devices by what is left out: one command per page (PRP) instead of per object; loads before
+    computing instead of during it, layer by layer; writes immediately after each prefill."""
     prp = with_prp(device, layout.object_bytes)
     return {
         "PRP lists": prp,

@@ -1,8 +1,7 @@
 """The generated load: questions about documents, in the shape of LEval and LooGLE.
-
-Readings of the publication name ranges of lengths alone. Sub-sets take turns in random order; each has a number of
-open documents, and a question goes to one of them at random; a document leaves after its last question. Lengths follow
-a clipped log-normal: each sub-set has its own part of the distribution, as the sub-sets of a benchmark do.
+The publication gives only ranges of lengths. Subsets take turns in random order; each has a number of open documents,
+and a question goes to one of them at random; a document leaves after its last question. Lengths follow a clipped
+log-normal, and each subset has its own part of the distribution, like the subsets of a benchmark.
 """
 
 import math
@@ -13,7 +12,7 @@ from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
 _NORMAL = NormalDist()
-_GOLDEN = (math.sqrt(5) - 1) / 2  # successive lengths of a sub-set fill its part of the distribution evenly
+_GOLDEN = (math.sqrt(5) - 1) / 2  # spreads successive lengths evenly over a subset's part of the distribution
 
 
 class Question(NamedTuple):
@@ -52,7 +51,7 @@ class TierLoad:
         return min(max(int(math.exp(middle + self.sigma * _NORMAL.inv_cdf(at))), self.shortest), self.longest)
 
     def asked(self, seed: int, count: int) -> list[Question]:
-        """Generate the questions: the same load and seed give the same ones, at any rate."""
+        """Generate the questions: the same load and seed give the same questions at any rate."""
         draw = random.Random(seed)  # noqa: S311 - traffic, not secrets
         fresh = [_documents(self, subset, draw.random()) for subset in range(self.subsets)]
         open_ = [[_Open(next(made), draw.randint(1, self.questions)) for _ in range(self.documents)] for made in fresh]
@@ -69,9 +68,10 @@ class TierLoad:
 
 
 LEVAL = TierLoad()
-# The length is fitted to the TTFT of GDS over Tutti, documents and questions to the published hits.
+# The length is fitted to the ratio of GDS's TTFT to Tutti's, documents and questions to the published hits.
 LOOGLE = TierLoad(mean_tokens=39_000.0, sigma=0.5, shortest=15_000, subsets=4, documents=38, questions=7)
-# A review has only documents of more than 100K. Their authors print means of 21K and 36K: many exceed it, not all.
+# A reviewer states that all documents exceed 100K. Their authors print means of 21K and 36K, so many exceed it, but not
+# all.
 LOOGLE_LONG = replace(LOOGLE, mean_tokens=120_000.0, shortest=100_000)
 
 

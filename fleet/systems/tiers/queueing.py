@@ -1,9 +1,8 @@
-"""One engine that serves the load: first come, first served, one prefill at a time; decoding is left out.
-
-Computed KV is written to the tier. *naive* writes follow each prefill at once, and a load beside them shares the
-drives; *slack* writes wait for times without loads: while the GPU computes longer than the drives read, and a share of
-the time between prefills, in which the engine decodes. Blocks that wait to be written are pinned; past a limit, the
-next prefill waits for them, at the drives' full rate.
+"""One engine that serves the load in order of arrival, one prefill at a time; decoding is left out.
+Computed KV is written to the tier. *naive* writes follow each prefill immediately, and a load that runs beside them
+shares the drives. *slack* writes wait for times without loads: while the GPU computes longer than the drives read, and
+for a share of the time between prefills, in which the engine decodes. Blocks that wait to be written are pinned; beyond
+a limit, the next prefill waits for them, at the drives' full rate.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,11 +29,11 @@ class Served:
 
     ttft_s: float
     queue_s: float  # wait for earlier prefills
-    writes_s: float  # wait for writes, or delay by them
-    exposed_s: float  # exposed part of loading
+    writes_s: float  # wait for writes, or delay caused by them
+    exposed_s: float  # part of loading that adds to the time
     compute_s: float
     busy_share: float  # share of the time, 0–1; above 1 is not sustained
-    backlog_bytes: float  # most bytes that waited to be written
+    backlog_bytes: float  # largest number of bytes that waited to be written
 
 
 class _Writes:
@@ -55,7 +54,7 @@ class _Writes:
         self.backlog_s = max(0.0, self.backlog_s - idle_s * self.contention.decode_share)
         if self.kind == "none" or self.backlog_s <= self.limit_s:
             return 0.0
-        waited = self.backlog_s - self.limit_s  # nothing is loaded meanwhile
+        waited = self.backlog_s - self.limit_s  # nothing is loaded in the meantime
         self.backlog_s = self.limit_s
         return waited
 
@@ -79,7 +78,7 @@ def serve(
     rate: float,
     contention: Contention = Contention(),
 ) -> Served:
-    """Serve the work. `gaps`: gaps between arrivals at one request per second."""
+    """Simulate the work. `gaps` are the times between arrivals at one request per second."""
     writes = _Writes(engine, device, contention)
     api_s, tokenize_s, is_written = engine.api_s, engine.tokenize_s, writes.kind != "none"
     delay = now = free = ttft = queued = written = exposed = computed = 0.0
@@ -105,12 +104,13 @@ def serve(
 
 
 def middle(runs: Sequence[Served]) -> Served:
-    """Return the median of several runs, field by field: single runs differ by half."""
+    """Return the median of several runs, field by field, as single runs differ by half."""
     return Served(*(median(getattr(run, name) for run in runs) for name in Served.__slots__))
 
 
 def highest_rate(ttft_s: Callable[[float], float], limit_s: float, highest: float) -> float:
-    """Return the requests per second up to which the mean TTFT stays within its limit, by bisection; 0: at no rate."""
+    """Return the requests per second up to which the mean TTFT stays within its limit, by bisection; 0 if it never
+    does."""
     low, high = 0.0, highest
     for _ in range(BISECTIONS):
         rate = (low + high) / 2

@@ -1,8 +1,7 @@
 """Cost of each question on an engine with one tier below HBM: where its document is held, loading, computing.
-
-Caches hold whole documents, except for those larger than they are, and drop the least recently used one. A tier is
-written through: it gets every document as it is computed. All of this follows from the order of the questions, so it is
-the same at any rate.
+Caches hold whole documents, except for documents larger than the cache, and drop the least recently used. A tier is
+written through: it gets every document as soon as it is computed. All of this follows from the order of the questions,
+so it is the same at any rate.
 """
 
 from collections.abc import Iterable
@@ -27,12 +26,12 @@ class TieredEngine:
     floor_s: float = LAYER_PASS_S  # least time of a layer-wise pass
     api_s: float = API_S
     tokenize_s: float = TOKENIZE_S
-    picks_faster: bool = False  # True: loads only what it could not compute faster; LMCache loads whatever it has
+    picks_faster: bool = False  # True: load only what could not be computed faster; LMCache loads whatever it has
 
 
 @dataclass(frozen=True, slots=True)
 class TierCapacity:
-    """A medium below HBM with its capacity; without a device there is only HBM."""
+    """A medium below HBM with its capacity; without a device, HBM alone."""
 
     device: TierDevice | None = None
     tokens: float = 0.0
@@ -48,7 +47,7 @@ class PrefillJob(NamedTuple):
     compute_s: float
     exposed_s: float  # part of the load that adds to computing
     load_s: float
-    bubble_s: float  # time that the GPU waits
+    bubble_s: float  # time for which the GPU waits
     slack_s: float  # slack of a layer-wise load: time in which the drives are free while the GPU computes
 
     @property
@@ -58,7 +57,7 @@ class PrefillJob(NamedTuple):
 
 def jobs(engine: TieredEngine, tier: TierCapacity, asked: Iterable[Question], question_tokens: int) -> list[PrefillJob]:
     hbm, below = (TierCache(tokens, high=1.0, low=1.0) for tokens in (engine.hbm_tokens, tier.tokens))
-    known: dict[tuple[int, int, int], PrefillJob] = {}  # jobs by shape, as a document is asked about several times
+    known: dict[tuple[int, int, int], PrefillJob] = {}  # jobs by shape, as several questions are asked about a document
     made = []
     for each in asked:
         near = each.tokens if each.document in hbm else 0

@@ -1,7 +1,6 @@
-"""The drives' time that a layer of a prefill leaves: first for reads of its prefix, then for writes. Pure, closed
-forms.
-
-The publication profiles these windows once per input, prefix and layer, and does not print its table. Here they follow
+"""The drives' time that a layer of a prefill leaves: first for reads of its prefix, then for writes. Pure, in closed
+form.
+The publication profiles these windows once per input, prefix and layer, but does not print its table. Here they follow
 from the step-time law, which is the same for every layer, and from the device.
 """
 
@@ -47,6 +46,6 @@ def control_blocks(layout: KvLayout, prefix: int) -> int:
 
 
 def commands_at_a_time(bytes_per_s: float, command_bytes: float) -> float:
-    """Return the queue depth that reaches a rate: commands of that size, each of the time that one takes alone
+    """Return the queue depth that reaches a rate with commands of that size, each taking as long as it takes alone
     (Little's law)."""
     return bytes_per_s * COMMAND_S / command_bytes

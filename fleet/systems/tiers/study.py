@@ -16,7 +16,7 @@ DRAM_GB, SSD_GB = 256.0, 14_000.0  # sizes in the publication
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How much is simulated; most of the remaining noise is between single runs, so take several."""
+    """How much is simulated. Most of the remaining noise is between single runs, so take several."""
 
     seeds: int = 3
     requests: int = 1_000
@@ -72,7 +72,7 @@ class Study:
         return self._work[name]
 
     def served(self, name: str, rate: float, contention: str = "") -> list[Served]:
-        """Serve each run. `contention`: replaces the device's own."""
+        """Simulate each run. `contention` replaces the device's own value."""
         device = self.tiers[name].device
         if device is not None and contention:
             device = replace(device, contention=contention)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Questions that the publication leaves open, as closed forms: time of profiling and of events, reduces on the link of
-the drives, drives of another node. Pure."""
+"""Questions that the publication leaves open, in closed form: the time for profiling and for events, reductions over
+the drives' link, drives of another node. Pure."""
 
 from dataclasses import replace
 
@@ -8,23 +8,23 @@ from fleet.engine.tiers.devices import REMOTE, SSD, SSD_TUTTI, TierDevice
 from fleet.engine.tiers.loading import CHUNK
 from fleet.engine.tiers.sizes import KvLayout
 
-PROFILED = (512, 1_024, 2_048, 4_096, CHUNK)  # inputs of the table of slack, tokens
+PROFILED = (512, 1_024, 2_048, 4_096, CHUNK)  # tokens; inputs in the table of slack
 LINK_BYTES_PER_S = 55e9  # one GPU's link to the host and to drives, one way: measured on an H200
 
 
 def profiling_s(law: Law, longest: int) -> float:
-    """Return the time of one pass for each input of the table of slack, after each prefix of whole chunks up to the
-    longest prompt; it grows with the square of that."""
+    """Return the time of one pass for each input in the table of slack, after each prefix of whole chunks up to the
+    longest prompt. It grows with the square of the longest prompt."""
     return sum(law.prefill_s(new, prefix) for prefix in range(0, longest, CHUNK) for new in PROFILED)
 
 
 def events_share(law: Law, layers: int, event_s: float) -> float:
-    """Return the share of one sequence's decode step, 0–1, that events before and after each layer's writes take."""
+    """Return the share of one sequence's decode step, 0–1, taken by events before and after each layer's writes."""
     return 2 * layers * event_s / law.step_s(1, 0, 0, 1)
 
 
 def reduced_bytes(hidden: int, tp: int, tokens: int) -> float:
-    """Return the bytes that a GPU sends in a layer of tensor parallel: two all-reduces in 16 bits, each in a ring."""
+    """Return the bytes that a GPU sends in a layer of tensor parallel: two 16-bit all-reduces, each in a ring."""
     return 2 * 2 * (tp - 1) / tp * hidden * 2 * tokens
 
 

@@ -56,7 +56,7 @@ def tokens_of(choice: Choice, which: range) -> Iterator[Token]:
 
 
 def _top(text: str, index: int, listed: int) -> dict[str, float]:
-    """Give the token at least half of the probability, and each alternative half of what the ones before it left."""
+    """Give the token itself at least half of the probability, and each alternative half of what remains."""
     key = xxh3_64_intdigest(text.encode(), index)
     share = 0.5 + key % 1_000 / 2_001
     found, left = {text: math.log(share)}, 1 - share

@@ -31,7 +31,8 @@ def prompt_of(ids: object) -> bytes:
 
 
 def context_prompt(body: Body, name: str) -> bytes:
-    """Return the prompt as a context server read it, in the request to a generation server; else empty."""
+    """Return the prompt as the context server read it, from a request to a generation server; empty for other
+    requests."""
     if mapping(body, "disaggregated_params").get("request_type") != "generation_only":
         return b""
     return generation.unpadded(prompt_of(body.get(name)))
@@ -91,7 +92,7 @@ LogprobsWriter = Callable[[Choice, range], bytes]
 
 
 def tail(job: EngineJob, choice: Choice, logprobs: LogprobsWriter) -> bytes:
-    """Return the end of a chunk after its text."""
+    """Return the end of a chunk, which follows its text."""
     finish = b"null"
     if choice.is_complete:
         finish = b'"%s","stop_reason":%s' % (
@@ -113,7 +114,7 @@ def _ids(choice: Choice) -> bytes:
 
 
 def end(job: EngineJob) -> bytes:
-    """Return the events after the last token. `job.head`: the start of each chunk up to its choices."""
+    """Return the events after the last token. `job.head` is the start of each chunk, up to its choices."""
     if not job.params.usage_at_end:
         return DONE
     return job.head + b'"choices":[],"usage":' + msgspec.json.encode(usage(job)) + b"}\n\n" + DONE
