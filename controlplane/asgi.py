@@ -10,7 +10,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 gc.disable()  # imported objects stay: collecting them would take a tenth of the start
 
-http = get_asgi_application()  # sets Django up: what follows imports models
+http = get_asgi_application()  # sets up Django: the imports below load models
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
@@ -23,7 +23,7 @@ from controlplane.live.dashboard.consumers import LiveConsumer  # noqa: E402
 from controlplane.pages.shares.consumers import ShareConsumer  # noqa: E402
 
 sockets = URLRouter([path("ws/live", LiveHandshake(LiveConsumer.as_asgi()))])  # type: ignore[arg-type]  # no view
-share: Any = ShareHandshake(ShareConsumer.as_asgi())  # it knows its callers by their first message
+share: Any = ShareHandshake(ShareConsumer.as_asgi())  # authenticates callers by their first message
 signed_in: Any = Handshake(sockets, AuthMiddlewareStack)
 application = ProtocolTypeRouter(
     {

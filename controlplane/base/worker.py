@@ -18,7 +18,7 @@ from router.contract.redis.fleet_status import WorkerPresence
 
 PRESENCE_S = 2.0
 WATCH_S = 1.0
-STEPS = "controlplane.doors.steps.STEPS"  # imported late, as the steps load all of the control plane
+STEPS = "controlplane.doors.steps.STEPS"  # imported late, as the steps load the whole control plane
 log = logging.getLogger(__name__)
 
 
@@ -33,8 +33,8 @@ def wait_for_database(**_: Any) -> None:
 
 
 class Steps(bootsteps.StartStopStep):
-    """The steps of the control plane with `--control`, while the worker leads (controlplane/base/schedule), without a
-    broker."""
+    """The steps of the control plane with `--control`, taken while the worker leads (controlplane/base/schedule),
+    without a broker."""
 
     def __init__(self, parent: Any, control: bool = False, **options: Any) -> None:
         self.enabled = control
@@ -53,7 +53,7 @@ class Steps(bootsteps.StartStopStep):
         signals.worker_shutting_down.connect(self.end)
 
     def end(self, **_: Any) -> None:
-        """End at once, even though the worker first waits for its jobs."""
+        """End at once, although the worker first waits for its jobs."""
         self.schedule.end()
 
     def stop(self, parent: Any) -> None:
@@ -90,7 +90,7 @@ def watch(node: str, stopping: threading.Event) -> None:
         try:
             scrape(node)
         except Exception as error:
-            # Redis or the database may be back in a second; a loop that ended would lose the node.
+            # Redis or the database may be back in a moment; if the loop ended, the node would be lost.
             failures.failed(what, error)
         else:
             failures.works(what)

@@ -1,6 +1,5 @@
 """Conditional changes: the row is locked and compared with the ETag in If-Match or in the form.
-
-An ETag is a digest of the columns that people change, so that Weir's own writes make nothing stale.
+An ETag is a digest of the columns that people change, so Weir's own writes make no ETag stale.
 """
 
 import json
@@ -43,11 +42,11 @@ SEEN: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-UNSEEN = "unseen"  # ETag of no row
+UNSEEN = "unseen"  # ETag that matches no row
 
 
 class ChangedMeanwhile(Exception):
-    """Someone else changed the row first; `current` is the ETag to send instead."""
+    """Someone else changed the row first; `current` is the ETag to send next."""
 
     def __init__(self, what: str, current: str) -> None:
         super().__init__(f"{what} was changed meanwhile: look at what is there now")
@@ -71,21 +70,20 @@ def check(what: str, current: str, if_match: str | None) -> None:
 
 
 def posted(request: HttpRequest) -> str | None:
-    """Return the ETag that a form was made from (`{% seen row %}`); None if the form has none."""
+    """Return the ETag from which a form was made (`{% seen row %}`); None if the form has none."""
     return request.POST.get("etag")
 
 
 def posted_of(request: HttpRequest, row: Model) -> str | None:
-    """Return the ETag of `row` in a form made from several rows; an ETag of no row if the form did not show the row as
-    it is now."""
+    """Return the ETag of `row` in a form made from several rows; an ETag that matches no row if the form showed an
+    outdated row."""
     given, current = request.POST.getlist("etag"), etag(row)
     return current if current in given or not given else UNSEEN
 
 
 @contextmanager
 def held(rows: QuerySet[M], what: str, if_match: str | None = None) -> Iterator[M]:
-    """Yield the only row of `rows`, in a transaction during which nobody else changes it. Raises Http404 if it is
-    gone."""
+    """Yield the only row of `rows`, in a transaction in which nobody else changes it. Raise Http404 if it is gone."""
     key = rows.model._meta.pk.name
     with transaction.atomic():
         if not rows.update(**{key: F(key)}):

@@ -1,8 +1,7 @@
 """Computations for pages and REST, in processes beside the web process, which keeps serving.
-
-One runs at a time for each user and AT_ONCE in all, at a lower priority than the pages; answers are remembered. Without
-an asker, in a worker or a command, a function is called in the calling process. Those processes import this module: no
-Django here.
+One runs at a time for each user and AT_ONCE in total, at a lower priority than the pages; answers are cached. Without
+an asker, in a worker or a command, the function is called in the calling process. The subprocesses import this module,
+so it must not import Django.
 """
 
 import contextlib
@@ -19,10 +18,10 @@ from fleet.subprocess import InputRefused, SubprocessFailed, run_in_subprocess
 from router.contract.values.problem import InvalidInput
 
 AT_ONCE = 2
-WAITING = 2  # waiting computations per user beside the running one; each occupies a thread
+WAITING = 2  # waiting computations per user in addition to the running one; each occupies a thread
 WAIT_S = 20.0
-LONGEST_S = 60.0  # limit on a crowded machine; inputs bound the work itself
-REMEMBERED = 256  # remembered answers of some kilobytes each
+LONGEST_S = 60.0  # limit on a busy machine; limits on inputs bound the work itself
+REMEMBERED = 256  # cached answers of some kilobytes each
 R = TypeVar("R")
 
 Asker = Callable[[], str]  # id of the user on whose behalf a request is served; called only if needed
@@ -30,7 +29,7 @@ ASKER: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 class Busy(Exception):
-    """Too much is being computed already; the message says what and for whom."""
+    """Too much is already being computed; the message says what and for whom."""
 
 
 class NotComputed(Exception):
@@ -116,8 +115,8 @@ def asked_by(asker: Asker) -> Iterator[None]:
 
 
 def computed(function: Callable[..., R], *given: Any) -> R:
-    """Return the value of a function from a module without Django; arguments and value can be pickled. Raises Busy,
-    NotComputed, and the function's InvalidInput."""
+    """Return the value of a function from a module without Django; arguments and value must be picklable. Raise
+    Busy, NotComputed, and the function's InvalidInput."""
     key = hashlib.sha256(pickle.dumps((function, given))).digest()
     kept = REMEMBERING.get(key)
     if kept is None:
@@ -127,7 +126,7 @@ def computed(function: Callable[..., R], *given: Any) -> R:
 
 
 def computed_once(function: Callable[..., R], *given: Any) -> R:
-    """Return the value as `computed` does, without remembering it, as it is too large. Raises likewise."""
+    """Like `computed`, but without caching the value, as it is too large."""
     asker = ASKER.get()
     if asker is None:
         return function(*given)
@@ -168,4 +167,4 @@ def _call(job: tuple[Callable[..., Any], tuple[Any, ...]], send: Callable[[Any],
 
 
 def _ignore(value: Any) -> None:
-    """Ignore a value: a computation sends its answer alone."""
+    """Ignore a value that is sent before the result, as these computations send none."""

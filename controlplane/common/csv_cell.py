@@ -1,4 +1,4 @@
-"""Tables as CSV, in which no cell may begin like a formula, as people choose names. Pure."""
+"""Tables as CSV, in which no cell may begin like a formula, as people choose the names. Pure."""
 
 import csv
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]], *, exact: bool = False) -> str:
-    """Write the only form of CSV that leaves the product. `exact`: floats with all digits, else six decimals."""
+    """Write CSV in the only form that the product emits. With `exact`, floats have all digits, otherwise six
+    decimals."""
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)

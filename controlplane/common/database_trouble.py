@@ -1,15 +1,15 @@
-"""What a failed query says of the database as a whole, in words for pages and REST."""
+"""What a failed query says about the database as a whole, in words for pages and REST."""
 
 from django.db import InterfaceError, InternalError, OperationalError
 
 AWAY = "the database does not answer or cannot be written"
 READ_ONLY = "the database can be read but not written, so nothing was changed"
-# SQLite's word for a file, folder or disk, PostgreSQL's for a standby or a server set so
+# SQLite's code for a read-only file, folder or disk, and PostgreSQL's for a standby or a read-only server
 _REFUSALS = ("readonly database", "read-only transaction")
 
 
 def says_read_only(message: str) -> bool:
-    """True for the words of a database that refused a write as it would refuse everybody's."""
+    """Return whether the error is that of a database that refuses all writes."""
     return any(words in message for words in _REFUSALS)
 
 
@@ -18,7 +18,7 @@ def is_read_only(error: BaseException | None) -> bool:
 
 
 def trouble_of(error: BaseException | None) -> str:
-    """Return what keeps the database from serving; empty if the query alone failed, or something else."""
+    """Return what keeps the database from serving; empty if only the query failed, or something else."""
     if is_read_only(error):
         return READ_ONLY
     return AWAY if isinstance(error, OperationalError | InterfaceError) else ""

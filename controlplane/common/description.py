@@ -1,6 +1,5 @@
-"""Descriptions in the declarations of results, read by pydantic when it makes the OpenAPI document.
-
-The processes that compute results import the declarations; pydantic's `Field` would slow their start.
+"""Descriptions in the declarations of results, which pydantic reads when it builds the OpenAPI document.
+Processes that compute results import the declarations, and pydantic's `Field` would slow down their start.
 """
 
 from collections.abc import Callable

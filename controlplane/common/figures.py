@@ -1,4 +1,4 @@
-"""Numbers as text: three significant digits, a unit, "–" for unknown. static/js/format.js writes the same."""
+"""Numbers as text: three significant digits, a unit, "–" for unknown. static/js/format.js formats the same way."""
 
 import re
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from fleet.counted import UNKNOWN as UNKNOWN
 from fleet.counted import percent as in_percent
 from fleet.counted import significant as significant
 
-NOUNS = re.compile(r"\w{2,}s")  # units with a singular: tokens, and not ms
+NOUNS = re.compile(r"\w{2,}s")  # units with a singular form: tokens, but not ms
 
 
 def whole(value: float | str | None) -> str:
@@ -16,15 +16,15 @@ def whole(value: float | str | None) -> str:
 
 
 def size(value: float | None, per: str = "") -> str:
-    """Say bytes; `per`: "/s" of a rate."""
-    # Imported here: processes that compute without Django say other numbers.
+    """Format a number of bytes; `per` is "/s" for a rate."""
+    # Imported here, as processes that compute without Django format other numbers.
     from django.template.defaultfilters import filesizeformat
 
     return filesizeformat(value) + per if isinstance(value, int | float) else UNKNOWN
 
 
 def limit(value: Any) -> str:
-    """Say an option's default or limit: 1,048,576, 0.01, h100_sxm, true, A=1."""
+    """Format an option's default or limit: 1,048,576, 0.01, h100_sxm, true, A=1."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -37,7 +37,7 @@ def limit(value: Any) -> str:
 
 
 def setting(value: Any, unit: str) -> str:
-    """Say an option's value as a person would: off, 1 hit, 4 GPUs."""
+    """Format an option's value for people: off, 1 hit, 4 GPUs."""
     if isinstance(value, bool):
         return "on" if value else "off"
     noun = unit[:-1] if value == 1 and NOUNS.fullmatch(unit) else unit
@@ -49,7 +49,7 @@ def percent(share: float | str | None) -> str:
 
 
 def ms(value: float | str | None, limit: float | None = None) -> str:
-    """Say a time, told from the limit beside it: 1.504 s, SLO 1.5 s."""
+    """Format a time so that it differs from the limit beside it: 1.504 s, SLO 1.5 s."""
     if not isinstance(value, int | float):
         return UNKNOWN
     scale, unit = (1, "ms") if value < 1000 else (1000, "s")

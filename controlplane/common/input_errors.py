@@ -63,12 +63,12 @@ def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unlisted(error: ErrorDetails) -> str:
-    """Return the message of a check of ours, or pydantic's words, with braces escaped."""
+    """Return the message of one of Weir's own checks, or pydantic's message, with braces escaped."""
     return error["msg"].removeprefix("Value error, ").replace("{", "{{").replace("}", "}}")
 
 
 def different(items: list[Any]) -> list[Any]:
-    """Check a list whose items must differ, as a validator of pydantic's."""
+    """Check that the items of a list differ, as a validator for pydantic."""
     if len(set(items)) < len(items):
         raise ValueError("each may occur once")
     return items

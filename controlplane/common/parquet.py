@@ -1,6 +1,5 @@
 """Tables as Parquet files, which notebooks and DuckDB read with their types.
-
-The subset that a flat table of booleans, whole numbers, numbers and texts needs: one page for each column, PLAIN,
+This is the subset that a flat table of booleans, integers, numbers and texts needs: one page per column, PLAIN,
 compressed with gzip. PyArrow would add 150 MB to the installation. Format: github.com/apache/parquet-format. Pure.
 """
 
@@ -45,7 +44,7 @@ TYPES: Mapping[type, Type] = {
 
 
 def table(columns: Mapping[str, tuple[type, Sequence[Value]]]) -> bytes:
-    """Return a file of at least one column; name → (bool, int, float or str; its values)."""
+    """Return a file with at least one column. `columns` maps each name to (bool, int, float or str; its values)."""
     body, chunks = bytearray(MAGIC), []
     rows = len(next(iter(columns.values()))[1])
     for name, (kind, values) in columns.items():
@@ -90,7 +89,7 @@ def _chunk(name: str, kind: Type, values: Sequence[Value], body: bytearray) -> b
 
 
 def _levels(values: Sequence[Value]) -> bytes:
-    """Encode which values are present, a bit each, in groups of eight."""
+    """Encode which values are present, one bit each, in groups of eight."""
     groups = (len(values) + 7) // 8
     bits = sum(1 << i for i, value in enumerate(values) if value is not None)
     run = varint(groups << 1 | 1) + bits.to_bytes(groups, "little")

@@ -99,7 +99,7 @@ def redis_server() -> DoctorFinding:
 
 
 def control_workers() -> DoctorFinding:
-    """Say who leads, who stands by, and which steps are late."""
+    """Report who leads, who stands by, and which steps are late."""
     try:
         there, steps, held = reports.workers(), reports.read(connect()), lead()
     except (redis.RedisError, DatabaseError):
@@ -168,7 +168,7 @@ def kubernetes() -> list[DoctorFinding]:
 
 
 def operators() -> DoctorFinding:
-    """Say what an operator can do on this host by a fleet document."""
+    """Report what an operator can do on this host by a fleet document."""
     unset = [
         f"WEIR_ALLOWED_{name.upper()}" for name, listed in asdict(allow_lists.configured()).items() if listed is None
     ]
@@ -205,15 +205,15 @@ def without_exact_index(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
         if pool.kind == EXTERNAL.name and pool.engine.get("tokenizer"):
             try:
                 lacking = adoption.lacking(pool.engine, pool.name)
-            except SourceAway:  # Its pool reports it.
+            except SourceAway:  # its pool reports it
                 continue
             found += [_lacks(pool.name, flags, urls) for flags, urls in lacking.items()]
     return found
 
 
 def unconfirmed() -> list[DoctorFinding]:
-    """Find engines whose answers do not tell what was cached: as vLLM does not say whether it will, routers find out
-    from the first answers."""
+    """Find engines whose answers do not report what was cached. vLLM does not say whether it will, so routers learn
+    it from the first answers."""
     named = {
         ranks.instance_of(endpoint)
         for router in live_statuses().values()
@@ -232,7 +232,7 @@ def _lacks(pool: str, flags: str, urls: Sequence[str]) -> DoctorFinding:
 
 
 def disks_without_master(pools: Iterable[PoolSpec]) -> list[DoctorFinding]:
-    """Find disks of the Mooncake store that stay empty, as their master offers no SSD tier to the clients."""
+    """Find Mooncake store disks that stay empty, as their master offers no SSD tier to the clients."""
     named = {pool.name: pool for pool in pools}
     return [
         DoctorFinding(

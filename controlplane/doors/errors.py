@@ -57,8 +57,8 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer while Django handles the exception: a database that is gone, locked or read-only is a known condition, not
-    a crash."""
+    """Answer while Django handles the exception: a database that is gone, locked or read-only is a known condition,
+    not a crash."""
     error = sys.exc_info()[1]
     if trouble := trouble_of(error):
         return unavailable(request, trouble)
@@ -75,7 +75,7 @@ def unavailable(request: HttpRequest, trouble: str) -> HttpResponse:
     return _standalone("errors/read_only.html" if trouble == READ_ONLY else "errors/503.html", request, 503)
 
 
-# Computations that were not done: status, title and advice of the page
+# Computations that were not carried out: status, title and advice of the page
 UNCOMPUTED: Mapping[type[Exception], tuple[int, str, str]] = {
     Busy: (429, "Too much is being computed", ""),
     NotComputed: (
@@ -100,7 +100,7 @@ def _standalone(template: str, request: HttpRequest, status: int, **more: str) -
 
 
 class RetryAfter:
-    """Adds Retry-After to pages and API answers whose view did not."""
+    """Adds Retry-After to pages and API answers whose view did not set it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -114,8 +114,8 @@ class RetryAfter:
 
 
 class Asker:
-    """Names the user on whose behalf a request computes (controlplane/common/computing.py), and answers a page
-    whose computation was not done; the API's handlers answer its own."""
+    """Names the user on whose behalf a request computes (controlplane/common/computing.py), and answers a page whose
+    computation was not carried out; the API's handlers answer API calls."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -135,7 +135,7 @@ def _user_of(request: HttpRequest) -> str:
 
 
 class WrongMethod:
-    """Adds a body to Django's empty answer to a wrong method, which browsers show as a failure of the server."""
+    """Adds a body to Django's empty answer to a wrong method, which browsers would show as a server failure."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -162,7 +162,7 @@ class NoNul:
 
 
 class StaleForm:
-    """Refuses a form that someone else's change has overtaken, and leads back to what is there now."""
+    """Refuses a form that is outdated by someone else's change, and redirects to the current state."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

@@ -30,8 +30,7 @@ def redis_reason() -> str:
 @login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
     """Answer 200 if all is well or only Redis is unreachable (pages still work), 503 without the database.
-
-    Everybody gets the status; callers with the right role also get the reasons.
+    Everybody gets the status; callers with the required role also get the reasons.
     """
     database, live = database_reason(), redis_reason()
     answer: dict[str, object] = {"status": "degraded" if database or live else "ok"}

@@ -38,19 +38,20 @@ def reconcile() -> None:
 
 @functools.cache
 def sources() -> Sources:
-    """Return the sources, one set per process, which only its lane uses."""
+    """Return the sources; there is one set per process, used only by its lane."""
     return Sources()
 
 
 def discover() -> None:
-    """Discover engines and plan changes at once: two plans, as one creates an instance and the next starts it."""
+    """Discover engines and plan changes immediately: with two plans, as the first creates an instance and the second
+    starts it."""
     if discover_step(sources(), timezone.now()):
         reconcile()
         reconcile()
 
 
 def wake() -> None:
-    """Wake pools, and plan twice as `discover` does."""
+    """Wake pools, and plan twice like `discover`."""
     if wake_step(timezone.now()):
         reconcile()
         reconcile()
@@ -58,7 +59,7 @@ def wake() -> None:
 
 @functools.cache
 def failover_probe() -> FailoverProbe:
-    """Return the probe, one per process: its lane is the only thread that enters its event loop."""
+    """Return the probe; there is one per process, as only its lane's thread enters its event loop."""
     return FailoverProbe()
 
 
@@ -90,7 +91,7 @@ def build_frame() -> None:
 
 def clean_up_api() -> None:
     """Delete expired idempotent answers and sessions."""
-    # Imported here: it loads the API framework, which a worker needs only once an hour.
+    # Imported here, as it loads the API framework, which a worker needs only once an hour.
     from controlplane.doors.api.idempotency import forget_old
 
     forget_old()
@@ -109,7 +110,7 @@ STEPS = {
     "fleet.adapters": Step(place_adapters, 1.0, "adapters", "loading and unloading adapters"),
     "fleet.wake": Step(wake, 1.0, "autoscaling", "waking pools without instances"),
     "fleet.autoscale": Step(lambda: scale_step(timezone.now()), 5.0, "autoscaling", "autoscaling"),
-    # Redis gives each second to one builder, so that pages stay live while no worker leads.
+    # Redis gives each second to one builder, so pages stay live even while no worker leads.
     "dashboard.frame": Step(build_frame, 1.0, "frames", "the figures of Live", by_leader=False),
     "deliveries.judge": Step(judge.step, 5.0, "deliveries", "judging deliveries"),
     "deliveries.report": Step(lambda: delivery_lines.report(timezone.now()), 2.0, "reports", "deliveries on Live"),

@@ -1,1 +1,1 @@
-"""Parts of a process of the control plane without Django: its environment, log, private files and Redis server."""
+"""The parts of a control plane process that need no Django: its environment, log, private files and Redis server."""

@@ -38,7 +38,8 @@ def wanted() -> set[tuple[str, str]]:
 
 
 def mark() -> tuple[int, int]:
-    """Return a mark that changes while the database is migrated: the applied migrations and SQLite's last write."""
+    """Return a mark that changes while the database is being migrated: the applied migrations and SQLite's last
+    write."""
     try:
         applied = len(MigrationRecorder(connection).applied_migrations())
     except DatabaseError:
@@ -55,7 +56,7 @@ def _last_write_ns() -> int:
 
 
 def wait(idle_s: float) -> None:
-    """Return when every migration is applied. Raises NotMigrated after `idle_s` without progress."""
+    """Return when every migration is applied. Raise NotMigrated after `idle_s` without progress."""
     waiting, names = patience.Patience(time.monotonic(), idle_s), wanted()
     while lacking := missing(names):
         listed = ", ".join(sorted(".".join(name) for name in lacking))
@@ -70,9 +71,8 @@ def wait(idle_s: float) -> None:
 
 def hold_open() -> sqlite3.Connection | None:
     """Return a connection that stays open to SQLite; None for another database.
-
-    While one is open, SQLite keeps its -wal and -shm files. A process that starts on a full disk could not make them,
-    and could not even read.
+    While a connection is open, SQLite keeps its -wal and -shm files. A process that starts on a full disk could not
+    create them, and then could not even read.
     """
     if connection.vendor != "sqlite":
         return None

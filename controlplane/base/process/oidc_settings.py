@@ -1,4 +1,4 @@
-"""The settings of sign-in with the company's identity, read once at the start (docs/settings.md)."""
+"""The settings of sign-in through the company's identity provider, read once at start-up (docs/settings.md)."""
 
 import re
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class OidcConfig:
     client_secret: str  # empty for a public client
     scopes: str
     role_claim: tuple[str, ...]  # path into the claims
-    roles: tuple[tuple[Role, str], ...]  # roles, each with a pattern of a whole value of the claim
+    roles: tuple[tuple[Role, str], ...]  # roles, each with a pattern that must match a whole value of the claim
     session_hours: int
     token_days: int  # days without a sign-in after which the owner's API tokens stop working
 
     @property
     def name(self) -> str:
-        """Return the provider's name on pages: its host."""
+        """Return the provider's name for pages, which is its host."""
         return urlsplit(self.issuer).netloc
 
 
@@ -58,7 +58,7 @@ def read() -> OidcConfig | None:
 
 
 def is_safe_url(url: str) -> bool:
-    """Accept https, or http to this machine."""
+    """Return whether the URL is https, or http on this machine."""
     parts = urlsplit(url)
     if not parts.hostname or parts.username or parts.fragment:
         return False

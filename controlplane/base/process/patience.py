@@ -1,10 +1,10 @@
-"""A wait that lasts as long as something makes progress, so that a slow machine is not taken for a hung process. Pure.
+"""A wait that lasts as long as something makes progress, so that a slow machine is not mistaken for a hung process.
+Pure.
+The caller observes a mark (CPU time, length of a log, applied migrations); a change of it is progress.
 
-The caller looks at a mark (CPU time, length of a log, applied migrations); a change of it is progress.
-
-OutOfPatience
-├── Stands      the mark has not changed for a while
-└── Endless     the mark changes forever, and nothing comes of it
+    OutOfPatience
+    ├── Stands      the mark has not changed for a while
+    └── Endless     the mark changes forever, and nothing comes of it
 """
 
 from collections.abc import Hashable
@@ -35,7 +35,7 @@ class Patience:
         self._mark: Hashable = None
 
     def look(self, mark: Hashable, now: float) -> bool:
-        """Tell whether to report that the wait continues. Raises OutOfPatience."""
+        """Return whether to report that the wait continues. Raise OutOfPatience."""
         if mark != self._mark:
             self._mark, self._moved = mark, now
         if now - self._moved >= self._idle_s:

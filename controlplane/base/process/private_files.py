@@ -26,7 +26,7 @@ def _is_open(path: Path) -> bool:
     try:
         found = path.lstat().st_mode
     except FileNotFoundError:
-        return False  # A journal of the database may have gone in the meantime.
+        return False  # a journal of the database may have disappeared in the meantime
     return bool(found & OTHERS) and not stat.S_ISLNK(found)
 
 
@@ -36,8 +36,8 @@ def readable_by_others(folder: Path) -> list[Path]:
 
 
 def tighten(folder: Path) -> list[Path]:
-    """Close such files to other users, and return them. Files of another owner stay: `manage.py doctor` reports
-    them."""
+    """Close such files to other users, and return them. Files of another owner stay as they are; `manage.py doctor`
+    reports them."""
     return [path for path in readable_by_others(folder) if _close(path)]
 
 

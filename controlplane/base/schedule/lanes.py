@@ -1,4 +1,4 @@
-"""The repeated steps of a control worker, in lanes: no step waits for a step of another lane."""
+"""The repeated steps of a control worker, in lanes: no step waits for a step in another lane."""
 
 import contextlib
 import functools
@@ -25,7 +25,7 @@ class Step:
     run: Callable[[], object]
     every_s: float
     lane: str
-    what: str  # what is late when the step is, for people
+    what: str  # what is late if the step is, for people
     by_leader: bool = True  # False if every control worker takes the step
 
 
@@ -55,7 +55,7 @@ class StepThread:
         return max(0.0, min(self._due.values()) - self._clock())
 
     def _take(self, name: str, step: Step) -> bool:
-        """Take one step; False while another worker leads."""
+        """Take one step; return False while another worker leads."""
         if step.by_leader and not self._leadership.holds():
             self._reported.pop(name, None)
             return False
@@ -103,14 +103,14 @@ class StepThread:
 
 
 class Schedule:
-    """All lanes of one control worker, and the thread that looks after the lease."""
+    """All lanes of one control worker, and the thread that maintains the lease."""
 
     def __init__(self, worker: str, steps: Mapping[str, Step]) -> None:
         self.leadership = Leadership(worker)
         self._steps = steps
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._kept_at = time.time()  # last time that the lease could be looked at, and written by its holder
+        self._kept_at = time.time()  # when the lease could last be read, and written by its holder
         self._missed = False
 
     def start(self) -> None:
@@ -120,14 +120,14 @@ class Schedule:
             self._thread(lane, functools.partial(self._loop, StepThread(mine, self.leadership).step))
 
     def stop(self, within_s: float = 1.0) -> None:
-        """Wait for running steps. Those that take longer cannot write once another worker has taken over."""
+        """Wait for running steps. A step that takes longer cannot write once another worker has taken over."""
         self.end()
         until = time.monotonic() + within_s
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def end(self) -> None:
-        """Begin no further step and let another worker lead, though jobs may run here for long."""
+        """Begin no more steps and let another worker lead, although jobs may still run here for a long time."""
         self._stopping.set()
 
     def _thread(self, name: str, run: Callable[[], None]) -> None:

@@ -1,9 +1,8 @@
 """The lease by which one of several workers leads; writes of the others are refused.
-
-A holder renews the row once a second. Another worker takes it when it was given back, when its holder's process is
-known to be gone, or when the row has not changed for SILENT_S by the other's own monotonic clock: clocks of hosts are
-never compared. Each holder has a token. In a step, each write checks it in its own transaction (`fenced`), so that a
-holder that slept through the takeover writes nothing.
+A holder renews the row once a second. Another worker takes the lease when it was given back, when its holder's process
+is known to be gone, or when the row has not changed for SILENT_S by the other worker's own monotonic clock; clocks of
+different hosts are never compared. Each holder has a token. In a step, each write checks it in its own transaction
+(`fenced`), so that a holder that slept through the takeover writes nothing.
 """
 
 import contextlib
@@ -21,9 +20,9 @@ from fleet.jobs import process_identity
 from fleet.tries import StepOver
 
 NONE = 0  # token while there is no holder
-BEAT_S = 1.0  # interval between two renewals, and between two looks of a waiting worker
-HELD_S = 5.0  # time without a renewal after which a holder takes no step
-SILENT_S = 6.0  # time without a change after which another worker takes the row
+BEAT_S = 1.0  # interval between renewals, and between checks by a waiting worker
+HELD_S = 5.0  # a holder takes no step after this long without a renewal
+SILENT_S = 6.0  # another worker takes the row after this long without a change
 CONTROL = "control"
 
 _WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseLost(StepOver, DatabaseError):
-    """Another worker leads, or may by now."""
+    """Another worker leads, or may lead by now."""
 
 
 class Leadership:
@@ -50,7 +49,7 @@ class Leadership:
         return self.token != NONE and self._clock() - self._renewed_at < HELD_S
 
     def step(self) -> None:
-        """Renew the lease, or take a free one."""
+        """Renew the lease, or take it if it is free."""
         began = self._clock()
         if self.token != NONE:
             if self._mine().update(beat=F("beat") + 1):
@@ -72,8 +71,8 @@ class Leadership:
         return Lease.objects.filter(name=self.name, token=self.token)
 
     def _is_free(self, row: Lease, began: float) -> bool:
-        """Tell whether the lease is free. `began`: time before the row was read. The silence counts from after the
-        first look until before this one, as each may have taken seconds."""
+        """Return whether the lease is free. `began` is the time before the row was read. The silence counts from
+        after the first check to before this one, as each check may have taken seconds."""
         if (row.token, row.beat) != self._seen:
             self._seen, self._seen_at = (row.token, row.beat), self._clock()
         silent = began - self._seen_at >= SILENT_S
@@ -117,7 +116,7 @@ class Leadership:
             features.can_return_columns_from_insert = returning
 
     def _check(self, token: int) -> None:
-        """Check by this process's own clock: a stopped process notices here that time has passed."""
+        """Check by this process's own clock, so that a process that was stopped notices that time has passed."""
         if token != self.token or not self.holds():
             raise LeaseLost(f"{self.worker} no longer leads")
 
@@ -136,7 +135,7 @@ class Leadership:
 
 
 def limit_idle_transactions(connection: Any, **_: Any) -> None:
-    """Limit idle transactions: a worker stopped within one would hold its locks, and the lease, forever."""
+    """Limit idle transactions: a worker stopped inside one would hold its locks, and the lease, forever."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{HELD_S - BEAT_S:g}s'")

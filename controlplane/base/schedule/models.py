@@ -14,8 +14,8 @@ class Lease(models.Model):
     taken_at = models.DateTimeField(null=True, blank=True)  # for people; no decision compares the clocks of hosts
 
     class Meta:
-        # With the token in a key, PostgreSQL lets a renewal pass a transaction that has checked the token (FOR KEY
-        # SHARE), and makes a takeover wait for that transaction.
+        # With the token in a key, a renewal in PostgreSQL does not wait for a transaction that has checked the token
+        # (FOR KEY SHARE), but a takeover does.
         constraints = [models.UniqueConstraint(fields=("name", "token"), name="lease_token")]
 
     def __str__(self) -> str:

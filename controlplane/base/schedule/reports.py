@@ -13,7 +13,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.fleet_status import StepReport
 from router.contract.redis.staleness import WORKER_DOWN_S
 
-LEASE = "lease"  # report of a control worker that cannot write its lease; taken back once it can
+LEASE = "lease"  # report by a control worker that cannot write its lease; withdrawn once it can
 
 
 def write(name: str, report: StepReport) -> None:
@@ -22,7 +22,7 @@ def write(name: str, report: StepReport) -> None:
 
 
 def forget_all_but(names: Collection[str]) -> None:
-    """Forget steps of other releases, which would be late forever."""
+    """Forget steps that only other releases have, as they would be late forever."""
     with contextlib.suppress(redis.RedisError):
         drop_unless("hash", redis_keys.STEPS)
         for name in set(read(connect())) - set(names):
@@ -30,7 +30,7 @@ def forget_all_but(names: Collection[str]) -> None:
 
 
 def read(client: redis.Redis) -> dict[str, StepReport]:
-    """Return the reports by step. Raises redis.RedisError."""
+    """Return the reports by step. Raise redis.RedisError."""
     return decoded(client.hgetall(redis_keys.STEPS))
 
 
@@ -47,6 +47,6 @@ def tell_worker(worker: str) -> None:
 
 
 def workers() -> list[str]:
-    """Return the control workers heard of lately. Raises redis.RedisError."""
+    """Return the control workers that reported lately. Raise redis.RedisError."""
     found: Any = connect().zrangebyscore(redis_keys.CONTROL_WORKERS, time.time() - WORKER_DOWN_S, "+inf")
     return sorted(name.decode() for name in found)

@@ -12,13 +12,13 @@ from controlplane.base.schedule.lease import lead
 @dataclass(frozen=True)
 class ControlWorker:
     name: str
-    there: bool  # heard of within seconds
+    there: bool  # whether it reported within the last seconds
     leads: bool
     since: datetime | None  # time at which it began to lead
 
     @property
     def status(self) -> str:
-        """Return a word of the status vocabulary."""
+        """Return a term of the status vocabulary."""
         if not self.there:
             return "offline"
         return "ready" if self.leads else "stopped"
@@ -31,7 +31,7 @@ class ControlWorker:
 
 
 def control_workers() -> list[ControlWorker]:
-    """Return the control workers, the leader first even if it is gone; without Redis, the leader alone is known."""
+    """Return the control workers, the leader first even if it is gone. Without Redis, only the leader is known."""
     try:
         there = reports.workers()
     except redis.RedisError:

@@ -1,1 +1,2 @@
-"""Spans of pages, REST and jobs. The router has its own (router/telemetry/tracer.py), which waits for nothing."""
+"""Spans of pages, REST and jobs. The router has a tracer of its own (router/telemetry/tracer.py), which never
+blocks."""

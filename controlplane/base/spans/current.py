@@ -14,7 +14,7 @@ current: ContextVar[Parent | None] = ContextVar("current_span", default=None)
 
 
 def joined(exporter: Exporter, header: str) -> Parent:
-    """Return the caller's trace, or a new one with an empty span."""
+    """Return the caller's trace, or a new trace with an empty span."""
     parent = context.parse(header.encode("latin-1", "replace"))
     trace = parent.trace if parent is not None else context.new_trace()
     sampled = exporter.sampler.wanted(trace, parent) and exporter.sampler.allowed(time.monotonic())
@@ -23,7 +23,7 @@ def joined(exporter: Exporter, header: str) -> Parent:
 
 @contextmanager
 def span(exporter: Exporter, parent: Parent, kind: Kind, name: str) -> Iterator[Span]:
-    """Open a span, which is exported at its end if its trace is sampled; name and attributes may be set until then."""
+    """Open a span, which is exported at its end if its trace is sampled; until then, name and attributes may be set."""
     made = Span(name, kind, parent.trace, context.span_id(context.new_base(), 0), time.time(), 0.0, parent.span)
     made.remote = bool(parent.span)
     token = current.set(Parent(parent.trace, made.id, parent.sampled))
@@ -42,6 +42,6 @@ def span(exporter: Exporter, parent: Parent, kind: Kind, name: str) -> Iterator[
 
 
 def carried() -> str | None:
-    """Return the header `traceparent` for work that this thread starts elsewhere."""
+    """Return a `traceparent` header for work that this thread starts elsewhere."""
     here = current.get()
     return context.header(here.trace, here.span, sampled=here.sampled).decode() if here is not None else None

@@ -28,7 +28,7 @@ class Spans:
         with span(self.exporter, parent, "server", "") as made:
             response = self.get_response(request)
             match = request.resolver_match
-            if match is None:  # a static file, or a request refused before any view
+            if match is None:  # a static file, or a request that was refused before any view
                 return response
             route = f"/{match.route}"
             made.name = f"{request.method} {route}"

@@ -13,7 +13,7 @@ api = handlers.WeirApi(
     description="Fleet, policies, experiments and live state. Errors are problem+json (RFC 9457). "
     "Unknown fields are refused, and query parameters where something changes. POSTs may carry an Idempotency-Key; "
     "what can be changed carries an ETag for If-Match.",
-    docs_url=None,  # The interactive pages load their scripts from elsewhere.
+    docs_url=None,  # the interactive pages load their scripts from elsewhere
     openapi_url="/openapi.json",
     auth=needs(),
     parser=StrictJson(),

@@ -1,4 +1,4 @@
-"""Rows of an answer, one or a page of them, and their ETags."""
+"""Rows of an answer, single or as a page, and their ETags."""
 
 from typing import Any, TypeVar
 
@@ -17,7 +17,8 @@ M = TypeVar("M", bound=Model)
 
 
 def if_match(request: HttpRequest) -> str | None:
-    """Return the etag in If-Match without quotes; None without the header and for `*`. An empty one is of nothing."""
+    """Return the etag in If-Match without quotes; None without the header and for `*`. An empty etag matches
+    nothing."""
     return _named(request, "If-Match")
 
 
@@ -47,7 +48,7 @@ class Etag(Schema):
 
 
 class Versioned(Etag):
-    """The ETag of a row, or of a mapping that has it."""
+    """The ETag of a row, or of a mapping that has one."""
 
     @staticmethod
     def resolve_etag(row: Any) -> str:
@@ -61,5 +62,5 @@ def found(row: Row | None, detail: str) -> Row:
 
 
 def page(rows: QuerySet[M], before: int | None, limit: int, by: str = "pk") -> list[M]:
-    """Return the first `limit` rows, or those below `before`."""
+    """Return the first `limit` rows, or the first rows below `before`."""
     return list((rows if before is None else rows.filter(**{f"{by}__lt": before}))[:limit])

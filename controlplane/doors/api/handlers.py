@@ -45,7 +45,7 @@ class InvalidFields(ValidationError):
 
 
 class WeirApi(NinjaAPI):
-    """The API, with the rejected value in validation errors, which ninja drops."""
+    """The API, which keeps the rejected value in validation errors; ninja drops it."""
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
@@ -60,8 +60,8 @@ class WeirApi(NinjaAPI):
 
     @functools.cached_property
     def _described(self) -> Any:
-        """Return the document, built once: it takes most of a second of CPU, and unauthenticated clients may request
-        it."""
+        """Return the document; built once, as it takes most of a second of CPU time, and unauthenticated clients may
+        request it."""
         schema = super().get_openapi_schema()
         scopes, tables = self._scopes(), self._tables()
         for methods in schema["paths"].values():
@@ -80,7 +80,7 @@ class WeirApi(NinjaAPI):
         return {self.get_openapi_operation_id(operation) for operation in operations if table_of(operation) is not None}
 
     def _scopes(self) -> dict[str, list[str]]:
-        """Return the scopes of each operation; ninja leaves them empty."""
+        """Return the scopes of each operation, as ninja leaves them empty."""
         views = [view for _, router in self._routers for view in router.path_operations.values()]
         return {
             self.get_openapi_operation_id(operation): list(auth.scopes)
@@ -105,7 +105,7 @@ def _field(error: ErrorDetails, model: Any) -> Problem:
 
 
 def _fields(model: Any, path: str) -> str:
-    """Name a body's fields, for an unknown one at its top."""
+    """Return the names of a body's fields, so that an unknown field gets a suggestion."""
     bodies = [field.annotation for field in model.model_fields.values()]
     return ", ".join(getattr(bodies[0], "model_fields", ())) if len(bodies) == 1 and "." not in path else ""
 
@@ -130,7 +130,7 @@ def unauthenticated(_: Exception | None = None) -> ApiProblem:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """True if a write failed because the disk is full."""
+    """Return whether a write failed because the disk is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -177,7 +177,7 @@ def from_fleet_changed(error: FleetChanged) -> ApiProblem:
 
 
 def from_rules(error: policy_errors.RulesForbid) -> ApiProblem:
-    """Return 403 if the rules forbid it, 409 if something else is in the way."""
+    """Return 403 if the rules forbid the change, 409 if something else is in the way."""
     in_the_way = [each for each in error.refusals if isinstance(each, policy_errors.Conflict)]
     status = 409 if len(in_the_way) == len(error.refusals) else 403
     current = next((each.current for each in in_the_way), "")

@@ -27,7 +27,8 @@ Run = Callable[..., HttpResponseBase]
 
 
 def once(run: Run) -> Run:
-    """Wrap `Operation.run` of a POST with the header; a caller who may not call it gets no kept answer either."""
+    """Wrap `Operation.run` of a POST that has the header. A caller who may not call the operation gets no stored
+    answer either."""
     operation: Operation = inspect.unwrap(run).__self__
     if "POST" not in operation.methods:
         return run
@@ -52,7 +53,7 @@ def once(run: Run) -> Run:
 
 
 def _allowed(operation: Operation, request: HttpRequest) -> Principal | None:
-    """Return the caller, None without credentials; ApiProblem 403 if a scope is missing."""
+    """Return the caller, None without credentials. Raise ApiProblem 403 if a scope is missing."""
     callers = [check(request) for check in operation.auth_callbacks]
     return callers[0] if callers else None
 
@@ -98,7 +99,8 @@ def _claim(owner: str, key: str, sha256: str) -> IdempotentAnswer | None:
 
 
 def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
-    """Keep the answer, unless it may differ a moment later (not allowed, failed): then the key may be used again."""
+    """Keep the answer, unless it may differ a moment later (not allowed, failed); in that case the key may be used
+    again."""
     if answer.status_code in (401, 403, 429) or answer.status_code >= 500 or not isinstance(answer, HttpResponse):
         claim.delete()
         return
@@ -106,14 +108,14 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
     if "no-store" not in answer.headers.get("Cache-Control", ""):  # Secrets are not stored.
         claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         claim.body = answer.content.decode()
-    # `save` is not used: a claim without an answer for GIVEN_UP is another request's by now, and this one has
+    # Not `save`: a claim without an answer for GIVEN_UP may belong to another request by now, although this one has
     # succeeded.
     values = {"status": claim.status, "headers": claim.headers, "body": claim.body}
     IdempotentAnswer.objects.filter(pk=claim.pk).update(**values)
 
 
 def _replay(request: HttpRequest, kept: IdempotentAnswer | None, sha256: str) -> HttpResponse:
-    if kept is None:  # deleted between our claim and this look, as its request failed
+    if kept is None:  # deleted between the claim and this check, as its request failed
         return response(
             request, ApiProblem(409, detail="the first request with this key has just failed; send it again")
         )

@@ -5,9 +5,9 @@ from django.utils import timezone
 
 
 class IdempotentAnswer(models.Model):
-    """The answer to a POST that carried an Idempotency-Key; `status` is 0 while it is still being made."""
+    """The answer to a POST that carried an Idempotency-Key; `status` is 0 until the answer exists."""
 
-    owner = models.CharField(max_length=80)  # "user:7" or "token:3": owners cannot see each other's keys
+    owner = models.CharField(max_length=80)  # "user:7" or "token:3"; owners cannot see each other's keys
     key = models.CharField(max_length=200)
     request_sha256 = models.CharField(max_length=64)  # digest of method, path and body
     status = models.PositiveSmallIntegerField(default=0)

@@ -23,7 +23,7 @@ _IDEMPOTENT = _header("Idempotency-Key", "A repeated key gets the first answer a
 IF_MATCH, IF_NONE_MATCH = {"parameters": [_IF_MATCH]}, {"parameters": [_IF_NONE_MATCH]}
 
 _CHECKS = ("check_fleet",)  # POSTs that change nothing, so a repeated one needs no key
-_ALWAYS_FOUND = ("list_node_events",)  # also found for a node that was forgotten
+_ALWAYS_FOUND = ("list_node_events",)  # returns 200 even for a node that was forgotten
 _JSON, _PROBLEM, _REF = "application/json", "application/problem+json", "#/components/schemas/ProblemOut"
 
 
@@ -57,9 +57,9 @@ def _formats_of(operation: dict[str, Any]) -> list[str]:
 
 
 def describe(method: str, operation: dict[str, Any]) -> None:
-    """Add the parts that all operations share; ninja takes a docstring as description, here it is the summary."""
+    """Add the parts that all operations share. Ninja uses a docstring as the description; here it is the summary."""
     operation["summary"] = operation.pop("description")
-    if method == "post" and operation["operationId"] not in _CHECKS:  # The middleware reads it.
+    if method == "post" and operation["operationId"] not in _CHECKS:  # the middleware reads it
         inputs = operation["parameters"]
         inputs.insert(sum(each["in"] != "header" for each in inputs), _IDEMPOTENT)
     responses = operation["responses"]

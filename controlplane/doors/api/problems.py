@@ -69,7 +69,7 @@ class ApiProblem(Exception):
         errors: Sequence[Problem] = (),
         *,
         headers: dict[str, str] | None = None,
-        **extra: Any,  # such as conflicts=[{path, base, theirs, mine}], current="…"
+        **extra: Any,  # for example conflicts=[{path, base, theirs, mine}], current="…"
     ) -> None:
         super().__init__(detail or title or TITLES.get(status, ""))
         self.status = status

@@ -1,4 +1,4 @@
-"""Authenticates WebSocket handshakes: by bearer token, or by a browser session from this origin."""
+"""Authenticates WebSocket handshakes: by bearer token, or by a browser session from the server's own origin."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -25,7 +25,8 @@ principal_of_header = database_sync_to_async(principal_by_token)
 
 
 async def refuse(scope: WebSocketScope, send: ASGISendCallable, problem: ApiProblem) -> None:
-    """Refuse a handshake: no WebSocket is opened, so none has to be closed by a client that may never answer."""
+    """Refuse a handshake without opening a WebSocket, so that none has to be closed by a client that may never
+    answer."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": 4000 + problem.status % 1000, "reason": problem.detail})
         return
@@ -39,9 +40,9 @@ async def refuse(scope: WebSocketScope, send: ASGISendCallable, problem: ApiProb
 
 
 class OwnOrigins:
-    """Refuses handshakes from pages of other origins, another port of the same host included: it has the same cookies.
-
-    Browsers always send the page's origin, so a handshake without one comes from a program, not a foreign page.
+    """Refuses handshakes from pages of other origins, including another port of the same host, which shares its
+    cookies.
+    Browsers always send the page's origin, so a handshake without one comes from a program, not from a foreign page.
     """
 
     def __init__(self, app: Application) -> None:
@@ -57,8 +58,8 @@ class OwnOrigins:
 
 
 def is_own(origin: str, host: str) -> bool:
-    """Tell whether an origin is the requested host and port, or an allowed host over HTTPS behind a proxy with another
-    name. Nobody needs such a proxy to reach this host by its loopback name, whose ports are others' too."""
+    """Return whether an origin is the requested host and port, or an allowed host over HTTPS behind a proxy with
+    another name. Nobody needs such a proxy to reach this host by its loopback name, whose ports other users share."""
     try:
         parts = urlsplit(origin)
         asked = urlsplit(f"{parts.scheme}://{host}")
@@ -75,7 +76,7 @@ def is_own(origin: str, host: str) -> bool:
 
 
 class LiveHandshake:
-    """Refuses handshakes of callers without the right to look, and those without an offered range."""
+    """Refuses handshakes of callers who may not view live data, and handshakes for a range that is not offered."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -98,7 +99,7 @@ class LiveHandshake:
 
 
 class ShareHandshake:
-    """Refuses handshakes of shared walls beyond the places of their address, or of all."""
+    """Refuses handshakes of shared walls beyond the limit per address, or beyond the limit for all."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -116,7 +117,7 @@ class ShareHandshake:
 
 
 class Handshake:
-    """Passes handshakes with an Authorization header to `socket` directly, all others behind `sessions`."""
+    """Passes handshakes with an Authorization header to `socket` directly, and all others through `sessions`."""
 
     def __init__(self, socket: Application, sessions: Callable[[Application], Application]) -> None:
         self.socket = socket

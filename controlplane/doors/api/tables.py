@@ -1,5 +1,5 @@
-"""Offers every list of the API as CSV and Parquet: `?format=csv`, `?format=parquet`. There is a column for each field,
-in the order of the schema; lists and objects are JSON in a column."""
+"""Offers every list of the API as CSV and Parquet: `?format=csv`, `?format=parquet`. Each field is a column, in the
+order of the schema; lists and objects are written as JSON."""
 
 import functools
 import inspect

@@ -1,5 +1,6 @@
-"""Refuses input that a changing operation does not read: a misspelt `?dry_run=true` would otherwise apply the document.
-Reading operations ignore unknown query parameters."""
+"""Refuses input that a changing operation does not read: otherwise a misspelt `?dry_run=true` would apply the document.
+Reading operations ignore unknown query parameters.
+"""
 
 import functools
 import json
@@ -51,8 +52,8 @@ def loads(raw: bytes) -> Any:
 class StrictJson(Parser):
     def parse_body(self, request: HttpRequest) -> Any:
         kind = (request.content_type or "").lower()
-        # curl -d sends a form content type. Reading JSON from it would let a foreign page's form post with a session,
-        # so application/json is required.
+        # curl -d sends a form content type. If JSON were read from it, a foreign page's form could post with the user's
+        # session, so application/json is required.
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem(415, detail=f"send application/json, not {kind or 'a body without Content-Type'}")
         return loads(request.body)
@@ -89,7 +90,7 @@ def _names(model: Any) -> list[str]:
 
 
 def _has_body(operation: Operation) -> bool:
-    """Tell whether there is a body: from a model, or read by the operation itself, which then describes it."""
+    """Return whether there is a body: one from a model, or one that the operation reads itself and then describes."""
     sources = {model.__ninja_param_source__ for model in operation.models}
     return not sources.isdisjoint(BODIES) or "requestBody" in (operation.openapi_extra or {})
 
@@ -103,7 +104,7 @@ def _check_query(request: HttpRequest, names: list[str]) -> None:
 
 
 def _check_no_body(request: HttpRequest) -> None:
-    """Refuse a body. An empty object or form is accepted: some clients send one with each POST."""
+    """Refuse a body. An empty object or form is accepted, as some clients send one with each POST."""
     sent = _sent(request)
     if sent not in (None, {}):
         raise ApiProblem(422, detail="this operation takes no body", errors=[Problem("", sent, "send none")])

@@ -1,4 +1,4 @@
-"""`weir`, the command of an installed wheel: the pipelines' commands, the router, and every command of manage.py."""
+"""`weir`, the command of an installed wheel: commands for pipelines, the router, and every command of manage.py."""
 
 import os
 import runpy
@@ -20,7 +20,7 @@ on this host:
 
 
 def main() -> None:
-    """Pass the words on to the program that they name; without one, to the pipelines' parser."""
+    """Pass the arguments on to the program that they name; without a name, to the pipeline commands' parser."""
     words = sys.argv[1:]
     if words[:1] == ["router"]:
         sys.argv[1:] = words[1:]
@@ -40,14 +40,14 @@ def _pipelines() -> None:
     from controlplane.doors.cli import weir
     from router.contract.installation import VERSION
 
-    weir.VERSION = VERSION  # before the modules that read it
+    weir.VERSION = VERSION  # before the modules that read it are imported
     from controlplane.doors.cli.weir.__main__ import run
 
     run(ON_HOST)
 
 
 def manage() -> None:
-    """Django's command line, with Weir's own commands."""
+    """Run Django's command line, with Weir's own commands."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     try:
         _manage()
@@ -67,7 +67,7 @@ def _manage() -> None:
 
             Command().run_from_argv(sys.argv)
         elif sys.argv[1:2] == ["deliver"] and any(word.partition("=")[0] == "--stop" for word in sys.argv):
-            # Without Django's set-up: it needs Redis only, and not a second of imports.
+            # Without Django's set-up: this needs only Redis, not a second of imports.
             from controlplane.traffic.deliveries.stop import main as stop
 
             sys.exit(stop(sys.argv[2:]))

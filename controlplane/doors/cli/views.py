@@ -1,4 +1,4 @@
-"""`GET /cli/weir`: the command for pipelines, of the version of this server."""
+"""`GET /cli/weir`: the pipeline command in the version of this server."""
 
 import functools
 import io
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from controlplane.doors.api.auth import principal_of
 from router.contract.installation import VERSION
 
-# The command as one file: an archive that Python runs, of the version of this server
+# The command as one file: an archive that Python runs, in the version of this server
 _FOLDER = Path(__file__).with_name("weir")
 _UNSET = 'VERSION = "unknown"'
 _START = 'import runpy\n\nrunpy.run_module("weir", run_name="__main__", alter_sys=True)\n'
@@ -21,7 +21,7 @@ _SHEBANG = b"#!/usr/bin/env python3\n"
 
 @functools.cache
 def archive() -> bytes:
-    """The same bytes each time: a pipeline may compare or cache them."""
+    """Return the archive; its bytes never vary, as a pipeline may compare or cache them."""
     written = io.BytesIO(_SHEBANG)
     written.seek(0, io.SEEK_END)
     with zipfile.ZipFile(written, "a", zipfile.ZIP_DEFLATED) as files:
@@ -33,13 +33,13 @@ def archive() -> bytes:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name)  # dated 1980, as files without a date are
+    return zipfile.ZipInfo(name)  # dated 1980, the default
 
 
 @require_safe
 @login_not_required  # curl has a token and expects 401 instead of a sign-in page
 def command(request: HttpRequest) -> HttpResponse:
-    """The `weir` program, for any bearer token or session."""
+    """Return the `weir` program, for any bearer token or session."""
     if principal_of(request) is None:
         answer = HttpResponse("an API token is required\n", status=401, content_type="text/plain")
         answer["WWW-Authenticate"] = "Bearer"

@@ -17,7 +17,7 @@ from controlplane.traffic.deliveries.states import CLOSED
 from controlplane.traffic.policies.models import Policy
 
 GUARD = ("policy", "pool", "metric", "class")
-COMPARED = (*COMPARISONS, *COUNTS)  # the others look at one arm, or at the sizes of both
+COMPARED = (*COMPARISONS, *COUNTS)  # the others concern one arm, or the sizes of both
 BOUNDS = ("lower", "estimate", "upper")
 ARMS = ("candidate", "control")
 
@@ -74,13 +74,13 @@ def _of_looks(rows: list[tuple[Delivery, Look | None]], now: float) -> Iterator[
 
 
 def _look_age_s(row: Delivery, look: Look | None, now: float) -> float:
-    """Return the age of the last look; before the first look, the age of the state."""
+    """Return the age of the last look; before the first look, how long the delivery has been in its state."""
     since = max(row.state_at, look.at) if look else row.state_at
     return max(0.0, now - since.timestamp())
 
 
 def _ended() -> Metric:
-    """Return the metric with zeros, so that the first delivery is an increase."""
+    """Return the metric including zeros, so that the first delivery shows as an increase."""
     text = "Deliveries that ended, by how"
     family = CounterMetricFamily("weir_delivery_ended", text, labels=("policy", "state"))
     rows = Delivery.objects.order_by().values_list("policy__name", "state").annotate(Count("pk"))

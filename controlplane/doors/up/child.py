@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _die_with_up() -> None:
-    """Ask for SIGKILL when `up` dies, in the new process. Forks do not inherit this, so engines survive."""
+    """Request SIGKILL for the new process when `up` dies. Forks do not inherit this, so engines survive."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -30,7 +30,7 @@ class Child:
         self.folder = folder
         self.handle: asyncio.subprocess.Process | None = None
         self.started = float("nan")  # time.monotonic() of the last start attempt
-        self.failures = 0  # consecutive starts that did not last
+        self.failures = 0  # consecutive runs that were too short
         self.stopping = False
 
     @property
@@ -54,7 +54,7 @@ class Child:
         try:
             self.handle = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # The process may exist already: without its handle it would never be stopped.
+            # The process may already exist; without its handle it would never be stopped.
             self.handle = await starting
             raise
 
@@ -88,7 +88,7 @@ class Child:
             await self.ended()
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole process group, so that no shell or fork stays behind."""
+        """Signal the whole process group, so that no shell or fork is left behind."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -99,7 +99,7 @@ class Child:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """Open a log to append to; /dev/null if that is impossible: a process without a log is better than none."""
+    """Open a log to append to; /dev/null if that is impossible, as a process without a log is better than none."""
     try:
         return log.open("ab")
     except OSError:

@@ -1,6 +1,5 @@
-"""Prints the lines in the operator's terminal: one per event, with the name of the process in front.
-
-Output that cannot be written is dropped: a closed terminal or a full disk must not end the processes.
+"""Prints lines on the operator's terminal: one per event, prefixed with the name of the process.
+Output that cannot be written is dropped, as a closed terminal or a full disk must not end the processes.
 """
 
 import contextlib

@@ -1,6 +1,5 @@
 """The part of `up` that needs Django's applications: database, first administrator, policy, fleet and engines.
-
-weir.py imports it late: that takes half a second, and the servers are started first.
+weir.py imports it late, as that takes half a second, in which the servers already start.
 """
 
 from pathlib import Path
@@ -29,7 +28,7 @@ from router.contract.values.json_value import JsonObject
 
 DEMO_FLEET = installation.FILES / "examples/fleet-demo.yaml"
 NODE = "local"
-# A low threshold for trials: hardly a prompt of the demo has 40,000 new tokens, the default.
+# A low threshold for trials, as few prompts of the demo have 40,000 new tokens, which is the default.
 DEMO_POLICY: JsonObject = {"strategy.name": "adaptive_v1", "classes.heavy_new_tokens": 20_000}
 ENGINE_GRACE_S = 1.5
 
@@ -73,7 +72,7 @@ def check_fleet(path: Path) -> None:
 
 
 def served_model() -> str:
-    """Return a model of the fleet for the suggested request; empty without one, or while the database does not
+    """Return a model of the fleet for the suggested request; empty if there is none, or while the database does not
     answer."""
     try:
         serving = [kind.name for kind in KINDS.values() if kind.serves]
@@ -96,8 +95,8 @@ def ready_instances(pool: str) -> tuple[int, int] | None:
 
 
 def stop_engines() -> None:
-    """Stop the engines but keep their desired state, so that the next `up` starts them. LaunchError names those still
-    running."""
+    """Stop the engines but keep their desired state, so that the next `up` starts them. The LaunchError names
+    engines that still run."""
     try:
         left = stop_all(NODE, ENGINE_GRACE_S).left
     finally:

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Literal
 
 # Stages in the order of their start: the store; the servers, while the database is prepared (migrated.py); the workers;
-# the background when the pages answer; the traffic when the fleet is ready.
+# background processes when the pages answer; the traffic when the fleet is ready.
 Stage = Literal["store", "servers", "workers", "background", "traffic"]
-# Workers stop before the engines, which they would start again; servers after, so that running answers can end.
+# Workers stop before the engines, which they would otherwise start again; servers stop last, so that running answers
+# can end.
 STOP_ORDER: tuple[tuple[Stage, ...], ...] = (("traffic",), ("workers", "background"), ("servers",), ("store",))
 
 DEMO_POOL = "demo"
 THREADS = 10  # threads per control or node worker, more than its concurrent jobs, so that an order finds a free one
 
-STOPPED_WITHIN_S = 10.0  # limit for the grace periods of all stages and the engines together
+STOPPED_WITHIN_S = 10.0  # limit on the grace periods of all stages and the engines together
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LIMIT_S = 30.0
-STEADY_S = 60.0  # length of a run after which earlier failures no longer count
+STEADY_S = 60.0  # after a run of this length, earlier failures no longer count
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,21 @@ class Options:
 
     host: str = "127.0.0.1"
     web_port: int = 8000
-    router_port: int = 8080  # port for clients; each of several routers also has a port of its own above it
+    router_port: int = 8080  # port for clients; with several routers, each also has a port of its own above it
     routers: int = 1
     demo: bool = True
     fleet: Path | None = None
 
     @property
     def router_ports(self) -> tuple[int, ...]:
-        """The port of each router."""
+        """Return the port of each router."""
         if self.routers == 1:
             return (self.router_port,)
         return tuple(range(self.router_port + 1, self.router_port + 1 + self.routers))
 
     @property
     def listens(self) -> dict[int, str]:
-        """Each port with the flag that sets it."""
+        """Return each port with the flag that sets it."""
         routers = (self.router_port, *self.router_ports)
         return {self.web_port: "--web-port"} | {port: "--router-port" for port in routers}
 
@@ -58,7 +59,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Ready:
-    """The check whether a process serves."""
+    """How to check whether a process serves."""
 
     by: Literal["redis", "http", "worker", "running"]
     target: str = ""  # URL, or the worker's name
@@ -75,7 +76,7 @@ class Process:
 
 
 def loopback(host: str) -> str:
-    """Return the address at which this machine reaches a server that listens on `host`."""
+    """Return the address under which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
 
 
@@ -108,7 +109,7 @@ def web(options: Options, around: Surroundings) -> Process:
 
 
 def index(around: Surroundings) -> tuple[Process, ...]:
-    """Return the process that follows the engines' KV events once for several routers."""
+    """Return the process that follows the engines' KV events for all routers, if there are several."""
     if not around.index_socket:
         return ()
     argv = (around.python, "-m", "router.index", "--socket", around.index_socket)
@@ -138,7 +139,8 @@ def worker(around: Surroundings, name: str, queues: str, *flags: str) -> Process
 def celery(python: str, name: str, queues: str, *flags: str) -> tuple[str, ...]:
     """Return the command line of every worker of Weir."""
     # Threads are used because tasks wait for engines, Redis and the database, and each further process costs memory.
-    # Checks are off because Django's import every page and the REST API, which no task needs: half of a worker's start.
+    # Checks are off because Django's would import every page and the REST API, which no task needs: half of a worker's
+    # start-up time.
     return (
         *(python, "-m", "celery", "-A", "controlplane.celery", "--skip-checks", "worker"),
         *("-Q", queues, "-n", name),
@@ -153,10 +155,10 @@ def traffic(options: Options, around: Surroundings) -> Process:
 
 
 def restart_delay_s(failures: int) -> float:
-    """Return the delay before restarting a process that ended by itself, after so many consecutive failures."""
+    """Return the delay before restarting a process that ended by itself, after this many consecutive failures."""
     return min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10), BACKOFF_LIMIT_S) if failures > 0 else 0.0
 
 
 def failures_after(failures: int, ran_s: float) -> int:
-    """Return the consecutive failures, counting the run that just ended after `ran_s`."""
+    """Return the consecutive failures, including the run that just ended after `ran_s`."""
     return 1 if ran_s >= STEADY_S or math.isnan(ran_s) else failures + 1

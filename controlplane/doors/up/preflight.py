@@ -48,7 +48,8 @@ def prepare_folder(folder: Path) -> None:
 
 
 def claim(folder: Path) -> IO[str]:
-    """Take the lock of one `up` on a data folder. The kernel releases it when the process ends, however it ends."""
+    """Take the lock that only one `up` may hold on a data folder. The kernel releases it when the process ends,
+    however it ends."""
     lock = (folder / "run" / "up.lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Checks that a process serves, with one function per kind of process, and waits for it."""
+"""Checks whether a process serves, with one function per kind of process, and waits until it does."""
 
 import asyncio
 import time
@@ -19,11 +19,11 @@ from router.contract.redis.fleet_status import WorkerPresence
 Check = Callable[[str, str, int | None], Awaitable[bool]]
 
 STEP_S = 0.02
-LEAST_CPU_S = 0.1  # Less CPU time is no progress: an idle event loop also uses some.
+LEAST_CPU_S = 0.1  # less CPU time is no progress, as an idle event loop also uses some
 
 
 def _ask(redis_url: str, question: Callable[[redis.Redis], Any]) -> Any:
-    """Ask over a new connection; None if Redis does not answer."""
+    """Query Redis over a new connection; None if it does not answer."""
     client = redis.Redis.from_url(redis_url, socket_connect_timeout=1, socket_timeout=1)
     try:
         return question(client)
@@ -38,7 +38,7 @@ async def redis_answers(target: str, redis_url: str, pid: int | None) -> bool:
 
 
 async def http_answers(target: str, redis_url: str, pid: int | None) -> bool:
-    """Accept any status: a router without a fleet serves and answers 503."""
+    """Return whether anything answers, with any status: a router without a fleet serves and answers 503."""
     parts = urlsplit(target)
     try:
         async with asyncio.timeout(5):
@@ -80,7 +80,7 @@ def mark(child: Child) -> tuple[int, int]:
 
 
 async def wait(child: Child, redis_url: str, patience: Patience | None = None) -> None:
-    """Return when `child` serves. CannotStart if it ends first, or makes no progress for long."""
+    """Return when `child` serves. Raise CannotStart if it ends first, or makes no progress for long."""
     serves, patience = CHECKS[child.process.ready.by], patience or Patience(time.monotonic())
     while True:
         if child.pid is None:

@@ -1,4 +1,5 @@
-"""The record of an `up`: its processes by pid and start time. A later `up` ends those that a killed one left behind."""
+"""The record of an `up`: its processes by pid and start time. A later `up` ends those that a killed `up` left
+behind."""
 
 import contextlib
 import json

@@ -22,11 +22,11 @@ ENGINES_S = 3.0  # limit for stopping the engines
 
 @dataclass(frozen=True)
 class Hooks:
-    """The parts that know Weir, as opposed to its processes."""
+    """The parts that know Weir, as opposed to mere processes."""
 
-    prepare: Callable[[], Awaitable[None]]  # runs after Redis answers: brings database and fleet up to date
-    announce: Callable[[], Awaitable[None]]  # runs after the pages answer: informs the operator
-    before_traffic: Callable[[], Awaitable[bool]]  # waits for the fleet; False without a pool for the traffic
+    prepare: Callable[[], Awaitable[None]]  # runs once Redis answers: brings database and fleet up to date
+    announce: Callable[[], Awaitable[None]]  # runs once the pages answer: informs the operator
+    before_traffic: Callable[[], Awaitable[bool]]  # waits for the fleet; returns False if no pool can take the traffic
     stop_engines: Callable[[], Awaitable[None]]
     kill_engines: Callable[[], None]
 
@@ -42,7 +42,8 @@ class Supervisor:
         self.asked_to_stop = False
 
     async def run(self) -> None:
-        """Run until a signal. CannotStart if a process does not start. Nothing is left running in either case."""
+        """Run until a signal. Raise CannotStart if a process does not start. In either case, nothing is left
+        running."""
         main = asyncio.ensure_future(self._live())
         self._listen(main)
         try:
@@ -68,13 +69,13 @@ class Supervisor:
         async with asyncio.TaskGroup() as tasks:
             await self._bring_up(("store",), tasks)
             async with asyncio.TaskGroup() as starts:
-                # The servers load their code meanwhile, and wait for the database by themselves.
+                # The servers load their code meanwhile, and wait for the database themselves.
                 starts.create_task(self._bring_up(("servers",), tasks))
                 await self.hooks.prepare()
-                # Workers start no sooner: their imports would take the second of two cores from the page.
+                # Workers start no earlier, as their imports would take the second of two cores away from the page.
                 await self._bring_up(("workers",), tasks)
             await self.hooks.announce()
-            # Weir is up: from now on the end of a started process ends nothing else.
+            # Weir is up: from now on, a process that ends does not end the others.
             tasks.create_task(self._background(tasks))
             tasks.create_task(self._traffic(tasks))
             tasks.create_task(self._keep_logs_short())
@@ -104,8 +105,8 @@ class Supervisor:
         try:
             write_record(self.recorded, running)
         except OSError as error:
-            # A failed write is ignored: only a later `up` reads it, and the kernel ends the processes of a killed `up`
-            # in any case.
+            # A failed write is ignored: only a later `up` reads the record, and the kernel ends the processes of a
+            # killed `up` in any case.
             say("up", f"{self.recorded} was not written: {error.strerror}")
 
     async def _background(self, tasks: asyncio.TaskGroup) -> None:
@@ -124,8 +125,8 @@ class Supervisor:
             tasks.create_task(self._watch(child, trouble))
 
     async def _watch(self, child: Child, trouble: str = "") -> None:
-        """Restart the child whenever it ends, with a growing delay while it keeps ending. `trouble`: why it could not
-        be started at first."""
+        """Restart the child whenever it ends, with a growing delay while it keeps ending. `trouble` says why its
+        first start failed."""
         while not child.stopping:
             trouble = trouble or f"ended with status {await child.ended()} ({child.last_line()[:160]})"
             while trouble and not child.stopping:
@@ -141,7 +142,7 @@ class Supervisor:
             return ""
         try:
             await self._launch(child)
-        except OSError as error:  # Without memory, file or process for it, others must not end.
+        except OSError as error:  # if there is no memory, file or process for it, the others must not end
             return f"cannot be started: {error}"
         return ""
 
@@ -152,7 +153,7 @@ class Supervisor:
                 trim(child.log)
 
     async def _take_down(self) -> None:
-        """Take each step of the shutdown, even if one fails."""
+        """Take every step of the shutdown, even if one fails."""
         for stages in STOP_ORDER:
             stopped = await asyncio.gather(*(child.stop() for child in self._in(*stages)), return_exceptions=True)
             for error in filter(None, stopped):
@@ -194,7 +195,7 @@ class Supervisor:
 
 
 def cause(error: BaseException) -> CannotStart | None:
-    """Return the first CannotStart of a group: several processes may fail at once."""
+    """Return the first CannotStart of a group, as several processes may fail at once."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := cause(inner))), None)
     return error if isinstance(error, CannotStart) else None

@@ -1,4 +1,4 @@
-"""The part of `up` beside the processes: the database, the fleet, the engines, and the lines it prints."""
+"""The part of `up` other than processes: the database, the fleet, the engines, and the lines it prints."""
 
 import asyncio
 import contextlib
@@ -26,11 +26,11 @@ FLEET_IDLE_S = 60.0
 @dataclass
 class Weir:
     options: Options
-    password: str = ""  # admin's password, if this start made it
-    held: sqlite3.Connection | None = None  # held until this process ends: migrated.hold_open
+    password: str = ""  # administrator's password, if this start created it
+    held: sqlite3.Connection | None = None  # held open until this process ends, see migrated.hold_open
 
     async def prepare(self) -> None:
-        """Bring database, administrator, policy and fleet up to date. CannotStart if the database refuses."""
+        """Bring database, administrator, policy and fleet up to date. Raise CannotStart if the database refuses."""
         self.password, self.held = await asyncio.to_thread(_prepare, self.options)
 
     async def announce(self) -> None:
@@ -49,7 +49,7 @@ class Weir:
         )
 
     async def fleet_is_ready(self) -> bool:
-        """Tell whether there is a demo pool; wait for its instances as long as more of them become ready."""
+        """Return whether there is a demo pool; wait for its instances as long as more of them become ready."""
         ready, wanted = await self._fleet()
         if wanted:
             say("fleet", f"{ready}/{wanted} instances of pool {DEMO_POOL} are ready after {took()}")
@@ -70,7 +70,7 @@ class Weir:
 
 
 def kill_engines() -> None:
-    """Kill the engines at once and without the database: they carry our data folder in their environment."""
+    """Kill the engines at once and without the database: engines carry Weir's data folder in their environment."""
     for pid, started in process.find({"WEIR_FLEET": str(settings.DATA_DIR)}):
         process.send(pid, started, signal.SIGKILL)
 
@@ -98,18 +98,18 @@ def demo_request(model: str) -> str:
 
 
 def took() -> str:
-    """Say the time since this process was started, including the imports."""
+    """Return in words the time since this process was started, including the imports."""
     state = process.inspect(os.getpid())
     return f"{time.clock_gettime(time.CLOCK_BOOTTIME) - state.started:.1f} s" if state else "?"
 
 
 def quiet() -> None:
-    """Silence logs: the console belongs to the lines of console.py."""
+    """Silence logs, as the console belongs to the lines of console.py."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
-# Each function below runs in a thread and loads Django's applications if it is the first: that takes half a second of
-# CPU, in which the servers start.
+# Each function below runs in a thread, and the first one loads Django's applications, which takes half a second of CPU
+# time, in which the servers start.
 
 
 def _load() -> None:
@@ -145,4 +145,4 @@ def _stop_engines() -> None:
     try:
         database.stop_engines()
     finally:
-        kill_engines()  # engines that a launcher started and could not record
+        kill_engines()  # engines that a launcher started but could not record

@@ -1,1 +1,1 @@
-"""The web server in front of Django, with the bounds on what a client may send (docs/limits.md)."""
+"""The web server in front of Django, with limits on what a client may send (docs/limits.md)."""

@@ -1,4 +1,4 @@
-"""Bounds bodies before Django reads them: it would write a large one to disk before it knows who sends it."""
+"""Limits bodies before Django reads them, as Django would write a large one to disk before it knows who sends it."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -30,8 +30,8 @@ from controlplane.traffic.batches.api import key_of
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 log = structlog.get_logger(__name__)
-ANONYMOUS = 16_384  # bytes; a sign-in has a few hundred
-OF_CALLER = 512 * 1024 * 1024  # bytes of the bodies of one caller in requests under way; the first always fits
+ANONYMOUS = 16_384  # bytes; a sign-in takes a few hundred
+OF_CALLER = 512 * 1024 * 1024  # bytes of the bodies of one caller in requests in progress; the first body always fits
 FORM = 65_536  # bytes that an upload's form adds to its file
 UPLOADS = {
     "/api/v1/traces": registry.MAX_BYTES + FORM,
@@ -41,7 +41,7 @@ UPLOADS = {
 
 
 class BodyRefused(Exception):
-    """A body was refused; raised where Django awaits it."""
+    """The body was refused; raised where Django awaits it."""
 
     def __init__(self, problem: ApiProblem) -> None:
         self.problem = problem
@@ -49,7 +49,7 @@ class BodyRefused(Exception):
 
 
 def limit_of(path: str) -> int:
-    """Return the limit of a signed-in caller's body, in bytes."""
+    """Return the size limit of a signed-in caller's body, in bytes."""
     return UPLOADS.get(path, settings.DATA_UPLOAD_MAX_MEMORY_SIZE or ANONYMOUS)
 
 
@@ -58,7 +58,7 @@ class BoundedBodies:
 
     def __init__(self, app: Application) -> None:
         self.app = app
-        self._under_way: Counter[str] = Counter()  # bytes by caller, as announced, else as allowed
+        self._under_way: Counter[str] = Counter()  # bytes by caller, as announced, otherwise as allowed
 
     async def __call__(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         headers = dict(scope["headers"])
@@ -81,15 +81,15 @@ class BoundedBodies:
                 await _answer(scope, send, refused.problem)
 
     async def _allowed(self, path: str, headers: dict[bytes, bytes], size: int | None) -> tuple[str, int]:
-        """Return the caller, empty where none is asked for, and the bytes that may come: no more than announced. Raise
-        BodyRefused if too many are announced."""
+        """Return the caller (empty if the endpoint needs none) and how many bytes may arrive, never more than
+        announced. Raise BodyRefused if too many are announced."""
         if size is not None and size <= ANONYMOUS:
             return "", ANONYMOUS
         known = key_named if path.startswith("/v1/") else user_named
         caller = await database_sync_to_async(known)(headers)
         if not caller:
             if size is None:
-                return "", ANONYMOUS  # Its 413 names this bound.
+                return "", ANONYMOUS  # the 413 names this limit
             raise BodyRefused(
                 ApiProblem(401, detail=f"a body of more than {ANONYMOUS:,} bytes needs a signed-in caller")
             )
@@ -133,8 +133,8 @@ def _counted(receive: ASGIReceiveCallable, limit: int) -> ASGIReceiveCallable:
 
 
 def user_named(headers: dict[bytes, bytes]) -> str:
-    """Name the user of a valid token or session, whom the request's view looks up again; empty without one. Raises
-    without a database."""
+    """Return the user of a valid token or session; empty without one. The request's view looks the user up again.
+    Raise without a database."""
     authorization = headers.get(b"authorization")
     with _database():
         if authorization is not None:
@@ -145,7 +145,7 @@ def user_named(headers: dict[bytes, bytes]) -> str:
 
 
 def key_named(headers: dict[bytes, bytes]) -> str:
-    """Name the API key, which the API of batches takes; empty without one. Raises as `user_named`."""
+    """Return the API key, which the API of batches accepts; empty without one. Raises like `user_named`."""
     with _database():
         key = key_of(headers)
         return f"key {key.pk}" if key is not None else ""
@@ -168,7 +168,7 @@ def _user_of(headers: dict[bytes, bytes]) -> Any:
 
 
 async def _answer(scope: HTTPScope, send: ASGISendCallable, problem: ApiProblem) -> None:
-    """Answer without reading the remaining body: the connection closes."""
+    """Answer without reading the rest of the body; the connection closes."""
     request = HttpRequest()
     request.path = scope["path"]
     answer = response(request, problem)

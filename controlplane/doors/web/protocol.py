@@ -1,4 +1,4 @@
-"""A client's connection: uvicorn's, with bounds on heads, times and the number of connections."""
+"""A client's connection: uvicorn's, with limits on heads, times and the number of connections."""
 
 import asyncio
 import sys
@@ -11,9 +11,9 @@ from controlplane.doors.web.room import SpareConnection, make_room
 from router.contract.net.retry_after import retry_after
 
 HEAD_S = 20.0  # limit from the connection, or a further request's first byte, to the end of the head
-BODY_S = 60.0  # limit from the head to the end of the body, extended for a large one
-BODY_BYTES_PER_S = 32_768  # rate at which a body is always in time
-STALL_S = 60.0  # time after which a client that reads nothing of its answer is cut off
+BODY_S = 60.0  # limit from the head to the end of the body, extended for a large body
+BODY_BYTES_PER_S = 32_768  # a body that arrives at this rate is always in time
+STALL_S = 60.0  # time after which a client that does not read its answer is disconnected
 MAX_HEAD = 64 * 1024  # bytes of target and headers
 MAX_TRAILERS = 8 * 1024  # bytes after a chunked body, which are dropped
 
@@ -30,7 +30,7 @@ class HeadTooLarge(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol, SpareConnection):
-    """The bounds. It adds only to the methods of asyncio.Protocol and of httptools' parser."""
+    """Adds the limits. It only extends methods of asyncio.Protocol and of httptools' parser."""
 
     _admitted = False
     _awaits_head = True
@@ -95,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         if self._awaits_head:
             super().on_header(name, value)
             return
-        # A trailer behind a chunked body must not become a header of the request.
+        # A trailer after a chunked body must not become a header of the request.
         self._trailers += len(name) + len(value) + 4
         if self._trailers > MAX_TRAILERS:
             raise HeadTooLarge
@@ -119,10 +119,10 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self._stop_timer()  # uvicorn's WebSocket protocol has time limits of its own.
+        self._stop_timer()  # uvicorn's WebSocket protocol has time limits of its own
         super().handle_websocket_upgrade()
 
-    # Time
+    # Time limits
 
     def _await_head(self) -> None:
         self._awaits_head = True
@@ -147,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         elif not self.transport.is_closing():
             self._refuse(408)
 
-    # Capacity for others
+    # Making room for others
 
     @property
     def spare_since(self) -> float | None:
@@ -166,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         self._refuse(431 if isinstance(error, HeadTooLarge) else 400)
 
     def _refuse(self, status: int) -> None:
-        """Answer and close; without an answer if it would end up in the answer to another request."""
+        """Answer and close; close without an answer if it could become part of the answer to another request."""
         self._stop_timer()
         if not self.pipeline and (self.cycle is None or _has_no_answer(self.cycle)):
             self.transport.write(refusal(status))
@@ -183,11 +183,11 @@ def refusal(status: int) -> bytes:
 
 
 def _has_no_answer(cycle: RequestResponseCycle) -> bool:
-    """Tell whether the next bytes sent answer the request that is being received."""
+    """Return whether the next bytes sent answer the request that is being received."""
     return cycle.response_complete or (cycle.more_body and not cycle.response_started)
 
 
 def _parser_error() -> BaseException | None:
-    """Return an error that a method of ours raised inside the parser."""
+    """Return an error that one of our methods raised inside the parser."""
     error = sys.exc_info()[1]
     return error.__context__ if isinstance(error, httptools.HttpParserError) else None

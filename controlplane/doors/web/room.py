@@ -1,4 +1,5 @@
-"""Limits the connections of a process and of an address, and chooses which idle one makes room for a new one."""
+"""Limits the connections of a process and of an address, and chooses the idle connection that makes room for a new
+one."""
 
 import resource
 from collections.abc import Collection, Sequence
@@ -7,8 +8,8 @@ from ipaddress import ip_address, ip_network
 
 from router.contract.net.addresses import network_of
 
-MAX_CONNECTIONS = 1_000  # limit, beside half of the process's open files
-SHARE = 0.5  # largest share for one address, unless it is a trusted proxy's
+MAX_CONNECTIONS = 1_000  # limit, in addition to half of the process's open files
+SHARE = 0.5  # largest share for one address, unless it is a trusted proxy
 
 
 class SpareConnection:
@@ -18,7 +19,8 @@ class SpareConnection:
 
     @property
     def spare_since(self) -> float | None:
-        """Loop time since which it has waited for the head of a request; None while a request is in progress."""
+        """Return the loop time since which it has waited for the head of a request; None while a request is in
+        progress."""
         raise NotImplementedError
 
     def make_way(self) -> None:
@@ -30,7 +32,8 @@ def max_connections() -> int:
 
 
 def make_room(connections: Collection[object], address: str, proxies: Sequence[str]) -> bool:
-    """Return True if another connection of `address` may come, perhaps instead of the oldest half-open or idle one."""
+    """Return True if another connection from `address` may come, perhaps in place of the oldest half-open or idle
+    one."""
     most = max_connections()
     share = int(most * SHARE)
     if len(connections) >= share and not is_trusted(address, tuple(proxies)):
@@ -41,7 +44,7 @@ def make_room(connections: Collection[object], address: str, proxies: Sequence[s
 
 
 def _close_oldest(connections: Collection[object]) -> bool:
-    """Close the oldest half-open connection, else the oldest that is idle between two requests."""
+    """Close the oldest half-open connection, or else the oldest that is idle between two requests."""
     spare = [
         (each.served, since, each)
         for each in connections
@@ -60,7 +63,7 @@ def _address_of(connection: object) -> str:
 
 @lru_cache(maxsize=4096)
 def is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
-    """Match the list as uvicorn reads it: addresses, networks, or * for all."""
+    """Return whether the address is in the list, in uvicorn's format: addresses, networks, or * for all."""
     if "*" in proxies:
         return True
     try:

@@ -6,9 +6,8 @@ from servestatic.middleware import ServeStaticMiddleware
 
 
 class StaticFiles(ServeStaticMiddleware):
-    """Checks a file's size at each request: an upgrade may replace it under a running server.
-
-    Other paths pass on without a look at the disk.
+    """Checks a file's size at each request, as an upgrade may replace the file under a running server.
+    Other paths pass on without access to the disk.
     """
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:

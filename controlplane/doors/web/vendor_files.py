@@ -13,7 +13,7 @@ FILES = ("plotly.min.js",)
 
 
 def plotly_folder() -> Path:
-    """Return the folder of the bundle in the wheel. Importing the package would take half a second."""
+    """Return the folder of the bundle in the wheel, without importing the package, which would take half a second."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("the plotly package is not installed")
@@ -28,7 +28,7 @@ class VendorFinder(BaseFinder):
         found = [str(plotly_folder() / name) for name in FILES if path == f"{PREFIX}/{name}"]
         if find_all:
             return found
-        return found[0] if found else []  # like Django's own finders; None would count as a match
+        return found[0] if found else []  # like Django's own finders, as None would count as a match
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, FileSystemStorage]]:
         storage = FileSystemStorage(location=plotly_folder())

@@ -1,4 +1,4 @@
-"""Experiments and their runs. The record of each request is in the data folder."""
+"""Experiments and their runs. The record of each request is stored in the data folder."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes of the pool for one arm. An option of null is reset to its default."""
 
     replicas: int | None = None  # None for as many as the pool has
-    engine: dict[str, Any] = {}  # options of the pool's kind
+    engine: dict[str, Any] = {}  # options of the pool's kind to change
     store: dict[str, Any] = {}  # options of the store that its instances share
 
 
@@ -51,7 +51,7 @@ class Arm(msgspec.Struct, frozen=True):
 
     @property
     def published_version(self) -> int:
-        """The version number for routers; 1 for a strategy's default document."""
+        """Return the version number for routers; 1 for a strategy's default document."""
         return self.version or 1
 
 
@@ -72,7 +72,7 @@ class Matrix(models.Model):
 
     @property
     def statuses(self) -> list[str]:
-        """The statuses of its cells."""
+        """Return the statuses of its cells."""
         return [cell.status for cell in self.cells.all()]
 
 
@@ -97,13 +97,13 @@ class Experiment(Job):
     duration_s = models.FloatField()  # window from the trace's start, in trace time
     time_scale = models.FloatField()  # factor by which engines and trace run faster than real time
     seeds = models.JSONField()  # [int, …]
-    # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; Arm.stored reads older
-    # rows
+    # [{name, policy, version, strategy, overrides, document, sha256, fleet}, …], as validated; Arm.stored also reads
+    # older rows
     arms = models.JSONField()
     expect = models.JSONField(default=list)  # [Expectation, …]
     slo = models.JSONField(default=dict)  # class → {ttft_ms, tpot_ms, e2e_ms}
     verdict = models.CharField(max_length=12, default="none")  # verdict over `expect`: pass, fail, inconclusive or none
-    body = models.JSONField(default=dict)  # request, to start the same experiment again
+    body = models.JSONField(default=dict)  # the request, to start the same experiment again
     record = models.JSONField(default=dict)  # record of provenance.py; empty for experiments older than records
     cancelled_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -178,12 +178,12 @@ class Run(models.Model):
 
     @property
     def gpu_path(self) -> Path:
-        """The file of a replay's GPU use over time."""
+        """Return the path of the file with a replay's GPU use over time."""
         return self.folder / "gpu.json"
 
     @property
     def kv_path(self) -> Path:
-        """The file of a simulation's KV usage over time."""
+        """Return the path of the file with a simulation's KV usage over time."""
         return self.folder / "kv.json"
 
     @property

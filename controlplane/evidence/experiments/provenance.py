@@ -1,4 +1,4 @@
-"""Makes and reads the record of an experiment."""
+"""Creates and reads the record of an experiment."""
 
 import hashlib
 import os
@@ -53,7 +53,7 @@ def _commit() -> str:
 def settle(
     selection: Selection, trace: str, arms: Sequence[Arm], pools: Mapping[str, Pool], *, simulated: bool
 ) -> ExperimentRecord:
-    """Make the record of a new experiment; `pools` by arm. Raises NotModelled, TraceError, BadTrace."""
+    """Create the record of a new experiment. `pools` are by arm. Raise NotModelled, TraceError, BadTrace."""
     taken = {arm.name: fleets.snapshot(pools[arm.name], arm.fleet, simulated=simulated) for arm in arms}
     keys = {name: fleets.sha256(stored(fleet)) for name, fleet in taken.items()}
     return ExperimentRecord(
@@ -72,19 +72,19 @@ def stored(value: msgspec.Struct) -> JsonObject:
 
 
 def record_of(experiment: Experiment) -> ExperimentRecord | None:
-    """Return the record; None for an experiment that is older than records."""
+    """Return the record; None for an experiment from before records existed."""
     # Not strict, as infinity is stored as a text.
     return msgspec.convert(experiment.record, ExperimentRecord, strict=False) if experiment.record else None
 
 
 def fleet_of(experiment: Experiment, arm: str) -> RecordedFleet | None:
-    """Return an arm's recorded fleet; None for an experiment that is older than records."""
+    """Return an arm's recorded fleet; None for an experiment from before records existed."""
     record = record_of(experiment)
     return record.fleets[record.arms[arm].fleet] if record else None
 
 
 def changed_trace(trace: RecordedTrace) -> str:
-    """Say why the recorded trace can no longer be played; empty if it is unchanged."""
+    """Return why the recorded trace can no longer be played; empty if it is unchanged."""
     if library.sha256(trace.name) == trace.sha256:
         return ""
     return f"trace {trace.name} has changed since: its sha256 was {trace.sha256[:16]}…"
@@ -137,7 +137,7 @@ def differences(experiment: Experiment) -> list[str]:
 
 
 def whole(experiment: Experiment) -> JsonObject:
-    """Return the record for readers: with the runs, without secrets of engines."""
+    """Return the record for readers: including the runs, without the engines' secrets."""
     runs = [
         {"id": run.pk, "arm": run.arm, "seed": run.seed, "status": run.status, "facts": run.facts}
         for run in experiment.runs.all()

@@ -1,5 +1,4 @@
-"""The stored record of an experiment: everything that its runs depend on, fixed when it starts.
-
+"""The stored record of an experiment: everything on which its runs depend, fixed when it starts.
 Each run adds to its facts what it played (`load`, `records_sha256`) and, in a replay, its `host` and `nodes`.
 """
 
@@ -10,11 +9,11 @@ from msgspec import UNSET, Struct, UnsetType, field
 from controlplane.evidence.twin.expected_error import ExpectedError
 from fleet.engine.tiers.shared import StoreModel
 
-# The stored measurements of a run besides its requests; fields that its mode does not measure are missing
+# Measurements of a run other than its requests; fields that its mode does not measure are missing
 
 
 class TwinFacts(Struct, frozen=True):
-    """The source of the engine models of the twin."""
+    """Where the twin's engine models come from."""
 
     basis: str
     about: str
@@ -46,17 +45,17 @@ class RunFacts(Struct, frozen=True):
     instances: list[str] | UnsetType = UNSET
     # Measured in the twin
     twin: TwinFacts | UnsetType = UNSET
-    load: str | UnsetType = UNSET  # hash of the load, equal for runs of the same requests
+    load: str | UnsetType = UNSET  # hash of the load; runs with the same requests have the same hash
     virtual_s: float | UnsetType = UNSET
     cpu_s: float | UnsetType = UNSET
     kv_usage: dict[str, float] | UnsetType = UNSET  # mean and peak share of the KV blocks; empty without samples
-    second_token_ms: float | UnsetType = UNSET  # This field and the next two are twin_records.token_facts.
+    second_token_ms: float | UnsetType = UNSET  # this field and the next two come from twin_records.token_facts
     interruptions: float | UnsetType = UNSET
     transfers: float | UnsetType = UNSET
-    tiers: dict[str, dict[str, float]] | UnsetType = UNSET  # This field and the next are simulation/tier_facts.py's.
+    tiers: dict[str, dict[str, float]] | UnsetType = UNSET  # this field and the next come from simulation/tier_facts.py
     loading: dict[str, float] | UnsetType = UNSET
     not_modelled: list[str] | UnsetType = UNSET
-    outside: list[str] | UnsetType = UNSET  # loads outside the calibration's range
+    outside: list[str] | UnsetType = UNSET  # how the load lies outside the calibration's range
     # Measured in a replay
     context_tokens: int | UnsetType = UNSET
     host: HostFacts | UnsetType = UNSET
@@ -76,7 +75,7 @@ def known(value: float | UnsetType | None) -> float | None:
 class Product(Struct, frozen=True):
     version: str
     commit: str  # empty outside a repository; ends in + if files differ from the commit
-    source_sha256: str  # equal for equal code, with or without a repository
+    source_sha256: str  # the same for the same code, with or without a repository
     python: str
 
 
@@ -86,7 +85,7 @@ class RecordedTrace(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """The selection of requests that are played."""
+    """Which requests are played."""
 
     duration_s: float
     load_factor: float

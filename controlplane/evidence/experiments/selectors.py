@@ -11,12 +11,12 @@ from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.evidence.experiments.modes import MODES
 from fleet.jobs import DONE, ENDED, QUEUED, RUNNING, owner_of
 
-LARGE = ("record", "summary")  # fields that lists do not read
+LARGE = ("record", "summary")  # large fields that lists do not read
 
 
 def matrices(*, with_values: bool = False) -> QuerySet[Matrix]:
-    """Return matrices, newest first, with their cells in order and counted runs. `with_values`: with what the heat
-    table shows."""
+    """Return matrices, newest first, with their cells in order and their runs counted. `with_values` adds what the
+    heat table shows."""
     counted = {"runs_total": Count("runs"), "runs_done": Count("runs", filter=Q(runs__status=DONE))}
     cells = Experiment.objects.order_by("pk").annotate(**counted).defer(*(LARGE[:1] if with_values else LARGE))
     return Matrix.objects.prefetch_related(Prefetch("cells", cells))

@@ -94,7 +94,7 @@ def _any(*limits: float | None) -> bool:
 
 
 def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
-    """Check, store and queue an experiment. InvalidInput has every problem."""
+    """Check, store and queue an experiment. InvalidInput lists every problem."""
     experiment = settled(asked, actor)
     with transaction.atomic():
         store(experiment)
@@ -104,7 +104,7 @@ def start_experiment(asked: ExperimentIn, actor: Actor) -> Experiment:
 
 
 def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Experiment:
-    """Return the experiment as an unsaved row. InvalidInput has every problem."""
+    """Return the experiment as an unsaved row. InvalidInput lists every problem."""
     pool = pools().filter(name=asked.pool).first()
     check_fleet = partial(_check_fleet, asked.mode, pool)
     arms, problems = resolve(asked.arms, policy_version, "" if pool is None else pool.policy, check_fleet)
@@ -166,7 +166,7 @@ def _record(asked: ExperimentIn, arms: list[Arm], pacing: str, pool: Pool) -> Ex
 
 
 def cancel_experiment(experiment: Experiment, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Stop the experiment, within a second if it runs; False if it had already ended. Raises ChangedMeanwhile."""
+    """Stop the experiment, within a second if it runs; return False if it had already ended. Raise ChangedMeanwhile."""
     with held(Experiment.objects.filter(pk=experiment.pk), f"experiment {experiment.pk}", if_match):
         if not jobs.cancel(experiment, actor.name, cancelled_by=actor.name):
             return False
@@ -186,8 +186,8 @@ COPIED = ("name", "question", "trace", "pool", "mode", "load_factor", "duration_
 
 
 def store(experiment: Experiment) -> None:
-    """Save the experiment and its runs, seed by seed, so that a cancelled one has compared its arms on the first
-    seeds."""
+    """Save the experiment and its runs, ordered by seed, so that a cancelled experiment has compared its arms on the
+    first seeds."""
     experiment.save()
     order = [(seed, arm["name"]) for seed in experiment.seeds for arm in experiment.arms]
     Run.objects.bulk_create(

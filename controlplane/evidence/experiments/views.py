@@ -92,7 +92,7 @@ def _filtered(filters: Mapping[str, str]) -> QuerySet[Experiment]:
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """An experiment as in the list and at the top of its page."""
+    """An experiment as shown in the list and at the top of its page."""
 
     experiment: Experiment
     mode: Mode
@@ -290,7 +290,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "chosen": asked,
         "candidates": across.candidates(like) if like else [],
         "kept": "".join(f"{urlencode({'arm': arm})}&" for arm in asked),
-        "problem": problem if len(asked) > 1 else "",  # One arm is not wrong yet.
+        "problem": problem if len(asked) > 1 else "",  # a single arm is not an error yet
         **compared,
     }
     return render(request, "experiments/compare.html", context, status=422 if context["problem"] else 200)
@@ -298,7 +298,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def requests_page(request: HttpRequest, number: int) -> HttpResponse:
-    """Show the requests behind a point of a chart; for choices that are missing or wrong, the first one."""
+    """Show the requests behind a point of a chart; missing or invalid choices are replaced by the first one."""
     experiment = find(number)
     classes = list(results_of(experiment)["classes"])
     arm = _choice(request, "arm", [arm.name for arm in experiment.settled_arms])

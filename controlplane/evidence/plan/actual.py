@@ -1,7 +1,6 @@
-"""Compares the predictions of a plan's row with the receipts since the pool matched the row. Pure.
-
-Requests of one session depend on each other, so intervals count sessions: that of a share from the sums of sessions,
-that of a quantile from the share of requests below it (Woodruff 1952).
+"""Compares the predictions of a plan's row with the receipts since the pool matched that row. Pure.
+Requests of one session depend on each other, so intervals count sessions: for a share, from the sums of sessions; for a
+quantile, from the share of requests below it (Woodruff 1952).
 """
 
 from collections import defaultdict
@@ -19,8 +18,8 @@ from controlplane.traffic.deliveries.judge.statistics.comparisons import effecti
 from fleet.counted import significant
 from router.contract.redis.receipt import Receipt
 
-COUNTED = ("ok", "error", "refused")  # outcomes that a fleet is answerable for
-ALIKE = (0.8, 1.25)  # actual load ÷ planned load, within which the prediction is judged
+COUNTED = ("ok", "error", "refused")  # outcomes for which a fleet is answerable
+ALIKE = (0.8, 1.25)  # actual load ÷ planned load; the prediction is judged only within this range
 Verdict = Literal["as predicted", "better", "worse", "too few", "another load"]
 
 
@@ -51,14 +50,14 @@ class PlanFigure:
 @dataclass(frozen=True, slots=True)
 class WhatCame:
     since: float  # Unix s
-    requests: int  # the busiest in a row, as many as were planned
+    requests: int  # the busiest consecutive requests, as many as were planned
     load: tuple[LoadFigure, ...]
     figures: tuple[PlanFigure, ...]
-    unplanned: Mapping[str, int] = field(default_factory=dict)  # requests of classes that the plan had none of
+    unplanned: Mapping[str, int] = field(default_factory=dict)  # requests of classes that the plan did not have
 
     @property
     def reason(self) -> str:
-        """The reason why nothing is judged; empty if something is."""
+        """Return why nothing is judged; empty if something is."""
         other = [
             f"{significant(one.actual)} {one.name.replace('_', ' ')} instead of {significant(one.predicted)}"
             for one in self.load
@@ -75,8 +74,8 @@ NOTHING = WhatCame(0.0, 0, (), ())
 def what_came(
     predicted: Mapping[str, Any], answer: Answer, receipts: Iterable[Receipt], since: float, version: int
 ) -> WhatCame:
-    """Return the measurements since then, with this version of the policy. `predicted`: the row's predictions;
-    `receipts`: the pool's receipts."""
+    """Return the measurements since then, with this version of the policy. `predicted` holds the row's predictions,
+    `receipts` the pool's receipts."""
     since, records = _records(sorted(receipts, key=lambda one: one.at), version, since)
     start = busiest_from([one.sent_s for one in records], answer["requests"])
     part = records[start : start + answer["requests"]]
@@ -96,14 +95,14 @@ def what_came(
 
 
 def _records(receipts: Sequence[Receipt], version: int, since: float) -> tuple[float, list[Record]]:
-    """Return (since when the version decides alone, the requests from then on)."""
+    """Return (since when this version alone has decided, the requests from then on)."""
     since = max((one.at for one in receipts if one.at >= since and not _is_by(one, version)), default=since)
     mine = [one for one in receipts if one.at >= since and _is_by(one, version) and one.outcome in COUNTED]
     return since, [_record(at, one) for at, one in enumerate(mine)]
 
 
 def _is_by(one: Receipt, version: int) -> bool:
-    """Tell whether the version decided; None of a request that was refused before a decision."""
+    """Return whether the version decided the request; None if it was refused before a decision."""
     return one.version in (None, version)
 
 
@@ -169,7 +168,7 @@ def _figure(
 
 
 def share_interval(held: Sequence[bool], sessions: Sequence[str]) -> tuple[float, float]:
-    """Return the interval of a share of one request or more."""
+    """Return the interval of a share of at least one request."""
     sums = defaultdict[str, list[int]](lambda: [0, 0])
     for one, session in zip(held, sessions, strict=True):
         sums[session][0] += one
@@ -183,7 +182,7 @@ def share_interval(held: Sequence[bool], sessions: Sequence[str]) -> tuple[float
 
 
 def quantile_interval(values: Sequence[float], sessions: Sequence[str], share: float) -> tuple[float, float, float]:
-    """Return (the quantile of one value or more, the ends of its interval)."""
+    """Return (the quantile of at least one value, the ends of its interval)."""
     ordered = sorted(values)
     value = quantile(ordered, share)
     low, high = share_interval([one <= value for one in values], sessions)

@@ -1,5 +1,5 @@
-"""The engines of a calibrated pool, for a plan that scales them: of the pool as it is modelled, or of a fleet document
-with a calibration as REST answers it. Pure."""
+"""The engines of a calibrated pool, for a plan that scales them: from the pool's model, or from a fleet document and
+a calibration in REST's format. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
@@ -47,7 +47,7 @@ class FiledLoad(TypedDict):
 
 
 class FiledCalibration(msgspec.Struct, frozen=True):
-    """A finished calibration as REST answers it."""
+    """A finished calibration in REST's format."""
 
     instance: str
     kind: str
@@ -70,7 +70,8 @@ class _CalibrationAnswer(msgspec.Struct, frozen=True):
 
 
 def engines_of_file(text: str, pool: PoolSpec, now: datetime) -> MeasuredEngines:
-    """Return the engines of the pool by the answer of GET /api/v1/instances/{name}/calibration. Raises NotPlayable."""
+    """Return the engines of the pool, given the answer of GET /api/v1/instances/{name}/calibration. Raise
+    NotPlayable."""
     row, kind = _read(text), KINDS[pool.kind]
     for name, measured, here in (("kind", row.kind, pool.kind), ("model", row.model, pool.model)):
         if measured != here:
@@ -97,7 +98,7 @@ def engines_of_file(text: str, pool: PoolSpec, now: datetime) -> MeasuredEngines
 def engines_alike(
     pool: PoolSpec, fleet: TwinFleet, about: str, cautions: Sequence[str], expected: ExpectedError
 ) -> MeasuredEngines:
-    """Return the engines of a pool's fleet, of which any number can be planned. Raises NotPlayable."""
+    """Return the engines of a pool's fleet, which can be planned in any number. Raise NotPlayable."""
     alike = {replace(one, together="") for one in fleet.instances.values()}
     engine = alike.pop()
     if alike or engine.role != "both" or fleet.store is not None:

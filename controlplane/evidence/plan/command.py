@@ -1,4 +1,4 @@
-"""`weir replay` and `weir plan`: answers from a trace file, on this machine alone."""
+"""`weir replay` and `weir plan`: answers from a trace file, computed on this machine only."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; its name comes first in `words`."""
+    """Run the command whose name comes first in `words`."""
     name, perform = words[0], {"replay": _replay, "plan": _plan}[words[0]]
     options = {"replay": _replay_parser, "plan": _plan_parser}[name]().parse_args(words[1:])
     try:
@@ -138,7 +138,7 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _current(options: argparse.Namespace) -> Current | None:
-    """Return the pool of the current fleet, before the search, which takes minutes. Raises NotPlayable."""
+    """Return the pool of the current fleet. This happens before the search, which takes minutes. Raise NotPlayable."""
     if not options.fleet or not (options.draft or options.calibration):
         return None
     pool, fleet = fleets.pool_of(_text(options.fleet), options.pool)
@@ -202,7 +202,7 @@ def _question(options: argparse.Namespace, measured: MeasuredEngines | None) -> 
 
 
 def _once(option: str, given: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return the values by name. Raises NotPlayable if a name comes twice: which one was meant is unknown."""
+    """Return the values by name. Raise NotPlayable if a name occurs twice, as it is unknown which was meant."""
     found: dict[str, T] = {}
     for name, value in given:
         if name in found:
@@ -265,8 +265,8 @@ def _trace(name: str, seed: int) -> LoadedTrace:
 
 
 def _given(files: Sequence[str], taken: Collection[str]) -> Iterator[ReplayArm]:
-    """Read policy documents, each named after its file; by its path where that name is another's. Raises
-    InvalidInput and OSError."""
+    """Read policy documents, each named after its file, or by its path if another has that name. Raise InvalidInput
+    and OSError."""
     stems = Counter(Path(file).stem for file in dict.fromkeys(files))
     for file in dict.fromkeys(files):
         stem = Path(file).stem

@@ -1,5 +1,5 @@
-"""Figures of requests, as a play predicts and receipts show them: the load, and of each class the share within the SLO
-and the latencies. Pure."""
+"""Figures of requests, as a simulation predicts and receipts show them: the load, and for each class the share
+within the SLO and the latencies. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from controlplane.evidence.twin.expected_error import ExpectedError
 SHARES = (0.5, 0.9)  # quantiles of each latency
 WITHIN = "within_slo"
 ERRORS = {"ttft": "ttft_mean", "tpot": "tpot", "e2e": "e2e"}  # field of the expected error
-UNCLASSED = "none"  # refused before it had a class
+UNCLASSED = "none"  # class of requests that were refused before they had one
 QUANTILES_OF = {quantile_key(name, share): (name, share) for name in LATENCIES for share in SHARES}
 Range = Mapping[str, float]  # low and high over seeds; least and most with the expected error
 
 
 def load_of(records: Sequence[Record]) -> dict[str, float]:
-    """Return requests per second and mean tokens of one request or more, where known."""
+    """Return, as far as known, requests per second and mean tokens over at least one request."""
     sent, outputs = [one.sent_s for one in records], [one.output_tokens for one in records if one.output_tokens]
     new = [one.input_tokens - one.cached_tokens for one in records if one.cached_tokens is not None]
     span = max(sent) - min(sent)
@@ -42,7 +42,7 @@ def within(records: Sequence[Record], slo: Slo) -> list[bool]:
 
 
 def predicted(plays: Sequence[Sequence[Record]], slo: Slo, expected: ExpectedError) -> dict[str, object]:
-    """Return what plays of several seeds predict: their load, and figures by class as ranges."""
+    """Return what simulations with several seeds predict: their load, and figures by class as ranges."""
     classes = [by_class(play) for play in plays]
     names = sorted({name for one in classes for name in one})
     loads = [load_of(play) for play in plays]
@@ -77,5 +77,5 @@ def _shares(plays: Sequence[Sequence[Record]], slo: Slo, errors: Mapping[str, fl
 
 
 def _eased(given: Mapping[str, float], errors: Mapping[str, float], sign: int) -> dict[str, float]:
-    """Return the limits, divided by what engines that are slower (-1) or faster (1) would take."""
+    """Return the limits divided by the factor by which engines may be slower (-1) or faster (1)."""
     return {key: limit / (1 - sign * errors[key.removesuffix("_ms")]) for key, limit in given.items()}

@@ -1,5 +1,4 @@
-"""Fleets for a play from a document alone: no control plane, no database.
-
+"""Fleets to simulate, from a document alone: no control plane, no database.
 NotPlayable names the pool, the cause and the remedy.
 """
 
@@ -26,11 +25,11 @@ from router.contract.values.problem import InvalidInput
 
 DEFAULT_POOL = PoolSpec("assumed", "llama-3.1-8b", "sim")  # one H100 per instance
 MOST_BUSY = 0.5  # busy share of an instance of the assumed fleet, by closed forms
-FEWEST_ASSUMED, MOST_ASSUMED = 2, 64  # bounds of the assumed fleet; one instance would leave nothing to route
+FEWEST_ASSUMED, MOST_ASSUMED = 2, 64  # limits of the assumed fleet; with one instance there would be nothing to route
 
 
 class NotPlayable(InvalidInput):
-    """A question that cannot be played."""
+    """A question that cannot be simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +41,23 @@ class PlayedFleet:
     expected: ExpectedError
     gpus: int
     per_hour: float | None  # dollars; None without GPUs
-    assumed: str = ""  # assumptions that nobody stated
+    assumed: str = ""  # assumptions that the input does not state
 
     @property
     def ttft_limits_ms(self) -> dict[str, float]:
-        """TTFT p90 by class, as in the pool's SLO."""
+        """Return the TTFT p90 by class, from the pool's SLO."""
         limits: Any = self.pool.slo.get("ttft_p90_ms", {})
         return dict(limits)
 
 
 def of_text(text: str, name: str = "") -> PlayedFleet:
-    """Return the pool of that name in a fleet document, or its only serving one. Raises NotPlayable,
+    """Return the pool of that name in a fleet document, or its only serving pool. Raise NotPlayable,
     UnreadableDocument, InvalidFleet."""
     return played(*pool_of(text, name))
 
 
 def pool_of(text: str, name: str = "") -> tuple[PoolSpec, FleetSpec]:
-    """Return the pool as `of_text` finds it, and the document. Raises NotPlayable, UnreadableDocument, InvalidFleet."""
+    """Return the pool as `of_text` does, and the document. Raise NotPlayable, UnreadableDocument, InvalidFleet."""
     spec = parse_fleet(document.load(text))
     serving = {pool.name: pool for pool in spec.pools if KINDS[pool.kind].serves}
     if name and name not in serving:

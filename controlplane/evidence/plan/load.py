@@ -1,4 +1,4 @@
-"""Closed forms for a load on an engine: bounds that need no play. Pure."""
+"""Closed forms for a load on an engine: bounds that need no simulation. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from fleet.engine.law import chunk_pairs
 
 
 def busy_s(engine: EngineModel, requests: Sequence[TraceRequest], hits: Sequence[int], share: float = 1.0) -> float:
-    """Return the least busy time of one engine for this share of the requests, the smallest ones: their arithmetic
-    alone."""
+    """Return the least time for which one engine is busy with this share of the requests, taking the smallest ones
+    and only their arithmetic."""
     law, works = engine.law, list[float]()
     for request, hit in zip(requests, hits, strict=True):
         new, output = request.input_tokens - hit, request.output_tokens
@@ -28,8 +28,8 @@ def span_s(requests: Sequence[TraceRequest]) -> float:
 
 
 def least_instances(engine: EngineModel, requests: Sequence[TraceRequest], most_busy: float = 1.0) -> int:
-    """Return the instances below which each is busy for more than this share of the time, even if every prefix is
-    found."""
+    """Return the number of instances below which each is busy for more than this share of the time, even if every
+    prefix is cached."""
     span = span_s(requests)
     if not span:
         return 1

@@ -1,4 +1,4 @@
-"""The answer of a plan: JSON, the same as Markdown, and a row as the draft of a fleet document with its diff. Pure."""
+"""The answer of a plan: as JSON, as Markdown, and a row as a draft of the fleet document with its diff. Pure."""
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ Asked = tuple[PlanQuestion, list[TraceRequest], str]  # the last: pacing
 
 
 def compute(asked: Asked, send: Callable[[tuple[int, int]], None]) -> Answer:
-    """Return the answer; `send` gets (plays done, plays at most)."""
+    """Return the answer; `send` gets (simulations done, at most to be done)."""
     question, requests, pacing = asked
     return as_json(question, plan(question, requests, pacing, lambda *plays: send(plays)))
 
@@ -77,8 +77,8 @@ def document_of(question: PlanQuestion, row: Row) -> str:
 
 
 def draft(answer: Answer, row: Row, current: FleetSpec, name: str) -> tuple[str, str]:
-    """Return (the fleet document in which the pool of that name is as in the row, the difference from the current
-    one without secrets). The pool has the kind of the plan."""
+    """Return (the fleet document in which the pool of that name matches the row, the difference from the current
+    document without secrets). The pool has the plan's kind."""
     pools = tuple(_changed(pool, answer, row) if pool.name == name else pool for pool in current.pools)
     both = [dump_fleet(one) for one in (current, replace(current, pools=pools))]
     before, after = (document.dump(masking.shown(one)).splitlines(True) for one in both)
@@ -86,8 +86,8 @@ def draft(answer: Answer, row: Row, current: FleetSpec, name: str) -> tuple[str,
 
 
 def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:
-    """Return the pool with the row's size and engine, as played, and limits of its autoscaler; its policy is published,
-    not declared."""
+    """Return the pool with the row's size and engine, as simulated, and limits of its autoscaler; its policy is
+    published, not declared here."""
     limits: dict[str, Any] = dict(pool.autoscale)
     if limits:
         limits["max"] = most_instances(answer, row)
@@ -97,7 +97,7 @@ def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:
 
 
 def most_instances(answer: Answer, row: Row) -> int:
-    """Return the fewest instances like the row's that hold the SLO at the greatest load at which any do."""
+    """Return the fewest instances like the row's that hold the SLO at the greatest load at which any number does."""
     alike = [one for one in answer["rows"] if _shape(one) == _shape(row)]
     for load in reversed(HEADROOM):
         holding = [one["replicas"] for one in alike if one["at_load"][f"{load:g}"] >= answer["share"]]
@@ -116,7 +116,7 @@ def _row(row: PlanRow) -> Row:
         "dollars_per_hour": one.per_hour,
         "gpus": one.gpus,
         "replicas": one.pool.replicas,
-        "engine": dict(one.pool.engine) if one.measured is None else {},  # a real pool's may hold secrets
+        "engine": dict(one.pool.engine) if one.measured is None else {},  # a real pool's options may hold secrets
         "policy": one.pool.policy,
         "within": {"low": round(row.low, 6), "high": round(row.high, 6)},
         "if_slower": round(row.if_slower, 6),
@@ -129,7 +129,7 @@ def _row(row: PlanRow) -> Row:
 
 
 def verdict(answer: Answer) -> str:
-    one, cheaper = answer["holds"], answer.get("undecided")  # answers of older versions do not say
+    one, cheaper = answer["holds"], answer.get("undecided")  # answers of older versions lack it
     undecided = "" if cheaper is None else f"undecided: {_priced_fleet(cheaper)}, holds it unless engines are slower"
     if one is None:
         least = f"the SLO for {answer['share']:.0%} of each class, with the expected error counted"

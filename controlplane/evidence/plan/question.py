@@ -1,4 +1,4 @@
-"""The question of a plan: a load, its SLO, and the fleets to choose among. Pure."""
+"""The question of a plan: a load, its SLO, and the fleets to choose from. Pure."""
 
 import hashlib
 import math
@@ -24,19 +24,19 @@ from router.policy.types import ParsedPolicy
 
 Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
 PARALLEL = (1, 2, 4, 8)  # GPUs per instance
-FACTORS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # factors on the least number of instances
+FACTORS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)  # factors on the smallest possible number of instances
 SPLITS = (0.25, 0.5, 0.75)  # share of instances that only prefill
 POLICY_OF_SPLIT = "adaptive_offload"
 PLANNED = 2_000  # requests that a plan plays in a minute or two
 MOST_GPUS = 4_096
 MOST_GB = 1_000_000.0
 MOST_FLEETS = 2_000
-FEW = 20  # most requests of a class whose share is not judged
+FEW = 20  # a class with at most this many requests is not judged
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEngines:
-    """The engines of a calibrated pool, in place of those of the catalogue."""
+    """The engines of a calibrated pool, used instead of those in the catalogue."""
 
     pool: PoolSpec
     config_hash: str
@@ -85,7 +85,7 @@ class PlanCandidate:
 
     @property
     def shape(self) -> tuple[str, str]:
-        """The properties that it has in common with fleets of another size."""
+        """Return the properties that it shares with fleets of other sizes."""
         options = {name: value for name, value in self.pool.engine.items() if name != "prefill_instances"}
         split = self.pool.engine.get("prefill_instances")
         part = f"{split / self.pool.replicas:.1f}" if isinstance(split, int) else ""
@@ -95,20 +95,20 @@ class PlanCandidate:
 @dataclass(frozen=True, slots=True)
 class PlanSpace:
     candidates: tuple[PlanCandidate, ...]
-    too_small: int  # fleets left out by closed forms
-    left_out: tuple[str, ...]  # unknown layouts, and why
+    too_small: int  # number of fleets ruled out by closed forms
+    left_out: tuple[str, ...]  # unknown layouts, with the reason
 
 
 @dataclass(frozen=True, slots=True)
 class PlanBound:
-    """What a fleet must at least do: the smallest requests of each judged class, in this time."""
+    """What a fleet must at least do: the smallest requests of each judged class, within this time."""
 
     parts: tuple[tuple[Sequence[TraceRequest], Sequence[int]], ...]  # requests of a class, tokens found in caches
     most_s: float  # from the first arrival to the last moment that the limits allow
 
 
 def space_of(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> PlanSpace:
-    """Return the fleets that closed forms do not exclude, with at most the available GPUs. Raises NotPlayable."""
+    """Return the fleets that closed forms do not rule out, with at most the available GPUs. Raise NotPlayable."""
     found, reasons, too_small = list[PlanCandidate](), list[str](), 0
     bound = _bound(question, requests, pacing)
     longest = max(request.input_tokens + request.output_tokens for request in requests)
@@ -138,7 +138,7 @@ class PlanLayout:
 
     @cached_property
     def ranks(self) -> int:
-        """The engines of an instance."""
+        """Return the number of engines in an instance."""
         return len(fleet_of(self.pool, {0: self.engine}).instances)
 
 
@@ -169,7 +169,7 @@ def alone(pool: PoolSpec, gpu_hour: float) -> FleetSpec:
 
 
 def judged(slo: Slo, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
-    """Return the limits by class, without classes of few requests. `names`: the class of each request."""
+    """Return the limits by class, without classes that have few requests. `names` gives the class of each request."""
     counts = Counter(name for name in names if limits_of(slo, name))
     many = [name for name, count in counts.items() if count >= FEW] or counts
     return {name: limits_of(slo, name) for name in many}
@@ -181,7 +181,7 @@ def limits_of(slo: Slo, name: str) -> Mapping[str, float]:
 
 
 def _bound(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> PlanBound:
-    """Return the bound. There is none in a closed loop, whose clients wait for slow answers. Raises NotPlayable."""
+    """Return the bound. There is none in a closed loop, as its clients wait for slow answers. Raise NotPlayable."""
     hits = ideal_hits(requests)
     names = [classify(one.input_tokens, hit) for one, hit in zip(requests, hits, strict=True)]
     parts, allowed_s = [], math.inf if pacing == "closed_loop" else 0.0
@@ -199,7 +199,8 @@ def _bound(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str
 
 
 def _least(question: PlanQuestion, layout: PlanLayout, bound: PlanBound) -> int:
-    """Return the instances below which the share cannot be within its limits, even if every prefix is found."""
+    """Return the number of instances below which the share cannot be within its limits, even if every prefix is
+    cached."""
     if math.isinf(bound.most_s) or not bound.most_s:
         return 1
     total_s = sum(busy_s(layout.engine, *part, question.share) for part in bound.parts)
@@ -218,7 +219,7 @@ def _engine(question: PlanQuestion, gpu: str, tp: int, ranks: int, *, is_dealt: 
 
 
 def _sizes(least: int, usual: int, most: int) -> list[int]:
-    """Return the numbers of instances to play. `usual`: how many the work keeps busy."""
+    """Return the numbers of instances to simulate. `usual` is how many the work keeps busy."""
     if least > most:
         return []
     usual = max(least, usual)
@@ -242,19 +243,19 @@ def _pools(question: PlanQuestion, layout: PlanLayout, replicas: int) -> Iterato
 
 
 def busiest(requests: Sequence[TraceRequest], count: int) -> list[TraceRequest]:
-    """Return the `count` consecutive requests that come in the shortest time, as a trace that starts at 0 s."""
+    """Return the `count` consecutive requests that arrive in the shortest time, as a trace that starts at 0 s."""
     start = busiest_from([one.at_s for one in requests], count)
     part = requests[start : start + count]
     return [replace(one, index=at, at_s=one.at_s - part[0].at_s) for at, one in enumerate(part)]
 
 
 def busiest_from(times: Sequence[float], count: int) -> int:
-    """Return the place of the first of the `count` consecutive times that are nearest together."""
+    """Return the position of the first of the `count` consecutive times that lie closest together."""
     starts = range(0, max(0, len(times) - count) + 1, max(1, count // 4))
     return min(starts, key=lambda at: (times[min(len(times), at + count) - 1] - times[at], at)) if times else 0
 
 
 def fingerprint(question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str) -> str:
-    """Return a hash of everything that the answer follows from; the same fingerprint gives the same answer."""
+    """Return a hash of everything that determines the answer; the same fingerprint gives the same answer."""
     asked = repr((question, list(requests), pacing))
     return hashlib.sha256(f"{source_sha256()} {asked}".encode()).hexdigest()

@@ -1,7 +1,6 @@
-"""Plays a trace on a fleet under several policies to show what users would have felt. Pure; simulated.
-
-A file without prefixes is played twice: as if no prompt shared anything, and as if each began like every other. The
-truth lies between, so a difference that both plays show holds.
+"""Plays a trace on a fleet under several policies to show what users would have experienced. Pure; simulated.
+A file without prefixes is played twice: as if no prompts shared anything, and as if each began like every other. The
+truth lies in between, so a difference that both simulations show is real.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,12 +25,12 @@ AS_IN_FILE, NOTHING_SHARED, ALL_SHARED = "as in the file", "no prompt shares a p
 class ReplayArm:
     name: str
     policy: ParsedPolicy
-    is_weir: bool  # a policy of Weir's own, or a given one; otherwise another router's
+    is_weir: bool  # True for Weir's own policies and given ones; False for another router's
 
 
 @dataclass(frozen=True, slots=True)
 class Felt:
-    """What the users of one class felt; times in s, None without an answer."""
+    """What the users of one class experienced; times in s, None without an answer."""
 
     n: int
     unanswered: int
@@ -60,8 +59,8 @@ class Replayed:
     fleet: PlayedFleet
     trace: LoadedTrace  # trace as played
     given: int  # requests of the file
-    fitting: int  # requests that the engines have room for
-    window: int  # tokens of prompt and answer that an engine has room for
+    fitting: int  # requests that fit the engines
+    window: int  # largest number of tokens of prompt and answer that an engine accepts
     results: tuple[ArmResult, ...]
 
 
@@ -74,7 +73,7 @@ def replay(
     seed: int,
     on_arm: Callable[[str], None] = lambda name: None,
 ) -> Replayed:
-    """Play the first `most` requests that fit the engines under each arm. NotPlayable: none fits."""
+    """Play the first `most` requests that fit the engines under each arm. Raise NotPlayable if none fits."""
     window = min(one.window or min(CONTEXT_TOKENS, one.kv_tokens) for one in fleet.twin.instances.values())
     fitting = registry.window(trace.requests, float("inf"), window)
     kept = fitting[:most]

@@ -1,5 +1,5 @@
-"""The report of a replay: Markdown, which a terminal shows as well, and one page of HTML without network requests.
-Pure."""
+"""The report of a replay: Markdown, which is also readable on a terminal, and one page of HTML without network
+requests. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

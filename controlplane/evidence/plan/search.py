@@ -1,4 +1,5 @@
-"""Finds the cheapest fleets that hold an SLO: closed forms first, then plays of longer and longer windows. Pure."""
+"""Finds the cheapest fleets that hold an SLO: first by closed forms, then by simulations of longer and longer
+windows. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,10 +29,10 @@ from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
 
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
-SEEDS = 2  # plays at the load itself
+SEEDS = 2  # simulations at the load itself
 FIRST, SECOND = 20, 4  # divisors of the trace's length for the first windows
-LEAST = 150  # least requests of a window
-SLACK = (0.15, 0.05)  # shortfall of the requested share up to which a fleet continues after the first windows
+LEAST = 150  # fewest requests of a window
+SLACK = (0.15, 0.05)  # shortfall of the required share up to which a fleet continues after the first windows
 GO_ON = 24  # fleets that continue after the first window
 FINAL = 6
 LATENCIES = ("ttft", "tpot", "e2e")
@@ -39,11 +40,11 @@ LATENCIES = ("ttft", "tpot", "e2e")
 
 @dataclass(frozen=True, slots=True)
 class PlanScore:
-    share: float  # share within the limits, 0–1, of the class with the least
+    share: float  # share within the limits, 0–1, of the class with the lowest
     if_slower: float  # the same share if engines are slower by the twin's expected error
-    weakest: str  # class and time that fail most often
+    weakest: str  # class and time that miss the limits most often
     doubts: tuple[str, ...]
-    records: tuple[Record, ...] = ()  # requests, by the router's class; only of plays that predict
+    records: tuple[Record, ...] = ()  # requests, with the router's classes; only of simulations used for predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,10 @@ class PlanRow:
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
     rows: tuple[PlanRow, ...]  # frontier, cheapest first
-    holds: PlanRow | None  # cheapest row that holds the SLO, also if the engines are slower by the expected error
-    undecided: PlanRow | None  # cheapest row that holds it as simulated, if that one is cheaper
-    fleets: int  # number of fleets played
-    too_small: int  # number left out by closed forms
+    holds: PlanRow | None  # cheapest row that holds the SLO even if engines are slower by the expected error
+    undecided: PlanRow | None  # cheapest row that holds it as simulated, if it is cheaper than `holds`
+    fleets: int  # number of fleets simulated
+    too_small: int  # number of fleets ruled out by closed forms
     left_out: tuple[str, ...]
     requests: int
     fingerprint: str
@@ -95,8 +96,8 @@ def plan(
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
-    """Return the candidates with at least this share, the cheapest of each shape first; without any, those that come
-    nearest."""
+    """Return the candidates with at least this share, the cheapest of each shape first; if there are none, those
+    that come closest."""
     every = sorted(scored, key=lambda one: (one[1].per_hour, -one[0]))
     good = [one for one in every if one[0] >= least]
     if not good:
@@ -110,7 +111,8 @@ def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int)
 
 
 def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
-    """Return the rows, by cost, for which no other is as cheap and holds as much at every load, also if slower."""
+    """Return the rows, by cost, for which no other is as cheap and holds as much at every load, even with slower
+    engines."""
 
     def beats(other: PlanRow, row: PlanRow) -> bool:
         cheap = other.candidate.per_hour <= row.candidate.per_hour
@@ -130,7 +132,7 @@ def frontier(rows: Sequence[PlanRow]) -> tuple[PlanRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A play of the first `count` requests."""
+    """A simulation of the first `count` requests."""
 
     candidate: PlanCandidate
     count: int
@@ -140,7 +142,7 @@ class _Asked:
 
 
 class _Scoring:
-    """Plays the fleets of one question."""
+    """Simulates the fleets of one question."""
 
     def __init__(
         self, question: PlanQuestion, requests: Sequence[TraceRequest], pacing: str, on_play: Callable[[int], None]
@@ -222,8 +224,8 @@ def _share(requests: Sequence[Simulated], limits: Mapping[str, float], errors: M
 
 
 def _holds(one: Simulated, limits: Mapping[str, float], latency: str, slower: float) -> bool:
-    """Tell whether a request holds the limits. An unknown TPOT (of a single token) breaks none; a request without an
-    answer breaks every limit."""
+    """Return whether a request stays within the limits. An unknown TPOT (of a single token) violates none; a request
+    without an answer violates every limit."""
     limit = limits.get(f"{latency}_ms")
     if limit is None:
         return True

@@ -1,4 +1,4 @@
-"""What came after a row of a plan was applied: finds the pool and the moment, and reads its receipts."""
+"""What happened after a row of a plan was applied: finds the pool and the time, and reads its receipts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ NOTE = "note"  # kind of the only events of a pool that change nothing
 
 @dataclass(frozen=True, slots=True)
 class AppliedRow:
-    """A row of a plan as a pool runs it, and what came; or why nothing can be said."""
+    """A row of a plan as a pool runs it, and what was measured; or why nothing can be said."""
 
-    row: int = 0  # from 1; 0: no pool is as in a row
+    row: int = 0  # from 1; 0: no pool matches a row
     pool: str = ""
     reason: str = ""  # empty if something is judged
     caution: str = ""
@@ -103,13 +103,13 @@ def _is_as_in(pool: Pool, answer: planned.Answer, row: planned.Row) -> bool:
 
 
 def _has_engine(pool: PoolSpec, answer: planned.Answer, row: planned.Row) -> bool:
-    """Tell whether the options equal the measured ones or those of the row, defaults included."""
+    """Return whether the options equal the measured ones or those of the row, including defaults."""
     measured, spec = answer.get("measured"), KINDS[SIMULATED].spec
     try:
         if measured:
             return bool(config_hash(pool) == measured["config_hash"])
         return bool(build(spec, pool.engine) == build(spec, row["engine"]))
-    except LookupError:  # An option of an earlier version is no longer known.
+    except LookupError:  # an option of an earlier version is no longer known
         return False
 
 
@@ -119,14 +119,15 @@ def _caution(match: _Match) -> str:
 
 
 def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
-    """Return since when pool and instances are as they are; a prediction comes before what it predicts."""
+    """Return since when pool and instances have been as they are, as a prediction precedes what it predicts."""
     changes = InstanceEvent.objects.filter(pool=pool.name).exclude(kind=NOTE)
     latest = changes.values_list("at", flat=True).first() or pool.created_at
     return max(latest, plan.ended_at or latest)
 
 
 def _alike(pool: Pool, answer: planned.Answer, rows: list[tuple[int, planned.Row]]) -> str:
-    """Say what else the pool needs to be as in the nearest row with its engines; empty if it has other engines."""
+    """Describe what else the pool needs in order to match the nearest row with its engines; empty if it has other
+    engines."""
     spec, live, needs = pool_spec(pool), _live(pool), list[tuple[int, str]]()
     count, strategy = scale_of(pool, timezone.now()).replicas, _parsed(live)["strategy.name"] if live else "none"
     for at, row in rows:
@@ -139,7 +140,7 @@ def _alike(pool: Pool, answer: planned.Answer, rows: list[tuple[int, planned.Row
 
 
 def _never(answer: planned.Answer) -> str:
-    """Say which pool is or was nearly as in a row."""
+    """Describe which pool nearly matches or matched a row."""
     rows = list(enumerate(answer["rows"], start=1))
     for pool in _pools(answer):
         if alike := _alike(pool, answer, rows):

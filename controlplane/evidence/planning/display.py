@@ -29,21 +29,21 @@ class PlannedFleet:
     number: int
     cells: tuple[tuple[str, str], ...]  # (title, text)
     breaks_first: str
-    holds: bool  # the cheapest that holds the SLO
-    nearest: bool  # the one to draft first: it holds, or comes nearest
+    holds: bool  # the cheapest fleet that holds the SLO
+    nearest: bool  # the fleet to draft first: it holds the SLO, or comes closest
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
     active: bool
     progress: str
-    older: bool  # Weir computes otherwise since
+    older: bool  # Weir computes differently since then
     verdict: str
     slo: str
     fleets: list[PlannedFleet]
     picture: Picture | None
-    asked: str  # the share of each class that was asked for
-    asked_at: float  # its height in the picture
+    asked: str  # required share of each class
+    asked_at: float  # height of that share in the picture
     about: list[str]  # expected errors, cautions, what was not considered
     answer: planned.Answer | None
 
@@ -107,7 +107,7 @@ def _percent(text: str) -> str:
 
 
 def progress(plan: FleetPlan, now: datetime) -> str:
-    """Say how far it is, and how long the rest takes at the pace so far."""
+    """Describe the progress, and how long the rest takes at the pace so far."""
     if not plan.total:
         return "finding the fleets to play" if plan.status == RUNNING else ""
     plays = f"{plan.done:,} of {plan.total:,} plays"
@@ -122,13 +122,13 @@ def _shares(rows: list[planned.Row], asked: float) -> AxisRange:
 
 
 def _kind(row: planned.Row, load: str, asked: float) -> str:
-    """Return the kind of a point: only a fleet that holds is filled in the colour of what is well."""
+    """Return the kind of a point: only a fleet that holds the SLO is filled with the colour for good."""
     holds = row["within"]["low"] >= asked and row["if_slower"] >= asked
     return "trial" if load != "1" else "front" if holds else "short"
 
 
 def picture(rows: list[planned.Row], asked: float) -> Picture:
-    """Draw dollars an hour on x, the share within the SLO on y, with a point for each factor on the load."""
+    """Draw dollars per hour on x and the share within the SLO on y, with a point for each factor on the load."""
     points = [
         Point(
             row["dollars_per_hour"],

@@ -15,7 +15,7 @@ from router.contract.values.problem import InvalidInput, Problem
 
 
 def engines_of(name: str) -> MeasuredEngines | None:
-    """Return the measured engines of the pool; None without a name. Raises InvalidInput."""
+    """Return the measured engines of the pool; None if no pool is named. Raise InvalidInput."""
     if not name:
         return None
     try:
@@ -35,5 +35,5 @@ def _engines(pool: Pool) -> MeasuredEngines:
 
 
 def digest(measured: MeasuredEngines | None) -> str:
-    """Return a mark of the measurement, whatever its age; empty without one."""
+    """Return a digest of the measurement that does not depend on its age; empty without one."""
     return "" if measured is None else hashlib.sha256(repr(replace(measured, cautions=())).encode()).hexdigest()

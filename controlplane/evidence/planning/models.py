@@ -7,7 +7,7 @@ from controlplane.evidence.previews.policy_job import TwinJob
 
 
 class FleetPlan(TwinJob):
-    """A plan. `done` counts plays; the result is plan.planned.as_json."""
+    """A plan. `done` counts simulations; the result is plan.planned.as_json."""
 
     TASK = "planning.run"
     AT_ONCE = 1
@@ -15,14 +15,14 @@ class FleetPlan(TwinJob):
     asked = models.JSONField()  # body.PlanIn
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     source = models.CharField(max_length=64)  # hash of the code that computes it
-    total = models.PositiveIntegerField(default=0)  # plays at most; 0 until it runs
+    total = models.PositiveIntegerField(default=0)  # most simulations; 0 until it runs
     asked_at = models.DateTimeField(default=timezone.now)  # latest question; asking the same again returns this plan
 
     class Meta:
         ordering = ["-pk"]
         verbose_name = "plan"
         indexes = [
-            models.Index(fields=["status"], name="plan_by_status"),  # controlplane.doors.jobs.expire, every 5 s
+            models.Index(fields=["status"], name="plan_by_status"),  # read by controlplane.doors.jobs.expire, every 5 s
             models.Index(fields=["key"], name="plan_by_key"),  # A start looks for an earlier plan of the same question.
         ]
 

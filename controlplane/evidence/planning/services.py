@@ -23,11 +23,11 @@ from fleet.services import current_spec
 from router.contract.values.problem import InvalidInput, Problem
 
 KEPT = 50  # newest plans kept
-ABOUT = ("trace_name", "asked")  # audited
+ABOUT = ("trace_name", "asked")  # fields in the audit log
 
 
 def start(asked: PlanIn, actor: Actor) -> FleetPlan:
-    """Start a plan; asking for the same again returns the earlier one. Raises BadTrace, InvalidInput."""
+    """Start a plan; asking the same question again returns the earlier plan. Raise BadTrace, InvalidInput."""
     if asked.pool and (len(asked.gpus) > 1 or asked.host_gb != [0.0]):
         message = "has one GPU and its own host memory"
         raise InvalidInput(
@@ -55,7 +55,7 @@ def start(asked: PlanIn, actor: Actor) -> FleetPlan:
 
 
 def _content(trace: str) -> tuple[str, str]:
-    """Return (the newest entry of recorded traffic, a mark of the trace's content). Raises BadTrace, InvalidInput."""
+    """Return (the newest entry of recorded traffic, a digest of the trace's content). Raise BadTrace, InvalidInput."""
     try:
         if not trace.startswith(library.RECORDED):
             return "", library.sha256(trace)
@@ -79,7 +79,7 @@ def numbered(number: int) -> FleetPlan:
 
 
 def pools(plan: FleetPlan) -> list[str]:
-    """Return the pools for which a row can be drafted: the measured pool, else simulated pools. Pools whose
+    """Return the pools for which a row can be drafted: the measured pool, or else simulated pools. Pools whose
     instances Weir does not start cannot be scaled."""
     measured = plan.asked.get("pool")
     every = [pool for pool in current_spec().pools if KINDS[pool.kind].launched]
@@ -87,8 +87,8 @@ def pools(plan: FleetPlan) -> list[str]:
 
 
 def draft(plan: FleetPlan, row: int, pool: str) -> tuple[str, str]:
-    """Return (the fleet document with the pool as in this row, counted from 1; the difference from the current one).
-    Raises InvalidInput."""
+    """Return (the fleet document in which the pool matches this row, counted from 1; the difference from the current
+    document). Raise InvalidInput."""
     answer: planned.Answer = (plan.result if plan.status == DONE else None) or {"rows": []}
     rows = answer["rows"]
     if not 1 <= row <= len(rows):

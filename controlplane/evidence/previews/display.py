@@ -39,10 +39,10 @@ from controlplane.evidence.twin.expected_error import described
 from fleet.counted import counted as number_of
 from fleet.counted import signed
 
-DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics declared before any result is seen
+DECLARED = ("ttft_p90_ms", "e2e_p50_ms")  # metrics chosen before any result is seen
 NO_METRICS: ClassEffect = {"n": 0, "metrics": []}
 ACTIVE = ("queued", "running")
-MOST_INSTANCES = 100  # rows of the table, those with the largest changes
+MOST_INSTANCES = 100  # rows of the table; the largest changes are shown
 MILLION = 1_000_000
 
 
@@ -51,14 +51,14 @@ class ClassTable:
     name: str
     n: int  # number of requests of the class
     few: bool
-    elsewhere: str  # changed share of the class's decisions
+    elsewhere: str  # share of the class's decisions that changed
     counts: tuple[tuple[str, int, str], ...]  # (sign, rows, verdict), for the heading
     rows: list[ResultRow]
     columns: tuple[ComparedArm, ...]
 
 
 def sentence(result: Effect) -> str:
-    """Say the summary: changed decisions, the declared latencies, refused requests."""
+    """Write the summary: changed decisions, the chosen latencies, refused requests."""
     return f"{'; '.join([_changed(result['changed']), *_latencies(result), *_refusals(result['refused'])])}."
 
 
@@ -71,7 +71,8 @@ def _changed(changed: ChangedDecisions) -> str:
 
 
 def _latencies(result: Effect) -> list[str]:
-    """Say the declared metrics, over all requests: one picked afterwards would be the luckiest of many."""
+    """Describe the metrics chosen in advance, over all requests: a metric picked afterwards would be the luckiest of
+    many."""
     if not result["changed"]["decisions"]:
         return []
     found = [
@@ -89,9 +90,8 @@ def of_all(result: Effect) -> ClassEffect:
 
 
 def corrected(result: Effect) -> dict[str, ClassEffect]:
-    """Return the classes, with intervals that hold jointly: those of the declared metrics, and those of all others.
-
-    One request that moves shifts all that follow it: of many metrics looked at alone, some would be marked by chance.
+    """Return the classes, with intervals that hold jointly: over the metrics chosen in advance, and over all others.
+    A request that moves shifts all later ones, so with many separate metrics, some would be marked by chance.
     """
     rows = [(name, row["metric"]) for name, found in result["classes"].items() for row in found["metrics"]]
     declared = sum(_is_declared(*row) for row in rows)
@@ -167,14 +167,14 @@ def _row(metric: Metric, found: MetricEffect) -> ResultRow:
 
 
 def pair(live: float | None, draft: float | None) -> str:
-    """Say a pair of values: 820 → 640 ms; 980 ms → 1.02 s."""
+    """Format a pair of values: 820 → 640 ms; 980 ms → 1.02 s."""
     before, after = ms(live), ms(draft)
     number, _, unit = before.partition(" ")
     return f"{number if unit and after.endswith(f' {unit}') else before} → {after}"
 
 
 def share(value: float | None) -> str:
-    """Say a share with three significant digits: 12.4 %."""
+    """Format a share with three significant digits: 12.4 %."""
     return UNKNOWN if value is None else f"{_points(value)} %"
 
 
@@ -184,7 +184,7 @@ def _points(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """Requests of each instance, largest change first."""
+    """Number of requests on each instance, largest change first."""
 
     rows: tuple[tuple[str, int, int, str], ...]  # (id, live, draft, difference)
     changed: int
@@ -208,7 +208,7 @@ def _signed_count(value: int) -> str:
 
 
 def deviation(found: Deviation | None) -> str:
-    """Say the difference between the twin and the measured latencies."""
+    """Describe the difference between the twin's and the measured latencies."""
     if found is None:
         return "not compared: too few of these requests were measured on the fleet"
     title, way = found["metric"].removesuffix("_ms").upper(), "above" if found["relative"] > 0 else "below"
@@ -301,8 +301,8 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
 
 
 def saving(found: Saving | None) -> str:
-    """Say a saving: 3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1; no figure that may be
-    nothing."""
+    """Describe a saving: 3.2 million prompt tokens less to compute (2.1 to 4.3), 0.4 GPU-hours, $2.1. A figure whose
+    interval includes zero is left out."""
     if not found:
         return UNKNOWN
     if not is_sure(found):
@@ -319,7 +319,7 @@ def saving(found: Saving | None) -> str:
 
 
 def _range(found: Saving) -> str:
-    """Say the interval of the tokens: 2.1 to 4.3 million."""
+    """Format the interval of the tokens: 2.1 to 4.3 million."""
     ends = sorted(abs(each) for each in (found["low"], found["high"]) if each is not None)
     return f"{significant(ends[0] / MILLION)} to {significant(ends[1] / MILLION)} million"
 
@@ -340,6 +340,6 @@ def _first(trace: PlayedTrace, result: Effect) -> str:
 
 
 def shares(pair: ValuePair) -> str:
-    """Say a pair of shares: 54.2 → 58.1 %."""
+    """Format a pair of shares: 54.2 → 58.1 %."""
     before, after = share(pair["live"]), share(pair["draft"])
     return f"{before.removesuffix(' %') if after.endswith('%') else before} → {after}"

@@ -8,7 +8,7 @@ from controlplane.traffic.policies.models import Policy
 
 
 class Preview(PolicyJob):
-    """A comparison in the twin. It has a copy of the draft's document, as the draft keeps changing. The result is
+    """A comparison in the twin. It holds a copy of the draft's document, as the draft keeps changing. The result is
     effect.effect_of."""
 
     TASK = "previews.run"
@@ -23,7 +23,7 @@ class Preview(PolicyJob):
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     total = models.PositiveIntegerField(default=0)  # number of compute.simulated requests
     asked_at = models.DateTimeField(default=timezone.now)  # latest question; asking the same again returns this preview
-    trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, without the one about old traffic
+    trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, except the one about old traffic
     first_result = models.JSONField(null=True, blank=True)  # result of the first requests; null once the whole is there
 
     class Meta:
@@ -39,5 +39,5 @@ class Preview(PolicyJob):
 
     @property
     def was_cached(self) -> bool:
-        """True if the preview had ended before it was last asked for."""
+        """Return whether the preview had ended before it was last asked for."""
         return self.ended_at is not None and self.asked_at > self.ended_at

@@ -35,8 +35,8 @@ class VersionPreview:
 def panel(
     request: HttpRequest, policy: Policy, draft: Draft | None, preview: Preview | None, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """Return the context of the panel. `draft`: the open one. `fixed`: keep showing this preview when a newer one
-    starts."""
+    """Return the context of the panel. `draft` is the open draft. With `fixed`, this preview stays even when a newer
+    one starts."""
     found = selectors.as_dict(preview) if preview else None
     return {
         "policy": policy,
@@ -65,7 +65,7 @@ def _refresh(policy: Policy, preview: Preview | None) -> str:
 
 
 def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pools and traces to choose from, and the chosen ones: as typed, else as in the last preview."""
+    """Return the pools and traces to choose from, and the chosen ones: as typed, or else as in the last preview."""
     pools = scope_of(policy).pools
     pool = typed.get("pool") or (last["pool"] if last else "")
     pool = pool if pool in pools else next(iter(pools), "")
@@ -91,7 +91,7 @@ def _without_a_name(entries: Sequence[library.TraceEntry], pool: str) -> str:
 
 
 def _label(entry: library.TraceEntry) -> str:
-    """Label a trace with its size and age, if known without reading it."""
+    """Label a trace with its size and age, if these are known without reading it."""
     if entry.recorded:
         return f"{entry.name}: {entry.recorded.requests:,} requests, newest {seconds(entry.recorded.newest_age_s)} old"
     size = f", {entry.summary.requests:,} requests" if entry.summary else ""

@@ -1,4 +1,5 @@
-"""The base of previews, tunings and plans: a job that simulates a trace; of most, versions of a policy on a pool."""
+"""The base of previews, tunings and plans: a job that simulates a trace, in most cases under versions of a policy on
+a pool."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -57,7 +58,7 @@ class TwinJob(jobs.Job):
         raise NotImplementedError
 
     def siblings(self) -> "models.QuerySet[Any]":
-        """Return the jobs among which it is kept, newest first, itself included."""
+        """Return the jobs with which it shares the limit of jobs kept, newest first, itself included."""
         return type(self)._default_manager.all()
 
 
@@ -65,7 +66,7 @@ class PolicyJob(TwinJob):
     policy: "models.ForeignKey[Policy, Policy]"
     live_version = models.PositiveIntegerField()
     pool = models.CharField(max_length=63)
-    twin = models.JSONField(default=dict)  # `about`, and the job's additions
+    twin = models.JSONField(default=dict)  # `about`, and what the job adds
 
     class Meta:
         abstract = True
@@ -115,7 +116,7 @@ def numbered(model: type[J], policy: Policy, number: int) -> J:
 
 
 def store(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
-    """Save a new job and an audit entry with the fields `about`; keep only the `kept` newest of its siblings."""
+    """Save a new job and an audit entry with the fields `about`; of its siblings, keep only the `kept` newest."""
     job.actor = actor.name[:200]
     with transaction.atomic():
         job.save()
@@ -133,7 +134,7 @@ def as_seen(job: T, if_match: str | None) -> AbstractContextManager[T]:
 
 
 def cancel(job: TwinJob, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Cancel the job, which stops within a second if it runs; False if it had already ended. Raises
+    """Cancel the job, which stops within a second if it runs; return False if it had already ended. Raise
     ChangedMeanwhile."""
     with as_seen(job, if_match):
         if not jobs.cancel(job, actor.name):
@@ -143,7 +144,7 @@ def cancel(job: TwinJob, actor: Actor, *, if_match: str | None = None) -> bool:
 
 
 def pool_of(job: PolicyJob) -> Pool:
-    """Return the job's pool. Raises jobs.JobFailed if it was removed."""
+    """Return the job's pool. Raise jobs.JobFailed if it was removed."""
     try:
         return selectors.pool(job.pool)
     except Pool.DoesNotExist:
@@ -156,7 +157,7 @@ def about(twin: Modelled) -> dict[str, Any]:
 
 
 def shown(job: PolicyJob, *names: str) -> dict[str, Any]:
-    """Return what every job of a policy shows over REST, and these fields."""
+    """Return the fields that every job of a policy shows over REST, and those given."""
     return {"id": job.pk, "policy": job.policy.name, **{name: getattr(job, name) for name in (*SHOWN, *names)}}
 
 
@@ -176,7 +177,7 @@ def left_s(job: TwinJob, now: datetime) -> float | None:
 
 
 class TrafficFacts(msgspec.Struct, frozen=True):
-    """TrafficPart.facts as stored; empty before the traffic was chosen."""
+    """TrafficPart.facts as stored; empty until the traffic is chosen."""
 
     source: str | None = None
     requests: int | None = None

@@ -1,4 +1,4 @@
-"""Writes the savings of live versions to Redis, for Live and the wall, which read only Redis."""
+"""Writes the savings of live versions to Redis, for Live and the wall, which only read Redis."""
 
 from controlplane.evidence.previews import selectors
 from controlplane.evidence.previews.analysis.saving import DAY_S, HOUR_S, is_sure
@@ -32,7 +32,7 @@ def _line(policy: Policy) -> SavingLine | None:
 
 
 def _scaled(version: PolicyVersion, before: PolicyVersion, preview: Preview) -> SavingLine | None:
-    """Return the saving per request; None if it may be nothing, or if the preview's load is unknown."""
+    """Return the saving per request; None if its interval includes zero, or if the preview's load is unknown."""
     result = preview.result or {}
     saving, rate = result.get("saving"), result.get("requests_per_s")
     if not saving or not saving["new_tokens"] or not is_sure(saving) or not rate or preview.ended_at is None:

@@ -1,4 +1,4 @@
-"""Reads previews: of a draft, of published versions, and one as JSON."""
+"""Reads previews: those of a draft, those of published versions, and one as JSON."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +18,7 @@ LATER_FIELDS = ("new_tokens_per_s", "saved_tokens_per_s", "requests_per_s", "sav
 
 
 def latest_of(draft: Draft) -> Preview | None:
-    """Return the latest preview of the draft's current document, else of any draft of the policy."""
+    """Return the latest preview of the draft's current document, or else of any draft of the policy."""
     asked = of_policy(Preview, draft.policy).order_by("-asked_at", "-pk")
     return asked.filter(draft_sha256=documents.sha256(draft.upgraded)).first() or asked.first()
 

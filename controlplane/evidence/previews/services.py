@@ -34,8 +34,7 @@ ABOUT = ("live_version", "draft_revision", "draft_sha256", "pool", "trace_name",
 
 def start(policy: Policy, actor: Actor, asked: PreviewIn = AS_USUAL, *, if_match: str | None = None) -> Preview:
     """Preview the open draft of a policy; asking again for the same preview returns the earlier one.
-
-    Conflict: no draft is open, or `if_match` is not its etag. InvalidInput: no pool, no traffic or no difference.
+    Conflict: no draft is open, or `if_match` is not its ETag. InvalidInput: no pool, no traffic or no difference.
     """
     draft, live = seen_draft(versioned(policy), if_match), policies.live_version(policy)
     document = check_document(draft.upgraded)
@@ -77,7 +76,7 @@ def pools_of(policy: Policy) -> list[Pool]:
 
 
 def pool_of(policy: Policy, asked: str) -> Pool:
-    """Return the named pool of the policy, else the one with the most recorded requests. Raises InvalidInput."""
+    """Return the named pool of the policy, or else the one with the most recorded requests. Raise InvalidInput."""
     by_name = {pool.name: pool for pool in pools_of(policy)}
     names = ", ".join(by_name)
     if not by_name:
@@ -116,7 +115,7 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
 
 
 def _same(key: str) -> Preview | None:
-    """Return an earlier preview of the same question; a failed or cancelled one is computed again."""
+    """Return an earlier preview of the same question; a failed or cancelled preview is computed again."""
     return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
 
 

@@ -1,4 +1,4 @@
-"""Chooses a preview's traffic: the named trace, else the newest recorded traffic, else the built-in trace."""
+"""Chooses a preview's traffic: the named trace, or else the newest recorded traffic, or else the built-in trace."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from controlplane.evidence.traces.types import BadTrace, LoadedTrace
 from router.contract.values.json_value import JsonObject
 
 BUILT_IN = "agentic-demo"
-LARGE = 1 << 20  # bytes of a file that takes longer to read than a page may
+LARGE = 1 << 20  # bytes of a file that a page would take too long to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class TrafficPart:
     source: str  # built-in, upload, folder or recorded
     requests: int  # requests of the whole trace
     trace: LoadedTrace
-    until: str = ""  # newest entry of recorded traffic, by which the same part is found again
+    until: str = ""  # newest entry of recorded traffic, by which the same part can be located again
 
     @property
     def content(self) -> str:
-        """A hash of the requests."""
+        """Return a hash of the requests."""
         return hashlib.sha256(repr(self.trace.requests).encode()).hexdigest()
 
     def facts(self) -> JsonObject:
-        """The facts that are stored; TrafficFacts reads them."""
+        """Return the facts that are stored; TrafficFacts reads them."""
         times = [request.measured.at for request in self.trace.requests if request.measured is not None]
         return {
             "source": self.source,
@@ -63,8 +63,8 @@ def choose(pool: str, count: int, seed: int) -> TrafficPart:
 
 
 def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
-    """Return at most `count` requests: the newest of a recording, the first of any other trace. Raises NoSuchTrace,
-    BadTrace."""
+    """Return at most `count` requests: the newest of a recording, or the first of any other trace. Raise
+    NoSuchTrace, BadTrace."""
     if name.startswith(library.RECORDED):
         return _take_recorded(name, count, seed, until)
     if name in generated.BUILT_IN:
@@ -75,8 +75,8 @@ def take(name: str, count: int, seed: int, until: str = "") -> TrafficPart:
 
 
 def _read(data: bytes, count: int, seed: int) -> tuple[int, LoadedTrace]:
-    """Return (requests of the file, the part of it); a large file is read beside the web process. Raises BadTrace,
-    Busy."""
+    """Return (number of requests in the file, the part of them); a large file is read beside the web process. Raise
+    BadTrace, Busy."""
     found = read_part(data, count, seed) if len(data) <= LARGE else computed_once(read_part, data, count, seed)
     if isinstance(found, BadTrace):
         raise found

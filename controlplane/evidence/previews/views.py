@@ -37,7 +37,7 @@ def find_job(model: type[J], name: str, number: int) -> J:
 @operator_required
 @require_POST
 def start(request: HttpRequest, name: str) -> HttpResponse:
-    """Preview the draft. A form with the draft's fields is saved first, and refused if it is invalid."""
+    """Preview the draft. If the form has the draft's fields, it is saved first, and refused if it is invalid."""
     policy = find(name)
     if request.headers.get("HX-Request"):
         return _start_in_place(request, policy)
@@ -68,7 +68,7 @@ def _not_started(request: HttpRequest, policy: Policy, error: InvalidInput) -> H
 
 
 def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
-    """Answer htmx with the panel's state, and with an autosave's answer."""
+    """Answer htmx with the panel's state and the answer to an autosave."""
     saved = views.saved(request, policy)
     problems = [] if saved.draft else [("", NOT_SAVED)]
     if not problems:

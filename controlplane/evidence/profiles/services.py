@@ -1,4 +1,4 @@
-"""Makes profiles: checks the question, reads the tables in a child process, and writes who asked into the audit log."""
+"""Makes profiles: checks the question, reads the tables in a child process, and records the user in the audit log."""
 
 import threading
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ KvDtype = Literal["", "bf16", "fp8"]
 _FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # names in the library; other formats have the same name there
 BUSY = "another profile is being made: try again in some seconds"
 
-_one = threading.Lock()  # One child at a time, as it takes 600 MB.
+_one = threading.Lock()  # one child at a time, as it takes 600 MB
 
 
 class Expected(TypedDict):
-    """The expected error against warm engines, by the family of the model. 0.11: 11 %."""
+    """The expected error against warm engines, by the model's family. 0.11 means 11 %."""
 
     tpot: float
     e2e: float
@@ -45,8 +45,8 @@ class AskedProfile:
 
 
 def make(asked: AskedProfile, actor: Actor) -> Tables:
-    """Make a profile in some seconds. Raises InvalidInput for what is impossible or unknown, NotPossible without the
-    library or while another one is made."""
+    """Make a profile, which takes some seconds. Raise InvalidInput for what is impossible or unknown, NotPossible
+    without the library or while another profile is being made."""
     layout = _layout(asked)
     if not _one.acquire(blocking=False):
         raise NotPossible(BUSY)
@@ -90,7 +90,7 @@ def _layout(asked: AskedProfile) -> Layout:
 
 
 def found(gpu: str, model: str) -> list[Tables]:
-    """Return profiles of the catalogue: of the GPU, and with the text in the name of the model or of the profile."""
+    """Return profiles of the catalogue: for the GPU, and with the text in the name of the model or of the profile."""
     wanted = model.lower()
     return [
         one

@@ -1,4 +1,4 @@
-"""The page of DWDP against DEP: whether the copy of experts is hidden, the gain, and the context GPUs that it takes."""
+"""The page on DWDP versus DEP: whether the copy of experts is hidden, the gain, and the context GPUs that it takes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ from router.contract.values.json_value import JsonObject
 NVLINK_BYTES_PER_S = 400e9  # one way: NVLink 4 has 450
 NOTES_INFEASIBLE = 450e9  # one way: NVLink 4, which the notes give as 600 GB/s
 SMALL, DECODE_TOKENS = 16_384, 256
-LEAST_GAIN = 0.01  # below it, the two are alike
+LEAST_GAIN = 0.01  # below it, the two count as equal
 RANKS_LISTED, LEVELS_LISTED = 16, 12
 IN_FLIGHT = (1, 2, 3, 4)
 # Values of TensorRT-LLM that favour TPS/GPU and TPS/user [N].
@@ -80,7 +80,7 @@ def compute(inputs: DwdpInputs) -> Answer:
 
 
 def _verdict(phase: Phase, pools: tuple[ContextPool, ContextPool]) -> str:
-    """Answer the page's question and say what it costs, then why."""
+    """Answer the page's question, state the cost, then the reason."""
     dep, dwdp = pools
     fewer = phase.gain > 1 + LEAST_GAIN and dwdp.gpus < dep.gpus
     copy, computing = f"{phase.copy_ms:,.3g} ms", f"{phase.dwdp_computing.total:,.3g} ms"
@@ -247,7 +247,7 @@ def _order(pools: tuple[ContextPool, ContextPool]) -> str:
 
 
 def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
-    """Return every way to bring a layer's experts, in chunks, too, if requested."""
+    """Return every way to bring a layer's experts; also in chunks if requested."""
     asked = [
         ("", phase),
         *([(f", chunks of {inputs.chunk_tokens:,}", phase.chunked(inputs.chunk_tokens))][: inputs.chunked]),

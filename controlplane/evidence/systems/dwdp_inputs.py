@@ -1,4 +1,4 @@
-"""The inputs of DWDP's page, and the model's parameters made from them."""
+"""The inputs of DWDP's page, and the model's parameters derived from them."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -126,7 +126,7 @@ def groups_of(gpus: int, ranks: int) -> Groups:
 
 
 def fits(pool: PoolFacts, machine: Machine) -> bool:
-    """Tell whether a pool fits: simulated groups take each model of the page, a calibrated pool its own."""
+    """Return whether a pool fits: simulated groups accept every model of the page, a calibrated pool only its own."""
     if pool.kind == "sim":
         return str(pool.engine.get("context_servers", "plain")) != "plain"
     model = str(pool.engine.get("model") or pool.model)
@@ -135,8 +135,8 @@ def fits(pool: PoolFacts, machine: Machine) -> bool:
 
 
 def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield the experiments; none for custom sizes or rates, or if a group does not hold the experts. The GPUs are the
-    curve's."""
+    """Yield the experiments; none for custom sizes or rates, or if a group cannot hold the experts. The GPUs are
+    those of the curve."""
     machine = _machine(inputs)
     if machine is None or inputs.generation_gpus > MOST_GPUS:
         return

@@ -19,9 +19,9 @@ from fleet.systems.neuron import Balance, Workload
 
 GUIDE = "Neuron: Disaggregated Inference [BETA]"
 MS = 1e3
-SCALED_RATE = 3.2  # requests a second of the guide's example: four fifths of what 1P2D serves
+SCALED_RATE = 3.2  # requests per second of the guide's example: four fifths of what 1P2D serves
 
-SPLITS = (8, 16, 32, 64)  # tensor parallel sizes of decoders that together have as many devices as the last one
+SPLITS = (8, 16, 32, 64)  # tensor parallel sizes of decoders that together use as many devices as the last one
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _verdict(balance: Balance, best: Balance) -> str:
 
 
 class _Runs:
-    """Plays the given workers, and as many devices with continuous batching, at the offered rate."""
+    """Simulates the given workers, and as many devices with continuous batching, at the offered rate."""
 
     def __init__(self, inputs: NeuronInputs, setup: play.Setup) -> None:
         devices = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
@@ -160,7 +160,7 @@ class _Runs:
         return model.largest_batch(limit_s, law, self._setup.work, most, disaggregated=disaggregated)
 
     def slot_wait_s(self, transfer_s: float) -> float:
-        """Return the mean time from the end of the prefill to the second token, less poll, transfer and step."""
+        """Return the mean time from the end of the prefill to the second token, without poll, transfer and step."""
         gaps = [one.second_s - one.ttft_s for one in play.steady(self.apart) if one.second_s and one.ttft_s]
         return max(fmean(gaps) - transfer_s - self.step_s, 0.0)
 
@@ -180,7 +180,7 @@ class _Runs:
 def _balance_chart(inputs: NeuronInputs, balance: Balance) -> Chart:
     each = inputs.prefill_parallel + inputs.decode_parallel
     given = inputs.prefills * inputs.prefill_parallel + inputs.decodes * inputs.decode_parallel
-    devices = max(given, 4 * each)  # Fewer devices hardly have another split.
+    devices = max(given, 4 * each)  # fewer devices allow hardly any other split
     splits = list(balance.splits(devices, inputs.prefill_parallel, inputs.decode_parallel))
     best = max(splits, key=lambda one: one.rate)
     x = tuple(one.prefills for one in splits)

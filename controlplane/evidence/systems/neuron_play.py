@@ -1,4 +1,4 @@
-"""Plays Neuron's serving in the twin: prefill and decode workers, or instances that do both."""
+"""Simulates Neuron's serving in the twin: prefill and decode workers, or instances that do both."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def pairs(setup: Setup, prefills: int, decodes: int) -> TwinFleet:
 
 
 def both(setup: Setup, instances: int, batching: str = BATCHING_OF_ROLE["both"]) -> TwinFleet:
-    """Return instances that prefill and decode: prompts first and whole, or by another batching of engines."""
+    """Return instances that prefill and decode: whole prompts first, or with another batching of engines."""
     return TwinFleet({f"both-{number}": _worker(setup, "both", batching) for number in range(instances)})
 
 
@@ -67,7 +67,7 @@ def _worker(setup: Setup, role: Role, batching: str = "") -> EngineModel:
     )
     return EngineModel(
         law=setup.prefill_law if role == "prefill" else setup.decode_law,
-        kv_blocks=(batch + 1) * (tokens // BLOCK + 2),  # as Neuron reserves: every sequence at its full length
+        kv_blocks=(batch + 1) * (tokens // BLOCK + 2),  # Neuron reserves the full length of every sequence
         limits=Limits(BLOCK, batch, CHUNK, batching or BATCHING_OF_ROLE[role], async_scheduling=False),
         role=role,
         connector="" if role == "both" else "neuron",
@@ -85,13 +85,13 @@ def open_run(setup: Setup, fleet: TwinFleet, rate: float, requests: int = REQUES
 
 
 def steady(outcome: TwinOutcome) -> Sequence[Simulated]:
-    """Return the requests without the first quarter, which finds the workers idle."""
+    """Return the requests without the first quarter, for which the workers are still idle."""
     return outcome.requests[len(outcome.requests) // 4 :]
 
 
 def closed_run(setup: Setup, fleet: TwinFleet, clients: int) -> Sequence[Simulated]:
-    """Play clients that ask again at once. Their first answers differ in length, so that they end one after the
-    other."""
+    """Play clients that ask again immediately. Their first answers differ in length, so that they end one after
+    another."""
     output = setup.work.output_tokens
     sent = [
         _request(
@@ -155,7 +155,7 @@ def guide() -> Setup:
     return Setup(law, law, Workload(1000, 335), 8, 8, 131_072, link)
 
 
-# Plays the autoscaler's rules for both sides while traffic changes: each side grows when it holds up the other, and
+# Simulates the autoscaler's rules for both sides while traffic changes: each side grows when it holds up the other, and
 # releases what its load does not need
 TRAFFIC = ("as given", "prompts doubled", "answers doubled, too")
 USABLE = 0.8  # share of a side that may be in use
@@ -164,7 +164,7 @@ MOST_STEPS, MOST_WORKERS = 4, 16  # steps per kind of traffic; workers per side
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Workers under one kind of traffic, and the advice of the rules."""
+    """Workers under one kind of traffic, and the autoscaler's advice."""
 
     traffic: str
     prefills: int
@@ -188,7 +188,8 @@ def _busy(side: SideLoad | None) -> float:
 
 
 def readings(setup: Setup, rate: float) -> Iterator[Reading]:
-    """Play from 1P1D on: the given traffic, then prompts of twice the length, then answers of twice the length, too."""
+    """Simulate, starting from 1P1D, the given traffic, then prompts of twice the length, then also answers of twice
+    the length."""
     workers = 1, 1
     longer = setup.doubled()
     setups = setup, longer, longer.answering_twice_as_long()
@@ -213,8 +214,8 @@ def _reading(traffic: str, setup: Setup, rate: float, prefills: int, decodes: in
 
 
 def _sized(side: SideLoad | None, in_balance: int, offered: float) -> int:
-    """Return the workers of a side: up to the balance while it is full, one fewer with capacity to spare, and both as
-    far as the load needs. `offered`: requests for each that is answered."""
+    """Return the workers of a side: up to the balance while it is full, one fewer with spare capacity, and both only
+    as far as the load needs. `offered` is the number of requests per answered request."""
     assert side is not None  # noqa: S101 - narrows the type: there are workers of both roles
     needed = min(ceil(round(offered * side.work / USABLE, 2)), MOST_WORKERS)
     if in_balance > side.instances:
@@ -223,7 +224,7 @@ def _sized(side: SideLoad | None, in_balance: int, offered: float) -> int:
 
 
 def _point(setup: Setup, outcome: TwinOutcome) -> LoadPoint:
-    """Return the load while requests come, without the first quarter; a second is a worker's reporting interval."""
+    """Return the load while requests arrive, without the first quarter; workers report every second."""
     last = int(outcome.requests[-1].sent_s)
     seconds = range(last // 4, max(last, last // 4 + 1))
     found = [_sides(setup, outcome, second) for second in seconds]
@@ -255,7 +256,7 @@ def _sides(setup: Setup, outcome: TwinOutcome, second: int) -> tuple[SideLoad, S
 
 LAPS = 5  # answers per client of a closed loop
 SEED = 1
-POLICIES = {  # Every request goes through both sides, or to each instance in its turn
+POLICIES = {  # every request goes through both sides, or to the instances in turn
     True: document.parse(document.default("round_robin_pd")),
     False: document.parse(document.default("round_robin")),
 }

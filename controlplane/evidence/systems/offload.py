@@ -1,4 +1,4 @@
-"""Adaptive prefill offload: the requests of a trace that would move, the cost, and experiments that try it."""
+"""Adaptive prefill offload: which requests of a trace would move, at what cost, and experiments that try it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -44,7 +44,7 @@ from router.contract.values.problem import Problem
 
 MODELS = tuple(sorted({model for _, model, _ in FITS}))
 ORDERS = ("heavy_first", "session_first")
-LARGEST_TRACE = 8 << 20  # largest trace, bytes: a larger one takes longer to read than a page may
+LARGEST_TRACE = 8 << 20  # bytes; a page would take too long to read a larger trace
 CURVE = (2_500, 5_000, 10_000, 15_000, 20_000, 30_000, 40_000, 60_000)  # thresholds of the curve
 SIZES = (1_000, 5_000, 10_000, 20_000, 30_000, 60_000, 100_000)  # new tokens per row
 BLOCK = 16
@@ -147,7 +147,7 @@ def _trace(name: str, count: int) -> ClassifiedTrace:
     if name in generated.BUILT_IN:
         return classified(generated.BUILT_IN[name]().requests[:count])
     data = library.content(name)
-    if len(data) > LARGEST_TRACE:  # The size of recorded traffic is known only once it is read.
+    if len(data) > LARGEST_TRACE:  # the size of recorded traffic is known only after reading it
         raise _TooLarge
     trace = read(data, count) if len(data) <= library.SMALL else computed(read, data, count)
     if isinstance(trace, BadTrace):
@@ -176,11 +176,11 @@ class OffloadFound:
     shares: dict[str, ClassShare]
     kv_bytes: float
     kv_tokens: float  # KV capacity per instance
-    resident: float  # KV tokens of all requests that decode at a moment
+    resident: float  # KV tokens of all requests that are decoding at one moment
     moved_s: float  # transfer time of a heavy prompt's KV
 
     def used(self, decoding: int) -> float:
-        """Return the KV share used if so many instances decode; above 1, requests wait for KV."""
+        """Return the share of the KV in use if this many instances decode; above 1, requests wait for KV."""
         return self.resident / (decoding * self.kv_tokens)
 
 
@@ -333,7 +333,7 @@ def _cautions(found: OffloadFound) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TwinArm:
-    """An arm of an experiment, as its form reads it."""
+    """An arm of an experiment, in the format that its form reads."""
 
     name: str
     strategy: str
@@ -342,7 +342,7 @@ class TwinArm:
 
 
 def _comparisons(inputs: OffloadInputs, shared: Mapping[str, object]) -> Iterator[tuple[str, list[TwinArm]]]:
-    """Yield (title, arms) of the design's experiments. `shared`: engine options of all arms."""
+    """Yield (title, arms) of the design's experiments. `shared` holds engine options of all arms."""
     limits: dict[str, float | str] = {
         "classes.heavy_new_tokens": inputs.heavy_new_tokens,
         "classes.warm_hit_share": inputs.warm_hit_share,
@@ -377,7 +377,7 @@ def _comparisons(inputs: OffloadInputs, shared: Mapping[str, object]) -> Iterato
 
 
 def _links(inputs: OffloadInputs) -> Iterator[Link]:
-    """Yield forms of these experiments, in which the pool is chosen."""
+    """Yield links to the forms of these experiments, where the pool is chosen."""
     for title, arms in _comparisons(inputs, {}):
         yield experiment_link(title, _body(inputs, title, arms))
 

@@ -1,4 +1,4 @@
-"""Comparisons that follow from the inputs of Tutti's and Neuron's pages, on a pool of simulated engines."""
+"""Comparisons that follow from the inputs on the pages of Tutti and Neuron, on a pool of simulated engines."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ OF_THE_PAGE = (
     *("layer_setup_ms", "object_us", "staging_share", "io_percent", "contention", "read_share", "decode_share"),
     "backlog_share",
 )
-HBM = "hbm"  # the page's tier without a device
+HBM = "hbm"  # the page's tier without a medium below HBM
 NEEDS = "It takes a pool of the kind sim, as examples/fleet-demo.yaml has, and arrivals that an experiment can play."
 
 
@@ -58,7 +58,7 @@ def _of_tier(inputs: Any) -> JsonObject:
 
 
 def _kept(inputs: Any) -> Iterator[str]:
-    """Yield which values engines do not take: theirs are the defaults, or those of `tier_law`."""
+    """Yield which values engines do not accept: for these, the defaults or those of `tier_law` apply."""
     law = {"attention": ATTENTION, "floor_s": LAYER_PASS_S} if inputs.floor_s else {"attention": 1.0}
     own = [one for one in options_of(type(inputs)) if one.name in OF_THE_PAGE]
     titles = [one.title for one in own if getattr(inputs, one.name) != law.get(one.name, one.default)]
@@ -67,8 +67,7 @@ def _kept(inputs: Any) -> Iterator[str]:
 
 
 def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield five tiers: under the load of the page on an engine of its own, and where a whole pool reads documents
-    again."""
+    """Yield five tiers: under the page's load on a separate engine, and where a whole pool reads documents again."""
     sizes = _sizes(inputs)
     loads = "if_faster" if inputs.picks_faster else "always"
     alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": loads}

@@ -1,4 +1,4 @@
-"""The published systems as calculators: one module for each, listed here."""
+"""The published systems as calculators: one module each, listed here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,7 @@ def ask(system: System, given: Mapping[str, object]) -> Answer:
 
 
 def plays(system: System, given: Mapping[str, object]) -> list[Play]:
-    """Return the experiments of valid inputs that a pool of the fleet can play."""
+    """Return the experiments that follow from valid inputs and that a pool of the fleet can play."""
     if system.playable is None:
         return []
     facts = [PoolFacts(pool.name, pool.kind, pool.model, pool.engine) for pool in pools()]

@@ -1,6 +1,5 @@
 """A published system as a page: its parameters, its model and the model's answers. Pure.
-
-Each file beside this one defines one `System`; `SYSTEMS` in `controlplane/evidence/systems/registry.py` lists it. The
+Each file in this folder defines one `System`, which `SYSTEMS` in `controlplane/evidence/systems/registry.py` lists. The
 models are in `fleet/systems/`: a file here only chooses the inputs and how the answer is shown.
 """
 
@@ -67,7 +66,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """A pool of the fleet, as far as a system asks."""
+    """A pool of the fleet, with the facts that a system needs."""
 
     name: str
     kind: str
@@ -77,7 +76,7 @@ class PoolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """An experiment that follows from the inputs, and that the page starts."""
+    """An experiment that follows from the inputs, which the page can start."""
 
     title: str
     pool: str
@@ -90,17 +89,18 @@ class Playable:
 
     title: str
     plays: Callable[[Any, Sequence[PoolFacts]], Iterable[Play]]
-    needs: str  # why none can be started, if there is none
+    needs: str  # why no experiment can be started, if none can
 
 
 def experiment_link(title: str, body: Mapping[str, Any]) -> Link:
-    """Link to the form of an experiment, filled with a body of `POST /api/v1/experiments`; the pool may be left out."""
+    """Return a link to an experiment's form, filled with a body of `POST /api/v1/experiments`; the pool may be
+    omitted."""
     return Link(f"Experiment: {title}", f"/experiments/new?{urlencode({'body': json.dumps(body)})}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    verdict: str  # one sentence on the outcome of these inputs
+    verdict: str  # one sentence on the result for these inputs
     facts: tuple[Fact, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -110,7 +110,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A published value beside the model's, each in the publication's own set-up."""
+    """A published value next to the model's, each in the publication's own setup."""
 
     name: str
     published: float | None  # None if the publication has no number
@@ -122,7 +122,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """The relative error; 0.1 if ours is 10 % above the published value."""
+        """Return the relative error; 0.1 if the model is 10 % above the published value."""
         return self.ours / self.published - 1 if self.published else None
 
     @property
@@ -145,8 +145,8 @@ class System:
     summary: str  # two sentences: the system, and the question that the page answers
     inputs: type  # a frozen dataclass whose fields are `option()`s with both limits
     presets: Mapping[str, Preset]  # presets by title
-    compute: Callable[[Any], Answer]  # takes about 2 s of CPU at most, within the limits of the inputs and its rules
-    figures: Callable[[], tuple[Figure, ...]] = tuple  # loaded apart from the answer, as it may take some seconds
+    compute: Callable[[Any], Answer]  # takes at most about 2 s of CPU time for allowed inputs
+    figures: Callable[[], tuple[Figure, ...]] = tuple  # loaded separately from the answer, as it may take some seconds
     groups: tuple[Group, ...] = ()  # inputs without a group come first
     rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
     notes: tuple[str, ...] = ()  # contradictions in the sources

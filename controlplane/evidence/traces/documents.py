@@ -1,8 +1,8 @@
-"""Generates questions about long documents from a seed: many readers share a shelf of reports, and return to theirs
-after minutes.
-
-Prompts that return do not fit into the GPUs' memory, so tiers below it differ. The lengths are those of contracts,
-reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens); no recorded traffic is behind them.
+"""Generates questions about long documents from a seed: many readers share a collection of reports, and return to
+theirs after minutes.
+Prompts that return do not fit into the GPUs' memory, so tiers below it make a difference. The lengths are those of
+contracts, reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens); they are not derived from recorded
+traffic.
 """
 
 import math
@@ -25,7 +25,7 @@ SESSION_IDS = 1 << 10
 
 
 def generate(seed: int = 1, duration_s: float = 2_400.0, every_s: float = 4.0, answer_s: float = 4.0) -> LoadedTrace:
-    """Generate readers that come every `every_s` seconds on average; arrivals assume that an answer takes
+    """Generate readers that arrive every `every_s` seconds on average; arrivals assume that an answer takes
     `answer_s`."""
     draw = random.Random(f"documents:{seed}")  # noqa: S311 - traffic, not secrets
     lengths = [_length(draw) for _ in range(DOCUMENTS)]
@@ -42,7 +42,7 @@ def generate(seed: int = 1, duration_s: float = 2_400.0, every_s: float = 4.0, a
 
 
 def _length(draw: random.Random) -> int:
-    """Draw a length in whole blocks: what follows the document is the reader's own."""
+    """Draw a length in whole blocks, as what follows the document differs between readers."""
     tokens = draw.lognormvariate(math.log(MEDIAN_TOKENS), SIGMA)
     return int(min(max(tokens, SHORTEST), LONGEST)) // BLOCK_TOKENS * BLOCK_TOKENS
 

@@ -17,18 +17,18 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 BLOCK_TOKENS = 64
 SYSTEM_PROMPTS = (1_536, 2_560, 3_584, 6_144)  # tokens
 SESSION_IDS = 1 << 24  # block ids that one session may use
-MAX_INPUT_TOKENS = 100_000  # longest prompt of a session, which ends before
+MAX_INPUT_TOKENS = 100_000  # longest prompt; a session ends before it would exceed this
 MAX_OUTPUT_TOKENS = 2_000
-OPENINGS = ("read", "files", "question")  # in turn, so that every class occurs among the first three sessions
+OPENINGS = ("read", "files", "question")  # used in turn, so that the first three sessions contain every class
 READ_TOKENS = (20_500, 34_000)  # a repository is read: heavy
 FILES_TOKENS = (6_500, 14_000)  # a few files: medium in a first turn
 MEAN_TURNS = 10
 LATE_READ_SHARE = 0.05
-# What the adaptive-prefill-offload design prints of its trace: 20 % heavy, 44 % medium, 36 % warm requests, of which 22
-# have more than 90 % cached and 1,300 new tokens; the others have 17,700 in the mean.
+# What the design of adaptive prefill offload prints about its trace: 20 % heavy, 44 % medium, 36 % warm requests; 22
+# points of the warm ones have more than 90 % cached and 1,300 new tokens, the others 17,700 on average.
 DESIGN_STARTS, DESIGN_HEAVY, DESIGN_CACHED = 0.64, 0.20 / 0.64, 22 / 36
-# Not printed there: answers, whose thoughts the next prompt leaves out, and how often a session starts. They were
-# chosen knowing the author's TTFT of combined engines and of static splits.
+# Not printed there: the answers, whose reasoning the next prompt omits, and how often a session starts. Both were
+# chosen with knowledge of the author's TTFT for combined engines and for static splits.
 DESIGN_ANSWER, DESIGN_MOST, DESIGN_EVERY_S = 2_700, 8_000, 2.0
 
 
@@ -65,7 +65,8 @@ def opening_tokens(draw: random.Random, kind: str) -> int:
 
 
 def appended_tokens(draw: random.Random) -> int:
-    """Draw the tokens that a turn adds to the previous answer: the output of a tool, rarely another large read."""
+    """Draw the tokens that a turn adds after the previous answer: the output of a tool, or rarely another large
+    read."""
     if draw.random() < LATE_READ_SHARE:
         return draw.randint(*READ_TOKENS)
     return min(12_000, int(draw.lognormvariate(math.log(700), 1.0)) + 10)

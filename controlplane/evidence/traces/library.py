@@ -1,11 +1,10 @@
 """Traces by name: uploads, built-in generated traces, files of the folder WEIR_TRACE_DIR, recorded traffic.
-
 Recorded traffic keeps changing, so `recorded:<pool>` is stored like an upload (`keep`) before an experiment plays it.
 
-TraceError
-├── NoSuchTrace
-└── NameTaken       another trace has that name
-BadTrace (traces/types.py): the content is not valid
+    TraceError
+    ├── NoSuchTrace
+    └── NameTaken       another trace has that name
+    BadTrace (traces/types.py): the content is not valid
 """
 
 import hashlib
@@ -38,7 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_RULE = "1 to 100 letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
 SUFFIXES = (".jsonl", ".json", ".csv", ".log")
 RECORDED = "recorded:"  # followed by the name of a pool
-SMALL = 1 << 16  # bytes of a file that takes less time to read than a process to start
+SMALL = 1 << 16  # bytes of a file that takes less time to read than a process takes to start
 
 
 class TraceError(Exception):
@@ -77,7 +76,8 @@ def folder() -> Path | None:
 
 
 def entries(*, with_built_in: bool = False) -> list[TraceEntry]:
-    """Return every trace, by name. `with_built_in`: with the summaries of built-in traces, 0.3 s once a process."""
+    """Return every trace, by name. `with_built_in` includes the summaries of built-in traces, which take 0.3 s once
+    per process."""
     rows = {row.name: row for row in Trace.objects.all()}
     found = {
         name: TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1] if with_built_in else None)
@@ -107,7 +107,7 @@ def entry(name: str) -> TraceEntry:
 
 
 def load(name: str, seed: int) -> LoadedTrace:
-    """Load the trace; the seed sets what its file leaves open (arrivals in a bucket, starts of sessions)."""
+    """Load the trace. The seed determines what its file leaves open (arrivals within a bucket, starts of sessions)."""
     if name in generated.BUILT_IN:
         return generated.BUILT_IN[name]()
     return registry.read(content(name), seed)
@@ -134,7 +134,7 @@ def sha256(name: str) -> str:
 
 @cache
 def _built_in(name: str) -> tuple[str, Summary]:
-    """Return SHA-256 and summary of a built-in trace, which stays as it is while a process runs."""
+    """Return SHA-256 and summary of a built-in trace, which never changes while a process runs."""
     requests = generated.BUILT_IN[name]().requests
     return hashlib.sha256(repr(requests).encode()).hexdigest(), summarise(requests)
 
@@ -163,9 +163,8 @@ def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
 
 
 def keep(name: str, actor: Actor) -> str:
-    """Return the name of a trace that does not change: of a copy of recorded traffic, else the same name.
-
-    The same recording is stored once. NoSuchTrace, BadTrace.
+    """Return the name of a trace that does not change: a copy of recorded traffic, otherwise the same name.
+    The same recording is stored once. Raise NoSuchTrace, BadTrace.
     """
     if not name.startswith(RECORDED):
         return name
@@ -249,7 +248,7 @@ def _read_in(name: str, path: Path) -> Trace:
     }
     try:
         return Trace.objects.update_or_create(name=name, defaults=values)[0]
-    except DatabaseError as error:  # On a full disk the trace can be read all the same.
+    except DatabaseError as error:  # on a full disk, the trace can still be read
         log.warning("trace.summary_lost", trace=name, error=str(error))
         return Trace(name=name, **values)
 

@@ -17,7 +17,7 @@ class Trace(models.Model):
 
     class Meta:
         ordering = ["name"]
-        db_table = "experiments_trace"  # name of the app that it was first in
+        db_table = "experiments_trace"  # named after the app to which the table first belonged
 
     def __str__(self) -> str:
         return self.name

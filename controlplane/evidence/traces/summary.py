@@ -1,4 +1,4 @@
-"""The summary of a trace: hits of an unbounded prefix cache, and the class of each request with them."""
+"""The summary of a trace: hits of an unbounded prefix cache, and the resulting class of each request."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -8,15 +8,15 @@ from statistics import fmean
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.types import BadTrace, LoadedTrace, Summary, TraceRequest
 
-# Thresholds of the adaptive-prefill-offload design, not of the default policy: stored results and summaries keep their
-# meaning.
+# Thresholds of the design of adaptive prefill offload, rather than of the default policy, so that stored results and
+# summaries keep their meaning.
 HEAVY_NEW_TOKENS = 20_000
 WARM_HIT_SHARE = 0.5
 WARM_NEW_TOKENS = 5_000
 
 
 # A set of block ids as disjoint intervals: the prefix of a long session costs one lookup, not one for each block
-MAX_INTERVALS = 100_000  # Adding takes time with their number; blocks of real traces are numbered densely.
+MAX_INTERVALS = 100_000  # adding takes time proportional to this; the blocks of real traces are numbered densely
 
 
 class TooFragmented(Exception):
@@ -50,7 +50,7 @@ class BlockIntervals:
 
 
 def ideal_hits(requests: Iterable[TraceRequest]) -> list[int]:
-    """Return, for each request in order, the prompt tokens in whole blocks that earlier requests have had. Raises
+    """Return, for each request in order, how many prompt tokens, in whole blocks, earlier requests also had. Raise
     BadTrace if block numbers are too sparse."""
     seen = BlockIntervals()
     hits = []
@@ -94,12 +94,12 @@ def trace_classes(requests: Sequence[TraceRequest]) -> dict[int, str]:
 
 
 def summary_of(trace: LoadedTrace) -> Summary:
-    """Summarise a file, with its unread parts. Raises BadTrace."""
+    """Summarise a file, including its unread parts. Raise BadTrace."""
     return replace(summarise(trace.requests), ignored=trace.ignored, left_out=trace.left_out)
 
 
 def read(data: bytes) -> tuple[str, Summary] | BadTrace:
-    """Return (format, summary) of a file; an error is returned, as it comes from another process."""
+    """Return (format, summary) of a file. An error is returned instead of raised, as it comes from another process."""
     try:
         trace = registry.read(data, seed=1)
         return trace.format, summary_of(trace)
@@ -108,7 +108,7 @@ def read(data: bytes) -> tuple[str, Summary] | BadTrace:
 
 
 def summarise(requests: Sequence[TraceRequest]) -> Summary:
-    """Summarise one request or more. Raises BadTrace."""
+    """Summarise at least one request. Raise BadTrace."""
     hits = ideal_hits(requests)
     new = [request.input_tokens - hit for request, hit in zip(requests, hits, strict=True)]
     tokens = sum(request.input_tokens for request in requests)

@@ -8,7 +8,7 @@ from router.contract.values.problem import InvalidInput, Problem
 
 
 class BadTrace(InvalidInput):
-    """An invalid trace: the line (from 1; 0 for the whole file), the field, its value, the allowed values."""
+    """An invalid trace. Gives the line (from 1; 0 for the whole file), the field, its value, the allowed values."""
 
     def __init__(self, line: int, field: str, value: object, allowed: str) -> None:
         self.line, self.field, self.allowed = line, field, allowed
@@ -27,7 +27,7 @@ class BadTrace(InvalidInput):
 
 
 def _again(line: int, field: str, value: str, allowed: str) -> BadTrace:
-    """Rebuild an error from another process, whose value is a text already."""
+    """Rebuild an error from another process, whose value is already a text."""
     error = BadTrace(line, field, None, allowed)
     error.value = value
     error.args = (f"{error.path}: {value} ({allowed})",)
@@ -54,7 +54,7 @@ class MeasuredLatency:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One request. Two requests share a prompt prefix exactly as far as their block ids agree from the start."""
+    """A request. Two requests share a prompt prefix exactly as far as their block ids agree from the start."""
 
     index: int  # position in the trace, the same in every replay of it
     at_s: float  # arrival after the trace's start
@@ -66,7 +66,7 @@ class TraceRequest:
     think_s: float  # time from the end of the session's previous answer to this request
     measured: MeasuredLatency | None = None  # set for recorded traffic
     band: int = 0  # priority band
-    tenant: str = ""  # shares a router's queue fairly with the others; empty if unknown
+    tenant: str = ""  # shares a router's queue fairly with other tenants; empty if unknown
 
     def block_ids(self) -> Iterator[int]:
         return chain.from_iterable(self.blocks)
@@ -76,7 +76,7 @@ class TraceRequest:
 class LoadedTrace:
     format: str
     requests: tuple[TraceRequest, ...]  # sorted by arrival
-    pacing: str  # meaning of `auto`: "closed_loop" or "timestamps"
+    pacing: str  # what `auto` means for this trace: "closed_loop" or "timestamps"
     ignored: tuple[str, ...] = ()  # fields of the file that no request keeps
     left_out: int = 0  # requests of the file that are not played
 
@@ -88,7 +88,7 @@ class Summary:
     duration_s: float  # time from the first arrival to the last
     mean_input_tokens: float
     mean_output_tokens: float
-    ideal_hit_share: float  # share of prompt tokens that an unbounded prefix cache holds, 0–1
-    heavy_share: float  # share of requests with at least HEAVY_NEW_TOKENS that it does not hold, 0–1
+    ideal_hit_share: float  # share of prompt tokens that an unbounded prefix cache would hold, 0–1
+    heavy_share: float  # share of requests with at least HEAVY_NEW_TOKENS that such a cache lacks, 0–1
     ignored: tuple[str, ...] = ()  # as in LoadedTrace; empty in older summaries
     left_out: int = 0

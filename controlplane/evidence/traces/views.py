@@ -65,7 +65,7 @@ class TraceRow:
     unread: str  # why its lengths are unknown; empty if they are known
     ideal_hits: str = ""
     heavy: str = ""
-    lost: str = ""  # unplayed parts of the file; empty if all is played
+    lost: str = ""  # parts of the file that are not played; empty if all is played
 
 
 def _row(entry: library.TraceEntry) -> TraceRow:
@@ -80,7 +80,7 @@ def _row(entry: library.TraceEntry) -> TraceRow:
 
 
 def _lost(summary: Summary | None) -> str:
-    """Say which parts of a file are neither kept nor played."""
+    """List the parts of a file that are neither stored nor played."""
     parts = []
     if summary and summary.ignored:
         parts.append(f"Ignored columns: {', '.join(summary.ignored)}")

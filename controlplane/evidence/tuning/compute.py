@@ -100,7 +100,7 @@ def _searched(
 def _measured(
     job: TuningInputs, batch: dict[int, tuple[Drawn, ParsedPolicy]], limits: GoodputLimits
 ) -> Iterator[Tried]:
-    """Yield the trials of a batch; kept ones, which the search draws again, are not simulated again."""
+    """Yield the trials of a batch. Trials of an earlier run, which the search draws again, are not simulated again."""
     values = {number: drawn.values for number, (drawn, _) in batch.items()}
     kept = {each.number: each for each in job.kept if each.values == values.get(each.number)}
     missing = [policy for number, (_, policy) in batch.items() if number not in kept]
@@ -115,7 +115,7 @@ def _measured(
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | None]:
-    """Draw a point. The policy is None if it is not a valid document, which is reported to the search."""
+    """Draw a point. The policy is None if the point is not a valid document, which the search is told."""
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))

@@ -172,7 +172,7 @@ def _titled(values: JsonObject) -> JsonObject:
 
 
 def _bounds(dimension: Dimension) -> str:
-    """Say the bounds: Heavy threshold: 5,000 to 80,000, logarithmic."""
+    """Format the bounds: Heavy threshold: 5,000 to 80,000, logarithmic."""
     name = _named(dimension.path)
     if dimension.choices:
         return f"{name}: {', '.join(map(str, dimension.choices))}"
@@ -213,7 +213,7 @@ def _row(live: str, names: Sequence[str], rows: Sequence[WinnerEffect]) -> Resul
 
 
 def picture(trials: Sequence[ShownTrial], live: GoalValues | None) -> Picture | None:
-    """Draw TTFT p90 on x, TPOT p90 on y, goodput as the size. Points without both times are left out."""
+    """Draw TTFT p90 on x, TPOT p90 on y, goodput as the size. Points that lack one of the times are left out."""
     named = [
         *((str(each.number), each.kind, each.goals) for each in trials),
         *([("live", "live", live)] if live else []),

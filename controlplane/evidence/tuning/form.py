@@ -80,7 +80,7 @@ class TuningForm:
         return asked
 
     def refuse(self, error: InvalidInput) -> None:
-        """Show the error beside its fields."""
+        """Show the error next to its fields."""
         self.message = str(error)
         self._problems = [self._beside_its_field(problem) for problem in error.problems]
 

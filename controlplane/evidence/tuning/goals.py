@@ -56,7 +56,7 @@ def goals_of(requests: Sequence[Simulated], limits: GoodputLimits) -> Goals:
 
 
 def limits_of(live: Sequence[Simulated], ttft_limit_ms: float | None, tpot_limit_ms: float | None) -> GoodputLimits:
-    """Return the requested limits, else the live version's p90; infinite if it has none."""
+    """Return the requested limits, or else the live version's p90; infinite if it has none."""
     ttft_p90, tpot_p90, _ = goals_of(live, GoodputLimits(math.inf, math.inf)).ordered
     return GoodputLimits(ttft_limit_ms or ttft_p90, tpot_limit_ms or tpot_p90)
 
@@ -99,7 +99,7 @@ def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def winners(points: Mapping[int, Goals], objectives: Sequence[str] = OBJECTIVES) -> dict[int, list[str]]:
-    """Return the points of the front to check, each with what it is best in: an objective or the balance of all."""
+    """Return the points of the front to check, each with what it is best in: one objective, or the balance of all."""
     costs = {number: _cost(points[number], objectives) for number in front(points, objectives)}
     found: dict[int, list[str]] = {}
     if not costs:

@@ -28,7 +28,7 @@ class Tuning(PolicyJob):
     held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
     space = models.JSONField()  # [Dimension.as_dict, …]
     total = models.PositiveIntegerField()  # number of trials
-    drafted = models.PositiveIntegerField(null=True, blank=True)  # latest trial whose values became a draft
+    drafted = models.PositiveIntegerField(null=True, blank=True)  # latest trial from whose values a draft was opened
 
     class Meta:
         ordering = ["-pk"]

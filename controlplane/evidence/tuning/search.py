@@ -1,4 +1,4 @@
-"""Draws points to try: with Optuna, an optional package (requirements-tune.txt), else spread evenly."""
+"""Draws points to try: with Optuna, an optional package (requirements-tune.txt), otherwise spread evenly."""
 
 import importlib
 import importlib.util
@@ -31,8 +31,8 @@ class Drawn:
 
 
 class EvenSearch:
-    """Spreads its points evenly over the space, whatever earlier ones gave, by the additive recurrence of the root of
-    x^(n + 1) = x + 1 in n dimensions; the seed moves them all."""
+    """Spreads its points evenly over the space, whatever the results of earlier ones, by the additive recurrence of
+    the root of x^(n + 1) = x + 1 in n dimensions; the seed shifts them all."""
 
     def __init__(self, space: Sequence[Dimension], seed: int) -> None:
         root = 1.0
@@ -61,7 +61,7 @@ def _value(dimension: Dimension, position: float) -> Any:
 
 
 class OptunaSearch:
-    """A deterministic search: the same seed and the same answers in the same order draw the same points."""
+    """A deterministic search: with the same seed and the same answers in the same order, it draws the same points."""
 
     def __init__(
         self, space: Sequence[Dimension], seed: int, trials: int, objectives: Sequence[str] = OBJECTIVES

@@ -27,7 +27,7 @@ from router.contract.values.problem import InvalidInput, Problem
 from router.policy.schema import document as documents
 
 KEPT = 50  # newest tunings kept per policy
-ABOUT = (  # audited
+ABOUT = (  # fields in the audit log
     *("live_version", "pool", "trace_name", "max_requests", "seed", "workers", "total"),
     *("objectives", "time_limit_s", "held_out", "space"),
 )
@@ -131,7 +131,8 @@ def cut(count: int, held_out: float) -> int:
 
 
 def resume(tuning: Tuning, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Continue from the trials so far; False unless the tuning failed or was cancelled. Raises ChangedMeanwhile."""
+    """Continue from the trials so far; return False unless the tuning failed or was cancelled. Raise
+    ChangedMeanwhile."""
     with as_seen(tuning, if_match):
         if not jobs.resume(tuning):
             return False
@@ -159,7 +160,7 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
     _check_no_draft(policy)
     document = documents.apply_overrides(live.upgraded, winner["values"])
     draft = open_draft(policy, actor)
-    if draft.revision > 1 or draft.opened_by != actor.name:  # Another person opened it a moment ago.
+    if draft.revision > 1 or draft.opened_by != actor.name:  # another person opened it a moment ago
         raise _open(policy, draft)
     draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
     draft.note = display.note(tuning, winner)

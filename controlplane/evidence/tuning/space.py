@@ -20,7 +20,7 @@ DEFAULT = (
 SEARCHABLE = (*DEFAULT, "flow.", "admission.max_", "admission.share_")  # prefixes of the paths that affect the twin
 NAME = "strategy.name"
 AROUND = 4.0  # factor of suggested bounds around the live value
-WIDE = 100.0  # ratio of the bounds from which the scale is logarithmic
+WIDE = 100.0  # ratio of the bounds above which the scale is logarithmic
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Range:
     low: float | None = None
     high: float | None = None
     step: float | None = None  # distance between values, from the lower bound; None for any value
-    log: bool | None = None  # logarithmic scale; None to use it if the bounds are WIDE
+    log: bool | None = None  # logarithmic scale; None: logarithmic if the bounds are WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Dimension:
 
 
 def space_of(strategy: str, asked: Iterable[Range] = ()) -> tuple[Dimension, ...]:
-    """Return the requested parameters, else those of the strategy. InvalidInput names every problem."""
+    """Return the requested parameters, or else those of the strategy. InvalidInput names every problem."""
     known = searchable(strategy)
     ranges = tuple(asked) or tuple(map(Range, by_default(known)))
     problems, found = [], []
@@ -151,8 +151,8 @@ def _wrong_step(at: str, parameter: Parameter, asked: Range, width: float) -> Pr
 
 
 def suggested(parameter: Parameter, value: Any) -> tuple[float, float]:
-    """Return bounds around the current value: a factor of AROUND each way if the parameter's range allows, else its
-    range."""
+    """Return bounds around the current value: a factor of AROUND each way if the parameter's range allows that,
+    otherwise its range."""
     low, high = parameter.range
     if not value or high < max(low, 1.0) * AROUND**2:
         return low, high

@@ -16,7 +16,7 @@ GoalMetric = Literal["ttft_p90_ms", "tpot_p90_ms", "goodput"]
 
 
 class GoalValues(TypedDict):
-    """Goals.as_dict."""
+    """The values of the goals, from Goals.as_dict."""
 
     n: Annotated[int, Description("Requests")]
     answered: int
@@ -36,7 +36,8 @@ class GoalsBySplit(TypedDict):
 
 
 class WinnerEffect(DifferenceBounds):
-    """One goal of a winner against the live version, on the held-out requests; intervals for all winners together."""
+    """One goal of a winner against the live version, on the held-out requests; the intervals hold jointly for all
+    winners."""
 
     metric: GoalMetric
     live: float | None

@@ -1,5 +1,5 @@
-"""The expected error of the twin against a warm engine, by the source of its constants. docs/twin.md names the basis of
-each number."""
+"""The expected error of the twin against a warm engine, by the source of its constants. docs/twin.md explains each
+number."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +18,8 @@ Basis = Literal["profile", "transferred", "calibrated"]
 
 
 class ExpectedError(TypedDict):
-    """The expected error of the twin against warm engines, by the source of its constants. 0.05: 5 %; null: unknown."""
+    """The expected error of the twin against warm engines, by the source of its constants. 0.05 means 5 %; null:
+    unknown."""
 
     tpot: float | None
     e2e: float | None
@@ -30,10 +31,10 @@ BUILT_IN: Mapping[str, ExpectedError] = {
     "profile": ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=0.20),
     "transferred": ExpectedError(tpot=0.15, e2e=0.15, ttft_mean=0.20, ttft_p99=None),
 }
-# A sweep measures single requests and equal groups; no smaller error is known for a load that mixes them.
+# A sweep measures single requests and equal groups; for a load that mixes them, no smaller error is known.
 LEAST_SWEEP = ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=None)
-# Half of the difference between equal runs of a real engine (docs/twin.md); no smaller error is known of a fit to
-# traffic.
+# Half the difference between equal runs of a real engine (docs/twin.md); for a fit to traffic, no smaller error is
+# known.
 LEAST_TRAFFIC = ExpectedError(tpot=0.02, e2e=0.02, ttft_mean=0.05, ttft_p99=0.30)
 
 EXPERTS = (
@@ -45,8 +46,8 @@ TIERS = "the TTFT p99 of KV in memory or on disk below the GPU is not reproduced
 
 
 def of_built_in(basis: Basis, family: str = "") -> ExpectedError:
-    """Return the error of built-in constants. `family`: models whose measured tables they come from; empty if they come
-    from a fit."""
+    """Return the error of built-in constants. `family` is the family of models whose measured tables they come from;
+    empty if they come from a fit."""
     if family not in EXPECTED:
         return BUILT_IN[basis]
     tpot, e2e, ttft = EXPECTED[family]
@@ -77,7 +78,7 @@ def of_calibration(row: "FinishedCalibration") -> ExpectedError:
 
 
 def described(expected: ExpectedError | None) -> str:
-    """Say the expected error; empty for results of older versions."""
+    """Format the expected error; empty for results of older versions."""
     if not expected:
         return ""
     values = {
@@ -92,7 +93,7 @@ def described(expected: ExpectedError | None) -> str:
 
 
 def cautions(models: list[EngineModel], family: str = "") -> tuple[str, ...]:
-    """Return what stays wrong, whatever the constants."""
+    """Return what remains inaccurate with any constants."""
     found = {
         EXPERTS: family in ("moe", "latent") or any(model.law.experts_s for model in models),
         LATENT: family == "latent",

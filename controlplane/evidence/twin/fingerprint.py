@@ -1,7 +1,6 @@
 """One fingerprint of the code that computes simulated results: every module that the twin imports, directly or not.
-
-Results with the same fingerprint and the same inputs are equal. No list of folders or manual version is needed: a
-module that a result comes to depend on is imported by one that is included already.
+Results with the same fingerprint and the same inputs are equal. Neither a list of folders nor a manual version is
+needed: when a result comes to depend on another module, a module that is already included imports it.
 """
 
 import hashlib
@@ -55,12 +54,12 @@ def reached(roots: Iterable[str], base: Path) -> dict[str, Path]:
             continue
         found[name] = path
         left += _imports(path)
-        left += [name.rpartition(".")[0]]  # A package's __init__ runs first.
+        left += [name.rpartition(".")[0]]  # a package's __init__ runs first
     return found
 
 
 def _path(name: str, base: Path) -> Path | None:
-    """Return the path; None if the name is no module of ours: a library's, or something inside a module."""
+    """Return the path; None if the name is not a module of Weir, but a library's, or something inside a module."""
     if not name:
         return None
     folder = base.joinpath(*name.split("."))
@@ -68,7 +67,7 @@ def _path(name: str, base: Path) -> Path | None:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Yield imports by a text search: to parse 240 modules would delay the first preview after a start by 0.75 s."""
+    """Yield imports by a text search, as parsing 240 modules would delay the first preview after a start by 0.75 s."""
     for module, names, modules in IMPORT.findall(path.read_text()):
         if module:
             yield module

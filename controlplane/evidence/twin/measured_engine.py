@@ -62,7 +62,7 @@ def model_of(row: FinishedCalibration, kind: Kind, spec: Any, launch: Launch) ->
         kv_blocks=limits["kv_blocks"],
         limits=Limits(*sizes, batching, async_scheduling=is_async),
         api_s=row.constants[API],
-        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # A sweep measures it as a part of the steps.
+        api_s_per_token=row.constants.get(TOKENIZING, 0.0),  # a sweep measures it as part of the steps
         window=limits["window"],
         kv_events=bool(wire.events),
         role=wire.role,
@@ -75,7 +75,7 @@ def model_of(row: FinishedCalibration, kind: Kind, spec: Any, launch: Launch) ->
 
 
 def left_out(spec: Any, fleet: TwinFleet) -> tuple[str, ...]:
-    """Return features of engines with these options that the twin leaves out."""
+    """Return features of engines with these options that the twin omits."""
     engines = fleet.instances.values()
     kv = getattr(spec, "kv", "none")
     if kv == "none":

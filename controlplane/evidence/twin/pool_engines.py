@@ -13,7 +13,7 @@ from fleet.kinds.options.option import build
 
 
 class AnyPool(Protocol):
-    """The fields that a row and a document have in common."""
+    """The fields that a row and a document share."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +31,7 @@ def launch_of(pool: AnyPool, kind: Kind, ordinal: int) -> Launch:
 
 
 def models_of(pool: AnyPool, ordinals: Iterable[int]) -> dict[int, TwinModel]:
-    """Return models by ordinal; empty if only a calibration knows them. Raises UnknownProfile."""
+    """Return models by ordinal; empty if only a calibration can provide them. Raise UnknownProfile."""
     kind = KINDS[pool.kind]
     spec = build(kind.spec, pool.engine)
     model = twin_model_of(kind, spec)
@@ -39,7 +39,7 @@ def models_of(pool: AnyPool, ordinals: Iterable[int]) -> dict[int, TwinModel]:
 
 
 def fleet_of(pool: AnyPool, models: Mapping[int, EngineModel]) -> TwinFleet:
-    """Return a fleet in which equal instances share one model. Each data-parallel rank is an engine of its own."""
+    """Return a fleet in which equal instances share one model. Each data-parallel rank is a separate engine."""
     shared: dict[EngineModel, EngineModel] = {}
     kind, instances = KINDS[pool.kind], dict[str, EngineModel]()
     spec = build(kind.spec, pool.engine)

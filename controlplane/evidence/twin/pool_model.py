@@ -1,4 +1,4 @@
-"""Models a pool for the twin: its engines, the source of their constants, the features left out."""
+"""Models a pool for the twin: its engines, the source of their constants, the omitted features."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -32,12 +32,13 @@ class Modelled:
     fleet: TwinFleet
     basis: str  # "profile": built-in constants; "transferred": those of another model; "calibrated": measured
     about: str  # description in one line
-    cautions: tuple[str, ...]  # features that the twin leaves out, and doubts about its constants
+    cautions: tuple[str, ...]  # features that the twin omits, and doubts about its constants
     expected: ExpectedError
 
 
 def twin_of(pool: Pool, store: JsonObject | None = None) -> Modelled:
-    """Model the pool. `store`: options that replace those of the store that its instances share. Raises NotModelled."""
+    """Model the pool. `store` holds options that replace those of the store that its instances share. Raise
+    NotModelled."""
     kind = KINDS.get(pool.kind)
     if kind is None or not kind.serves:
         raise NotModelled(f"pool {pool.name} is of the kind {pool.kind}, which serves no requests: choose another")
@@ -61,7 +62,7 @@ def is_calibrated(pool: Pool) -> bool:
 
 
 def _ordinals(pool: Pool) -> list[int]:
-    """Return the ordinals of the instances that should run; of all replicas if the pool never started."""
+    """Return the ordinals of the instances that should run, or of all replicas if the pool has never started."""
     rows = pool.instances.filter(retired="").order_by("ordinal")
     if not rows.exists():
         return list(range(pool.replicas))
@@ -139,7 +140,7 @@ def _calibrated(pool: Pool, kind: Kind, ordinals: Iterable[int]) -> Modelled:
 
 
 def _shared(pool: Pool, kind: Kind, spec: Any, models: Mapping[int, EngineModel]) -> StoreModel | None:
-    """Return the store of a pool of its own, or of the memory that the instances provide."""
+    """Return the store of a separate pool, or of the memory that the instances provide."""
     engine = next(iter(models.values()))
     if engine.transfers is None:
         return None

@@ -1,5 +1,4 @@
-"""The cost of a prompt token to a fleet: the GPU time of its arithmetic. Pure.
-
+"""What a prompt token costs a fleet: the GPU time of its arithmetic. Pure.
 A law holds for one endpoint; a data-parallel rank has its share of the instance's GPUs.
 """
 

@@ -1,7 +1,6 @@
-"""Passes frames from Redis to every open socket of this web process: one subscription, one message a second.
-
-It runs while there are viewers. A viewer holds only the newest message: a slow socket skips frames. A message is
-deflated once for all viewers that ask for it.
+"""Passes frames from Redis to every open socket of this web process: one subscription, one message per second.
+It runs only while there are viewers. A viewer holds only the newest message, so a slow socket skips frames. A message
+is deflated once for all viewers that request it.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ DEFLATE_LEVEL = 4  # takes 3 ms for a frame of 1,000 instances
 
 
 class DeflatedText:
-    """A text, with its deflated form (zlib), which is made on first use."""
+    """A text, with its deflated form (zlib), which is created on first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.shown: dict[str, DeflatedText] = {}  # messages as shares of a pool, or of all pools, show them
+        self.shown: dict[str, DeflatedText] = {}  # the same message for shares of a pool, or of all pools
 
     @cached_property
     def deflated(self) -> bytes:
@@ -42,7 +41,7 @@ class DeflatedText:
 
     @cached_property
     def unfolded(self) -> "DeflatedText":
-        """Return the message for programs, and for pages that an earlier release served."""
+        """Return the message for programs, and for pages served by an earlier release."""
         said = orjson.loads(self.text)
         if said.get("frame") is None:
             return self
@@ -88,7 +87,7 @@ class Bridge:
             viewer.put(message)
 
     async def snapshot(self, seconds: int) -> str:
-        """Return the first message of a socket: the newest frame and the history as columns."""
+        """Return the first message of a socket: the newest frame, and the history as columns."""
         try:
             return await asyncio.to_thread(self._snapshot, seconds)
         except redis.RedisError as error:
@@ -104,7 +103,7 @@ class Bridge:
 
     async def _run(self) -> None:
         # The task ends within a second after the last viewer leaves. It is not cancelled: a viewer that joins at that
-        # moment, such as a reloaded page, must find the task either running or gone, never being cancelled.
+        # moment, such as a reloaded page, must see the task either running or gone, never being cancelled.
         while self._viewers:
             try:
                 await self._pass_on()

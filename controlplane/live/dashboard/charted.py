@@ -1,6 +1,5 @@
-"""The history as Live and the wall draw it, computed once for the pages and sockets that ask for a range within 2 s.
-
-An hour of 1,000 instances costs about 0.5 s of CPU, and a page asks twice, itself and by its socket.
+"""The history as Live and the wall draw it, computed once for all pages and sockets that request a range within 2 s.
+An hour of 1,000 instances costs about 0.5 s of CPU time, and a page requests it twice, itself and through its socket.
 """
 
 import time
@@ -28,7 +27,7 @@ class Charted:
 
 
 class ChartedRanges:
-    """Charted histories by length. Of several threads that ask at once, one reads and the others wait for it."""
+    """Charted histories by length. If several threads ask at the same time, one reads and the others wait for it."""
 
     def __init__(self) -> None:
         self._lock = Lock()

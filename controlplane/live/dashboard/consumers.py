@@ -1,9 +1,7 @@
-"""The WebSocket /ws/live?seconds=900: a snapshot first, then each frame.
-
-With &deflate=1 as binary messages (zlib), with &folded=1 as it is published (frame/types.py).
-
-Needs a session, or a bearer token with the scope live:read (controlplane/doors/api/sockets.py refuses others).
-Closed with 4401 when neither is valid any more.
+"""The WebSocket /ws/live?seconds=900: first a snapshot, then each frame.
+With &deflate=1 it sends binary messages (zlib), with &folded=1 frames in their published form (frame/types.py). It
+needs a session, or a bearer token with the scope live:read (controlplane/doors/api/sockets.py refuses others), and is
+closed with 4401 when neither is valid any more.
 """
 
 import asyncio
@@ -64,13 +62,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _who(self) -> Any:
         if "caller" in self.scope:
             return await self.scope["caller"]()
-        # A fresh store is needed: the one in the scope caches the data of the handshake.
+        # A new store is needed, as the one in the scope caches the data from the handshake.
         self.scope["session"] = SESSIONS.SessionStore(self.scope["session"].session_key)
         return await get_user(self.scope)
 
 
 def asked_seconds(query: bytes) -> int | None:
-    """Return the shortest offered range that covers the requested one, else the longest; None unless it is a number."""
+    """Return the shortest offered range that covers the requested one, or else the longest; None unless it is a
+    number."""
     asked = parse_qs(query.decode("latin-1")).get("seconds", ["300"])[0]
     wanted = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= LONGEST else 0
     return (

@@ -1,5 +1,5 @@
-"""The last hours for charts: a small row per frame, one in COARSE_S for longer, thinned to a chart's resolution. Pure.
-
+"""The last hours for charts: one small row per frame, one per COARSE_S for longer ranges, thinned to a chart's
+resolution. Pure.
 A gap between frames becomes a row without values, which breaks the line.
 """
 
@@ -27,15 +27,15 @@ SPARK_S = 60
 RANGES_S = (300, 900, 3600, 21_600)
 COARSE_S = 15  # interval of the rows kept for the longest range
 FIRST_COUNTS = ("n", "rate", "errors", "refused")
-LATER_COUNTS = ("client_errors",)  # fields after the percentiles; rows of earlier releases end there
+LATER_COUNTS = ("client_errors",)  # fields added after the percentiles; rows of earlier releases end before them
 COUNTS = (*FIRST_COUNTS, *LATER_COUNTS)
 PERCENTILE_KEYS = tuple(f"{latency.key}_{name}" for latency in LATENCIES for name in PERCENTILES)
 CLASS_KEYS = (*FIRST_COUNTS, *PERCENTILE_KEYS, *LATER_COUNTS)
 
 
-# The KV usage of each instance over time as one matrix of bytes, made once for all viewers
+# The KV usage of each instance over time as one matrix of bytes, built once for all viewers
 COLUMNS = 150  # columns of the heat map over any range
-ROWS_PER_COLUMN = 4  # frames looked at; a bin of an hour has 24
+ROWS_PER_COLUMN = 4  # frames read per column; a bin of an hour has 24
 NO_DATA = 255
 PERCENT = bytes([NO_DATA, *(int(100 * step / STEPS + 0.5) for step in range(256 - 1))])  # percentage by kept byte
 
@@ -43,8 +43,8 @@ Heat = TypedDict("Heat", {"from": int, "bin_s": int, "columns": int, "ids": list
 
 
 def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
-    """Return the cells. `rows` are oldest first. A cell is the highest KV usage in its bin in percent; NO_DATA without
-    a sample."""
+    """Return the cells. `rows` are oldest first. A cell is the highest KV usage in its bin in percent; NO_DATA
+    without a sample."""
     width = max(1, math.ceil(seconds / COLUMNS))
     last = math.floor(end / width)
     first = last - math.ceil(seconds / width) + 1
@@ -66,7 +66,7 @@ def cells(rows: Sequence[HistoryRow], end: float, seconds: int) -> Heat:
 
 
 def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
-    """Thin the rows: one row a second is more than a wide bin needs; the newest stays."""
+    """Thin the rows, as a wide bin does not need a row per second; the newest row stays."""
     if len(rows) < 2:
         return rows
     every = (rows[-1]["at"] - rows[0]["at"]) / (len(rows) - 1) or 1.0
@@ -75,15 +75,15 @@ def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
 
 
 def _highest(rows: Iterable[HistoryRow]) -> Iterator[tuple[str, bytes]]:
-    """Yield the highest of consecutive rows with the same instances, the cheapest way for many instances."""
+    """Yield the maximum over consecutive rows with the same instances, the cheapest way for many instances."""
     for ids, group in groupby(rows, lambda row: row["ids"]):
         first, *others = [row["kv"] for row in group]
         yield ids, bytes(map(max, first, *others)) if others else first
 
 
 def _matrix(found: list[str], count: int, filled: Iterable[tuple[int, str, bytes]]) -> bytes:
-    """Return a line of `count` cells for each instance. A column with the same instances as the matrix, the usual case,
-    costs least."""
+    """Return a line of `count` cells for each instance. A column with the same instances as the matrix, the usual
+    case, costs least."""
     made, places = bytearray(count * len(found)), {name: at * count for at, name in enumerate(found)}
     whole, before = joined(found), -1
     for column, ids, highest in filled:
@@ -98,7 +98,7 @@ def _matrix(found: list[str], count: int, filled: Iterable[tuple[int, str, bytes
 
 
 class FrameHistory(TypedDict):
-    """Rows as columns."""
+    """Rows converted to columns."""
 
     bin_s: int
     gap_s: float
@@ -116,7 +116,7 @@ class ChartedHistory(FrameHistory):
 
 
 def row(frame: Frame) -> HistoryRow:
-    """Return the values of a frame that are kept."""
+    """Return the values of a frame that are stored."""
     columns = frame["instances"]
     return {
         "at": frame["at"],
@@ -135,7 +135,7 @@ def row(frame: Frame) -> HistoryRow:
 
 
 def _fresh(columns: Columns, name: str) -> list[float | None]:
-    """Return the values, without those of stale samples."""
+    """Return the values, leaving out those of stale samples."""
     seen = zip(columns[name], columns["age_s"], strict=True)
     return [value if age_s is not None and age_s <= SAMPLE_STALE_S else None for value, age_s in seen]
 
@@ -194,7 +194,7 @@ def _broken(bins: Mapping[int, HistoryRow], width: int) -> list[tuple[float, His
 
 
 def _with_sum(classes: KeptClasses) -> KeptClasses:
-    """Add the figures of all pools while there was only one pool."""
+    """Add the sums over all pools for times with only one pool."""
     return {ALL_POOLS: next(iter(classes.values())), **classes} if len(classes) == 1 else classes
 
 
@@ -204,7 +204,7 @@ def pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, di
     result: dict[str, dict[str, list[float | None]]] = {}
     for name in _keys(classes):
         figures = [windows.get(name, empty) for windows in classes]
-        # Rows of an earlier release may have fewer columns.
+        # rows of an earlier release may have fewer columns
         result[name] = {
             key: [point[i] if i < len(point) else None for point in figures] for i, key in enumerate(CLASS_KEYS)
         }
@@ -212,7 +212,7 @@ def pool_columns(chosen: Sequence[HistoryRow | None], pool: str) -> dict[str, di
 
 
 def _sparks(rows: Sequence[HistoryRow], now: float) -> dict[str, list[float | None]]:
-    """Return the KV usage of each instance second by second over the last minute."""
+    """Return the KV usage of each instance, second by second, over the last minute."""
     end = math.floor(now)
     by_second = {math.floor(item["at"]): _by_name(item) for item in rows if item["at"] > now - SPARK_S - 1}
     seconds = range(end - SPARK_S + 1, end + 1)

@@ -1,7 +1,6 @@
-"""The kept row of a frame, as fields of a Redis stream. Pure.
-
-Charts of many instances read hundreds of rows and only need the KV usage: it is a byte per instance, and the figures
-for the chart of one instance, pool or node are a separate field.
+"""The stored row of a frame, as fields of a Redis stream. Pure.
+Charts of many instances read hundreds of rows but only need the KV usage, which takes one byte per instance; the
+figures for the chart of one instance, pool or node are a separate field.
 """
 
 import base64
@@ -16,7 +15,7 @@ from controlplane.live.dashboard.frame.types import HistoryRow, KeptLoads
 
 PACKED, LOADS = "b", "l"  # fields, each JSON in a zlib stream
 DEFLATE_LEVEL = 1
-STEPS = 250  # steps of KV usage from 0 to 1; a byte is a step + 1, or 0 if unknown
+STEPS = 250  # steps of KV usage from 0 to 1; the byte is the step + 1, or 0 if unknown
 
 
 def kv_bytes(usages: Iterable[float | None]) -> bytes:
@@ -24,23 +23,23 @@ def kv_bytes(usages: Iterable[float | None]) -> bytes:
 
 
 def kv_usage(byte: int) -> float | None:
-    """Return the KV usage of a byte, 0 to 1."""
+    """Return the KV usage, 0 to 1, for a byte."""
     return (byte - 1) / STEPS if byte else None
 
 
 def joined(names: Iterable[str]) -> str:
-    """Join names to a row's `ids`: one text, which is read and compared as a whole."""
+    """Join names to a row's `ids`: a single text, which is read and compared as a whole."""
     return "\n".join(names)
 
 
 @lru_cache(maxsize=16)
 def names(ids: str) -> tuple[str, ...]:
-    """Return the names of a row's instances; most rows have those of the row before."""
+    """Return the names of a row's instances; most rows have the same names as the previous row."""
     return tuple(ids.split("\n")) if ids else ()
 
 
 def only(row: HistoryRow, kept: Collection[str]) -> tuple[str, bytes]:
-    """Return the `ids` and `kv` of some instances."""
+    """Return `ids` and `kv` of some instances only."""
     chosen = [name in kept for name in names(row["ids"])]
     return joined(compress(names(row["ids"]), chosen)), bytes(compress(row["kv"], chosen))
 
@@ -55,7 +54,8 @@ def _deflated(value: object) -> bytes:
 
 
 def unpack(fields: Mapping[bytes, bytes], *, loads: bool) -> HistoryRow | None:
-    """Read a row; None if another release wrote it. `loads`: also read the figures that only `load_series` shows."""
+    """Read a row; None if another release wrote it. With `loads`, also read the figures that only `load_series`
+    shows."""
     packed = fields.get(PACKED.encode())
     if packed is None:
         return None

@@ -90,7 +90,7 @@ def _mean(known: Sequence[float]) -> float | None:
 
 
 def _ttft(rows: Sequence[HistoryRow | None], pool: str) -> dict[str, list[float | None]]:
-    """Return TTFT p90 by class; few requests have none."""
+    """Return TTFT p90 by class; classes with few requests have none."""
     return {
         name: [
             value if n is not None and n >= LOW_N else None

@@ -1,5 +1,5 @@
-"""What Live and the wall get from the server. static/js draws both pages, at first from the frame in the page; without
-scripts Live is one table of that frame."""
+"""What Live and the wall get from the server. static/js draws both pages, first from the frame in the page; without
+scripts, Live is one table of that frame."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ NO_TTFT = (None,) * len(PERCENTILES)
 
 
 def unscripted(frame: Frame, pool: str) -> dict[str, object]:
-    """Return a pool's part of the frame, or the whole, for templates/live/unscripted.html."""
+    """Return a pool's part of the frame, or the whole frame, for templates/live/unscripted.html."""
     statuses = zip(frame["instances"]["pool"], frame["instances"]["status"], strict=True)
-    only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS  # one pool has no sums
+    only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS  # a single pool needs no sums
     classes = frame["classes"].get(pool or only, {})
     windows = [(name, classes.get(name)) for name in CLASSES]
     return {

@@ -33,13 +33,13 @@ from router.contract.redis.staleness import ROUTER_GONE_S, WORKER_DOWN_S
 from router.contract.redis.use import SavingLines
 
 CLAIM_TTL_S = 5
-OWN_FRAME_AFTER_S = 1.5  # time without a frame from the control worker after which a web process builds them
+OWN_FRAME_AFTER_S = 1.5  # without a frame from the control worker for this long, a web process builds frames
 ROWS_PER_POINT = 2  # most rows read for a point of a chart, which shows the last
-THINNED_MS = 3_000  # interval of the rows read: Redis skips the others, which are most of 28 MB an hour
+THINNED_MS = 3_000  # interval of the rows read: Redis skips the others, which make up most of 28 MB per hour
 FINE_S = 3600  # how long one row per second is kept
-ROUTERS_REMEMBERED_S = 60  # time for which a missing router is shown
+ROUTERS_REMEMBERED_S = 60  # how long a missing router is still shown
 
-# Returns the newest row of each slot of ARGV[4] ms, newest first, without the field ARGV[5]
+# Returns the newest row of each interval of ARGV[4] ms, newest first, without the field ARGV[5]
 _ONE_OF_EACH_SLOT = """
 local found, slot, last = {}, tonumber(ARGV[4]), ARGV[3]
 for at = tonumber(ARGV[2]), tonumber(ARGV[1]) + 1, -slot do
@@ -58,13 +58,13 @@ return found
 """
 
 
-# Asks whether routers that stopped reporting still answer: Redis or a busy machine may hold up their reports
+# Asks whether routers that stopped reporting still answer, as Redis or a busy machine may delay their reports
 ANSWER_S = 0.5
 ASKED = 4  # most routers asked, latest reports first
 
 
 def router_answers(now: float, routers: Iterable[RouterStatus]) -> list[RouterAnswer]:
-    """Ask routers; empty while one reports, as then none is asked. Blocks for at most `ANSWER_S`."""
+    """Ask routers; empty while one of them reports, as then none is asked. Blocks for at most `ANSWER_S`."""
     latest = sorted(routers, key=lambda router: -router.at)[:ASKED]
     if not latest or now - latest[0].at <= ROUTER_GONE_S:
         return []
@@ -76,7 +76,7 @@ async def _answers(urls: Iterable[str]) -> list[RouterAnswer]:
 
 
 async def _answer(url: str) -> RouterAnswer:
-    """Ask one router. Any status is an answer: a router that cannot serve says why itself."""
+    """Ask one router. Any status counts as an answer: a router that cannot serve says why itself."""
     try:
         async with asyncio.timeout(ANSWER_S), httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
             await client.get(f"{url}/healthz")
@@ -120,7 +120,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def publish(client: redis.Redis, frame: Frame, text: bytes, *, coarse: bool = False) -> None:
-    """Publish a frame. `coarse`: also keep the row for the longest range."""
+    """Publish a frame. With `coarse`, also store the row for the longest range."""
     row: Any = kept_row.pack(history.row(frame))
     with client.pipeline(transaction=False) as pipe:
         pipe.set(redis_keys.FRAMES_LATEST, text)
@@ -163,8 +163,8 @@ def _unpublished(client: redis.Redis, now: float) -> Frame | None:
 def rows(
     client: redis.Redis, now: float, seconds: int, end: float | None = None, *, loads: bool = False
 ) -> list[HistoryRow]:
-    """Return the kept rows of the `seconds` before `end` (None: now), oldest first; for a long range, as many as charts
-    show. `loads`: with the fields that only the charts of an instance, a pool and a node show."""
+    """Return the stored rows of the `seconds` before `end` (None: now), oldest first; for a long range, only as many
+    as charts show. `loads` adds the fields that only the charts of an instance, a pool and a node show."""
     until = now if end is None else end
     stream = redis_keys.FRAMES if until - seconds >= now - FINE_S else redis_keys.FRAMES_COARSE
     begin_ms, end_ms, newest = int((until - seconds) * 1000), int(until * 1000), "+" if end is None else int(end * 1000)
@@ -247,7 +247,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
 
 
 def _said(now: float, said: DeliveryLines) -> tuple[DeliveryLine, ...]:
-    """Return the lines; without the time of what comes next where the judge is silent."""
+    """Return the lines; without the time of the next event if the judge is silent."""
     if now - said.at <= WORKER_DOWN_S:
         return said.lines
     return tuple(structs.replace(line, next_at=None) for line in said.lines)

@@ -1,4 +1,5 @@
-"""Live and the wall: the newest frame comes in the page, later frames by the socket; static/js draws them all."""
+"""Live and the wall: the newest frame is part of the page, later frames come through the socket; static/js draws
+them all."""
 
 import time
 from typing import TypedDict
@@ -56,7 +57,8 @@ def live(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def banners(request: HttpRequest) -> JsonResponse:
-    """Answer with what is missing now, for pages without frames: static/js/health_watch.js asks every few seconds."""
+    """Answer with what is missing now, for pages without frames, on which static/js/health_watch.js asks every few
+    seconds."""
     try:
         frame = current(connect(), time.time())
     except redis.RedisError:
@@ -95,7 +97,7 @@ def wall(request: HttpRequest) -> HttpResponse:
 
 
 def _panels(request: HttpRequest, snapshot: Snapshot, **settings: object) -> dict[str, object]:
-    """Return the context of the panels. `settings`: those of the page, for static/js."""
+    """Return the context of the panels. `settings` are those of the page, for static/js."""
     frame = snapshot["frame"]
     return {
         "snapshot": {**snapshot, "frame": frame and folded(frame)},
@@ -129,7 +131,7 @@ def read_snapshot(seconds: int, end: float | None = None) -> Snapshot:
 
 
 def asked_window(request: HttpRequest, now: float) -> tuple[int, int] | None:
-    """Return ?from=…&to=… in Unix seconds, inside what is kept; None for anything else."""
+    """Return ?from=…&to=… in Unix seconds, within the stored range; None for anything else."""
     texts = [request.GET.get(name, "") for name in ("from", "to")]
     if not all(text.isascii() and text.isdigit() and len(text) < 12 for text in texts):
         return None
@@ -157,7 +159,7 @@ def asked_pool(request: HttpRequest, frame: Frame | None) -> str:
 
 
 def asked_slo(request: HttpRequest) -> dict[str, float]:
-    """Return SLO lines of all classes' charts in ms, instead of the pool's: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
+    """Return SLO lines in ms for the charts of all classes, replacing the pool's: ?slo_ttft_ms=1000&slo_tpot_ms=50."""
     asked = {key: request.GET.get(f"slo_{key}_ms", "") for key in (metric.key for metric in LATENCIES)}
     return {key: float(text) for key, text in asked.items() if text.isascii() and text.isdigit() and len(text) < 12}
 

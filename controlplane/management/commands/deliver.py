@@ -104,7 +104,7 @@ class Command(BaseCommand):
         return code
 
     def _again(self, delivery: Delivery) -> Delivery:
-        """The delivery continues without this command, so a database that is unreachable for a while ends nothing."""
+        """Return the delivery as it is now, or as it was while the database is unreachable: it continues by itself."""
         try:
             close_old_connections()
             return selectors.delivery(delivery.pk)
@@ -116,7 +116,7 @@ class Command(BaseCommand):
 def _proposed(
     policy: Policy, actor: Actor, file: str, plan_file: str | None, reason: str, again: str, emergency: str
 ) -> Delivery:
-    """The delivery of the document, also one that an earlier call made."""
+    """Return the delivery of the document, even one that an earlier call proposed."""
     plan = _read(plan_file, yaml.safe_load) if plan_file else None
     document = _read(file, json.loads)
     return deliver_document(policy, document, plan, actor, reason, again=again, emergency=emergency).delivery

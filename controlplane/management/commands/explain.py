@@ -1,4 +1,4 @@
-"""`manage.py explain REQUEST`: a recorded decision beside the same one made again, under any policy."""
+"""`manage.py explain REQUEST`: a recorded decision next to the same decision recomputed, under any policy."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ class Command(BaseCommand):
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
-        """Every command has a --version that prints Django's; here it is the policy's."""
+        """Let --version name the policy's version, although every command has one that prints Django's."""
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **options)
 
     def add_arguments(self, parser: ArgumentParser) -> None:

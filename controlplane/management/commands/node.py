@@ -50,7 +50,8 @@ class Command(BaseCommand):
 
 
 def _cluster(on_cluster: bool, *, namespace: str, context: str, pods: str) -> dict[str, str]:
-    """Settings of a node that is a Kubernetes namespace, checked before the worker goes to the background."""
+    """Return the settings of a node that is a Kubernetes namespace, checked before the worker goes to the
+    background."""
     named = {"--namespace": namespace, "--context": context, "--pods": pods}
     given = [name for name, value in named.items() if value]
     if not on_cluster:

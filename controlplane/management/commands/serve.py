@@ -25,7 +25,7 @@ def web(options: Options, around: Surroundings) -> Argv:
 
 
 def router(options: Options, around: Surroundings) -> Argv:
-    """Redis comes from the environment: a command line would show its password in the process list."""
+    """Return a router's command line. Redis comes from the environment, as its password would show in the process list."""
     name = f"{socket.gethostname()}-{options.router_port}"
     return (around.python, "-m", "router", "--host", options.host, "--port", str(options.router_port), "--id", name)
 
@@ -37,7 +37,8 @@ def index(options: Options, around: Surroundings) -> Argv:
 
 
 def control(options: Options, around: Surroundings) -> Argv:
-    """Two or more: one of them leads. Their names differ, since each is there or not on its own."""
+    """Run a control worker. If there are several, one of them leads. Their names differ, since each is reported
+    separately."""
     name = f"control@{socket.gethostname()}-{os.getpid()}"
     return plan.celery(around.python, name, "control", f"--concurrency={plan.THREADS}", "--control")
 
@@ -88,7 +89,7 @@ class Command(BaseCommand):
         os.execv(argv[0], argv)  # noqa: S606 - our own interpreter, no shell
 
     def _prepare(self) -> None:
-        """Migrations, the administrator and the first policies. Safe to repeat."""
+        """Apply migrations, and create the administrator and the first policies. Safe to repeat."""
         if opened := private_files.tighten(settings.DATA_DIR):
             self.stdout.write(f"closed to other users: {private_files.describe(opened)}")
         call_command("migrate", interactive=False)

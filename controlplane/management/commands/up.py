@@ -85,7 +85,8 @@ def run(supervisor: Supervisor) -> None:
 
 
 def surroundings() -> Surroundings:
-    """Redis is REDIS_URL, or with WEIR_SYSTEM_REDIS a server of the system, or the bundled one."""
+    """Return the surroundings: Redis is REDIS_URL, or with WEIR_SYSTEM_REDIS a server of the system, or the bundled
+    one."""
     command: tuple[str, ...] = ()
     if env.text("REDIS_URL"):
         redis_server.wait_until_ready(settings.REDIS_URL, timeout_s=2)
@@ -96,7 +97,7 @@ def surroundings() -> Surroundings:
 
 
 def environment(around: Surroundings) -> dict[str, str]:
-    """The environment of every child: ours, with the places made explicit."""
+    """Return the environment of every child: this process's own, with the paths made explicit."""
     return os.environ | {
         "REDIS_URL": around.redis_url,
         "WEIR_DATA_DIR": str(settings.DATA_DIR),

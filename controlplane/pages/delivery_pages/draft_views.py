@@ -52,7 +52,7 @@ TYPED = {"pool": ("metric", "class", "does"), "prometheus": ("fail_if", "does"),
 @operator_required
 @require_http_methods(["GET", "POST"])
 def deliver(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a form with a default plan; a POST proposes it."""
+    """Show a form with a default plan; a POST proposes the delivery."""
     policy = find(name)
     draft = policies.open_draft(policy)
     if draft is None:
@@ -62,7 +62,7 @@ def deliver(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def plan_for(policy: Policy, draft: Draft) -> Plan:
-    """Return the default plan, by the class shares in the draft's latest preview."""
+    """Return the default plan, based on the class shares in the draft's latest preview."""
     preview = previews.latest_of(draft)
     shares = class_shares(preview.result) if preview and preview.result else {}
     return default_plan(scope_of(policy).pools, policy.approvals_needed, shares)
@@ -206,7 +206,7 @@ def _page(
     status: int = 200,
     plan: Plan | None = None,
 ) -> HttpResponse:
-    """Show the offered form, or the posted one with errors at its fields. `plan`: the posted one."""
+    """Show the offered form, or the posted form with errors at its fields. `plan` is the posted plan."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
     cards = presets.presets(plan_for(policy, draft), trial.short_plan(policy))
     preset = presets.chosen(cards, request.GET.get("plan", ""))
@@ -242,14 +242,14 @@ def _page(
 
 
 def _starts_at_once(policy: Policy, values: plan_form.Values) -> bool:
-    """Tell whether a press of *Deliver* also starts, as far as the form tells."""
+    """Return whether *Deliver* also starts the delivery, as far as the form shows."""
     if values.get("approvals") not in (None, "", "0") or policy.approvals_needed:
         return False
     return not values.get("start.at") and selectors.freeze_in_force(policy, timezone.now()) is None
 
 
 def rules_text(policy: Policy) -> str:
-    """Say what the policy requires of a plan; empty if nothing."""
+    """Describe what the policy requires of a plan; empty if nothing."""
     asked = [f"{policy.approvals_needed} approvals"] if policy.approvals_needed else []
     if policy.direct != Direct.ALLOWED:
         least = policy.least_plan

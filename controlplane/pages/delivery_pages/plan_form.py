@@ -1,6 +1,5 @@
 """Converts a plan to form fields and back. Pure.
-
-The form has the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. The rest
+The form has the common shape: a shadow, some canaries, a switchback, everyone, and one guard of each kind. All else
 (alpha, holds, expiry) takes its defaults. A plan of another shape is typed as JSON.
 """
 
@@ -37,7 +36,7 @@ class PostedPlan:
     """The posted form as an unchecked plan."""
 
     plan: Unchecked = field(default_factory=dict)
-    fields: dict[str, str] = field(default_factory=dict)  # field of the form by path in the plan
+    fields: dict[str, str] = field(default_factory=dict)  # form field by path in the plan
     errors: dict[str, str] = field(default_factory=dict)  # unreadable input by field
 
 
@@ -52,7 +51,8 @@ class _Form:
         return self.posted.get(name, "").strip()
 
     def read(self, into: Unchecked, path: str, key: str, name: str, kind: Callable[[str], object]) -> None:
-        """Put the field `name` at `path`.`key`. An empty one is left out: the plan's check reports it."""
+        """Put the value of the field `name` at `path`.`key`. An empty field is left out, which the plan's check then
+        reports."""
         self.typed.fields[f"{path}.{key}"] = name
         text = self.text(name)
         if not text:
@@ -82,7 +82,7 @@ def whole_of(text: str) -> int:
 
 
 def typed(posted: Mapping[str, str], chosen: Mapping[str, list[str]]) -> PostedPlan:
-    """Read the form. `chosen`: the ticked pools and classes of guards, by field."""
+    """Read the form. `chosen` holds the ticked pools and classes of guards, by field."""
     result = PostedPlan()
     form = _Form(posted, result)
     approvals: Unchecked = {}
@@ -197,7 +197,7 @@ def _text_of(problem: Problem) -> str:
 
 
 def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
-    """Return the field of steps[0].share, else of steps[0], else of steps."""
+    """Return the field of steps[0].share, or else of steps[0], or else of steps."""
     while path:
         if path in fields:
             return fields[path]
@@ -206,7 +206,7 @@ def _nearest(path: str, fields: Mapping[str, str]) -> str | None:
 
 
 def label_of(name: str) -> str:
-    """Name a field in the summary of errors: canary1.share as "Canary 1, share"."""
+    """Return a field's name for the summary of errors: canary1.share becomes "Canary 1, share"."""
     part, _, field = re.sub(r"(\d+)", r" \1", name).partition(".")
     part = part.upper() if part in NEEDED else part.capitalize()
     return f"{part}, {field}" if field else part
@@ -233,7 +233,7 @@ def values(plan: Plan) -> Values:
 
 
 def step_numbers(values: Values) -> dict[str, int]:
-    """Return the number of each step by its part of the form, as in what the plan can show."""
+    """Return the number of each step by its part of the form, as used in what the plan can show."""
     firsts = ("shadow.for", *(f"canary{number}.share" for number in range(1, CANARIES + 1)), "switchback.pairs", "full")
     given = [name.partition(".")[0] for name in firsts if values.get(name)]
     return {name: number for number, name in enumerate(given, 1)}
@@ -268,7 +268,7 @@ def percent(share: float) -> str:
 
 
 def defaults() -> dict[str, str]:
-    """Return the values of fields whose part the plan leaves out, so that adding the part needs one value."""
+    """Return the values of fields whose part the plan lacks, so that adding the part needs only one value."""
     return {
         "shadow.sample": "100",
         "switchback.block": "5 min",

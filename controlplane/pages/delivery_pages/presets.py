@@ -22,17 +22,17 @@ class Preset:
 
     @property
     def takes(self) -> str:
-        """The shortest duration in words."""
+        """Return the shortest duration in words."""
         return words(self.plan.least_s)
 
     @property
     def shares(self) -> str:
-        """The shares of its canaries: 5 %, 25 %."""
+        """Return the shares of its canaries: 5 %, 25 %."""
         return ", ".join(f"{100 * step.share:g} %" for step in self.plan.steps if isinstance(step, Canary))
 
 
 def presets(standard: Plan, short: Plan | None) -> list[Preset]:
-    """Return the presets. `short`: a plan offered where engines are simulated."""
+    """Return the presets. With `short`, include a plan offered where engines are simulated."""
     return [*_short(short), *_longer(standard)]
 
 

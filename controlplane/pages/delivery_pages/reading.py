@@ -71,10 +71,10 @@ class Presentation:
     next: Next
     stopping: str
     why: str
-    notice: str  # obstacle to continuing
+    notice: str  # what stands in the way of continuing
     holds: tuple[str, ...]
     steps: tuple[tuple[StepRow, str], ...]  # each with a word for its place
-    sessions: str  # sentence on where a session's requests go
+    sessions: str  # a sentence on where a session's requests go
     progress: str
     rows: tuple[EvidenceRow, ...]
     verdict: str
@@ -112,7 +112,7 @@ def shown(facts: Facts, findings: Sequence[GuardFinding] = ()) -> Presentation:
 
 
 def _bar(facts: Facts) -> ShareBar | None:
-    """Return the bar while requests are split; else None."""
+    """Return the bar while requests are split, otherwise None."""
     if facts.state is State.BAKING:
         return ShareBar("100", "100 %", "0 %")
     if facts.state is not State.STEP or facts.stands_still or isinstance(facts.current, Shadow):
@@ -150,7 +150,8 @@ def _progress(facts: Facts, count: int) -> str:
 
 
 def staged_changes(live: JsonObject, candidate: JsonObject) -> list[ShownChange]:
-    """Return the changes; those of the pool are marked, as they wait until the candidate is live."""
+    """Return the changes. Those that concern the pool are marked, as they take effect only when the candidate is
+    live."""
     return [replace(row, waits=belongs_to_pool(row.change.path)) for row in changes(live, candidate)]
 
 
@@ -203,8 +204,7 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Return the latest look of the current step, as each step counts again; of an ended delivery, of its last step.
-
+    """Return the latest look of the current step, as each step counts anew; for an ended delivery, of its last step.
     Looks during a hold or the bake say less than those of the step.
     """
     if delivery.state in (State.DELIVERED, State.FINISHED):
@@ -245,7 +245,7 @@ def charts(delivery: Delivery) -> tuple[over_time.ClassCharts, ...]:
 
 
 def _comparing(plan: Plan) -> list[int]:
-    """Return the steps in which both versions serve."""
+    """Return the steps in which both versions serve requests."""
     return [at for at, step in enumerate(plan.steps) if isinstance(step, Canary | Switchback)]
 
 

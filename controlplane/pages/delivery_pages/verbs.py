@@ -17,7 +17,7 @@ class Verb:
     effect: str  # effect in words, beside the button
     service: Callable[..., Delivery]
     what: Trigger | None = None  # None if there is no transition
-    urgent: bool = False  # whether one press in the head of the page suffices, without a reason
+    urgent: bool = False  # whether one press in the page's header suffices, without a reason
     danger: bool = False
     primary: bool = False
     role: Role = "operator"
@@ -26,7 +26,7 @@ class Verb:
         return can_administer(user) if self.role == "admin" else can_operate(user)
 
     def act(self, delivery: Delivery, actor: Actor, reason: str, etag: str | None) -> None:
-        """Perform the action; an urgent one ignores the etag and acts on the current state."""
+        """Perform the action; an urgent one ignores the ETag and acts on the current state."""
         if self.service is services.explain:
             self.service(delivery, actor, reason)
         else:
@@ -78,7 +78,7 @@ def waiting_for(user: Any) -> list[Delivery]:
 
 
 def refusal(name: str, delivery: Delivery, actor: Actor) -> str:
-    """Say why this person cannot, although their role could; empty if they can."""
+    """Return why this person cannot act although their role could; empty if they can."""
     if name == "approve":
         return selectors.approval_refusal(delivery, actor.person)
     if name == "withdraw" and actor.person != delivery.proposer and not actor.is_admin:

@@ -1,4 +1,4 @@
-"""Pages of deliveries: the list, one delivery and what a person does with it."""
+"""Pages of deliveries: the list, one delivery, and the actions of people on it."""
 
 import json
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def delivery_series(request: HttpRequest, number: int) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class ActionRefusal:
-    """The reason why an action was not done."""
+    """Why an action was refused."""
 
     said: str = ""
     reason_error: str = ""

@@ -28,7 +28,7 @@ class Input:
 
 
 def inputs_of(operation: Json, schemas: Json) -> list[Input]:
-    """Return the inputs. `schemas`: the referenced schemas of the document, by name."""
+    """Return the inputs. `schemas` are the referenced schemas of the document, by name."""
     return [*_parameters(operation, schemas), *_body(operation, schemas)]
 
 
@@ -88,7 +88,7 @@ def _range(low: float | None, high: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    name: str  # such as GET /api/v1/policies
+    name: str  # for example GET /api/v1/policies
     id: str
     summary: str
     inputs: list[Input]

@@ -1,7 +1,6 @@
-"""Weir from a shell or a pipeline. One file for Python 3.9 or newer; it needs nothing else.
-
-WEIR_URL names the control plane (https://weir.example), WEIR_TOKEN holds an API token. WEIR_REASON is the --reason of
-a command that is given none.
+"""Weir from a shell or a pipeline. One file for Python 3.9 or newer, without dependencies.
+WEIR_URL names the control plane (https://weir.example), WEIR_TOKEN holds an API token. WEIR_REASON is used by commands
+without --reason.
 Exit status: 0 pass, 1 fail, 2 inconclusive, 3 error.
 """
 

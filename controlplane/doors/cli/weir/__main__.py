@@ -1,4 +1,4 @@
-"""The folder, or the archive that the control plane makes of it, as a command."""
+"""Runs the folder, or the archive that the control plane makes of it, as a command."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ from .main import main
 
 
 def run(epilog: str = "") -> NoReturn:
-    # A shell without job control starts `cmd &` with SIGINT ignored; SIGTERM ends a wait in any case, as Ctrl-C does.
+    # A shell without job control starts `cmd &` with SIGINT ignored; SIGTERM ends a wait in any case, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(epilog))
 

@@ -1,4 +1,4 @@
-"""The REST API of a control plane: one call, tried again while nobody answers."""
+"""The REST API of a control plane: one call, repeated while nothing answers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from . import VERSION
 
 PASS, FAIL, INCONCLUSIVE, ERROR = 0, 1, 2, 3  # exit statuses
 ANSWER_S = 60.0  # longest wait for one answer
-AWAY_S = 120.0  # for how long a control plane that does not answer is asked again
+AWAY_S = 120.0  # how long a call is repeated while the control plane does not answer
 
 
 class Failed(Exception):
-    """The message is for people."""
+    """A failed call; the message is for people."""
 
     def __init__(self, message: str, status: int = 0) -> None:
-        self.status = status  # the answer's status; 0: there was none
+        self.status = status  # status of the answer; 0: there was none
         super().__init__(message)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the token to another server."""
+    """Refuses redirects, which would send the token to another server."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -51,7 +51,8 @@ class Api:
         return self._tried("GET", path, None, {"Accept": accept} if accept else {})[0]
 
     def call(self, method: str, path: str, body: Any = None, etag: str = "") -> tuple[Any, str]:
-        """(value of the answer, its ETag). A call that changes something carries a key, so it is done once."""
+        """Return (value of the answer, its ETag). A call that changes something carries an idempotency key, so it
+        takes effect once."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if method == "POST":
             headers["Idempotency-Key"] = str(uuid.uuid4())
@@ -66,7 +67,7 @@ class Api:
         return json.loads(raw)
 
     def _tried(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> tuple[bytes, str]:
-        """Ask again while the control plane is unreachable."""
+        """Repeat the request while the control plane is unreachable."""
         end, pause = time.monotonic() + AWAY_S, 0.5
         while True:
             try:
@@ -93,7 +94,7 @@ class Api:
 
 
 def _problem(method: str, path: str, status: int, raw: bytes) -> str:
-    """An answer in words: RFC 9457, with a line for each field."""
+    """Return the problem in words: RFC 9457, with a line for each field."""
     try:
         problem = json.loads(raw)
         lines = [f"{status} {problem['title']}" + (f": {problem['detail']}" if problem.get("detail") else "")]

@@ -1,4 +1,4 @@
-"""`weir deliver`: a document on its way to the requests, step by step."""
+"""`weir deliver`: brings a document to the requests, step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = {
     "needs_person": "needs a person",
     "time": "out of time",
 }
-START_EVERY_S = 15.0  # tries to start one that a freeze holds back
+START_EVERY_S = 15.0  # interval between attempts to start a delivery that a freeze holds back
 ACTIONS = {
     "abort": "end it: every request goes by the live version again within a second; safe to repeat",
     "pause": "stop the clock of its step",
@@ -36,7 +36,7 @@ ACTIONS = {
 
 
 def deliver(api: Api, options: argparse.Namespace) -> int:
-    """Propose the document of a file and start it; a repetition finds what the first call made."""
+    """Propose the document of a file and start the delivery. A repeated call continues the delivery of the first."""
     file = _document(options)
     path = f"/policies/{quoted(file.policy)}/deliveries"
     answer, _ = api.call("POST", path, _wanted(file, options))
@@ -79,7 +79,7 @@ def act(api: Api, options: argparse.Namespace) -> int:
 
 
 def show_foreseen(one: dict[str, Any]) -> None:
-    """The effects that its plan can show; an older control plane does not say."""
+    """Print the effects that the plan can show; an older control plane does not report them."""
     found = one.get("foreseen") or {"traffic": "", "lines": []}
     if found["traffic"]:
         print(f"  what it can show, {found['traffic']}")
@@ -87,11 +87,12 @@ def show_foreseen(one: dict[str, Any]) -> None:
         print(f"  {line['text']}")
 
 
-# What is asked for
+# Arguments
 
 
 def _document(options: argparse.Namespace) -> VersionAnswer:
-    """The file of `weir policy export`, or with --policy a document alone, which has no base."""
+    """Return the content of the file from `weir policy export`, or, with --policy, of a document alone, which has no
+    base."""
     if options.policy:
         return VersionAnswer(options.policy, 0, read_json(options.file))
     return DraftedFile.read(options.file).version
@@ -113,7 +114,7 @@ def _wanted(file: VersionAnswer, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _named(api: Api, options: argparse.Namespace) -> dict[str, Any]:
-    """The delivery with this id, or the newest of the policy."""
+    """Return the delivery with this id, or the newest delivery of the policy."""
     if (options.id is None) == (not options.policy):
         raise Failed("name a delivery by its id, or its policy by --policy")
     if options.id is not None:
@@ -139,7 +140,7 @@ def _waited(api: Api, number: int, options: argparse.Namespace) -> int:
 
 
 def _followed(api: Api, number: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Wait until the delivery has an outcome or the time is over; a proposed one waits for its approvals."""
+    """Wait until the delivery has an outcome or the time is over. A proposed delivery waits for its approvals."""
     end, start_at, lines = time.monotonic() + options.timeout, time.monotonic(), ProgressLines()
     while True:
         one: dict[str, Any] = api.get(f"/deliveries/{number}")
@@ -165,7 +166,7 @@ def _started(api: Api, one: dict[str, Any], reason: str) -> dict[str, Any]:
 
 
 def _tried_to_start(api: Api, one: dict[str, Any], reason: str) -> tuple[dict[str, Any], str]:
-    """(the delivery, why it did not start): a freeze ends, and another may have started it."""
+    """Return (the delivery, why it did not start): a freeze may end, and another client may have started it."""
     try:
         return api.call("POST", f"/deliveries/{one['id']}/start", {"reason": reason})[0], ""
     except Failed as failed:
@@ -175,7 +176,7 @@ def _tried_to_start(api: Api, one: dict[str, Any], reason: str) -> tuple[dict[st
 
 
 def _words(one: dict[str, Any], refused: str = "") -> tuple[str, str]:
-    """(its state, what changes meanwhile)."""
+    """Return (its state, what changes meanwhile)."""
     share = f", {100 * one['share']:g} %" if one["share"] else ""
     why = refused or one["why"]
     where = f"{one['state']}, step {one['step']} of {one['steps']}{share}"
@@ -184,7 +185,7 @@ def _words(one: dict[str, Any], refused: str = "") -> tuple[str, str]:
 
 
 def _status(one: dict[str, Any]) -> int:
-    """Return the exit status; a delivery that still runs is no failure."""
+    """Return the exit status; a delivery that is still running is no failure."""
     return OUTCOMES.get(one["outcome"], ERROR) if one["outcome"] else PASS
 
 

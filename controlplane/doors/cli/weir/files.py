@@ -1,4 +1,4 @@
-"""Files of a pipeline: JSON, policies, and what differs between two of them."""
+"""Files of a pipeline: JSON, policies, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class PolicyAnswer:
 
 @dataclass(frozen=True)
 class DraftedFile:
-    version: VersionAnswer  # the version with the file's document, from which the draft was made
-    whole: dict[str, Any]  # as read: what else it says stays when it is written
+    version: VersionAnswer  # version with the file's document, from which the draft was made
+    whole: dict[str, Any]  # the content as read; fields that are unknown here are kept when it is written
 
     @classmethod
     def read(cls, name: str) -> DraftedFile:
@@ -101,7 +101,7 @@ class DraftedFile:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(dotted path, old value, new value) of each field that differs; None where there is none."""
+    """Return (dotted path, old value, new value) of each field that differs; None where a side has no value."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)

@@ -1,4 +1,4 @@
-"""`weir policy` and `weir models`: policies and the document Models, kept in files."""
+"""`weir policy` and `weir models`: policies and the document Models, stored in files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def diff_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def apply_policy(api: Api, options: argparse.Namespace) -> int:
-    """Publish the document of a file, once; refused when another version went live since the file was made."""
+    """Publish the document of a file, once. This is refused if another version went live since the file was made."""
     file = DraftedFile.read(options.file)
     name, document = file.version.policy, file.version.document
     policy = PolicyAnswer.of(api, name)
@@ -63,7 +63,7 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def _deliver(api: Api, policy: PolicyAnswer, asked: dict[str, Any], options: argparse.Namespace) -> int:
-    """Only propose it: `weir deliver` starts it, and waits."""
+    """Only propose the document: `weir deliver` starts the delivery, and waits."""
     plan = {"plan": read_json(options.plan)} if options.plan else {}
     answer, _ = api.call("POST", f"{policy.path}/deliveries", {**asked, **plan, "dry_run": options.dry_run})
     made = answer["delivery"]
@@ -78,7 +78,7 @@ def _deliver(api: Api, policy: PolicyAnswer, asked: dict[str, Any], options: arg
 
 
 def draft_of(api: Api, policy: PolicyAnswer, document: Any) -> str:
-    """The ETag of a draft with this document. Failed when another one is open."""
+    """Return the ETag of a draft with this document. Raise Failed if another draft is open."""
     path, held = f"{policy.path}/draft", policy.draft
     if held is not None and held.document not in (document, policy.live.document):
         raise Failed(f"{held.updated_by} has a draft of {policy.name} open: publish or discard it first")
@@ -101,7 +101,7 @@ def get_models(api: Api, options: argparse.Namespace) -> int:
 
 
 def apply_models(api: Api, options: argparse.Namespace) -> int:
-    """Publish the document of a file; one that is live already changes nothing."""
+    """Publish the document of a file; a document that is already live changes nothing."""
     content = "application/json" if options.file.endswith(".json") else YAML
     text = sys.stdin.read() if options.file == "-" else text_of(options.file)
     asked = {"reason": options.reason, "dry_run": str(options.dry_run).lower()}

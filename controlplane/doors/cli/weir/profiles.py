@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make_profile(api: Api, options: argparse.Namespace) -> int:
-    """Make the profile of a model on a GPU, and tell its source and its expected error."""
+    """Make the profile of a model on a GPU, and print its source and its expected error."""
     asked = {name: getattr(options, name) for name in ("model", "gpu", "tp", "dp", "ep", "quantization", "kv_dtype")}
     config = json.loads(text_of(options.config)) if options.config else None
     made, _ = api.call("POST", "/profiles", asked | {"config": config})

@@ -19,7 +19,7 @@ VERDICTS = {"pass": PASS, "none": PASS, "fail": FAIL, "inconclusive": INCONCLUSI
 
 
 def preview_policy(api: Api, options: argparse.Namespace) -> int:
-    """Simulate the document of a file beside the live version, on recorded traffic."""
+    """Simulate the document of a file against the live version, on recorded traffic."""
     file = DraftedFile.read(options.file).version
     policy = PolicyAnswer.of(api, file.policy)
     path, etag = policy.path, draft_of(api, policy, file.document)
@@ -76,7 +76,7 @@ def tune_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def _range(text: str) -> dict[str, Any]:
-    """PATH, PATH=LOW:HIGH, PATH=LOW:HIGH:STEP, or PATH=LOW:HIGH:log."""
+    """Parse PATH, PATH=LOW:HIGH, PATH=LOW:HIGH:STEP, or PATH=LOW:HIGH:log."""
     path, _, bounds = text.partition("=")
     given = dict(zip(("low", "high", "step"), bounds.split(":"), strict=False))
     scale = {"log": given.pop("step") == "log"} if given.get("step") in SCALES else {}

@@ -21,7 +21,7 @@ def list_budgets(api: Api, options: argparse.Namespace) -> int:
 
 
 def set_budget(api: Api, options: argparse.Namespace) -> int:
-    """Make a budget, or change the budget of the same owner, unit and period."""
+    """Create a budget, or change the budget of the same owner, unit and period."""
     terms = {"limit": options.limit, "warn_at": options.warn_at, "refuse": not options.warn_only}
     found = _budget(api, options)
     if found is not None:
@@ -77,7 +77,7 @@ def cancel_batch(api: Api, options: argparse.Namespace) -> int:
 
 
 def get_batch(api: Api, options: argparse.Namespace) -> int:
-    """Write the answers of a batch, or the lines without one."""
+    """Write the answers of a batch, or the lines without an answer."""
     data = api.text(f"/batches/{quoted(options.name)}/{'errors' if options.errors else 'output'}.jsonl")
     if options.output:
         write(options.output, data)

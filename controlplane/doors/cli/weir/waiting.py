@@ -1,4 +1,4 @@
-"""Waiting for something that runs at the control plane."""
+"""Waits for something that runs in the control plane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .api import Api
 
-EVERY_S = 1.0  # between two looks at something that runs
+EVERY_S = 1.0  # interval between polls
 DAY_S = 86_400.0
 
 
@@ -50,7 +50,7 @@ def follow(api: Api, path: str, timeout_s: float, words: Callable[[dict[str, Any
 
 @contextlib.contextmanager
 def cancelled_with_me(api: Api, path: str) -> Iterator[None]:
-    """A pipeline that is stopped leaves nothing that runs."""
+    """Cancel the job if the pipeline is stopped, so that nothing keeps running."""
     try:
         yield
     except KeyboardInterrupt:

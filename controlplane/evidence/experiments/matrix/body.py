@@ -25,7 +25,8 @@ ARMS_MAX = 16
 
 
 class MatrixIn(Strict):
-    """Traces × loads × arms × seeds in the twin. Each trace at each load is a cell: an experiment of its own."""
+    """Traces × loads × arms × seeds in the twin. Each trace at each load is a cell, which is an experiment of its
+    own."""
 
     name: Text = Field(min_length=1, max_length=120, examples=["Strategies on every trace"])
     question: Text = Field("", max_length=2_000)
@@ -51,7 +52,7 @@ class MatrixIn(Strict):
 
     @property
     def too_many(self) -> Problem | None:
-        """Return what is wrong with the number of runs."""
+        """Return why there are too many runs; empty if there are not."""
         if self.runs <= RUNS_MAX:
             return None
         parts: dict[str, Sequence[object]] = {
@@ -71,7 +72,7 @@ class MatrixIn(Strict):
                 name = f"{self.name[:80]}: {trace[:30]} × {load:g}"[:120]
                 yield (
                     index,
-                    # Its parts are valid; only the number of arms may exceed that of an experiment.
+                    # Its parts are valid; only the number of arms may exceed an experiment's limit.
                     ExperimentIn.model_construct(
                         **shared, name=name, trace=trace, load_factor=load, mode="twin", time_scale=1.0
                     ),

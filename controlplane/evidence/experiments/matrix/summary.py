@@ -38,7 +38,8 @@ def of_results(results: Results) -> CellSummary:
 
 
 def of_cell(cell: Experiment) -> CellSummary:
-    """Return the cell's summary; an older one is marked as its page is, by its stored results."""
+    """Return the cell's summary. An older one gets the marks that its page shows, recomputed from its stored
+    results."""
     summary = msgspec.convert(cell.summary, CellSummary)
     if not cell.summary or summary.schema >= FIRST_JUDGED_JOINTLY:
         return summary
@@ -51,7 +52,7 @@ def of_cell(cell: Experiment) -> CellSummary:
 
 @lru_cache(maxsize=1024)
 def _judged_again(path: Path, _changed_at: int) -> CellSummary | None:
-    """Return the summary of stored results, without values if they are of an older version; None if unreadable."""
+    """Return the summary of stored results, without values if an older version stored them; None if unreadable."""
     kept = assemble.read(path)
     if kept is None:
         return None
@@ -82,7 +83,7 @@ def state_of(cells: Sequence[Experiment]) -> MatrixState:
 
 
 def _status_of(cells: Sequence[Experiment]) -> str:
-    """Return the matrix's status: active if a cell is, else the worst of the cells."""
+    """Return the matrix's status: active if a cell is active, otherwise the worst status of its cells."""
     found = {cell.status for cell in cells}
     if found <= set(ENDED):
         return next(status for status in (FAILED, CANCELLED, DONE) if status in found)
@@ -137,7 +138,7 @@ def _heat_cell(
 
 
 def _shade(value: float | None, known: Sequence[float], better: str) -> int:
-    """Return the shade, by how much worse it is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
+    """Return the shade by how much worse the value is than the best of its cell: up to 5 %, 20 %, 50 %, 100 %, more."""
     if value is None or not better or len(known) < 2:
         return 0
     best = min(known) if better == "lower" else max(known)

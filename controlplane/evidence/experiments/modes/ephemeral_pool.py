@@ -60,7 +60,7 @@ def set_up(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> 
 
 
 def put_policy(run: Run, arm: Arm) -> None:
-    """Publish the arm's policy, again if Redis has lost it."""
+    """Publish the arm's policy, and again if Redis has lost it."""
     value = PolicyValue(
         pool=run.pool_name,
         policy=arm.policy or arm.strategy,
@@ -150,7 +150,7 @@ def router_urls() -> list[str]:
 
 
 def context_tokens(pool: Pool) -> int:
-    """Return the context window of the model as its engine reports it, else CONTEXT_TOKENS."""
+    """Return the model's context window as its engine reports it, or else CONTEXT_TOKENS."""
     try:
         listed = _json_of(_first(pool), "/v1/models", timeout_s=10)["data"]
         window = int(listed[0].get("max_model_len") or CONTEXT_TOKENS)
@@ -160,7 +160,7 @@ def context_tokens(pool: Pool) -> int:
 
 
 def bytes_per_token(pool: Pool) -> float:
-    """Return the bytes per token, set by the kind or measured with the engine's tokenizer."""
+    """Return the bytes per token, given by the kind or measured with the engine's tokenizer."""
     known = KINDS[pool.kind].bytes_per_token
     if known is not None:
         return known
@@ -181,7 +181,7 @@ def _json_of(instance: Instance, path: str, body: Any = None, *, timeout_s: floa
 
 
 async def _answer_of(instance: Instance, path: str, body: Any, timeout_s: float) -> bytes:
-    """Return the body, cut off above LARGEST and then not JSON. Redirects are not followed."""
+    """Return the body, cut off above LARGEST so that it is not JSON any more. Redirects are not followed."""
     found, transport = bytearray(), EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
     async with (
         asyncio.timeout(timeout_s),
@@ -204,7 +204,7 @@ def _first(pool: Pool) -> Instance:
 
 
 def endpoint_names(pool: Pool) -> list[str]:
-    """Return the endpoints' names as in answers: each data-parallel rank has a name of its own."""
+    """Return the endpoints' names as they appear in answers: each data-parallel rank has a name of its own."""
     rows = pool.instances.order_by("ordinal")
     return [name for row in rows for name in endpoints(row.name, row.facts.dp)]
 
@@ -219,7 +219,7 @@ def owner_of(run: Run) -> str:
 
 
 def remove_abandoned() -> None:
-    """Remove pools of ended runs whose worker died before it could."""
+    """Remove the pools of ended runs whose worker died before it could."""
     with tries() as attempt:
         for pool in Pool.objects.exclude(ephemeral_owner="").filter(removed=False):
             with attempt(f"pool {pool.name}"):
@@ -228,7 +228,7 @@ def remove_abandoned() -> None:
 
 
 def _is_abandoned(pool: Pool) -> bool:
-    """True if the pool's run has ended or does not exist."""
+    """Return whether the pool's run has ended or does not exist."""
     kind, _, number = pool.ephemeral_owner.partition(" ")
     if kind != "run" or not number.isdigit():
         return False

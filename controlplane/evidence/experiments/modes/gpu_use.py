@@ -1,5 +1,4 @@
-"""GPU use during a replay: the nodes' reports of each heartbeat, in a file that grows with the run.
-
+"""GPU use during a replay: what nodes report with each heartbeat, in a file that grows with the run.
 The use of a whole GPU counts, whatever else runs on it.
 """
 
@@ -17,7 +16,7 @@ from fleet.models import Node
 from fleet.snapshot import node_views
 
 STEP_S = 5.0  # reporting interval of nodes
-MOST_POINTS = 720  # points per GPU; beyond it every second point is dropped, also in the future
+MOST_POINTS = 720  # points per GPU; beyond this, every second point is dropped, including later ones
 NONE = "no GPU on this node"
 
 
@@ -40,8 +39,8 @@ class GpusOverTime(Struct, frozen=True):
 
 @dataclass(slots=True)
 class GpuSeries:
-    """The growing series of a GPU; `points`: seconds after the start (wall clock), busy share of the time, bytes in
-    use."""
+    """The growing series of a GPU. `points` holds seconds after the start (wall clock), busy share of the time,
+    bytes in use."""
 
     name: str
     memory_bytes: int
@@ -64,7 +63,7 @@ class GpuUse:
     _looked_s: float | None = None
 
     def look(self, at_s: float) -> None:
-        """Read the nodes once a step. Raises OSError and DatabaseError."""
+        """Read the nodes once per interval. Raise OSError and DatabaseError."""
         if self._looked_s is not None and at_s - self._looked_s < self.step_s:
             return
         self._looked_s = at_s
@@ -102,7 +101,7 @@ class GpuUse:
 
 
 def described(facts: RunFacts) -> str:
-    """Say GPU use for the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or why there is none."""
+    """Format GPU use for the table of runs: `gpu-1/0: mean 45 %, peak 90 %`, or say why there is none."""
     if not (use := facts.gpu_use):
         return "–"
     gpus = [f"{name}: mean {shown(one.mean, '%')}, peak {shown(one.peak, '%')}" for name, one in use.gpus.items()]

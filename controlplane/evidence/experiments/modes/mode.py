@@ -23,9 +23,9 @@ class Column:
 class Mode:
     name: str
     title: str  # title in the form
-    badge: str  # badge on each of its pages; empty if its times are measured
+    badge: str  # badge on each of its pages; empty if times are measured
     scales_time: bool  # whether engines can run faster than real time
-    perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # performs a run; raises RunFailed, jobs.Stopped
+    perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # performs a run; may raise RunFailed, jobs.Stopped
     check: Callable[[Pool, float], list[Problem]]  # checks a pool and a time scale before an experiment starts
     # Checks a pool as an arm changes it: the pool, the changes, their path
     check_fleet: Callable[[Pool, FleetChanges, str], list[Problem]]
@@ -33,6 +33,6 @@ class Mode:
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
     warnings: Callable[[Run, WholeRunResults], list[str]]  # warnings about a run and its results
     time: Callable[[Experiment], str]  # clock of its latencies
-    about: Callable[[Experiment], dict[str, str]]  # lines of the report
+    about: Callable[[Experiment], dict[str, str]]  # describes the clock of its latencies
     columns: tuple[Column, ...]
     columns_note: str

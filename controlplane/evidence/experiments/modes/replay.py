@@ -1,4 +1,4 @@
-"""Replay: each run gets a new pool and sends it the requests over HTTP, through the live routers."""
+"""Replay: each run creates a new pool and sends it the requests over HTTP, through the live routers."""
 
 import contextlib
 import time
@@ -28,7 +28,7 @@ from fleet.models import Pool
 from router.contract.values.problem import Problem
 
 LOOK_S = 0.25
-OVERHEAD_S = 12.0  # time to start and remove the pool of a run
+OVERHEAD_S = 12.0  # time to start and remove a run's pool
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
@@ -71,7 +71,8 @@ def _play(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> N
 
 
 def _watch(thread: ReplayThread, run: Run, arm: Arm, heartbeat: Heartbeat) -> None:
-    """Beat during the replay, keep the GPU use, publish the policy again if Redis lost it, stop on a cancellation."""
+    """Beat during the replay, store the GPU use, publish the policy again if Redis lost it, and stop on a
+    cancellation."""
     thread.start()
     began = kept = time.monotonic()
     gpus = GpuUse(tuple(run.measured.nodes or ()), run.gpu_path)
@@ -109,7 +110,7 @@ def _check_fleet(pool: Pool, changes: FleetChanges, path: str) -> list[Problem]:
 
 
 def _eta_s(experiment: Experiment, runs: Sequence[Run], now: datetime) -> float:
-    """Estimate the seconds left from the load and the starts of pools; a slow fleet takes longer."""
+    """Estimate the seconds left from the load and the start-up time of pools; a slow fleet takes longer."""
     each = experiment.duration_s / experiment.time_scale / experiment.load_factor + OVERHEAD_S
     left = sum(each for run in runs if run.status not in ENDED)
     for run in runs:

@@ -26,7 +26,7 @@ class RunFailed(Exception):
 
 
 def load_trace(experiment: Experiment, seed: int) -> LoadedTrace:
-    """Load the trace as it was when the experiment started. Raises RunFailed, TraceError, BadTrace."""
+    """Load the trace as it was when the experiment started. Raise RunFailed, TraceError, BadTrace."""
     record = provenance.record_of(experiment)
     if record is None:
         raise RunFailed(NO_RECORD)
@@ -52,14 +52,14 @@ def begin(run: Run, total: int, facts: RunFacts) -> None:
 
 
 def performed(run: Run) -> None:
-    """Mark the run as performed, with its facts: every request has its record, so a dying worker loses nothing from now
-    on."""
+    """Mark the run as performed, with its facts. Every request has its record by then, so a worker that dies later
+    loses nothing."""
     run.facts["records_sha256"] = provenance.records_sha256(run)
     of_this_start(run).update(facts=run.facts)
 
 
 def was_performed(run: Run) -> bool:
-    """True if the run was marked as performed and its records are still the same."""
+    """Return whether the run was marked as performed and its records are unchanged."""
     kept = run.facts.get("records_sha256")
     return bool(kept) and kept == provenance.records_sha256(run)
 

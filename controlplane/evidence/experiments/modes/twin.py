@@ -1,5 +1,4 @@
-"""The mode twin: each run simulates the pool under the policy of its arm, in virtual time, without engines and
-routers."""
+"""The mode twin: each run simulates the pool under its arm's policy, in virtual time, without engines and routers."""
 
 import hashlib
 import time
@@ -157,7 +156,7 @@ def _about(experiment: Experiment) -> dict[str, str]:
 
 
 def _by_tier(run: Run, key: str, unit: str) -> str:
-    """Say this fact for each tier below the GPU that has it."""
+    """Format this fact for each tier below the GPU that has it."""
     known = {name: tier[key] for name, tier in (run.measured.tiers or {}).items() if key in tier}
     return ", ".join(f"{name} {shown(value, unit)}" for name, value in known.items()) or shown(None)
 

@@ -1,7 +1,6 @@
 """A lean streaming HTTP/1.1 client on keep-alive connections.
-
-A replay streams thousands of tokens a second beside the engines that it measures, so nothing is parsed per token: the
-client records when the first content and the last byte came and keeps the end of the response.
+A replay streams thousands of tokens per second next to the engines that it measures, so nothing is parsed per token:
+the client records when the first content and the last byte arrived, and keeps the end of the response.
 """
 
 import asyncio
@@ -109,7 +108,7 @@ class ReplayClient:
                 try:
                     return await self._exchange(connection, message, keep)
                 except NoAnswer:
-                    if not connection.stale:  # Only on a stale connection is it certain that nothing was sent before.
+                    if not connection.stale:  # only on a stale connection is it certain that the server got nothing
                         raise
             return await self._exchange(await self._connect(), message, keep)
 
@@ -132,7 +131,7 @@ class ReplayClient:
     async def _exchange(self, connection: _ReplayConnection, message: bytes, keep: int) -> ReplayAnswer:
         try:
             return await connection.exchange(message, keep)
-        finally:  # After a cancellation, closing tells the server to stop.
+        finally:  # After a cancellation, closing the connection tells the server to stop.
             if connection.finish() and len(self._idle) < IDLE_KEPT:
                 self._idle.append(connection)
             else:

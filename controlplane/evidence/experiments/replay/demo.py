@@ -28,13 +28,13 @@ class Demo:
     """The traffic of one process."""
 
     client: ReplayClient
-    model: str  # model to ask for; empty: the first that the router names
+    model: str  # model to ask for; empty: the first model that the router lists
     seed: int
-    numbers: Iterator[int] = field(default_factory=count)  # session numbers, in the order of beginning
+    numbers: Iterator[int] = field(default_factory=count)  # session numbers, in order of start
     sent: int = 0
     answered: int = 0
-    first: str = ""  # the first model, once known
-    trouble: str = ""  # last reported trouble, so that an outage takes one line
+    first: str = ""  # the first model that the router lists, once known
+    trouble: str = ""  # the last trouble reported, so that an outage takes one line
 
 
 async def run(url: str, sessions: int = SESSIONS, seed: int = 1, model: str = "") -> None:
@@ -58,7 +58,7 @@ async def _sessions_in_turn(demo: Demo, slot: int) -> None:
 
 
 async def _ask(demo: Demo, number: int, index: int, turn: Turn) -> None:
-    """Send one turn, repeatedly while no instance takes it."""
+    """Send one turn, repeatedly while no instance accepts it."""
     session = f"agent-{demo.seed}-{number}"
     request = TraceRequest(
         index, 0.0, session, turn.input_tokens, turn.output_tokens, turn.blocks, BLOCK_TOKENS, turn.think_s
@@ -93,7 +93,7 @@ async def _send(demo: Demo, session: str, prompt: str, output_tokens: int) -> st
 
 
 async def first_model(client: ReplayClient) -> str:
-    """Return the first model that the router names. Raises NoAnswer if it names none."""
+    """Return the first model that the router lists. Raise NoAnswer if it lists none."""
     answer = await client.request("GET", "/v1/models", keep=1 << 16, timeout_s=10)
     with contextlib.suppress(orjson.JSONDecodeError, LookupError, TypeError):
         return str(orjson.loads(bytes(answer.tail))["data"][0]["id"])
@@ -101,7 +101,7 @@ async def first_model(client: ReplayClient) -> str:
 
 
 def _tell(demo: Demo, trouble: str) -> str:
-    """Print a change between working and not working once; return `trouble`."""
+    """Print a change between working and failing once; return `trouble`."""
     if bool(trouble) != bool(demo.trouble):
         print(f"demo traffic: {'waiting: ' + trouble if trouble else 'flowing'}", flush=True)
     demo.trouble = trouble

@@ -18,7 +18,7 @@ ANSWER_LIMIT_LEAST_S = 60.0  # shortest limit, wall clock
 
 @dataclass(frozen=True, slots=True)
 class OfferedLoad:
-    """The requests and their pacing, in the engine's time; the replay runs `time_scale` times as fast."""
+    """The requests and their pacing in the engine's time; the replay runs `time_scale` times as fast."""
 
     requests: Sequence[TraceRequest]  # sorted by arrival
     pacing: str  # "timestamps" or "closed_loop"
@@ -51,7 +51,7 @@ class _Play:
         return self.start + at_s / self.load.time_scale
 
     def client_of(self, request: TraceRequest) -> ReplayClient:
-        """Return the client of the request's router: all turns of a session go to one router, as with a sticky load
+        """Return the client for the request's router: all turns of a session go to one router, as with a sticky load
         balancer."""
         key = sum(request.session.encode()) if request.session else request.index
         return self.clients[key % len(self.clients)]
@@ -78,7 +78,7 @@ async def play(
 async def _by_clock(run: _Play) -> None:
     async with asyncio.TaskGroup() as tasks:
         for request in run.load.requests:
-            body = _body(run, request)  # made before the request is due, so that it is sent on time
+            body = _body(run, request)  # built before the request is due, so that it is sent on time
             await _until(run.due(request.at_s))
             tasks.create_task(_send(run, request, body, run.due(request.at_s)))
 

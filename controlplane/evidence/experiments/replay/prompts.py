@@ -1,6 +1,5 @@
 """Prompts with a trace's lengths and prefix identity: equal block ids give equal texts.
-
-A three-letter word and its space are four bytes: one token of the sim's tokenizer, and about one of a real tokenizer.
+A three-letter word and its space are four bytes: one token for the sim's tokenizer, and about one for a real tokenizer.
 """
 
 import hashlib
@@ -22,12 +21,13 @@ _WORDS = (
     "ash bay bee bow bug bun cab cob cod dam den dim dip ego elf elm era fee fin fur gem gum hub hut ivy jug mug "
     "oat owl paw pea pod ram ray rug rye gin sap sir ski "
 )
-WORDS = tuple(b" " + word.encode() for word in _WORDS.split())  # one for each value of a byte
+WORDS = tuple(b" " + word.encode() for word in _WORDS.split())  # a word for each byte value
 
 
 @lru_cache(maxsize=4_096)
 def text_of(key: str, size: int) -> bytes:
-    """Return `size` bytes of words that depend only on `key`; shorter texts of a key are prefixes of longer ones."""
+    """Return `size` bytes of words that depend only on `key`; a shorter text with the same key is a prefix of a
+    longer one."""
     words = -(-size // WORD_BYTES)
     digest = hashlib.shake_128(key.encode()).digest(words)
     return b"".join(map(WORDS.__getitem__, digest))[:size]
@@ -35,13 +35,13 @@ def text_of(key: str, size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PromptWriter:
-    """Writes prompts for an engine whose tokenizer makes one token of `bytes_per_token` bytes."""
+    """Writes prompts for an engine whose tokenizer turns `bytes_per_token` bytes into one token."""
 
     salt: str = ""  # different for each run, so that runs on one pool share no prefix
     bytes_per_token: float = float(WORD_BYTES)
 
     def write(self, request: TraceRequest) -> str:
-        """Join the texts of the blocks, cut or filled up to the request's length."""
+        """Join the texts of the blocks, cut or extended to the request's length."""
         size = round(request.input_tokens * self.bytes_per_token)
         block = round(request.block_tokens * self.bytes_per_token)
         parts = [text_of(f"{self.salt}b{block_id}", block) for block_id in request.block_ids()]

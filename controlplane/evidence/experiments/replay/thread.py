@@ -23,7 +23,7 @@ STOP_S = 5.0
 
 @dataclass(slots=True)
 class ReplayFacts:
-    """The measurements of a replay besides the requests."""
+    """What a replay measures besides its requests."""
 
     wall_s: float = 0.0
     client_cpu_s: float = 0.0
@@ -61,13 +61,13 @@ class ReplayThread:
     def stop(self) -> None:
         """Stop; requests in flight are recorded as cancelled."""
         if self._loop is not None and self._task is not None:
-            with contextlib.suppress(RuntimeError):  # The loop may just have ended by itself.
+            with contextlib.suppress(RuntimeError):  # the loop may just have ended by itself
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(STOP_S)
 
     def finish(self) -> ReplayFacts:
-        """Return the measurements, or raise the error that ended the replay, e.g. OSError if a record could not be
-        written."""
+        """Return the measurements, or raise the error that ended the replay, such as OSError if a record could not
+        be written."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -42,7 +42,7 @@ def _chosen(text: str, index: int) -> tuple[Experiment, str]:
 
 
 def _load(experiment: Experiment) -> tuple[str, float, float, str] | None:
-    """Return the load that was played, without the seeds: only seeds common to both are paired."""
+    """Return the load that was played, without the seeds, as only seeds common to both are paired."""
     record = provenance.record_of(experiment)
     if record is None:
         return None

@@ -44,14 +44,14 @@ from fleet.systems.prices import Prices, per_million
 from router.contract import ranks
 
 SCHEMA = 7
-LARGE = 2**20  # bytes of records from which results are computed beside the web process
+LARGE = 2**20  # bytes of records above which results are computed beside the web process
 UNKNOWN = (None, None)
 
 
-# The stored results of an experiment: numbers behind a link stay as first shown, except wrong ones
+# The stored results of an experiment: numbers that have been shown stay as they were, unless they were wrong
 FIRST_KEPT = 3  # first version kept; older results had other statistics
 FIRST_PRICED_BY_INSTANCE = 6  # older results priced each data-parallel rank as a whole instance
-FIRST_JUDGED_JOINTLY = 7  # older results marked each metric by itself
+FIRST_JUDGED_JOINTLY = 7  # older results judged each metric separately
 JUDGED = ("differences", "best", "best_or_tied")
 COSTS = ("tokens_per_gpu_s", "dollars_per_million")
 
@@ -113,7 +113,7 @@ def _has_ranks(arm: Any) -> bool:
 
 
 def _is_by_cost(row: Any, arms: set[str]) -> bool:
-    """True for a row judged by cost in one of these arms; a row without an arm is judged in every arm."""
+    """Return whether the row was judged by cost in one of these arms; a row without an arm is judged in every arm."""
     named = {row.get("arm"), row.get("relative_to")} - {"", None}
     return row.get("metric") in COSTS and not (row.get("arm") and arms.isdisjoint(named))
 
@@ -142,7 +142,7 @@ def of_arm(
 
 def results_of(experiment: Experiment, beat: Callable[[], None] = lambda: None) -> Results:
     """Return the results of every arm, with differences once the experiment has ended; cached until a run changes.
-    `beat` is called every second or two, and may raise to stop."""
+    `beat` is called every second or two, and may raise to stop the computation."""
     runs = list(experiment.runs.all())
     signature = [SCHEMA, experiment.status, [[run.pk, run.status] for run in runs], [_file(run).size for run in runs]]
     path = path_of(experiment)
@@ -209,7 +209,7 @@ def make(experiment: Experiment, runs: Sequence[Run], beat: Callable[[], None] =
 
 
 def _figures(arms: Sequence[str], files: Sequence[RunFile], slo: Slo) -> FiguresOfArms:
-    """Compute the figures, beside the web process if a page asks for many records. Raises Busy."""
+    """Compute the figures, beside the web process if a page needs many records. Raise Busy."""
     if sum(each.size for each in files) > LARGE:
         return computing.computed_once(figures.figures, arms, files, slo)
     return figures.figures(arms, files, slo)
@@ -222,14 +222,14 @@ def _compared(
     expected: Sequence[Expectation],
     beat: Callable[[], None],
 ) -> ArmComparison:
-    """Compare the arms; a page's resampling happens beside the web process. Raises Busy."""
+    """Compare the arms; for a page, the resampling happens beside the web process. Raise Busy."""
     if computing.ASKER.get() is None:
         return figures.compared(arms, files, slo, expected, beat)
     return computing.computed(figures.compared, arms, files, slo, expected)
 
 
 def _verdict(experiment: Experiment, expectations: Sequence[ExpectationRow]) -> Overall:
-    """Return the overall verdict; none before the experiment has ended well."""
+    """Return the overall verdict; none until the experiment has ended successfully."""
     return verdicts.overall([row["verdict"] for row in expectations] if experiment.status == DONE else [])
 
 
@@ -266,8 +266,8 @@ def _warnings(arms: Sequence[ArmResults], runs: Sequence[Run]) -> list[str]:
 
 
 def _arm(experiment: Experiment, arm: Arm, runs: Sequence[Run], found: ArmFigures) -> ArmResults:
-    """Return the results of one arm: quantiles over the requests of all its seeds, whole-run results as means over
-    seeds."""
+    """Return the results of one arm: quantiles over the requests of all its seeds, and whole-run results averaged
+    over seeds."""
     whole, each = found.whole, found.by_seed
     tokens_per_s = summarize.mean(run["output_tokens_per_s"] for run in each.values())
     tokens_per_gpu_s, dollars_per_million = _cost(experiment, arm.name, runs, tokens_per_s)

@@ -29,7 +29,7 @@ class RunUse(Struct, frozen=True):
     arm: str
     seed: int
     bucket_s: float
-    of: int  # number of all instances
+    of: int  # number of all instances, shown or not
     instances: list[InstanceUse]
 
 
@@ -45,7 +45,7 @@ class RunGpus(Struct, frozen=True):
 
 
 def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[RunUse]:
-    """Return the KV usage of the `limit` fullest instances of each run that recorded it, by name."""
+    """Return, by run, the KV usage of the `limit` fullest instances, for runs that recorded it."""
     kept = [(run, _read(run.kv_path, KvOverTime)) for run in _runs(experiment, arm, seed)]
     return [
         RunUse(run.arm, run.seed, found.bucket_s, len(found.instances), _fullest(found.instances, limit))
@@ -75,7 +75,7 @@ def gpu_use_of(experiment: Experiment, arm: str, seed: int | None) -> list[RunGp
 
 
 def gpu_map_of(experiment: Experiment, seed: int) -> list[RunUse]:
-    """Return the GPU use in the form of `kv_of`."""
+    """Return the GPU use in the same form as `kv_of`."""
     found = []
     for run in gpu_use_of(experiment, "", seed):
         step_s = median_low([max(1.0, b - a) for gpu in run.gpus for a, b in pairwise(gpu.at_s)] or [STEP_S])

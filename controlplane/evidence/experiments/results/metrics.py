@@ -1,6 +1,5 @@
-"""The metrics of an experiment: the meaning of each, how it is computed, and the basis of its intervals. Pure.
-
-A metric is one entry here; results, comparisons, expectations, pages, reports and REST follow from it. Only metrics of
+"""The metrics of an experiment: what each means, how it is computed, and what its intervals are based on. Pure.
+A metric is one entry here; results, comparisons, expectations, pages, reports and REST derive from it. Only metrics of
 whole runs are computed elsewhere (summarize.run_results and economics), as they need more than the requests.
 """
 
@@ -31,7 +30,8 @@ Value = Callable[[ClassRequests], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A sum over requests divided by another sum. Every request that was sent counts, answered or not."""
+    """A sum over requests divided by another sum. Every request that was sent counts, whether or not it was
+    answered."""
 
     part: Part  # (numerator, denominator) of one request
     total: Callable[[Collection[Sequence[Record]]], float] | None = None  # from the runs, instead of the denominator
@@ -48,7 +48,7 @@ class Metric:
     quantile: tuple[str, float] | None = None  # latency and share, whose intervals are bootstrapped
     optional: bool = False  # known only with an SLO or in a simulation
     needs_slo: bool = False
-    marked: bool = True  # False: has no best arm
+    marked: bool = True  # False: there is no best arm for it
 
     @property
     def per_class(self) -> bool:
@@ -56,7 +56,7 @@ class Metric:
 
     @property
     def paired(self) -> bool:
-        """True if its differences have intervals from paired requests."""
+        """Return whether its differences have intervals from paired requests."""
         return self.ratio is not None or self.quantile is not None
 
 
@@ -99,7 +99,7 @@ def _ttft_share(key: str, title: str, field: str) -> Metric:
 
 
 def _within_slo(of: ClassRequests) -> float | None:
-    """Return the share of requests within the SLO; refused and failed ones, and client errors, are not."""
+    """Return the share of requests within the SLO. Refused and failed requests and client errors count as outside."""
     counted = len(of.records) - of.count("cancelled")
     return round(_good(of) / counted, 6) if of.slo and counted and of.took_s else None
 
@@ -171,6 +171,6 @@ _ALL = (
     Metric("tokens_per_gpu_s", "Output tokens per GPU-second", "tokens/s", "higher"),
     Metric("dollars_per_million", "Cost", "$ / M output tokens", "lower"),
 )
-# What a comparison is about: its sentence and its plot, judged together
+# What a comparison is about: the metrics in its sentence and plot, judged jointly
 MAIN = ("ttft_p50_ms", "ttft_p90_ms", "tpot_p50_ms", "tpot_p90_ms", "e2e_p50_ms", "e2e_p90_ms", "within_slo")
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}

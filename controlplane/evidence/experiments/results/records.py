@@ -1,4 +1,4 @@
-"""Records of finished requests, each written as a line when the request ends, so a killed worker loses none."""
+"""Records of finished requests. Each is written as a line when its request ends, so a killed worker loses none."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Record:
     output_tokens: int | None
     instance: str
     routed_class: str  # class assigned by the router
-    trace_class: str  # class by an unbounded cache, so equal in every arm
+    trace_class: str  # class by an unbounded cache, so the same in every arm
     policy_version: str
     status: int  # HTTP status, 0 without an answer
     outcome: (
@@ -48,7 +48,7 @@ class Record:
 
 
 def cached_by_place(tokens: Sequence[int]) -> dict[str, int]:
-    """Return fields of a record; `tokens`: device, host memory, disk, pulled."""
+    """Return fields of a record. `tokens` are those from device, host memory, disk, and pulled."""
     return dict(zip(("cached_device", "cached_host", "cached_disk", "cached_pulled"), tokens, strict=True))
 
 
@@ -60,7 +60,7 @@ TYPES: dict[str, type] = {
 
 
 class Appender:
-    """Appends each record with one write(), which survives if this process is killed."""
+    """Appends each record with a single write(), which survives if this process is killed."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,14 +92,15 @@ def _parsed(line: bytes) -> Record | None:
         return None
 
 
-# Service levels: the limits in ms within which an answer counts
+# Service levels: limits in ms within which an answer counts
 Slo = Mapping[str, Mapping[str, float]]  # class → ttft_ms, tpot_ms, e2e_ms; "all" for classes without their own
 
 NO_SLO: Slo = {}
 
 
 def is_within(record: Record, slo: Slo) -> bool:
-    """True for an answer within every limit of its class. An unknown TPOT (of a single token) breaks none."""
+    """Return whether an answer is within every limit of its class. An unknown TPOT (of a single token) violates no
+    limit."""
     limits = slo.get(record.trace_class, slo.get("all"))
     return limits is not None and record.outcome == "ok" and all(_holds(record, limits, key) for key in LATENCIES)
 

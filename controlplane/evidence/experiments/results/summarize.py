@@ -20,7 +20,8 @@ def of_class(records: Sequence[Record], request_class: str) -> list[Record]:
 
 
 def class_results(records: Sequence[Record], slo: Slo = NO_SLO, took_s: float = 0.0) -> ClassResults:
-    """Return the metrics of a class by key, and counts; None for an unknown value. `took_s`: duration of the runs."""
+    """Return the metrics of a class by key, and counts; None for unknown values. `took_s` is the duration of the
+    runs."""
     requests = ClassRequests(records, slo, took_s)
     results: ClassResults = {
         "cancelled": requests.count("cancelled"),
@@ -50,7 +51,7 @@ def output_tokens_per_s(records: Sequence[Record]) -> float | None:
 
 
 def came_at_once(records: Sequence[Record]) -> int:
-    """Count the answers whose tokens all came in one read, so that their TPOT is unknown."""
+    """Count the answers whose tokens all arrived in one read, so that their TPOT is unknown."""
     return sum(r.outcome == "ok" and (r.output_tokens or 0) > 1 and r.tpot_ms is None for r in records)
 
 
@@ -80,8 +81,8 @@ def value_of(arm: WholeRunResults, request_class: str, metric: str) -> float | N
 
 
 def levels(results: Results, request_class: str) -> dict[tuple[str, str], float | None]:
-    """Return (arm, metric) → the value over the compared requests, infinite where a quantile falls on unanswered ones;
-    for a metric that is not compared, over all requests of the arm."""
+    """Return (arm, metric) → the value over the compared requests, infinite if a quantile falls on unanswered ones.
+    For a metric that is not compared, all requests of the arm count."""
     known = {
         (arm["name"], metric.key): value_of(arm, request_class, metric.key)
         for arm in results["arms"]

@@ -1,4 +1,4 @@
-"""Converts the twin's outcome to records like those of a replay. Pure."""
+"""Converts the twin's outcomes to records like those of a replay. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,8 +56,8 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def token_facts(outcome: TwinOutcome) -> dict[str, float]:
-    """Return the mean time to the second token (ms), mean interruptions of an answer by other prompts, and mean
-    transfers of KV."""
+    """Return the mean time to the second token (ms), the mean number of interruptions of an answer by other prompts,
+    and the mean number of KV transfers."""
     answered = [one for one in outcome.requests if one.outcome == "ok"]
     second = [one.second_s for one in answered if one.second_s is not None]
     facts = {"second_token_ms": round(fmean(second) * 1000, 3)} if second else {}

@@ -1,6 +1,5 @@
-"""The results of an experiment as they are stored, sent and shown. None is unknown, or infinite for a difference.
-
-Times in ms are of the engine's clock in a replay, of virtual time in the twin.
+"""The results of an experiment as they are stored, sent and shown. None means unknown or, for a difference, infinite.
+Times in ms are on the engine's clock in a replay, and in virtual time in the twin.
 """
 
 from typing import Annotated, Any, Literal, NotRequired
@@ -17,7 +16,7 @@ JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 class DifferenceBounds(TypedDict):
-    """A difference from a baseline in the unit of the metric, its interval and what it shows."""
+    """A difference from a baseline in the metric's unit, its interval and the conclusion."""
 
     difference: Annotated[float | None, Description("From the baseline, over the requests that both have")]
     low: Annotated[float | None, Description("Of the 95 % interval")]
@@ -147,7 +146,7 @@ class DifferingSetting(TypedDict):
 
 
 class DifferingSettings(TypedDict):
-    """What differs between the arms."""
+    """Settings in which the arms differ."""
 
     policy: list[DifferingSetting]
     fleet: list[DifferingSetting]
@@ -179,7 +178,7 @@ class ExperimentHead(TypedDict):
 
 
 class Results(TypedDict):
-    """Results as the page shows them."""
+    """Results in the form in which the page shows them."""
 
     schema: int
     experiment: ExperimentHead

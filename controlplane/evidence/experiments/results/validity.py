@@ -1,4 +1,4 @@
-"""Warns about a run: a slow machine delays requests and engines, and the twin leaves features of engines out. Pure."""
+"""Warns about a run: a slow machine delays requests and engines, and the twin omits some features of engines. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,7 +40,7 @@ def replay_warnings(results: WholeRunResults, facts: RunFacts, time_scale: float
 
 
 def twin_warnings(results: WholeRunResults, facts: RunFacts) -> list[str]:
-    """Return features of the pool and the policy that the twin leaves out, and doubts about its constants."""
+    """Return features of the pool and the policy that the twin omits, and doubts about its constants."""
     cautions = [f"the twin: {text}" for text in (facts.twin.cautions if facts.twin else ())]
     left_out = [f"not simulated: {text}" for text in facts.not_modelled or ()]
     outside = [f"the twin: {text}" for text in facts.outside or ()]
@@ -48,8 +48,8 @@ def twin_warnings(results: WholeRunResults, facts: RunFacts) -> list[str]:
 
 
 def seeds_alike(loads: Mapping[int, str]) -> list[str]:
-    """Warn about equal loads of simulations, given by seed: repeating the same requests narrows every interval without
-    adding information."""
+    """Warn about simulations whose loads, given by seed, are equal: repeating the same requests narrows every
+    interval without adding information."""
     if len(set(loads.values())) == len(loads):
         return []
     return [
@@ -59,7 +59,7 @@ def seeds_alike(loads: Mapping[int, str]) -> list[str]:
 
 
 def merged(arms: Mapping[str, Sequence[str]]) -> list[str]:
-    """Merge warnings by arm into one list: shared ones once, the others with the name of their arm."""
+    """Merge warnings by arm into one list: shared ones once, the others with their arm's name."""
     shared = set.intersection(*map(set, arms.values()))
     single = {f"{name}: {text}" for name, texts in arms.items() for text in texts if text not in shared}
     return [*sorted(shared), *sorted(single)]

@@ -24,14 +24,14 @@ class Base:
 
 
 Check = Callable[[FleetChanges, str], list[Problem]]  # checks the changes of a fleet; the text is their path
-# (policy, version or None for the live one) → its document; raises LookupError with a message if there is none
+# (policy, version or None for the live one) → its document; raises LookupError with a message if it does not exist
 Versions = Callable[[str, int | None], Base]
 
 
 def resolve(
     asked: Sequence[str | ArmIn], versions: Versions, pool_policy: str, check_fleet: Check
 ) -> tuple[list[Arm], list[Problem]]:
-    """Return the valid arms, and every problem of the others. `pool_policy`: the policy of arms that name none."""
+    """Return the valid arms, and every problem of the others. `pool_policy` is the policy of arms that name none."""
     arms: list[Arm] = []
     problems: list[Problem] = []
     for index, item in enumerate(asked):
@@ -46,7 +46,7 @@ def resolve(
 
 
 def _from_text(text: str, path: str) -> ArmIn | list[Problem]:
-    """Read a strategy, a policy (its live version), policy@live or policy@number, followed by key=value words."""
+    """Parse a strategy, a policy (its live version), policy@live or policy@number, followed by key=value words."""
     first, *words = text.split() or [""]
     asked = _named(first, path)
     if isinstance(asked, Problem):
@@ -88,7 +88,7 @@ def _named(text: str, path: str) -> dict[str, Any] | Problem:
 
 
 def json_of(text: str) -> Any:
-    """Read JSON; anything else is a text."""
+    """Parse JSON; anything else is returned as text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -127,7 +127,7 @@ def _kind_of(item: Any) -> str:
     return TEXT if isinstance(item, str) else OBJECT
 
 
-TEXT, OBJECT = "|text", "|object"  # handlers.py leaves parts that begin with a bar out of a path
+TEXT, OBJECT = "|text", "|object"  # handlers.py omits path segments that begin with a bar
 OneArm = Annotated[Annotated[str, Tag(TEXT)] | Annotated[ArmIn, Tag(OBJECT)], Discriminator(_kind_of)]
 
 

@@ -1,4 +1,5 @@
-"""Makes each arm's fleet, the pool with the arm's changes: as documents, and as models that a record stores."""
+"""Builds each arm's fleet, which is the pool with the arm's changes: as documents, and as models that a record
+stores."""
 
 import copy
 import hashlib
@@ -32,7 +33,7 @@ from router.contract.values.problem import Problem
 CONFIGURED = ("model", "policy", "kind", "replicas", "engine", "node", "placement")  # fields of a pool's document
 LAW = "law_type"  # law of a recorded engine model: a key of LAWS
 LAWS: dict[str, type[Law]] = {law.__name__: law for law in (Law, DepLaw, DwdpLaw)}
-INFINITE = "Infinity"  # JSON has no such number.
+INFINITE = "Infinity"  # JSON has no such number
 CALIBRATED = ("instance", "config_hash", "constants", "limits", "ttft_error", "tpot_error", "n", "notes")
 
 
@@ -70,7 +71,7 @@ def _changed(pool: Pool, changes: FleetChanges, path: str) -> Pool | list[Proble
     made = copy.copy(pool)
     made.engine = engine
     made.replicas = replicas or running(pool)
-    made.pk = 0  # Without rows of instances, all its replicas count as running.
+    made.pk = 0  # without rows of instances, all its replicas count as running
     return made
 
 
@@ -90,7 +91,7 @@ def running(pool: Pool) -> int:
 
 
 def snapshot(pool: Pool, changes: FleetChanges, *, simulated: bool) -> RecordedFleet:
-    """Return everything about the fleet that a run depends on; `pool` has the changes of the arm. Raises
+    """Return everything about the fleet on which a run depends; `pool` already has the arm's changes. Raise
     NotModelled."""
     configured = {name: getattr(pool, name) for name in CONFIGURED}
     found = RecordedFleet(pool.name, **configured, options=_options(pool, pool.engine))
@@ -129,7 +130,7 @@ def recorded(modelled: Modelled) -> RecordedTwin:
 
 
 def modelled(kept: RecordedTwin) -> Modelled:
-    """Return the recorded fleet, whatever has changed in the pool and the built-in constants since."""
+    """Return the recorded fleet, whatever has changed since then in the pool and the built-in constants."""
     models = [
         # Not strict, as infinity is stored as a text.
         replace(

@@ -114,7 +114,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
 
 
 def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
-    """Return the posted body; empty if it is not valid. It may leave out the pool, as do links that fit every fleet."""
+    """Return the posted body; empty if it is invalid. It may omit the pool, as links that fit every fleet do."""
     given = json_of(request.GET.get("body", "")[:BODY_CHARS])
     raw = {"pool": pool, **given} if isinstance(given, dict) else {}
     return raw if read(raw)[0] is not None else {}
@@ -168,7 +168,7 @@ def _ticks(raw: JsonObject, name: str) -> tuple[list[tuple[str, bool]], str]:
 
 
 def _is_more_given(raw: JsonObject) -> bool:
-    """Tell whether a field of "More settings" differs from that of a new form."""
+    """Return whether a field of "More settings" differs from its value on a new form."""
     new = ExperimentIn.model_validate(example_body()).model_dump(mode="json", by_alias=True)
     return any(raw.get(name, new[name]) != new[name] for name in MORE)
 

@@ -25,7 +25,7 @@ from router.policy.types import ParsedPolicy
 
 FIRST = 400
 Traced = tuple[int, LoadedTrace, TracePrompts]  # (seed, trace, prompts)
-WARM_UP = 0.5  # share of requests left out: the twin starts with empty caches, the fleet did not
+WARM_UP = 0.5  # share of requests left out, as the twin starts with empty caches, unlike the fleet
 
 Version = tuple[str, int]  # (policy, number)
 
@@ -37,10 +37,9 @@ class Compared:
 
 
 def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], pool: str, live: Version) -> Compared:
-    """Compare the TTFT in the twin under the live version with the measured one, over requests that this version
+    """Compare the TTFT in the twin under the live version with the measured TTFT, over requests that this version
     decided.
-
-    With fewer than LOW_N of those, over all measured requests, naming their versions.
+    If there are fewer than LOW_N of those, all measured requests count, and their versions are named.
     """
     known = [
         (measured, one.ttft_s * 1000)
@@ -57,7 +56,7 @@ def compared(requests: Sequence[TraceRequest], simulated: Sequence[Simulated], p
 
 
 def _deviation(pairs: Sequence[tuple[MeasuredLatency, float]]) -> Deviation:
-    """Return medians and the median ratio, which a few long waits hardly change."""
+    """Return the medians and the median ratio, which a few long waits hardly change."""
     return {
         "metric": "ttft_ms",
         "measured": round(median(measured.ttft_ms or 0.0 for measured, _ in pairs), 3),
@@ -90,12 +89,12 @@ class Computed:
     effect: Effect
     deviation: Deviation | None
     versions: tuple[Version, ...]  # see deviation.Compared
-    not_modelled: tuple[str, ...]  # features that the twin lacks, and load beyond its calibration
+    not_modelled: tuple[str, ...]  # features that the twin lacks, and load outside its calibration
 
 
 def compute(job: PreviewInputs, send: Callable[[int | FirstAnswer], None]) -> Computed:
-    """Compute the preview. `send` gets the number of requests done, over all plays and seeds, and the first answer; its
-    exceptions propagate."""
+    """Compute the preview. `send` gets the number of requests done, over all simulations and seeds, and the first
+    answer; its exceptions propagate."""
     plays, names = _Plays(job, send), list(job.fleet.instances)
     drafts, lives = lanes(plays.asked(), plays.outcomes, 2, plays.tell)
     if plays.have_first:
@@ -153,7 +152,7 @@ class _Plays:
         yield simulation.outcome()
 
     def tell(self) -> None:
-        """Report progress. Only this process does: the one beside it has no way to the caller."""
+        """Report progress. Only this process can: the process beside it has no connection to the caller."""
         if os.getpid() == self._process:
             self._send(sum(self._over))
 
@@ -168,13 +167,14 @@ def simulated(seeds: int, requests: int) -> int:
 
 
 def part(trace: LoadedTrace, count: int) -> LoadedTrace:
-    """Return at most `count` requests: the newest of a recording, the first of any other trace."""
+    """Return at most `count` requests: the newest of a recording, or the first of any other trace."""
     requests = trace.requests[-count:] if trace.format == "recorded" else trace.requests[:count]
     return replace(trace, requests=from_the_start(requests))
 
 
 def read_part(data: bytes, count: int, seed: int) -> tuple[int, LoadedTrace] | BadTrace:
-    """Return (requests of the file, at most `count` of them); an error is returned, not raised, to another process."""
+    """Return (number of requests in the file, at most `count` of them). For another process, an error is returned,
+    not raised."""
     try:
         trace = registry.read(data, seed)
         return len(trace.requests), part(trace, count)

@@ -28,8 +28,8 @@ Pair = tuple[Simulated, Simulated]  # the same request under the live version an
 
 
 def effect_of(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome], instances: Sequence[str]) -> Effect:
-    """Return the effect. `live`, `draft`: an outcome for each seed; live's have the draft as shadow. Canary and saving
-    are added later."""
+    """Return the effect. `live` and `draft` hold an outcome for each seed; live's outcomes have the draft as shadow.
+    Canary and saving are added later."""
     pairs = paired(live, draft)
     return {
         "changed": changed([ours for ours, _ in pairs]),
@@ -55,7 +55,7 @@ def paired(live: Sequence[TwinOutcome], draft: Sequence[TwinOutcome]) -> list[Pa
 
 
 def of_class(pairs: Sequence[Pair], name: str) -> list[Pair]:
-    """Return the pairs of a class, by the class under the live version."""
+    """Return the pairs of a class, where the class is that under the live version."""
     return [pair for pair in pairs if name in ("all", pair[0].request_class)]
 
 
@@ -83,7 +83,7 @@ def _instances(pairs: Sequence[Pair], instances: Sequence[str]) -> list[Instance
 
 
 def _class(pairs: Sequence[Pair]) -> ClassEffect | None:
-    """Return the effect on a class; None without a request."""
+    """Return the effect on a class; None without requests."""
     if not pairs:
         return None
     return {"n": len(pairs), "metrics": [row for latency in LATENCIES for row in _rows(pairs, latency)]}
@@ -147,8 +147,7 @@ def _new_tokens_per_s(requests: Sequence[Simulated]) -> float | None:
 def saved_tokens_per_s(pairs: Sequence[Pair]) -> Bounds | None:
     """Return the 95 % interval of the prompt tokens that only the live version computes; None with fewer than two
     sessions.
-
-    Sessions are independent, the requests of a session are not; a request counts when both versions answer it.
+    Sessions are independent, unlike the requests of a session; a request counts if both versions answer it.
     """
     saved: Counter[object] = Counter()
     for ours, theirs in pairs:

@@ -1,6 +1,5 @@
-"""A draft's savings a day at the preview's load: prompt tokens that it finds cached and live computes. Pure.
-
-Only those tokens' arithmetic counts, without attention and without the gain of faster answers.
+"""A draft's savings per day at the preview's load: prompt tokens that it has cached and live computes. Pure.
+Only the arithmetic of those tokens counts, without attention and without the benefit of faster answers.
 """
 
 from controlplane.evidence.previews.analysis.types import Bounds, Saving, ValuePair

@@ -1,4 +1,4 @@
-"""Tallies simulated requests by arm, as routers do (router/telemetry/delivery_tallies.py). Pure."""
+"""Tallies simulated requests by arm, like routers (router/telemetry/delivery_tallies.py). Pure."""
 
 import math
 from collections import defaultdict

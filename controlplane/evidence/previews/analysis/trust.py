@@ -9,7 +9,7 @@ from router.policy.types import CLASSES
 
 OLD_S = 24 * 3600.0
 LEAST_REQUESTS = 200
-MOST_DEVIATION = 0.15  # largest relative deviation between TTFT in the twin and measured, in either direction
+MOST_DEVIATION = 0.15  # largest relative difference, in either direction, between the TTFT in the twin and measured
 OF_A_CLASS = "few_of_class"  # code of a caution about one class only, whose latencies get no verdict
 
 
@@ -18,7 +18,7 @@ def caution(code: str, text: str) -> Caution:
 
 
 def of_age(trace: str, age_s: float | None) -> list[Caution]:
-    """Return cautions about old traffic, computed at each reading because traffic ages."""
+    """Return cautions about old traffic; recomputed at each reading, as traffic ages."""
     if age_s is None or age_s <= OLD_S:
         return []
     text = f"the newest request of {trace} is {_age(age_s)} old, and traffic changes"
@@ -30,7 +30,7 @@ def _age(seconds: float) -> str:
 
 
 def of_requests(by_class: Mapping[str, int]) -> list[Caution]:
-    """Return cautions about few requests. `by_class`: the number of compared requests, with "all"."""
+    """Return cautions about few requests. `by_class` gives the number of compared requests, with "all"."""
     found = []
     if by_class["all"] < LEAST_REQUESTS:
         text = f"{by_class['all']:,} requests were compared, fewer than {LEAST_REQUESTS}"
@@ -45,7 +45,7 @@ def of_requests(by_class: Mapping[str, int]) -> list[Caution]:
 
 
 def of_origin(trace: str, pool: str, model: str, *, pools: Iterable[str], models: Iterable[str]) -> list[Caution]:
-    """Return cautions about the origin. `pools` and `models`: where the trace was recorded; empty if it is not a
+    """Return cautions about the origin. `pools` and `models` are those of the recording; empty if the trace is not a
     recording."""
     pools, models = sorted(set(pools)), sorted(set(models))
     if not pools:
@@ -66,7 +66,7 @@ def of_origin(trace: str, pool: str, model: str, *, pools: Iterable[str], models
 
 
 def of_deviation(deviation: Deviation | None, expected: float | None = None) -> list[Caution]:
-    """Return cautions about a deviation. `expected`: the expected error of the twin's mean TTFT."""
+    """Return cautions about a deviation. `expected` is the expected error of the twin's mean TTFT."""
     most = max(MOST_DEVIATION, expected or 0.0)
     if deviation is None or abs(deviation["relative"]) <= most:
         return []
@@ -80,7 +80,8 @@ def of_deviation(deviation: Deviation | None, expected: float | None = None) -> 
 
 
 def of_versions(versions: Iterable[tuple[str, int]]) -> list[Caution]:
-    """Return a caution about mixed versions: (policy, number) of the measurements; empty for the live version alone."""
+    """Return a caution about mixed versions. These are (policy, number) of the measurements; empty for the live
+    version alone."""
     names = sorted({f"{policy} v{number}" if policy else "an unnamed version" for policy, number in versions})
     if not names:
         return []

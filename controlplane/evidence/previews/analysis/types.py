@@ -61,7 +61,7 @@ class CanaryEffect(TypedDict):
 
 
 class Saving(TypedDict):
-    """A day at the load of the preview; negative: the draft computes more."""
+    """Savings per day at the load of the preview; negative: the draft computes more."""
 
     new_tokens: Annotated[
         int, Description("Prompt tokens that the draft finds in caches and the live version computes")
@@ -78,7 +78,7 @@ class Bounds(TypedDict):
 
 
 class Effect(TypedDict):
-    """What a preview of an earlier version does not have is null."""
+    """The effect of a draft; fields that previews of earlier versions lack are null."""
 
     changed: ChangedDecisions
     instances: list[InstanceRequests]

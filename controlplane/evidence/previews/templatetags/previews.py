@@ -1,4 +1,4 @@
-"""Tags for previews: the pages of policies use previews only through them."""
+"""Tags for previews, through which alone the pages of policies use them."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def preview_panel(context: dict[str, Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("previews/_line.html", takes_context=True)
 def preview_line(context: dict[str, Any]) -> dict[str, Any]:
-    """Return the line on the review page: the preview of the document about to be published, if there is one."""
+    """Return the line for the review page: the preview of the document about to be published, if there is one."""
     draft = context["draft"]
     found = page.panel(context["request"], draft.policy, draft, selectors.latest_of(draft))
     current = found["preview"] is not None and found["shown"].status.current
@@ -53,5 +53,5 @@ def of_version(previews: Mapping[int, page.VersionPreview], version: PolicyVersi
 
 @register.filter
 def linked(note: str) -> str:
-    """Return the note of a draft, with the tuning that it names as a link."""
+    """Return the note of a draft, with a link to the tuning that it names."""
     return mark_safe(TUNING.sub(r'<a href="\1">\1</a>', linebreaksbr(note)))  # noqa: S308 - linebreaksbr escapes

@@ -15,7 +15,7 @@ register = template.Library()
 
 @register.filter
 def cell(value: Value) -> str:
-    """Show three significant digits at any size; a text as it is."""
+    """Show three significant digits at any size; return a text unchanged."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -65,8 +65,8 @@ def signed_percent(share: float | None) -> str:
 
 @register.filter
 def agreement(figures: Sequence[Figure]) -> str:
-    """Say the agreement: 61 values; 57 predicted, with a median error of 3 %. Only for these does an agreement mean
-    anything."""
+    """Describe the agreement: 61 values; 57 predicted, with a median error of 3 %. Only for predicted values does an
+    agreement mean anything."""
     errors = [abs(figure.error) for figure in figures if figure.basis == "predicted" and figure.error is not None]
     known = f", with a median error of {percent(statistics.median(errors))}" if errors else ""
     return f"{counted(len(figures), 'value')}; {len(errors)} predicted{known}"
@@ -74,7 +74,7 @@ def agreement(figures: Sequence[Figure]) -> str:
 
 @register.filter
 def as_table(chart: Chart) -> Table:
-    """Return the numbers of a picture: a row for each x of any of its series."""
+    """Return the numbers of a picture, with a row for each x of any series."""
     places = {x: None for series in chart.series for x in series.x}
     ordered = tuple(places) if any(isinstance(x, str) for x in places) else tuple(sorted(places, key=_order))
     at = [dict(zip(series.x, series.y, strict=True)) for series in chart.series]

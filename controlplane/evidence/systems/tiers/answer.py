@@ -1,4 +1,4 @@
-"""The answer of the Tutti page: one verdict, the tiers beside each other, and pictures."""
+"""The answer of the Tutti page: one verdict, the tiers side by side, and pictures."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from fleet.systems.tiers.unanswered import (
 CONTEXTS = tuple(1024 << power for power in range(1, 9))  # 2K to 256K tokens
 CURVE = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)  # points of a picture, as shares of its highest rate
 PROMPT, CACHED = 131_072, (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.95, 0.99)
-FULL = 1.0  # busy share that is not sustained: the queue grows as long as the load lasts
+FULL = 1.0  # busy share that cannot be sustained: the queue grows as long as the load lasts
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _bandwidths(study: Study) -> Chart:
 
 
 def _by_share(study: Study) -> Chart:
-    """Compare tiers at equal hits, from none on."""
+    """Compare tiers at equal hit rates, from zero on."""
     engine = study.engine
     devices = {TITLES[name]: device for name, device in _below(study).items()} | of_another_node(engine.layout)
     lines = (
@@ -326,7 +326,7 @@ def _slack(inputs: TierInputs, study: Study) -> Iterator[Table]:
 
 
 def _reduces(inputs: TierInputs, study: Study) -> Iterator[Table]:
-    """Yield what a layer of tensor parallel would wait if its reduces took the link of the drives."""
+    """Yield how long a layer of tensor parallel would wait if its reductions used the link of the drives."""
     device, engine, found = study.tiers[inputs.tier].device, study.engine, profile_of(inputs)
     if device is None or found.tp == 1 or not found.sizes.hidden:
         return
@@ -349,7 +349,7 @@ def _reduces(inputs: TierInputs, study: Study) -> Iterator[Table]:
 
 
 def _left_out(inputs: TierInputs, study: Study) -> Iterator[Table]:
-    """Compare a tier that the GPU controls with each part of its design left out."""
+    """Compare a tier that the GPU controls with variants that lack one part of its design."""
     tier = study.tiers[inputs.tier]
     if tier.device is None or tier.device.metadata != "sgl":
         return

@@ -1,5 +1,4 @@
-"""The published values of Tutti beside the model's, each in the publication's own set-up.
-
+"""The published values of Tutti next to the model's, each in the publication's own setup.
 [P n]: figure or table n of arXiv 2605.03375, through published readings of it; [R]: a review of it.
 """
 
@@ -40,7 +39,7 @@ GLM = KvLayout(81_920, 40, 2)  # GLM-4-9B-1M on two GPUs
 ENGINE = TieredEngine(LAW, LLAMA, HBM_TOKENS)
 TIERS = tiers_of(LLAMA.bytes_per_token)
 RATE, LOOGLE_RATE, LIMIT_S = 1.5, 0.6, 1.0
-UNFITTED_GDS = replace(SSD_GDS, setup_s=0.0)  # no tier has a value that was solved from figure 8
+UNFITTED_GDS = replace(SSD_GDS, setup_s=0.0)  # no tier has a value that was fitted to figure 8
 SSD_AT_HALF = replace(SSD, object_s=LLAMA.object_bytes / 2.4e9)  # rate that a crossover at 50 % of 32K implies
 
 NOTES = (

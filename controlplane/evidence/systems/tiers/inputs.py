@@ -196,7 +196,7 @@ GROUPS = (
 
 
 def _differing(load: TierLoad) -> Preset:
-    """Return the inputs in which a load differs from the default one."""
+    """Return the inputs in which a load differs from the default load."""
     return {name: value for name, value in asdict(load).items() if value != getattr(LEVAL, name)}
 
 
@@ -240,7 +240,7 @@ def profile_of(inputs: TierInputs) -> Profile:
 
 
 def pool_tokens(inputs: TierInputs, found: Profile) -> float:
-    """Return the KV pool without the address lists of the tier."""
+    """Return the KV pool without the tier's address lists."""
     tokens = float(inputs.hbm_tokens or kv_blocks(found, BLOCK_TOKENS) * BLOCK_TOKENS)
     device = device_of(inputs)
     per_gpu = layout_of(found).bytes(1)
@@ -265,7 +265,7 @@ def _tiers(inputs: TierInputs, kv_bytes: float = 1.0) -> dict[str, TierCapacity]
 
 
 def device_of(inputs: TierInputs) -> TierDevice | None:
-    """Return the chosen tier's device, with given values instead of its own."""
+    """Return the chosen tier's device, with given values replacing its own."""
     device = _tiers(inputs)[inputs.tier].device
     if device is None:
         return None
@@ -281,7 +281,7 @@ def device_of(inputs: TierInputs) -> TierDevice | None:
 
 
 def study_of(inputs: TierInputs) -> Study:
-    """Return the five tiers under one load; the chosen one with the given values, the others as published."""
+    """Return the five tiers under one load; the chosen tier with the given values, the others as published."""
     found = profile_of(inputs)
     engine = TieredEngine(
         paged(law_of(found), inputs.attention),

@@ -1,6 +1,5 @@
 """Arrival times of a file's requests: units of numbers, epochs, dates, buckets, and whether the result is plausible.
-
-Seconds and milliseconds look the same, so a file that would give an implausible load is refused, not played.
+Seconds and milliseconds look the same, so a file that would give an implausible load is refused instead of played.
 """
 
 import random
@@ -17,7 +16,7 @@ PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_S, EPOCH_END_S = 1e9, 1e10  # seconds since 1970 of the years 2001 to 2286
 LATEST = 1e19  # largest number in a file
 BUCKET_S = 3.0
-TELLING = 50  # requests from which a rate is meaningful
+TELLING = 50  # number of requests from which a rate is meaningful
 MOST_PER_S = 200.0  # mean requests
 MOST_TOKENS_PER_S = 1e6  # mean prompt tokens
 SHORT_S = 60.0  # duration below which fractions of a millisecond could be seconds
@@ -25,7 +24,7 @@ SAY_SO = 'a first line {"time_unit": "s"} (or ms, us, ns) says which it is'
 
 
 def epoch_unit(number: float) -> str:
-    """Return the unit of a time since 1970 by its size; empty if it is none."""
+    """Return the unit of a time since 1970, given by its size; empty if it is no such time."""
     return next((unit for unit, per in PER_SECOND.items() if EPOCH_S * per <= number < EPOCH_END_S * per), "")
 
 
@@ -48,7 +47,7 @@ def moment(row: fields.TraceLine, field: str) -> float:
 def loaded(
     name: str, requests: Sequence[TraceRequest], columns: Columns, *, pacing: str = "timestamps", left_out: int = 0
 ) -> LoadedTrace:
-    """Return the requests by arrival, as a trace that starts at 0 s."""
+    """Return the requests in order of arrival, as a trace that starts at 0 s."""
     ordered = sorted(requests, key=lambda request: request.at_s)
     start = ordered[0].at_s if ordered else 0.0
     if ordered and ordered[-1].at_s - start > fields.MAX_TIME_S:
@@ -60,7 +59,7 @@ def loaded(
 def in_seconds(
     requests: Sequence[TraceRequest], field: str, documented: str, slowest_s: float, stated: str = ""
 ) -> list[TraceRequest]:
-    """Convert times of a file to seconds: of the unit that it states, that their size tells, or of its format. Raises
+    """Convert times of a file to seconds: by the unit that it states, by their size, or by the file's format. Raise
     BadTrace."""
     known = stated or epoch_unit(min((request.at_s for request in requests), default=0.0))
     unit = known or documented
@@ -75,7 +74,7 @@ def in_seconds(
 
 
 def check_fast(requests: Sequence[TraceRequest], field: str, unit: str) -> None:
-    """Refuse more load than any fleet gets: the times are in a larger unit."""
+    """Refuse more load than any fleet gets, as the times must be in a larger unit."""
     span, tokens = _span_s(requests), sum(request.input_tokens for request in requests)
     if len(requests) < TELLING or not span:
         return
@@ -86,7 +85,7 @@ def check_fast(requests: Sequence[TraceRequest], field: str, unit: str) -> None:
 
 
 def check_slow(requests: Sequence[TraceRequest], field: str, unit: str, slowest_s: float) -> None:
-    """Refuse hardly any load: the times are in a smaller unit."""
+    """Refuse a load close to zero, as the times must be in a smaller unit."""
     span = _span_s(requests)
     if len(requests) >= TELLING and span > slowest_s * len(requests):
         got = f"a request every {span / len(requests):,.0f} s, read in {unit}"
@@ -94,7 +93,7 @@ def check_slow(requests: Sequence[TraceRequest], field: str, unit: str, slowest_
 
 
 def check_fractions(times: Sequence[float], field: str, unit: str) -> None:
-    """Refuse fractions of a millisecond in a file of a few seconds: they may be seconds or milliseconds."""
+    """Refuse fractions of a millisecond in a file of a few seconds, as they may be seconds or milliseconds."""
     fractions = sum(value != int(value) for value in times)
     span = (max(times, default=0.0) - min(times, default=0.0)) / PER_SECOND[unit]
     if unit == "ms" and len(times) >= TELLING and 2 * fractions > len(times) and span < SHORT_S:
@@ -107,18 +106,18 @@ def _span_s(requests: Sequence[TraceRequest]) -> float:
 
 
 def spread(requests: Sequence[TraceRequest], seed: int) -> list[TraceRequest]:
-    """Sort requests by arrival; those of a bucketed clock are drawn inside their buckets."""
+    """Sort requests by arrival; with a bucketed clock, draw their arrivals within the buckets."""
     ordered = sorted(requests, key=lambda request: request.at_s)
     return list(_spread(ordered, seed)) if is_bucketed(ordered) else ordered
 
 
 def is_bucketed(requests: Sequence[TraceRequest]) -> bool:
-    """Tell whether most arrivals share their moment with another, as with a bucketed clock."""
+    """Return whether most arrivals coincide with another, as with a bucketed clock."""
     return 0 < 2 * len({request.at_s for request in requests}) <= len(requests)
 
 
 def _spread(requests: Sequence[TraceRequest], seed: int) -> Iterator[TraceRequest]:
-    """Draw arrivals inside each bucket, which lasts until the next one, at most BUCKET_S; their order is kept."""
+    """Draw arrivals within each bucket, which lasts until the next bucket, at most BUCKET_S; their order is kept."""
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     buckets = [(at, list(group)) for at, group in groupby(requests, key=lambda request: request.at_s)]
     ends = [at for at, _ in buckets[1:]] + [float("inf")]

@@ -1,6 +1,6 @@
-"""Sessions of coding agents: JSONL with one request per line, its prefix as runs of 64-token blocks of its session.
-
-Times are per session; sessions start SESSION_GAP_S apart on average, by the seed, in the order of the file.
+"""Sessions of coding agents: JSONL with one request per line, whose prefix is given as runs of its session's 64-token
+blocks.
+Times are per session; sessions start SESSION_GAP_S apart on average, drawn with the seed, in the order of the file.
 """
 
 import random
@@ -13,7 +13,7 @@ from controlplane.evidence.traces.types import LoadedTrace, TraceRequest
 
 BLOCK_TOKENS = 64
 SESSION_GAP_S = 10.0
-SESSION_BLOCKS = 1 << 32  # distance between the ids of sessions, which are local to each
+SESSION_BLOCKS = 1 << 32  # distance between the ids of two sessions, as ids are local to a session
 
 
 def detects(head: str) -> bool:

@@ -1,4 +1,4 @@
-"""The fields of a trace: those that are not read are named, and none is dropped silently."""
+"""The fields of a trace: fields that are not read are named, and none is dropped silently."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ class Columns:
         self.read: set[str] = set()
 
     def add(self, values: Mapping[str, object]) -> None:
-        """Add the fields of one row; a null loses nothing."""
+        """Add the fields of one row; dropping a null loses nothing."""
         self.given.update(name for name, value in values.items() if value is not None)
 
     def ignored(self) -> tuple[str, ...]:

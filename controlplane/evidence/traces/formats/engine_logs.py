@@ -55,7 +55,7 @@ def _sglang_rows(lines: Iterable[str]) -> Iterator[fields.TraceLine]:
 
 
 def _of_text(line: str) -> dict[str, Any]:
-    """Parse the last `meta_info` of the line, which is the log's own: a prompt may hold any text before it."""
+    """Parse the last `meta_info` of the line, which is the log's own, as a prompt may hold any text before it."""
     meta = line[line.rindex(META) :]
     found = {name: pattern.search(meta) for name, pattern in NUMBER.items()}
     numbers = {name: match[1] for name, match in found.items() if match}
@@ -78,7 +78,7 @@ def read_vllm(lines: Iterable[str], seed: int) -> LoadedTrace:
     numbers: dict[tuple[int, ...], int] = {}
     first_without = 0
     for number, line in enumerate(lines, start=1):
-        before, _, tokens = line.rpartition("_token_ids: [")  # the last of the line: a prompt may hold any text
+        before, _, tokens = line.rpartition("_token_ids: [")  # the last in the line, as a prompt may hold any text
         if before.endswith("prompt") and (time := VLLM.search(before)) and (found := ASKED.search(before)):
             asked[found[1]] = _asked(number, time[1], _tokens(number, tokens), numbers)
         elif before.endswith("output") and (found := ANSWERED.search(before)):
@@ -110,7 +110,7 @@ def _asked(line: int, time: str, tokens: list[int], numbers: dict[tuple[int, ...
 
 
 def _tokens(line: int, text: str) -> list[int]:
-    """The list up to its bracket; BadTrace."""
+    """Return the list up to its bracket. Raise BadTrace."""
     listed = text.partition("]")[0].strip()
     try:
         return [int(token) for token in listed.split(",")] if listed else []

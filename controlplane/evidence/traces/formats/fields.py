@@ -1,4 +1,4 @@
-"""Reads one line of a trace: typed fields with limits, refused by name."""
+"""Reads one line of a trace: typed fields with limits; errors name the field."""
 
 import json
 import math
@@ -22,7 +22,7 @@ MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """A line; each method reads a field. Raises BadTrace."""
+    """A line; each method reads one field. Raise BadTrace."""
 
     line: int
     values: dict[str, Any]
@@ -72,7 +72,7 @@ class TraceLine:
 
     def session(self, least: int, field: str = "session") -> str:
         name = self.present(field)
-        # It travels in a header.
+        # the text is sent in a header
         if not isinstance(name, str) or not least <= len(name) <= 100 or not (name.isascii() and name.isprintable()):
             raise self.refused(field, name, f"{'1' if least else 'up'} to 100 printable ASCII characters")
         return name
@@ -86,7 +86,7 @@ class TraceLine:
 
 
 def json_rows(lines: Iterable[str], columns: Columns) -> Iterator[TraceLine]:
-    """Yield the JSON object of every line that is not blank; its fields are added to `columns`."""
+    """Yield the JSON object of every non-blank line, and add its fields to `columns`."""
     read = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -123,7 +123,7 @@ def runs_of(ids: list[int]) -> tuple[range, ...]:
 
 
 class RunBounds:
-    """Bounds the runs of a trace's requests: computing with it takes time per run."""
+    """Limits the runs of a trace's requests, as computing with them takes time per run."""
 
     def __init__(self) -> None:
         self._runs = 0

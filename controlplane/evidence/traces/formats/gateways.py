@@ -1,6 +1,5 @@
 """Requests in the logs of gateways and tracers: LiteLLM's spend logs and OpenTelemetry's spans, without prefixes.
-
-Requests that failed, that a cache of the gateway answered, or that have no output are left out.
+Requests that failed, that the gateway answered from a cache, or that have no output are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,8 +39,8 @@ def detects_spans(head: str) -> bool:
 
 
 def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Read one request for each outermost span with usage: a gateway's and an engine's span may describe the same
-    one."""
+    """Read one request per outermost span with usage, as a gateway's and an engine's span may describe the same
+    request."""
     columns = Columns()
     spans = [
         span for row in fields.json_rows(lines, columns) for span in _spans(row) if span.values.keys() & set(INPUT)
@@ -66,7 +65,7 @@ def _of_span(span: fields.TraceLine) -> TraceRequest | None:
 
 
 def _began(span: fields.TraceLine) -> float:
-    """Return the arrival. Logfire writes a stream's usage when it ends, with the time since its headers."""
+    """Return the arrival. Logfire records a stream's usage when the stream ends, with the time since its headers."""
     at = arrivals.moment(span, "startTimeUnixNano")
     logged = span.values.get("logfire.span_type") == "log" and "duration" in span.values
     return at - span.seconds("duration") if logged else at
@@ -77,7 +76,7 @@ def _first(span: fields.TraceLine, among: tuple[str, ...]) -> str:
 
 
 def _spans(row: fields.TraceLine) -> Iterator[fields.TraceLine]:
-    """Yield each span with its attributes beside its own fields; OTLP writes numbers of 64 bits as texts."""
+    """Yield each span with its attributes next to its own fields; OTLP writes 64-bit numbers as texts."""
     for resource in _list(row, row.values, "resourceSpans"):
         for scope in _list(row, resource, "scopeSpans"):
             for span in _list(row, scope, "spans"):

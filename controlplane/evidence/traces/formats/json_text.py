@@ -1,4 +1,4 @@
-"""Splits a file into lines; each entry of a JSON document's list becomes a line at its own line number."""
+"""Splits a file into lines; in a JSON document, each entry of a list becomes a line, at the entry's own line number."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def _is_json(line: str) -> bool:
 
 
 def _of_document(text: str) -> Iterable[str]:
-    """Return the entries of a document over several lines; other texts stay lines, which their reader refuses."""
+    """Return the entries of a document that spans several lines; other texts stay lines, which their reader refuses."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def _of_document(text: str) -> Iterable[str]:
 
 
 def _entries(text: str, start: int) -> Iterator[str]:
-    """Yield the entries; blank lines preserve the numbering."""
+    """Yield the entries, with blank lines that keep the line numbers right."""
     decoder, at, line, written = json.JSONDecoder(), start + 1, 1 + text.count("\n", 0, start), 0
     while True:
         begins = at

@@ -16,21 +16,21 @@ STATED = ("time_unit", "block_tokens")
 
 
 # The prefix blocks of a request: their size, which few files state, and numbers for their ids
-SIZES = (512, 256, 128, 64, 32, 16)  # block sizes in tokens; the largest that fits all rows is taken
+SIZES = (512, 256, 128, 64, 32, 16)  # block sizes in tokens; the largest size that fits all rows is used
 LARGEST = 4_096
 HASH_BITS = 64
 
 
 class BlockSize:
-    """The size of a file's blocks, by what its rows leave open."""
+    """The size of a file's blocks, as far as its rows determine it."""
 
     def __init__(self, stated: int) -> None:
         self._left: tuple[int, ...] = (stated,) if stated else SIZES
         self._stated = bool(stated)
 
     def check(self, row: fields.TraceLine, field: str, blocks: int, input_tokens: int) -> None:
-        """Check that a row has as many blocks as the prompt fills, with or without a partial last block. Of a stated
-        size it may have those of the prompt's beginning alone, as AIPerf 0.13 allows."""
+        """Check that a row has as many blocks as the prompt fills, with or without a partial last block. If the size
+        is stated, the row may list only the blocks at the prompt's beginning, as AIPerf 0.13 allows."""
         least = {size: 0 if self._stated else input_tokens // size for size in self._left}
         left = tuple(size for size in self._left if least[size] <= blocks <= -(-input_tokens // size))
         if not left:
@@ -45,8 +45,8 @@ class BlockSize:
 
 
 class BlockIds:
-    """Numbers for block ids: ids as they are, hashes and texts by first appearance behind all ids, so that numbers are
-    dense."""
+    """Numbers for block ids: numeric ids stay as they are; hashes and texts are numbered after them in order of
+    appearance, so that the numbers are dense."""
 
     def __init__(self) -> None:
         self._numbers: dict[int | str, int] = {}
@@ -85,8 +85,7 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def read_delays(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Read a file in which turns follow the previous answer by their delay, so that a session plays as a closed
-    loop."""
+    """Read a file in which turns follow the previous answer after a delay, so that a session plays as a closed loop."""
     return _Reading("aiperf", "ms").trace(lines, seed)
 
 
@@ -162,8 +161,8 @@ class _Reading:
         return self.bounds.check(row, "hash_ids", fields.runs_of(ids))
 
     def _session(self, row: fields.TraceLine) -> str:
-        """Return the session, which some tools write as a number. In a closed loop, a request without one is a session
-        of its own."""
+        """Return the session, which some tools write as a number. In a closed loop, a request without a session is
+        one of its own."""
         if "chat_id" in row.values:
             return self._chat(row)
         name = row.values.get("session_id")
@@ -174,7 +173,7 @@ class _Reading:
         return given or (f"line-{row.line}" if self.name == "aiperf" else "")
 
     def _chat(self, row: fields.TraceLine) -> str:
-        """Return the first chat of its conversation; -1 is nobody's number."""
+        """Return the first chat of the request's conversation; −1 is never a chat's number."""
         chat = row.integer("chat_id", 0, fields.MAX_BLOCK)
         parent = row.integer("parent_chat_id", -1, fields.MAX_BLOCK) if "parent_chat_id" in row.values else -1
         return self.chats.setdefault(chat, self.chats.get(parent, str(chat)))

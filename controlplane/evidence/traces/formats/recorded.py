@@ -1,7 +1,6 @@
 """Traffic that routers recorded (docs/redis.md): JSONL, one finished request per line.
-
 Only answered requests with a known number of output tokens are played. Clients' think times are not recorded, so
-arrivals are those of the clock.
+requests arrive by the clock.
 """
 
 from base64 import b64decode
@@ -24,7 +23,7 @@ def detects(head: str) -> bool:
 
 
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
-    """Read a recording. Block ids are numbers by first appearance; all requests get blocks of their median size."""
+    """Read a recording. Block ids are numbered in order of appearance; all requests get blocks of their median size."""
     numbers: dict[bytes, int] = {}
     read_lines = 0
     requests, bounds, columns = [], fields.RunBounds(), Columns()
@@ -45,8 +44,8 @@ def read(lines: Iterable[str], seed: int) -> LoadedTrace:
 
 
 def _once(lines: Iterable[str]) -> Iterator[str]:
-    """Yield each entry once, as a router sends entries again if it did not hear that Redis took them; blank lines
-    preserve the numbering."""
+    """Yield each entry once, as a router sends entries again if it did not learn that Redis accepted them; blank
+    lines keep the line numbers right."""
     seen: set[int] = set()
     for text in lines:
         key = hash(text.strip())
@@ -55,7 +54,7 @@ def _once(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _request(row: fields.TraceLine, numbers: dict[bytes, int]) -> TraceRequest | None:
-    """Return a request; None if it is not to be played. Raises BadTrace if it is no entry."""
+    """Return a request; None if it is not to be played. Raise BadTrace if the line is no entry."""
     row.integer("schema", SCHEMA, SCHEMA)
     session = row.session(0)
     tokens = row.integer("input_tokens", 0)

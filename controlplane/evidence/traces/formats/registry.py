@@ -26,7 +26,7 @@ class TraceFormat:
     think_times: bool = False  # think times, needed for a closed loop
 
 
-FORMATS: dict[str, TraceFormat] = {  # the first that detects a file reads it
+FORMATS: dict[str, TraceFormat] = {  # the first format that detects a file reads it
     "aiperf": TraceFormat("AIPerf JSONL with delays", mooncake.detects_delays, mooncake.read_delays, think_times=True),
     "bailian": TraceFormat("Bailian JSONL", mooncake.detects_chats, mooncake.read_chats),
     "mooncake": TraceFormat("Mooncake JSONL", mooncake.detects, mooncake.read),
@@ -90,6 +90,6 @@ def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: 
 
 
 def faster(requests: Iterable[TraceRequest], factor: float) -> list[TraceRequest]:
-    """Return the same requests with `factor` times the rate of arrivals. Think times stay: people do not think
+    """Return the same requests with `factor` times the rate of arrivals. Think times stay, as people do not think
     faster."""
     return [replace(request, at_s=request.at_s / factor) for request in requests]

@@ -1,6 +1,6 @@
 """Tables of lengths as CSV: Azure's LLM inference traces and BurstGPT's, without prefixes.
-
-Azure's of 2023 and 2024 have a date in each row; BurstGPT's have seconds, and rows without an answer are failures.
+Azure's tables of 2023 and 2024 have a date in each row; BurstGPT's have seconds, and rows without an answer are
+failures.
 """
 
 import csv
@@ -15,7 +15,7 @@ AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURST = ("Timestamp", "Request tokens", "Response tokens")
 SESSION = "Session ID"
 BLOCK_TOKENS = 64  # nominal size
-SLOWEST_S = 600.0  # Nights in BurstGPT have a request every few minutes.
+SLOWEST_S = 600.0  # nights in BurstGPT have a request only every few minutes
 
 
 def detects_azure(head: str) -> bool:

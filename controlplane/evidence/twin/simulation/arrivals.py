@@ -28,7 +28,7 @@ class Arrivals:
             self._next |= {before.index: turn for before, turn in pairwise(turns)}
 
     def first(self) -> Iterator[Arrival]:
-        """Yield the requests that wait for no answer."""
+        """Yield the requests that do not wait for an answer."""
         yield from ((request.at_s, request) for request in self._first if request.at_s < self._duration_s)
 
     def after(self, request: TraceRequest, now: float) -> Arrival | None:

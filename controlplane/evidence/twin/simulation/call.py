@@ -23,15 +23,15 @@ class Handover:
     new_tokens: int  # tokens computed by the sender
     prefill: EngineRequest  # work in the sender's engine
     work: EngineRequest  # work in the receiver's engine
-    asked_s: float = 0.0  # time at which the decoder first asked whether the prompt is computed
-    sent_s: float = 0.0  # time at which the decoder got the request, or could have pulled its KV
+    asked_s: float = 0.0  # when the decoder first asked whether the prompt is computed
+    sent_s: float = 0.0  # when the decoder got the request, or could have pulled its KV
     size: int = 0  # bytes moved
-    store: SharedStore | None = None  # store that the prompt goes through; nothing is then held for the decoder
+    store: SharedStore | None = None  # store through which the KV passes; nothing is then held for the decoder
     is_held: bool = False  # whether the blocks can be pulled
     pull_s: float | None = None  # predicted time, if the policy lets the receiver pull
     sharing: int = 1  # pulls in progress from the sender, including this one
     pull_tokens: int = 0  # tokens that the receiver waits for; 0 once the handover is over
-    lent: "LentWork | None" = None  # blocks that the sender takes; None once it has them, or needs none
+    lent: "LentWork | None" = None  # blocks that the sender takes from a decoder; None once it has them, or needs none
     lent_tokens: int = 0
 
     def pull_begins(self, tokens: int, predicted_s: float) -> None:
@@ -59,19 +59,19 @@ class SimCall:
     sent_s: float
     admission: Admission
     chain: Sequence[int]  # chain of its prompt
-    session: str | None  # its name, or the one derived from the conversation
+    session: str | None  # its name, or a name derived from the conversation
     turn: int  # number of earlier requests
     draw: float
     decision: Decision | None = None
     shadow: Decision | None = None
-    candidate: bool = False  # whether the candidate of two arms decides
+    candidate: bool = False  # whether, of two arms, the candidate decides
     arm_class: str = ""
     handover: Handover | None = None  # set if its prompt is computed on another instance
     alone: bool = False  # True if no other request runs on its instance until its first token
     work: EngineRequest | None = None  # work in the decoding engine
     media: Sequence[str] = ()  # media of that engine's tiers below the GPU
     slot_s: float = 0.0  # time at which it was sent to an instance
-    ready_s: float = 0.0  # time at which the engine's API had passed it on
+    ready_s: float = 0.0  # when the engine's API had passed it on
     pulled_s: tuple[float, float] | None = None  # times at which KV from the shared store was requested, and came
     transfers: int = 0  # KV transfers from another instance or the store
 
@@ -81,7 +81,7 @@ class SimCall:
 
     @property
     def leased(self) -> int:
-        """New tokens for the decoding instance, as the router counts them."""
+        """Return the new tokens that count for the decoding instance, as in the router."""
         return self.decision.new_tokens if self.decision is not None and self.handover is None else 0
 
     def over(self, seed: int, now: float, outcome: str, code: str = "") -> Simulated:
@@ -121,8 +121,8 @@ class SimCall:
         )
 
     def _waits(self, work: EngineRequest) -> tuple[float, float]:
-        """Return (queueing time, KV waiting time) until the first token; computing and the engine's API make up the
-        rest of the TTFT."""
+        """Return (queueing time, time waiting for KV) until the first token; computing and the engine's API make up
+        the rest of the TTFT."""
         handover, queued_s = self.handover, self.admission.queued_s
         if handover is not None:
             prefill = handover.prefill

@@ -1,7 +1,6 @@
-"""Prefixes of a trace as chains of block numbers: an equal number means an equal prompt up to there.
-
-The whole trace has one block size, its most frequent one: the trace has no information below its blocks, and a prompt
-of 12,000 tokens is 24 blocks of 512 instead of 750 of 16.
+"""Prefixes of a trace as chains of block numbers: equal numbers mean equal prompts up to that block.
+The whole trace has one block size, its most frequent one: the trace has no information within a block, and a prompt of
+12,000 tokens is 24 blocks of 512 instead of 750 of 16.
 """
 
 from collections import Counter
@@ -15,7 +14,8 @@ from fleet.engine.engine_model import EngineModel
 
 @dataclass(frozen=True, slots=True)
 class TracePrompts:
-    """The prompts of a trace. Finding them takes a tenth of the time of a play, so several plays may share them."""
+    """The prompts of a trace. Building them takes a tenth of the time of a simulation, so several simulations may
+    share them."""
 
     block_size: int  # tokens
     chains: Mapping[int, list[int]]  # chain by the index of the request
@@ -30,7 +30,7 @@ def prompts_of(requests: Sequence[TraceRequest]) -> TracePrompts:
 
 
 class TraceChains:
-    """The chains of one play."""
+    """The chains of one simulation."""
 
     def __init__(self, prompts: TracePrompts) -> None:
         self.block_size, self.prompts = prompts.block_size, prompts.chains
@@ -58,7 +58,7 @@ class TraceChains:
 
 
 def _is_linked(chains: Iterable[list[int]]) -> bool:
-    """Tell whether each id always follows the same one, so that it already stands for the prompt up to it."""
+    """Return whether each id always follows the same id, so that it already identifies the prompt up to that block."""
     before: dict[int, int] = {}
     for ids in chains:
         previous = [-1, *ids[:-1]]
@@ -68,7 +68,7 @@ def _is_linked(chains: Iterable[list[int]]) -> bool:
 
 
 def _linked(chains: Mapping[int, list[int]]) -> dict[int, list[int]]:
-    """Renumber the blocks so that each number stands for the prompt up to it."""
+    """Renumber the blocks so that each number identifies the prompt up to that block."""
     numbers: dict[tuple[int, int], int] = {}  # number by (block before, id)
     return {
         index: list(accumulate(ids, lambda link, one: numbers.setdefault((link, one), len(numbers) + 1), initial=0))[1:]

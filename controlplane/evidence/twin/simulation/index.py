@@ -1,5 +1,5 @@
-"""Estimates how much of a prompt each instance holds, as the router does: by KV events if there are any, else by the
-approximate index."""
+"""Estimates how much of a prompt each instance holds, like the router: by KV events if there are any, otherwise by
+the approximate index."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -11,8 +11,8 @@ from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import VLLM
 from router.prefix.approximate import PrefixIndex
 
-# The router's approximate index, for instances without KV events: fed with the trace's blocks as they are sent
-EPOCH = 1  # constant, as engines never restart here
+# The router's approximate index, for instances without KV events, fed with the trace's blocks as they are sent
+EPOCH = 1  # constant, as engines never restart in a simulation
 
 
 class ApproximateView:
@@ -27,7 +27,7 @@ class ApproximateView:
             self._index.limit(endpoint.id, max(endpoint.model.kv_tokens // block_size, 1))
 
     def held(self, call: SimCall) -> tuple[Mapping[str, int], None]:
-        """Return tokens by instance, without empty ones. Tiers are unknown."""
+        """Return tokens by instance, leaving out zeros. Tiers are unknown."""
         prompt, size, rounded_to = call.request.input_tokens, self._block_size, self._rounded_to
         if (rounding := self._rounding) is not None:
             return self._index.tokens(call.chain, size, block_size=rounding, most=prompt), None
@@ -44,7 +44,7 @@ class ApproximateView:
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
         """Learn from the cached tokens that the engine reports."""
         size, cached = self._block_size, work.cached_tokens
-        # At least one token is computed, and a partial last block is never hit: neither indicates an eviction.
+        # At least one token is computed, and a partial last block is never hit; neither indicates an eviction.
         is_complete = cached >= (work.prompt_tokens - 1) // size * size
         self._index.correct(instance, call.chain, len(call.chain) if is_complete else cached // size)
 
@@ -54,7 +54,7 @@ class ApproximateView:
 
 class Index(Protocol):
     def held(self, call: SimCall) -> Held:
-        """Return tokens by instance, without empty ones; and, where some may be below the device, those on device, in
+        """Return tokens by instance, leaving out zeros; and, if some may be below the device, those on device, in
         host memory and on disk."""
 
     def sent(self, call: SimCall, instance: str) -> None:

@@ -1,5 +1,4 @@
-"""The router's exact index, for instances with KV events: the blocks that engines hold, and those being computed.
-
+"""The router's exact index, for instances with KV events: blocks that engines hold, and blocks being computed.
 The router follows events; here the engines' pools report directly. The forecast of evictions until a request is
 admitted (router/prefix/forecast/cache_forecast.py) is left out.
 """
@@ -15,13 +14,13 @@ from fleet.engine.request import EngineRequest
 from router.policy.held import HeldByLevel
 
 Held = tuple[Mapping[str, int], Mapping[str, tuple[int, int, int]] | None]  # see Index.held
-FOLLOWED_ABOVE = 32  # instances; asking fewer of them one by one costs less than following them
+FOLLOWED_ABOVE = 32  # instances; for fewer, querying each costs less than following them all
 TIER_OF = {"GPU": 0, "CPU": 1, "DISK": 2}  # tier by medium, as the router counts them
 
 
 class Holders:
-    """Stores, for each block, a mask of the instances that hold or compute it: of many instances, most hold equally
-    much."""
+    """Stores, for each block, a mask of the instances that hold or compute it, as most of many instances hold the
+    same blocks."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
@@ -39,8 +38,8 @@ class Holders:
             self._of.pop(block, None)
 
     def held(self, chain: Sequence[int]) -> list[tuple[int, int]] | None:
-        """Return (leading blocks of the chain, instances that hold just these), ascending. None if an instance lacks a
-        block in the middle of what it holds."""
+        """Return (leading blocks of the chain, instances that hold exactly these), ascending. None if an instance
+        lacks a block in the middle of what it holds."""
         there, at, levels = self._of.get(chain[0], 0) if chain else 0, 0, []
         while there:
             end = self._alike(chain, at, there)
@@ -52,14 +51,14 @@ class Holders:
         return levels
 
     def _alike(self, chain: Sequence[int], at: int, there: int) -> int:
-        """Return the index behind the last block that the same instances hold: chains are evicted from their end."""
+        """Return the index after the last block that the same instances hold, as chains are evicted from their end."""
         of, further = self._of, range(at + 1, len(chain))
         return at + 1 + bisect_left(further, True, key=lambda place: of.get(chain[place]) != there)
 
 
 @dataclass(slots=True)
 class KnownBlocks:
-    """The blocks of an instance, whose engine's pool it follows if there are many."""
+    """The blocks of an instance. If there are many instances, it follows the engine's pool."""
 
     endpoint: SimEndpoint
     bit: int
@@ -92,7 +91,7 @@ class KnownBlocks:
             self.removed([block for block in fresh if not pool.holds(block)])
 
     def held(self, chain: Sequence[int]) -> int:
-        """Count the leading blocks that will be there when a request sent now is admitted."""
+        """Count the leading blocks that will be present when a request sent now is admitted."""
         held = self.endpoint.engine.pool.held(chain)
         while held < len(chain) and chain[held] in self.expected:
             held += 1
@@ -149,4 +148,4 @@ class KvEventView:
         self._instances[instance].began(call)
 
     def answered(self, call: SimCall, instance: str, work: EngineRequest) -> None:
-        """Do nothing: the index already knew."""
+        """Do nothing, as the index already knew."""

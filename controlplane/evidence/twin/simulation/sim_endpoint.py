@@ -1,4 +1,4 @@
-"""An instance: its engine, and its load as the router knows it."""
+"""An instance: its engine, and its load as the router sees it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class SimEndpoint:
     def __init__(
         self, name: str, position: int, model: EngineModel, scaled: EngineModel, store: SharedStore | None = None
     ) -> None:
-        """Make an endpoint. `model` is as the router sees it; `scaled` has blocks of the trace's size."""
+        """Create an endpoint. `model` is what the router sees; `scaled` has blocks of the trace's size."""
         self.id = name
         self.position = position
         self.model = model
@@ -59,21 +59,21 @@ class SimEndpoint:
         self.media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
         self.due_s: float | None = None  # next event of the engine
         self.speed = ""  # name of its speed group
-        self.pace = 1.0  # pace against the fleet's median instance
+        self.pace = 1.0  # pace relative to the fleet's median instance
         self.group: Sequence[SimEndpoint] = (self,)  # ranks that step together
-        # In flight, as the router counts
+        # In flight, counted like in the router
         self.requests = 0
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0
         self.pulls = 0  # pulls in progress from it
         self.pull_tokens = 0  # part of `prefill_tokens`
         self.moving = 0  # KV transfers from here
-        # As last sampled
+        # As of the last sample
         self.kv_usage = 0.0
         self.waiting = 0
         self._samples: tuple[list[float], list[int], list[int], list[int]] = [], [], [], []  # as in SimulatedUse
         self._view: InstanceState | None = None
-        self.changes: set[str] = set()  # ids in its fleet that changed since the router looked
+        self.changes: set[str] = set()  # ids in its fleet that have changed since the router last checked
 
     def fits(self, request: EngineRequest) -> bool:
         """Tell whether prompt and answer fit into the empty KV cache and the model's window."""
@@ -83,7 +83,7 @@ class SimEndpoint:
 
     @property
     def is_suspect(self) -> bool:
-        return False  # No instance ever fails here.
+        return False  # no instance ever fails in a simulation
 
     def refusal(self, now: float, open_s: float) -> str:
         return ""
@@ -99,7 +99,7 @@ class SimEndpoint:
         """Return this endpoint as the policy sees it; rebuilt after a change."""
         if self._view is None:
             model = self.model
-            self._view = InstanceState(  # positional: twice as fast as by name
+            self._view = InstanceState(  # positional, twice as fast as by name
                 self.id,
                 0,
                 self.requests,
@@ -164,7 +164,7 @@ class SimEndpoint:
         return self.due_s is None and self.model.tiers is None
 
     def sample(self, now: float, number: int) -> None:
-        """Read the engine's metrics, for the sample of that number, from 0; omitted samples are like the last one."""
+        """Read the engine's metrics for the sample with this number, from 0; skipped samples repeat the last one."""
         engine = self.engine
         usage, waiting = round(engine.usage_at(now), 6), engine.waiting
         if usage != self.kv_usage or waiting != self.waiting:
@@ -179,7 +179,7 @@ class SimEndpoint:
         samples[3].append(engine.transferring)
 
     def _repeat(self, count: int) -> None:
-        """Repeat the last sample until there are so many."""
+        """Repeat the last sample until there are this many."""
         every: Iterable[list[Any]] = self._samples
         for samples in every:
             samples.extend([samples[-1] if samples else 0] * (count - len(samples)))
@@ -195,7 +195,7 @@ class SimEndpoint:
         )
 
 
-# Data-parallel ranks that step together and are one entry of the event queue
+# Data-parallel ranks that step together and form one entry of the event queue
 
 
 class SimStepGroup:
@@ -205,7 +205,7 @@ class SimStepGroup:
 
     @property
     def due_s(self) -> float | None:
-        """The next event of the group."""
+        """Return the time of the group's next event."""
         return self.endpoints[0].due_s
 
     @due_s.setter

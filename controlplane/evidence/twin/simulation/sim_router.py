@@ -1,4 +1,4 @@
-"""The router in the twin: its sessions, prefix index and load, and its own `decide`."""
+"""The router in the twin: its sessions, prefix index and load, with the router's own `decide`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class SimRouter:
         laws = [endpoint.model.law for endpoint in endpoints]
         names = ("context_cost", "equal_cost_tokens")
         self._law = {name: fmean(getattr(law, name) for law in laws) for name in names} if laws else {}
-        # As a router reads it from the pool's entry before anything was moved
+        # What a router reads from the pool's entry before any transfer
         moving = (endpoint.model.transfers for endpoint in endpoints)
         self._kv_bytes = next((one.bytes_per_token for one in moving if one is not None), 0.0)
         self._rates = replace(UNKNOWN, kv_bytes_per_token=self._kv_bytes, **self._law)
@@ -59,11 +59,11 @@ class SimRouter:
         self._lent = lent
 
     def able(self, call: SimCall) -> bool:
-        """Tell whether an instance could take the request if it had capacity; none of them ever fails here."""
+        """Return whether an instance could take the request if it had capacity; none ever fails in a simulation."""
         return able(ANY, self._fleet_view.fleet({}, 0.0, 0.0), self.policy_of(call))
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
-        """Return the session by its name, else by the conversation that the prompt continues."""
+        """Return the session by its name, or else by the conversation that the prompt continues."""
         return named or self._affinity.session_of_chain(chain)
 
     def policy_of(self, call: SimCall) -> ParsedPolicy:
@@ -77,7 +77,7 @@ class SimRouter:
             call.arm_class = classify(call.request.input_tokens, cached, self._policy)
 
     def decide(self, call: SimCall, now: float) -> Decision:
-        """Decide now; the shadow policy decides the same without effect."""
+        """Decide now; the shadow policy makes the same decision without effect."""
         request = self._request(call, now)
         if self._shadow is not None:
             call.shadow = self._fleet_view.decide(request, self._shadow, call.draw, {}, now, 0.0)
@@ -100,8 +100,8 @@ class SimRouter:
         )
 
     def offered(self, call: SimCall, prefill: SimEndpoint, tokens: int) -> int | None:
-        """Return the lent tokens to move: none where computing is as fast, which lets go of them. None: no offer, as
-        the prefill holds no block of them."""
+        """Return how many lent tokens to transfer: none if computing is as fast, which releases them. None: no
+        offer, as the prefill holds no block of them."""
         held = self._index.held(call)[0].get(prefill.id, 0)
         moved, taken = share(tokens, held, call.request.block_tokens, self._rates)
         return moved if taken else None
@@ -159,7 +159,8 @@ class SimRouter:
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:
-    """Group endpoints by speed, which equal laws and roles share, and by the ranks that step together."""
+    """Group endpoints by speed, which endpoints with equal laws and roles share, and by the ranks that step
+    together."""
     speeds: dict[tuple[object, str], str] = {}
     together: defaultdict[str, list[SimEndpoint]] = defaultdict(list)
     for endpoint in endpoints:
@@ -173,7 +174,7 @@ def _group(endpoints: Sequence[SimEndpoint]) -> None:
 
 
 def _prefix_key(call: SimCall) -> int:
-    """Return the router's key: that of the block in which the prompt's first 1,024 bytes end. Block numbers are spread,
-    since those of different sessions may differ in their upper bits only."""
+    """Return the router's key: the number of the block in which the prompt's first 1,024 bytes end. Block numbers
+    are spread, since those of different sessions may differ only in their upper bits."""
     beginning = call.chain[: max(1, PREFIX_TOKENS // call.request.block_tokens)]
     return (beginning[-1] * SPREAD >> 48) & 0xFFFF if beginning else 0

@@ -52,11 +52,10 @@ def simulate(
     draws: Mapping[int, float] | None = None,
 ) -> TwinOutcome:
     """Play a trace against the fleet.
-
-    `pacing`: "timestamps" or "closed_loop", as in a replay; `duration_s`: end of a closed loop; `shadow`: decides
-    beside the policy, without effect; `arms`: a candidate decides some requests instead; `on_progress(done, total)`
-    may raise to stop; `prompts`: those of the requests, if another play has found them; `draws`: of the decisions, in
-    [0, 1) by index, instead of the seed's.
+    `pacing` is "timestamps" or "closed_loop", as in a replay; `duration_s` is the end of a closed loop. `shadow`
+    decides beside the policy, without effect. With `arms`, a candidate decides some requests instead.
+    `on_progress(done, total)` may raise to stop. `prompts` are those of the requests, if another simulation has built
+    them. `draws` are the decisions' draws in [0, 1) by index, instead of the seed's.
     """
     return Simulation(
         fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress, draws
@@ -69,7 +68,7 @@ def _drawn(requests: Sequence[TraceRequest], seed: int) -> dict[int, float]:
 
 
 class Simulation:
-    """A play of a trace, as `simulate` describes it, that can stop on its way."""
+    """A simulation of a trace, with the arguments of `simulate`, that can pause."""
 
     def __init__(
         self,
@@ -87,32 +86,32 @@ class Simulation:
     ) -> None:
         self._seed, self._total, self._on_progress = seed, len(requests), on_progress
         self._awaited = {request.index for request in requests}  # requests whose end is awaited
-        self._draws = draws or _drawn(requests, seed)  # equal under every policy
+        self._draws = draws or _drawn(requests, seed)  # the same under every policy
         self._chains = TraceChains(prompts or prompts_of(requests))
         self._store = SharedStore(fleet.store, self._chains.block_size) if fleet.store is not None else None
         self._endpoints = [
             SimEndpoint(name, position, model, self._chains.scaled(model), self._store)
             for position, (name, model) in enumerate(fleet.instances.items())
         ]
-        self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled: of many engines few are busy
+        self._unsettled = dict.fromkeys(self._endpoints)  # only these are sampled, as few of many engines are busy
         self._by_name = {endpoint.id: endpoint for endpoint in self._endpoints}
         index = index_of(self._endpoints, self._chains.block_size)
         self._transfers = SimTransfers(self._post, self._schedule)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, self._transfers.lent, arms)
         self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
         self._arrivals = Arrivals(requests, pacing, duration_s)
-        self._now, self._ended_s, self._turns, self._samples = 0.0, 0.0, 0, 0  # samples: of each instance
+        self._now, self._ended_s, self._turns, self._samples = 0.0, 0.0, 0, 0  # samples are per instance
         self._over: list[Simulated] = []
         self._not_modelled: dict[str, None] = {}  # each once
         self._heap: list[Event] = []
         first = [(at, number, request) for number, (at, request) in enumerate(self._arrivals.first(), start=1)]
         self._posted = self._open = len(first)  # `_open`: requests scheduled or in flight
-        self._first = iter(sorted(first, key=itemgetter(0)))  # a heap of them all would slow down every event
+        self._first = iter(sorted(first, key=itemgetter(0)))  # putting them all on the heap would slow down every event
         self._post_first()
         self._post(0.0, self._sample, None)
 
     def first(self, count: int) -> TwinOutcome:
-        """Return the outcome of the first requests, once they have ended; the play continues from there."""
+        """Return the outcome of the first requests, once they have ended; the simulation continues from there."""
         later = {index for index in self._awaited if index >= count}
         self._awaited -= later
         self._go_on()
@@ -144,7 +143,7 @@ class Simulation:
     # The client
 
     def _post_first(self) -> None:
-        """Post the next of the arrivals that wait for no answer; at equal times they come before all other events."""
+        """Post the next arrival that does not wait for an answer; at equal times it comes before all other events."""
         coming = next(self._first, None)
         if coming is not None:
             at, number, request = coming
@@ -351,7 +350,7 @@ class Simulation:
                 self._transfers.let_go(handover, self._now)
         for involved, new_tokens in leases.items():
             if handover is None or handover.pull_s is None or involved is handover.sender:
-                self._sim_router.began(call, involved)  # Nothing is expected where a pull has not come.
+                self._sim_router.began(call, involved)  # If a pull has not arrived, nothing is expected there.
             involved.began(new_tokens)
             involved.ended()
         self._end(call, "error", "out_of_memory")

@@ -16,22 +16,22 @@ HandoverAt = tuple[Handover, float]  # (handover, time)
 
 class SimTransfers:
     def __init__(self, post: Post, changed: Callable[[SimEndpoint], None]) -> None:
-        """Connect to the play. `post(when, call, given)` adds an event; `changed`: the endpoint's engine has new
-        work."""
+        """Connect to the simulation. `post(when, call, given)` adds an event; `changed` is called when an endpoint's
+        engine has new work."""
         self._post = post
         self._changed = changed
         self._pairs: set[tuple[SimEndpoint, SimEndpoint]] = set()  # pairs that have met
         self._lent: dict[str, LentWork] = {}  # by session
 
     def ask(self, handover: Handover, now: float) -> None:
-        """Have the decoder, which has the request, ask the sender until the prompt is computed."""
+        """Let the decoder, which has the request, poll the sender until the prompt is computed."""
         handover.asked_s = now
         work = handover.work
         work.awaits_prefill, work.pull_tokens = True, work.prompt_tokens
         handover.receiver.engine.add_request(work, now)
 
     def computed(self, handover: Handover, now: float) -> None:
-        """Hold the blocks until the decoder has pulled them, or does not need them; the store has them already."""
+        """Hold the blocks until the decoder has pulled them, or does not need them; the store already has them."""
         work, transfers = handover.work, handover.transfers
         handover.sent_s, handover.is_held = now, handover.store is None
         if handover.store is not None:
@@ -49,14 +49,14 @@ class SimTransfers:
         self._changed(handover.receiver)
 
     def _found(self, asked: HandoverAt) -> None:
-        """Let the decoder learn that the prompt is computed."""
+        """Tell the decoder that the prompt is computed."""
         handover, now = asked
         handover.receiver.engine.prefilled(handover.work, now)
         self._changed(handover.receiver)
 
     def pull(self, handover: Handover, now: float) -> None:
         """Pull the blocks, as the decoder has capacity for them."""
-        if not handover.is_held:  # Their hold time is over.
+        if not handover.is_held:  # their hold time is over
             self._come(handover, 0, now)
             return
         sender, transfers, work = handover.sender, handover.transfers, handover.work
@@ -107,7 +107,8 @@ class SimTransfers:
     # Blocks that decoders lend (router/request/lending.py)
 
     def lend(self, session: str | None, decoder: SimEndpoint, work: EngineRequest, lend_s: float, now: float) -> None:
-        """Keep the blocks for that time. The router offers those of sessions, by the tokens that the engine tells."""
+        """Keep the blocks for that time. The router offers those of sessions, compared by the tokens that the engine
+        reports."""
         lent = LentWork(decoder, work)
         if session and decoder.model.kv_events:
             self._lent[session] = lent
@@ -120,8 +121,8 @@ class SimTransfers:
         self._free_lent(lent, now)
 
     def lent(self, call: SimCall) -> tuple[SimEndpoint, int] | None:
-        """Return who lends blocks to the request's session, and how many of its tokens are in them. A prompt that
-        begins with that of the previous turn has its answer behind it."""
+        """Return who lends blocks to the request's session, and how many of its tokens they hold. A prompt that
+        begins with the previous turn's prompt contains its answer after that."""
         lent = self._lent.get(call.session or "")
         if lent is None:
             return None
@@ -133,7 +134,7 @@ class SimTransfers:
         return (lent.decoder, tokens) if tokens >= LEAST else None
 
     def take(self, session: str, handover: Handover, tokens: int, now: float) -> None:
-        """Let the prefill take these tokens; 0: it computes them, and the decoder keeps them no longer."""
+        """Let the prefill take these tokens; 0: it computes them, and the decoder releases them."""
         lent = self._lent.pop(session)
         if not tokens:
             self._free_lent(lent, now)
@@ -150,7 +151,7 @@ class SimTransfers:
             size = round((handover.lent_tokens - prefill.computed) * transfers.bytes_per_token)
             there_s += transfers.seconds(size, decoder.moving, busy=decoder.engine.running > 0)
             self._post(there_s, self._lent_came, (handover, there_s))
-        else:  # They were kept for long enough.
+        else:  # they were kept for long enough
             handover.sender.engine.pulled(prefill, 0, now)
             self._changed(handover.sender)
 

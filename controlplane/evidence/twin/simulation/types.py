@@ -19,7 +19,7 @@ class TwinFleet:
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """Two policies that share a fleet. A request keeps its arm for as long as it waits."""
+    """Two policies that share a fleet. A request keeps its arm while it waits."""
 
     candidate: ParsedPolicy
     takes: Callable[[str, float], bool]  # whether the candidate decides, by session and arrival in s
@@ -31,32 +31,32 @@ class Simulated(Value, frozen=True):
     index: int  # index in the trace
     seed: int
     session: str
-    sent_s: float  # sending time at the client
+    sent_s: float  # time at which the client sent it
     input_tokens: int
     output_tokens: int
-    cached_tokens: int  # prompt tokens that the engine found cached
+    cached_tokens: int  # prompt tokens that were in the engine's cache
     ttft_s: float | None  # None without an answer
     tpot_s: float | None  # None without an answer or with a single token
     e2e_s: float | None  # time until the answer's end or the refusal
     instance: str  # empty if refused
     request_class: str
-    # As in routers: ok, refused, client_error (longer than KV cache or window), error (KV that is never free)
+    # As in routers: ok, refused, client_error (longer than KV cache or window), error (KV that never becomes free)
     outcome: str
     code: str  # code of the refusal or error; empty if answered
     queued_s: float  # time in the router's queue
-    shadow_changed: bool  # another instance or flow, or a refusal
+    shadow_changed: bool  # whether the shadow chose another instance or flow, or refused
     # Set while two arms share the fleet
     candidate: bool = False  # whether the candidate decided
-    key: str = ""  # session as the router knows it, else a name of its own
+    key: str = ""  # session as the router knows it, otherwise a unique name
     arm_class: str = ""  # class by live's thresholds, on the instance that holds most of the prompt
-    second_s: float | None = None  # time from sending to the second token; None with a single token, too
+    second_s: float | None = None  # time from sending to the second token; None also with a single token
 
     @property
     def session_key(self) -> tuple[int, str | int]:
-        """The request's session; a request without one counts as a session of its own."""
+        """Return the request's session; a request without one is a session of its own."""
         return self.seed, self.session or self.index
 
-    interruptions: int = 0  # steps with another's prefill between two of its tokens
+    interruptions: int = 0  # steps with another request's prefill between two of its tokens
     waited_s: float = 0.0  # part of `ttft_s` in a router's or an engine's queue
     kv_s: float = 0.0  # part of `ttft_s` for KV from another instance, a store or a tier
     cached_from: CachedFrom = NOTHING_CACHED  # `cached_tokens` by place
@@ -65,14 +65,14 @@ class Simulated(Value, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedUse:
-    """The samples of one instance, once a second from the start."""
+    """The samples of one instance, one per second from the start."""
 
     kv_usage: tuple[float, ...]  # share of the blocks, 0–1
     running: tuple[int, ...]
     waiting: tuple[int, ...]
     preemptions: int  # number in total
-    transferring: tuple[int, ...] = ()  # requests whose KV leaves or comes
-    blocked_s: float = 0.0  # time in which requests waited though nothing was computed
+    transferring: tuple[int, ...] = ()  # requests whose KV is being sent or received
+    blocked_s: float = 0.0  # time in which requests waited although nothing was computed
     tiers: TiersStats | None = None  # tiers below HBM
 
 
@@ -81,7 +81,7 @@ class TwinOutcome:
     requests: tuple[Simulated, ...]  # sorted by index
     instances: Mapping[str, SimulatedUse]
     virtual_s: float  # time until the last answer
-    not_modelled: tuple[str, ...]  # requested by the policy, not modelled by the twin
+    not_modelled: tuple[str, ...]  # features that the policy requests but the twin does not model
     store: TierStats | None = None  # store that the instances share
     outside: tuple[str, ...] = ()  # loads outside the calibration's range
 

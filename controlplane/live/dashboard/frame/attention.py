@@ -18,7 +18,7 @@ from router.contract.redis.staleness import WORKER_DOWN_S, WORKER_LATE_S
 
 
 class AttentionEntry(NamedTuple):
-    severity: int  # 3 act now, 2 soon, 1 look
+    severity: int  # 3: act now, 2: soon, 1: have a look
     subject: str
     reason: str
     href: str
@@ -83,7 +83,7 @@ def worker_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEntry]:
-    """Yield an entry for a worker: a busy machine makes it late; one that is silent for longer is down."""
+    """Yield an entry for a worker: on a busy machine it may be late; if it is silent for longer, it is down."""
     if age is not None and age > WORKER_DOWN_S:
         yield AttentionEntry(3, worker, f"down: no heartbeat for {seconds(age)}; {effect}", "/fleet/")
     elif age is not None and age > WORKER_LATE_S:
@@ -91,7 +91,7 @@ def _silent(worker: str, age: float | None, effect: str) -> Iterator[AttentionEn
 
 
 def step_late(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield late steps, unless the control worker is missing or may write nothing: then every step is late."""
+    """Yield late steps, unless the control worker is missing or cannot write: then every step is late."""
     age = frame["health"]["control_age_s"]
     if age is not None and age > WORKER_DOWN_S:
         return
@@ -128,7 +128,7 @@ def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def router_degraded(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield degraded routers, unless samples are still awaited, as their routers await them."""
+    """Yield degraded routers, unless samples are still awaited, as their routers also await them."""
     awaited = "samples" in frame["health"].get("owed", ())
     for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
         if reasons and not gone and not awaited:
@@ -189,22 +189,22 @@ def scaling_advised(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield deliveries that wait; ended ones are in the frame for a few minutes."""
+    """Yield deliveries that wait; ended deliveries stay in the frame for a few minutes."""
     for line in frame["deliveries"]:
         if line["state"] in DELIVERY_SEVERITY:
             by = f" by {line['ended_by']}" if line["ended_by"] else ""
             only = f"{line['pools'][0]}: " if len(line["pools"]) == 1 else ""
-            why = line["why"].removeprefix(only)  # the entry names the pool
+            why = line["why"].removeprefix(only)  # the entry already names the pool
             reason = f"{line['word']}{by}: {why}" if why else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
-            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # The person who ended it knows.
+            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended it knows
             link = f"/deliveries/{line['delivery']}/"
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 
 
 def instance_down(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield instances that are down, except those of an observed pool without a ready engine: `pool_empty` covers
-    it."""
+    """Yield instances that are down, except those of an observed pool without any ready engine, which `pool_empty`
+    covers."""
     silent = {entry.subject for entry in pool_empty(now, frame) if frame["pools"][entry.subject].get("observed")}
     unsampled = "samples" in frame["health"].get("owed", ())
     for name, pool, status, reason in _rows(frame["instances"], "id", "pool", "status", "reason"):
@@ -258,7 +258,7 @@ def slo_missed(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def _slo_reason(window: ClassWindow | None, limit: float) -> str:
-    """Say the SLO miss with the window of the verdict, as in the class's figures on every page."""
+    """Describe the SLO miss with the window of its verdict, as the class's figures on every page do."""
     if window is None or window["ttft_n"] < slo.LOW_N:
         return f"TTFT p90 was above SLO {ms(limit)}; too few requests since to tell"
     p90 = (

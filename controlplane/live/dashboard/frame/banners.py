@@ -33,15 +33,15 @@ def _database(frame: Frame) -> Iterator[Banner]:
 
 
 def is_read_only(frame: Frame) -> bool:
-    """Tell whether the database refuses writes; without the control worker nobody knows."""
+    """Return whether the database refuses writes; this is unknown without the control worker."""
     health = frame["health"]
     age_s = health["control_age_s"]
     return bool(health.get("read_only")) and age_s is not None and age_s <= WORKER_DOWN_S
 
 
 def _returned(frame: Frame) -> Iterator[Banner]:
-    """Yield a banner while reports are awaited: whoever has been silent since a time without frames is not judged
-    yet."""
+    """Yield a banner while reports are awaited: a sender that has been silent since a time without frames is not
+    judged yet."""
     health = frame["health"]
     began, ended = health.get("gap", (0.0, 0.0))
     if not health.get("owed") or not frame["pools"]:

@@ -1,5 +1,4 @@
 """Builds a dashboard frame: the data of the Live page and the wall as columns, from Redis. Pure.
-
 None means unknown and is never written as 0. Times are Unix seconds, latencies ms, KV shares 0–1.
 """
 
@@ -45,7 +44,7 @@ from router.policy.strategies import title_of
 from router.policy.types import CLASSES
 
 SIMULATED = frozenset(kind.name for kind in KINDS.values() if kind.simulated)
-SCHEMA = 4  # number in redis_keys.FRAME, too
+SCHEMA = 4  # also part of redis_keys.FRAME
 RESTING = ("stopped", "failed", "starting")  # states without a process: a remaining sample is of the previous one
 STARTED_WINDOW_S = 10  # window of `started_10s` in a Window
 AVERAGE_S = 60.0  # time constant of the running average of waiting requests
@@ -58,7 +57,7 @@ class FrameInputs:
     fleets: Mapping[str, FleetValue] = field(default_factory=dict)  # by pool
     samples: Mapping[str, InstanceSample] = field(default_factory=dict)  # by instance
     routers: Mapping[str, RouterStatus] = field(default_factory=dict)
-    router_answers: Collection[RouterAnswer] = ()  # answers of routers, asked if none reports
+    router_answers: Collection[RouterAnswer] = ()  # answers of routers, which are asked only if none reports
     policies: Mapping[str, PolicyValue] = field(default_factory=dict)  # by pool
     events: Sequence[FleetEvent] = ()  # newest first
     scaling: Mapping[str, ScalingAdvice] = field(default_factory=dict)  # by pool
@@ -157,7 +156,7 @@ def _delivery(line: DeliveryLine) -> ShownDelivery:
 
 
 def delivery_text(line: Mapping[str, Any]) -> str:
-    """Say a delivery without its countdown, which the page keeps to `next_at`."""
+    """Format a delivery without its countdown, which the page computes from `next_at`."""
     running = line["state"] in ("step", "baking")
     step, comma, so_far = line["step"].partition(", ")
     where = " ".join(filter(None, (step, "" if running and step else line["word"]))) + comma + so_far
@@ -207,7 +206,7 @@ class FrameInstance(NamedTuple):
 
 
 class LastRow(NamedTuple):
-    """An instance's row in the previous frame."""
+    """An instance's entries in the previous frame."""
 
     waiting_avg: float | None
     tokens_s: float | None
@@ -239,11 +238,11 @@ class Moment(NamedTuple):
     now: float
     pool: str
     kv_limit: float
-    nodes: Mapping[str, float]  # time at which each was last heard
+    nodes: Mapping[str, float]  # when each node last reported
     gap: Gap | None
 
     def heard_at(self, node: str, sample: InstanceSample | None) -> float | None:
-        """Return when the instance was last heard; it is not judged by instances that have reported again."""
+        """Return when the instance's node last reported; None while the instance is still awaited after a gap."""
         owed = sample is not None and is_owed(self.gap, sample.at, SAMPLE_STALE_S)
         return None if owed else self.nodes.get(node)
 
@@ -293,7 +292,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _average(waiting: float | None, before: LastRow | None) -> float | None:
-    """Return the average of waiting requests over the last minute: a queue well above it is growing."""
+    """Return the average of waiting requests over the last minute; a queue well above it is growing."""
     past = None if before is None else before.waiting_avg
     if waiting is None or past is None:
         return waiting if past is None else past
@@ -301,7 +300,8 @@ def _average(waiting: float | None, before: LastRow | None) -> float | None:
 
 
 def _tokens_per_second(sample: InstanceSample | None, before: LastRow | None) -> float | None:
-    """Return the rate between two samples of one epoch; the last rate without a newer sample, None after a restart."""
+    """Return the rate between two samples of one epoch; the last rate if there is no newer sample, None after a
+    restart."""
     if sample is None or before is None or before.epoch != sample.epoch or before.sampled_at is None:
         return None
     total, past = sample.generation_tokens_total, before.tokens_total
@@ -320,7 +320,7 @@ def _by_id(previous: Frame | None) -> dict[str, LastRow]:
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """Return a key for natural order: demo-2 before demo-10."""
+    """Return a sort key for natural order: demo-2 before demo-10."""
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :]
     return stem, int(digits) if digits else -1
@@ -391,7 +391,7 @@ def _routers(now: float, inputs: FrameInputs) -> Columns:
 
 
 def _nodes(now: float, inputs: FrameInputs, instances: Columns) -> Columns:
-    """Return the nodes as columns. `silent_s`: time since its last report, None while it reports."""
+    """Return the nodes as columns. `silent_s` is the time since a node's last report, None while it reports."""
     there: Counter[str] = Counter(instances["node"])
     return {
         "name": [node.name for node in inputs.nodes],
@@ -435,7 +435,7 @@ class ClassLimits(Struct):
 
 
 def class_words(limits: object) -> dict[str, str]:
-    """Say what each class means; empty while the thresholds are unknown."""
+    """Describe each class in words; empty while the thresholds are unknown."""
     try:
         known = convert(limits, ClassLimits)
     except ValidationError:
@@ -475,7 +475,7 @@ def _is_late(now: float, step: StepReport, gap: Gap | None) -> bool:
 
 
 def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
-    """Return who is awaited since a gap; empty if nobody is."""
+    """Return which senders are awaited since a gap; empty if none are."""
     gap = inputs.gap
     found: WaitedFor = {} if inputs.unwritten is None else {"unwritten": list(inputs.unwritten)}
     if gap is None:
@@ -493,7 +493,7 @@ def _waited_for(now: float, inputs: FrameInputs, columns: Columns) -> WaitedFor:
 
 
 def _routers_state(routers: Columns, answers: Collection[RouterAnswer]) -> str:
-    """Return the routers' state: silence in Redis is late; it is down only if none may answer a request."""
+    """Return the routers' state: silence in Redis means late; they are down only if none can answer a request."""
     if False in routers["gone"]:
         return "serving"
     if not routers["id"]:

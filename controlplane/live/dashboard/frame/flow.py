@@ -12,13 +12,13 @@ INSTANCES_SHOWN = 16  # instances shown per pool; the others are merged into one
 OTHERS = ""  # name of the merged instances, which no instance has
 
 
-# Says the requests by names of the document Models, in a line for Live and the wall
+# Describes the requests by names in the document Models, in a line for Live and the wall
 MOST = 5  # names shown; the others are counted
 
 
 def in_words(pool: str, routers: Iterable[RouterStatus]) -> str:
-    """Say the requests per second of each name that the pool serves beside its own, the most requested first; empty
-    without any."""
+    """Describe the requests per second of each name that the pool serves besides its own, the most requested first;
+    empty without any."""
     counts: Counter[str] = Counter()
     for router in routers:
         counts.update({name: n for name, n in router.aliases.get(pool, {}).items() if name != pool})
@@ -34,8 +34,8 @@ def of_pools(routers: Sequence[RouterStatus], pools: Iterable[str]) -> dict[str,
 
 
 def _of_pool(reported: Sequence[Mapping[str, Window]]) -> PoolFlow:
-    """Sum the routers' flows. `links`: [class, rule, instance, requests/s]; `arcs`: [prefill, decode, offloads/s,
-    bytes/s]."""
+    """Sum the routers' flows. `links` are [class, rule, instance, requests/s]; `arcs` are [prefill, decode,
+    offloads/s, bytes/s]."""
     links: Counter[tuple[str, str, str]] = Counter()
     arcs: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for classes in reported:

@@ -1,5 +1,4 @@
-"""Decides who may be judged by a silence. Pure.
-
+"""Decides which senders may be judged by their silence. Pure.
 After a time without frames, such as one without Redis, each sender is given time to report again. The same holds for an
 empty Redis, which has forgotten all senders.
 """
@@ -9,19 +8,19 @@ from typing import NamedTuple
 from controlplane.live.dashboard.frame.types import Frame, Health
 from router.contract.redis.staleness import FRAME_GAP_S
 
-RETURN_S = 20.0  # longest wait until each has reported again
+RETURN_S = 20.0  # longest wait until all have reported again
 
 
 class Gap(NamedTuple):
-    """A time without frames, in which reports were not read either. With no length, nothing is known of the time
-    before."""
+    """A time without frames, in which reports were not read either. If its length is zero, nothing is known about
+    the time before."""
 
     began: float
     ended: float
 
     def is_owed(self, at: float | None, limit_s: float) -> bool:
-        """Tell whether a sender that last reported at `at` was alive when the gap began, within `limit_s`, and is
-        unheard since."""
+        """Return whether a sender that last reported at `at` was alive when the gap began, within `limit_s`, and has
+        not reported since."""
         if self.began == self.ended:
             return at is None
         return at is not None and self.began - limit_s <= at < self.ended
@@ -51,6 +50,6 @@ def is_owed(gap: Gap | None, at: float | None, limit_s: float) -> bool:
 
 
 def begins_anew(health: Health) -> bool:
-    """Tell whether live state is so new that missing parts may be on their way."""
+    """Return whether live state is so new that missing parts may still arrive."""
     began, ended = health.get("gap", (0.0, 1.0))
     return began == ended

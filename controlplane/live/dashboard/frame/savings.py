@@ -1,6 +1,5 @@
 """The daily savings of a pool's live version over its predecessor, at the current load. Pure.
-
-Simulated: the preview behind the version gives the saving per request, routers count the requests.
+This is simulated: the version's preview gives the saving per request, and routers count the requests.
 """
 
 from collections.abc import Iterable
@@ -30,7 +29,7 @@ def of_pools(frame: Frame, lines: Iterable[SavingLine]) -> dict[str, dict[str, s
 
 
 def _is_sure(line: SavingLine) -> bool:
-    """Tell whether the interval excludes zero; a line of an older writer has no interval."""
+    """Return whether the interval excludes zero; a line from an older writer has no interval."""
     return line.low is not None and line.high is not None and line.low * line.high > 0
 
 

@@ -7,7 +7,7 @@ from controlplane.live.dashboard.frame.types import Classes, ClassWindow, PoolSu
 from router.policy.types import CLASSES
 
 LOW_N = 20  # minimum number of measurements for a percentile's line
-HOLD_S = 30.0  # A miss of this length is listed; it is unlisted after as long without a miss.
+HOLD_S = 30.0  # a miss is listed after this long, and unlisted after this long without a miss
 
 
 def missed(window: ClassWindow | None, limit: float) -> bool:
@@ -28,7 +28,7 @@ class SloRow:
 def rows(
     limits: Mapping[str, float], classes: Classes | None, misses: Mapping[str, SloMiss] | None = None
 ) -> list[SloRow]:
-    """Return the rows. `classes` of the pool are None without a recent frame; `misses` by class are those listed."""
+    """Return the rows. `classes` of the pool is None without a recent frame; `misses` holds those listed, by class."""
     listed = {name for name, miss in (misses or {}).items() if miss["listed"]}
     return [_row(name, limits[name], classes, listed) for name in CLASSES if name in limits]
 
@@ -50,7 +50,7 @@ def _row(name: str, limit: float, classes: Classes | None, listed: Collection[st
 
 
 def _lost(window: ClassWindow) -> str:
-    """Say what became of most requests where few were served; empty if they were served, or are few themselves."""
+    """Describe what happened to most requests if few were served; empty if they were served, or are few."""
     failed, refused = window["errors"], window["refused"]
     if failed + refused < LOW_N or 2 * (failed + refused) <= window["n"] - window["client_errors"]:
         return ""
@@ -74,7 +74,7 @@ def misses(
 
 
 def held(now: float, missed: bool, before: SloMiss | None) -> SloMiss:
-    """Return the miss; a change counts once it has lasted HOLD_S without a longer gap between frames."""
+    """Return the miss; a change takes effect once it has lasted HOLD_S without a longer gap between frames."""
     was: SloMiss = before or {"at": now, "listed": False, "turned_at": None}
     if missed == was["listed"]:
         return {"at": now, "listed": missed, "turned_at": None}

@@ -36,8 +36,8 @@ SERVING = ("ready", "draining")  # states in which a sample is expected every se
 
 
 def kv_limit(live: PolicyValue | None) -> float:
-    """Return the KV usage (0–1) above which the pool's policy counts an instance as overloaded; a new policy's by
-    default."""
+    """Return the KV usage (0–1) above which the pool's policy counts an instance as overloaded; by default, that of
+    a new policy."""
     load = {} if live is None else upgrade_if_known(live.document).get("load")
     limit = load.get("kv_usage_max") if isinstance(load, dict) else None
     read = KV_USAGE_MAX.default if limit is None else accept(KV_USAGE_MAX, limit)
@@ -47,14 +47,14 @@ def kv_limit(live: PolicyValue | None) -> float:
 class ShownStatus(NamedTuple):
     status: str
     reason: str
-    last_known: bool = False  # whether nothing newer has reached us, which says nothing about the engine
+    last_known: bool = False  # whether nothing newer has arrived, which says nothing about the engine
 
 
 def shown_status(
     state: str, sample: InstanceSample | None, now: float, kv_limit: float, heard_at: float | None = None
 ) -> ShownStatus:
-    """Return the status. `sample` is None without one or after it expired. `heard_at`: time of its node's newest
-    sample; an instance whose node is not heard at all keeps its status as last known."""
+    """Return the status. `sample` is None without one or after it expired. `heard_at` is the time of its node's
+    newest sample; an instance whose node has not reported at all keeps its last known status."""
     if state not in SERVING:
         return ShownStatus(state, "")
     if sample is None:
@@ -70,7 +70,7 @@ def shown_status(
 
 
 def heard(places: Iterable[tuple[str, InstanceSample | None]], now: float) -> dict[str, float]:
-    """Return when each node was last heard: the time of its newest sample. `places`: (node, sample) of each
+    """Return when each node last reported: the time of its newest sample. `places` holds (node, sample) of each
     instance."""
     times: dict[str, float] = {}
     for node, sample in places:
@@ -106,7 +106,7 @@ def measured(
     *,
     last_known: bool = False,
 ) -> str:
-    """Say why an instance has a status that its sample gives; empty for other statuses."""
+    """Return why a sample gives an instance its status; empty for other statuses."""
     if last_known:
         return f"last known {age_s or 0:.0f} s ago: no sample of its node has arrived since"
     if status == "unseen":

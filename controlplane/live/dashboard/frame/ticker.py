@@ -1,4 +1,4 @@
-"""The ticker of Live and the wall, whose lines are the marks on the charts: a rollout is one mark, at its start.
+"""The ticker of Live and the wall. Its lines are also the marks on the charts: a rollout is one mark, at its start.
 Pure."""
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from controlplane.live.dashboard.frame.types import Frame, ShownEvent
 from router.contract.redis.fleet_status import FleetEvent
 
 SHOWN = 30
-READ = 2 * SHOWN  # events read, as each end may fold into its beginning
+READ = 2 * SHOWN  # events read, as each end of a change may be merged with its beginning
 
 
 # Events of routers that fall silent and report again: lines of the ticker, and marks on the charts at the start of a

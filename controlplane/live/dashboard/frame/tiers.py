@@ -1,4 +1,4 @@
-"""KV tiers below the GPU, as rows of a table: of one instance, or of all instances of a pool together. Pure."""
+"""KV tiers below the GPU as rows of a table: of one instance, or of all instances of a pool together. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class TierRow:
 
     @property
     def writes_per_day(self) -> float | None:
-        """The number of times a day that a drive is overwritten at the rate of the last minute."""
+        """Return how many times per day a drive would be overwritten at the last minute's rate."""
         written, capacity = self.total.written_bytes_per_s, self.total.capacity_bytes
         return (
             drive_writes_per_day(written, capacity)
@@ -35,7 +35,7 @@ class TierRow:
 
 
 def tier_rows(samples: Iterable[InstanceSample | None]) -> list[TierRow]:
-    """Sum the tiers by name; one that several engines share counts once."""
+    """Sum the tiers by name; a tier that several engines share counts once."""
     found: dict[str, dict[str, TierSample]] = {}
     disks = []
     for sample in samples:
@@ -47,7 +47,7 @@ def tier_rows(samples: Iterable[InstanceSample | None]) -> list[TierRow]:
 
 
 def in_words(rows: Iterable[TierRow]) -> str:
-    """Say the tiers in one line, for Live and the wall; empty without tiers."""
+    """Describe the tiers in one line, for Live and the wall; empty without tiers."""
     return "; ".join(f"{row.name} {', '.join(parts)}" for row in rows if (parts := [*_parts(row)]))
 
 

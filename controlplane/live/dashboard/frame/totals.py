@@ -1,4 +1,4 @@
-"""Sums over a pool, and over all pools: requests, tokens, and what output tokens cost. Pure."""
+"""Sums over a pool, and over all pools: requests, tokens, and the cost of output tokens. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from math import exp
 from controlplane.live.dashboard.frame.types import ALL_POOLS, Classes, Columns, PoolTotals
 from fleet.systems.prices import per_million
 
-AVERAGE_S = 30.0  # time constant of the figures per GPU and per token: those of single seconds vary by half
+AVERAGE_S = 30.0  # time constant of the figures per GPU and per token, as single seconds vary by half
 
 
 # Reasons of rejected requests as text for the Live page
@@ -25,7 +25,8 @@ WORDS = {
 
 
 def words(windows: Iterable[Mapping[str, int]]) -> str:
-    """Say the counts by code summed over routers, as "3 queue full, 1 deadline passed"; the most frequent first."""
+    """Describe the counts by code, summed over routers, as in "3 queue full, 1 deadline passed"; the most frequent
+    first."""
     total: Counter[str] = Counter()
     for window in windows:
         total.update(window)
@@ -33,7 +34,7 @@ def words(windows: Iterable[Mapping[str, int]]) -> str:
 
 
 def of_pools(pools: Sequence[str], instances: Columns, classes: Mapping[str, Classes]) -> dict[str, PoolTotals]:
-    """Return sums by pool, and of all pools under ALL_POOLS; None if no instance or router reported a value."""
+    """Return sums by pool, and over all pools under ALL_POOLS; None if no instance or router reported a value."""
     everything = {ALL_POOLS: pools, **{pool: [pool] for pool in pools}}
     return {name: _totals(shown, instances, classes) for name, shown in everything.items()}
 
@@ -59,8 +60,8 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
 
 
 def averaged(totals: dict[str, PoolTotals], before: Mapping[str, PoolTotals], passed_s: float) -> dict[str, PoolTotals]:
-    """Return totals with running averages of the cost of output tokens. `before`: totals of the frame `passed_s`
-    ago."""
+    """Return totals with running averages of the cost of output tokens. `before` holds the totals of the frame
+    `passed_s` ago."""
     kept = exp(-max(0.0, passed_s) / AVERAGE_S)
     for pool in totals.keys() & before.keys():
         now, then = totals[pool], before[pool]

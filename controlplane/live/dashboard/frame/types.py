@@ -1,5 +1,5 @@
-"""A dashboard frame as it is published, kept and shown. Times are Unix seconds, latencies ms, KV shares 0–1; None is
-unknown."""
+"""A dashboard frame as it is published, stored and shown. Times are Unix seconds, latencies ms, KV shares 0–1; None
+is unknown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def percentiles(of: Mapping[int, int]) -> list[float | None]:
-    """Return the values of PERCENTILES, three digits each; all None without measurements."""
+    """Return the values of PERCENTILES, with three digits each; all None without measurements."""
     return [significant(sketch.quantile(of, share)) for share in PERCENTILES.values()]
 
 
@@ -45,7 +45,7 @@ class PoolSummary(TypedDict):
     halted: str  # reason why a rollout stopped
     slo: dict[str, float]  # TTFT p90 in ms, by class
     observed: NotRequired[bool]  # whether its requests bypass the routers
-    at_zero: NotRequired[bool]  # whether it wakes on demand, and lacks instances for no other reason
+    at_zero: NotRequired[bool]  # whether it wakes on demand, and has no other reason to lack instances
     kv_limit: float  # KV usage (0–1) above which its policy counts an instance as overloaded
 
 
@@ -79,7 +79,7 @@ class SloMiss(TypedDict):
 
     at: float  # time of the frame
     listed: bool
-    turned_at: float | None  # time since which the verdict differs from the listed one
+    turned_at: float | None  # since when the verdict has differed from the listed one
 
 
 class PoolTotals(TypedDict):
@@ -117,7 +117,7 @@ class PoolScaling(TypedDict):
     mode: str
     replicas: int
     advised: int
-    size: str  # replicas, with both sides if these scale by themselves: 4 (1P3D)
+    size: str  # replicas, with both sides if these scale separately: 4 (1P3D)
     advised_size: str
     why: str
 
@@ -152,15 +152,15 @@ class LateStep(TypedDict):
     error: str  # error of its latest run; empty if it ended well, or continues
 
 
-RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router that does not report
+RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router that has stopped reporting
 
 
 class WaitedFor(TypedDict, total=False):
-    """Who is awaited after a time without frames: nobody is judged by a silence that was ours."""
+    """Which senders are awaited after a time without frames, as none is judged by a silence that was Weir's own."""
 
-    gap: list[float]  # begin and end
-    owed: list[str]  # senders not heard since: "samples", "control", "routers", "nodes"
-    unwritten: list[float]  # begin and end of the time in which the database refused writes
+    gap: list[float]  # beginning and end
+    owed: list[str]  # senders that have not reported since: "samples", "control", "routers", "nodes"
+    unwritten: list[float]  # beginning and end of the time in which the database refused writes
 
 
 class Health(WaitedFor):
@@ -174,22 +174,22 @@ class Health(WaitedFor):
     routers_age_s: float | None  # age of a router's latest report
     routers_state: str  # "serving"; "late": none reports, but one answers or may; "down"; "none" if none is known
     unreadable: int
-    read_only: bool  # whether the database refuses writes, as far as a control worker that reports knows
+    read_only: bool  # whether the database refuses writes, as far as a control worker that still reports knows
     late_steps: list[LateStep]  # late steps of the control worker
 
 
 class Banner(TypedDict):
-    """A banner shown by every page above its content; a page shows the first one of a frame."""
+    """A banner that every page shows above its content; a page shows only the first banner of a frame."""
 
     kind: str
     level: str  # "error" or "warning"
     text: str
-    ago: str  # time since it was last heard of, in words; empty for never
+    ago: str  # in words, how long ago it last reported; empty for never
 
 
 class AttentionItem(TypedDict):
     rule: str
-    severity: int  # 3 act now, 2 soon, 1 look
+    severity: int  # 3: act now, 2: soon, 1: have a look
     subject: str
     reason: str
     href: str
@@ -228,7 +228,7 @@ KeptClasses = dict[str, dict[str, list[float | None]]]  # numbers of history.CLA
 
 
 class KeptLoads(TypedDict):
-    """The loads of a row's instances, in their order."""
+    """The loads of a row's instances, in the row's order."""
 
     running: list[float | None]
     waiting: list[float | None]
@@ -236,7 +236,7 @@ class KeptLoads(TypedDict):
 
 
 class HistoryRow(TypedDict):
-    """The part of a frame that is kept."""
+    """The part of a frame that is stored."""
 
     at: float
     classes: KeptClasses
@@ -245,16 +245,16 @@ class HistoryRow(TypedDict):
     loads: NotRequired[KeptLoads]  # missing in rows of an earlier release
 
 
-# Folds a frame for publication: columns of few values are folded, and fields needed only for the next frame left out.
-# For 1,000 instances, a column of statuses takes a byte each instead of eight.
+# Folds a frame for publication: columns with few values are folded, and fields needed only for the next frame are left
+# out. For 1,000 instances, a column of statuses then takes one byte each instead of eight.
 CARRIED = ("waiting_avg", "tokens_total", "epoch", "sampled_at")  # fields of an instance carried from frame to frame
 FIRST = "0"
 MOST = ord("\\") - ord(FIRST)  # most values of a folded column, so that a letter needs no escape in JSON
 
 
 def folded(frame: Frame) -> dict[str, Any]:
-    """Fold columns of few values to {"of": its values, "at": a letter for each row}; the last letter stands for all
-    rows that follow. static/js/live_frame.js reads it."""
+    """Fold columns with few values to {"of": its values, "at": a letter for each row}; the last letter stands for
+    all remaining rows. static/js/live_frame.js reads it."""
     shown = {name: _folded(column) for name, column in frame["instances"].items() if name not in CARRIED}
     return {**frame, "instances": shown}
 
@@ -270,7 +270,7 @@ def _folded(column: Sequence[Any]) -> Sequence[Any] | dict[str, Any]:
 
 def unfolded(published: Mapping[str, Any]) -> Frame:
     """Return the frame with every column as a list."""
-    count = len(published["instances"]["id"])  # Ids are all different, so never folded.
+    count = len(published["instances"]["id"])  # ids are all different, so they are never folded
     columns = {name: _unfolded(column, count) for name, column in published["instances"].items()}
     return cast(Frame, {**published, "instances": columns})
 

@@ -1,4 +1,4 @@
-"""The template tag for the version that a form was made from."""
+"""The template tag for the version from which a form was made."""
 
 from django import template
 from django.db.models import Model

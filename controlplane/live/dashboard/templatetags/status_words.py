@@ -1,4 +1,4 @@
-"""The explanation beside the word of a status."""
+"""The explanation next to a status."""
 
 from django import template
 

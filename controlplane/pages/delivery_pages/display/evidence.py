@@ -54,9 +54,8 @@ HARMS: Mapping[Harm, tuple[str, str]] = {  # words for a comparison that neither
 ENOUGH, UNDECIDED = ("enough to go on", "done"), ("not decided yet", "running")
 
 
-# Geometry of an interval on its axis, for the SVG that the server draws. Ratios (TTFT, TPOT, errors) have a
-# logarithmic axis, shares a linear one. Positions are strings, since templates would add thousands separators to
-# numbers.
+# Geometry of an interval on its axis, for the SVG that the server draws. Ratios (TTFT, TPOT, errors) have a logarithmic
+# axis, shares a linear one. Positions are strings, since templates would add thousands separators to numbers.
 WIDTH = 240.0  # width of the viewBox
 EDGE = 8.0  # margin on both sides for the arrows of a cut interval
 RATIO_ENDS = (0.6, 1.6)  # smallest range of a ratio's axis
@@ -68,7 +67,7 @@ BEYOND = 1.6  # the axis reaches this far beyond its outermost mark
 class Mark:
     at: str  # x in the viewBox
     label: str  # 1.10×, or +5 points
-    anchor: str  # text anchor of the label: keeps labels of close marks apart
+    anchor: str  # text anchor of the label, which keeps labels of close marks apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class RatioAxis:
 def ratio_axis(
     estimate: float, lower: float, upper: float, worse: float | None = None, fine: float | None = None
 ) -> RatioAxis:
-    """Draw the axis of a ratio. `estimate`, `lower`, `upper` are ratios, 1 meaning equal; `worse` and `fine` are
+    """Draw the axis of a ratio. `estimate`, `lower`, `upper` are ratios, where 1 means equal; `worse` and `fine` are
     relative differences."""
     outermost = max(1.0 + (worse or 0.0), 1.0 + (fine or 0.0))
     ends = (math.log(RATIO_ENDS[0]), max(math.log(RATIO_ENDS[1]), BEYOND * math.log(outermost)))
@@ -97,7 +96,7 @@ def ratio_axis(
 
 
 def points_axis(estimate: float, lower: float, upper: float, worse: float | None = None) -> RatioAxis:
-    """Draw the axis of a difference between two shares; `worse` is such a difference, too."""
+    """Draw the axis of a difference between two shares; `worse` is also such a difference."""
     ends = (POINTS_ENDS[0], max(POINTS_ENDS[1], BEYOND * (worse or 0.0)))
     return _axis(ends, (estimate, lower, upper), [None if worse is None else (worse, signed_points(worse)), None])
 
@@ -159,7 +158,7 @@ def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
 
 
 def verdict(findings: Sequence[GuardFinding], *, past: bool = False) -> str:
-    """Return one sentence above the table. `past`: the delivery has ended."""
+    """Return one sentence for above the table. `past` is True if the delivery has ended."""
     failed = [name(each) for each in findings if each.verdict == "fail"]
     if failed:
         return f"Failed: {listed(failed)}."
@@ -181,7 +180,8 @@ def rows(findings: Sequence[GuardFinding]) -> tuple[EvidenceRow, ...]:
 
 
 def _rank(finding: GuardFinding) -> int:
-    """Return the order of a row: failures, guards that must be fine, guards that can only fail, checks of the sums."""
+    """Return the rank of a row: first failures, then guards that must be fine, then guards that can only fail, then
+    checks of the sums."""
     if finding.verdict in ("fail", "error"):
         return 0
     return 1 if finding.needed else 3 if finding.metric in CHECKS else 2
@@ -210,7 +210,7 @@ def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
 
 
 def words_of(finding: GuardFinding) -> tuple[str, str]:
-    """Return the verdict in words and its shape: no harm, too few to tell, or worse and not surely beyond the limit."""
+    """Return the verdict in words and its shape: no harm, too few to tell, or worse but not surely beyond the limit."""
     if finding.verdict not in ("fine", "inconclusive"):
         return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
     if finding.metric in COUNTS:
@@ -233,7 +233,7 @@ def _words_of_level(finding: GuardFinding) -> tuple[str, str]:
 
 def _harm_of_counts(finding: GuardFinding) -> Harm:
     """Return the harm shown by counts, which have no interval: with too few sessions, or more hits than the ratio
-    allows, nothing is sure."""
+    allows, nothing is certain."""
     if finding.candidate is None or finding.control is None or min(finding.n) < LEAST_REQUESTS:
         return Harm.UNKNOWN
     is_above = finding.candidate > finding.control * (finding.worse or 1.0)
@@ -261,7 +261,7 @@ def _numbers(finding: GuardFinding) -> tuple[str, str, str, RatioAxis | None]:
 
 
 def _level(finding: GuardFinding, estimate: float) -> tuple[str, str, str, RatioAxis | None]:
-    """Show a finding with one level instead of a comparison: a share, or ms of the pool."""
+    """Show a finding that is a level instead of a comparison: a share, or ms of the pool."""
     shown = ms if finding.metric.endswith("_ms") else _share
     low, high, worse = finding.lower, finding.upper, finding.worse
     interval = f"{shown(low)} to {shown(high)}" if low is not None and high is not None else ""
@@ -294,6 +294,6 @@ def _points(finding: GuardFinding, estimate: float) -> tuple[str, str, str, Rati
 
 
 def _bounds(finding: GuardFinding) -> tuple[float, float]:
-    """Return the bounds; an absent one is infinite, since JSON has no infinity."""
+    """Return the bounds; an absent bound is infinite, since JSON has no infinity."""
     low, high = finding.lower, finding.upper
     return -math.inf if low is None else low, math.inf if high is None else high

@@ -11,11 +11,11 @@ from controlplane.traffic.deliveries.states import STILL, State
 class Facts:
     candidate: str  # such as v44
     base: str  # such as v43
-    live: str = ""  # version that is live now, whatever the outcome of the delivery: v45
+    live: str = ""  # version that is live now, whatever the outcome of the delivery, such as v45
     plan: Plan
     state: State
     step: int = 0  # index of the current step
-    share: float = 0.0  # share of the requests in force, 0–1
+    share: float = 0.0  # share of the requests that the candidate serves now, 0–1
     shadow: float = 0.0  # share of the requests decided in shadow, 0–1
     clock_s: float = 0.0  # age of the step; while baking, age of the state
     now: float = 0.0  # Unix seconds
@@ -23,8 +23,8 @@ class Facts:
     what: str = ""  # last transition
     by: str = ""  # actor of the last transition
     undecided: tuple[str, ...] = ()  # required comparisons that are not fine yet, such as "heavy TTFT"
-    unjudged_s: float | None = None  # time without a look, once that is a silence of the judge
-    unwatched_s: float | None = None  # the same, once routers have given up the split
+    unjudged_s: float | None = None  # time without a look, if that counts as a silence of the judge
+    unwatched_s: float | None = None  # the same, if routers have given up the split
     holds: tuple[str, ...] = ()
     approvals_missing: int = 0
     freeze_ends: str = ""  # end of a freeze that stops it from advancing: 2026-08-01 16:00 (Europe/Berlin)

@@ -52,11 +52,10 @@ NO_LEVELS: Levels = (None,) * len(COLUMNS)
 
 def series(chart: ClassCharts, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
     """Return the columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests.
-
     Levels of the candidate, of control and the limit; the candidate's level at both ends of the interval; the
-    candidate's requests; whether they are too few to compare, 1 or 0. Then the difference, as a ratio of TTFT and
-    TPOT and in points of slow requests, the ends of its interval, and what fails and what is enough to continue. Each
-    step counts again, so there is a gap between two steps: a look of the new one without a level yet.
+    candidate's requests; whether they are too few to compare, 1 or 0. Then the difference, as a ratio for TTFT and TPOT
+    and in points for slow requests, the ends of its interval, and the limits for failing and for continuing. Each step
+    counts anew, so there is a gap between two steps: a look of the new step without a level.
     """
     rows = [_levels(chart, look) for look in looks]
     return {name: [row[column] for row in rows] for column, name in enumerate(COLUMNS)}
@@ -88,7 +87,8 @@ def _apart(difference: float | None, metric: str) -> float | None:
 
 
 def exposure(plan: Plan, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """Return the candidate's share in % at each look of a canary: as the step assigns it, and as its requests came."""
+    """Return the candidate's share in % at each look of a canary: as the step assigns it, and as its requests
+    arrived."""
     steps = [plan.steps[look.step] if look.step < len(plan.steps) else None for look in looks]
     counted = [_counted(look.findings) for look in looks]
     return {
@@ -99,7 +99,7 @@ def exposure(plan: Plan, looks: Sequence[SeenLook]) -> dict[str, list[float | No
 
 
 def _counted(findings: Sequence[GuardFinding]) -> tuple[int, int]:
-    """Return the requests of the candidate and of control, each class once."""
+    """Return the requests of the candidate and of control, counting each class once."""
     by_class = {(each.pool, each.request_class): each.n for each in findings if each.metric in COMPARISONS}
     return sum(own for own, _ in by_class.values()), sum(other for _, other in by_class.values())
 
@@ -111,7 +111,7 @@ def _beside(control: float, difference: float | None, metric: str) -> float | No
     return control * (1 + difference) if metric in NEEDED else 100 * (control + difference)
 
 
-# The history of a delivery, made of entries of the audit log
+# The history of a delivery, built from entries of the audit log
 WORDS: Mapping[str, str] = {
     "propose": "Proposed",
     "approve": "Approved",
@@ -149,7 +149,7 @@ class TimelineEntry:
 
 
 class StepReached(Struct, frozen=True):
-    """The delivery after the entry."""
+    """The state of the delivery after the entry."""
 
     state: str = ""
     step: int = 0

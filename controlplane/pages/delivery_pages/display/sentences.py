@@ -1,6 +1,5 @@
 """Sentences about a delivery: what runs where now, what happens next and when, how to stop it. Pure.
-
-Sentences about an open delivery are in the present tense, about an ended one in the past.
+Sentences about an open delivery are in the present tense, about an ended one in the past tense.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,8 +16,8 @@ from controlplane.traffic.policies.selectors import listed
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next event: `what` in `in_s` seconds, `provided`; else `otherwise` at `otherwise_at`. Empty parts are left
-    out."""
+    """The next event: `what` in `in_s` seconds, `provided` something holds; otherwise `otherwise` at `otherwise_at`.
+    Empty parts are left out."""
 
     what: str
     in_s: float | None = None
@@ -28,7 +27,7 @@ class Next:
 
     @property
     def in_text(self) -> str:
-        """The countdown, such as 4:10, which the browser continues."""
+        """Return the countdown, such as 4:10, which the browser continues."""
         return "" if self.in_s is None else countdown(self.in_s)
 
 
@@ -53,12 +52,12 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word and status shape
 
 
 def state_of(facts: Facts) -> tuple[str, str]:
-    """Return the state's word and status shape."""
+    """Return the state's term and status shape."""
     return WORDS[facts.state] if facts.unjudged_s is None else ("not judged", "warning")
 
 
 def now(facts: Facts) -> str:
-    """Say which version decides which requests, or, for an ended delivery, which did."""
+    """Describe which version decides which requests or, for an ended delivery, which one did."""
     where = pools_words(facts.plan.pools)
     if facts.state in CLOSED:
         return _decided(facts, where)
@@ -92,7 +91,7 @@ REPLACED: Mapping[str, str] = {
 
 
 def _decided(facts: Facts, where: str) -> str:
-    """Say which version decided when the delivery ended."""
+    """Describe which version decided when the delivery ended."""
     if facts.state in NEVER_BEGUN:
         return f"It never began: {facts.base} decided every request of {where} throughout."
     if facts.what in REPLACED:
@@ -104,7 +103,7 @@ def _decided(facts: Facts, where: str) -> str:
 
 
 def where_sessions_go(facts: Facts) -> str:
-    """Say where the requests of a session go, in the tense of the delivery."""
+    """Describe where the requests of a session go, in the delivery's tense."""
     past = facts.state in CLOSED
     if isinstance(facts.current, Switchback):
         return f"In a switchback all sessions {'changed' if past else 'change'} sides with each block."
@@ -116,7 +115,7 @@ def pools_words(pools: tuple[str, ...]) -> str:
 
 
 def block_words(facts: Facts, block_s: float) -> str:
-    """Say the block: block 3 of 8, 2:10 left."""
+    """Describe the block: block 3 of 8, 2:10 left."""
     if facts.block >= facts.blocks:
         return "every block is over, and answers that have not ended are waited for"
     left = countdown((facts.block + 1) * block_s - facts.clock_s)
@@ -129,7 +128,7 @@ def _split(facts: Facts, where: str) -> str:
 
 
 def following(facts: Facts) -> Next:
-    """Return what happens next without any action."""
+    """Return what happens next if nobody acts."""
     if facts.unwatched_s is not None:
         return Next("It pauses as soon as somebody looks at it again")
     if facts.unjudged_s is not None:
@@ -173,7 +172,7 @@ def _otherwise(facts: Facts) -> tuple[str, float | None]:
 
 
 def promotion(facts: Facts) -> str:
-    """Say what follows a passed step."""
+    """Describe what follows a passed step."""
     step = facts.following
     if step is None:
         return f"the plan ends and {facts.base} stays live"
@@ -235,7 +234,7 @@ NEXT: Mapping[State, Callable[[Facts], Next]] = {
 
 
 def stopping(facts: Facts) -> str:
-    """Say how to stop it."""
+    """Describe how to stop it."""
     if facts.state is State.BAKING:
         return f"Abort publishes the document of {facts.base} again; every request is back within a second."
     if facts.state is State.STEP and not facts.stands_still:
@@ -254,7 +253,7 @@ ENDED_BY: Mapping[str, str] = {
 
 
 def ended(facts: Facts) -> str:
-    """Say who or what ended it, and why."""
+    """Describe who or what ended it, and why."""
     cause = ENDED_BY.get(facts.what, f"By {facts.by}" if facts.by else "")
     why = facts.why or "no reason was given"
     return f"{cause}: {why}" if cause else why

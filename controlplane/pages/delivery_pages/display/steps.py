@@ -79,7 +79,7 @@ def percent(share: float) -> str:
 
 
 def needs(step: Step) -> str:
-    """Say how long a step takes and what it waits for."""
+    """Describe how long a step takes and what it waits for."""
     match step:
         case Shadow(for_s=for_s):
             return words(for_s)
@@ -94,7 +94,7 @@ def needs(step: Step) -> str:
 @dataclass(frozen=True, slots=True)
 class PlanWords:
     steps: str  # with their shortest times: Shadow 10 min → Canary 5 % 10 min → Everyone, then watched for 1 h
-    guards: str  # what they look at: warm and heavy TTFT above 1.10×, errors
+    guards: str  # what the guards check: warm and heavy TTFT above 1.10×, errors
     pools: str
 
 

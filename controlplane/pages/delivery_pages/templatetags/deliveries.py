@@ -62,7 +62,7 @@ def open_delivery_of(policy: Policy) -> reading.DeliverySummary | None:
 
 @register.simple_tag(takes_context=True)
 def direct_refusal(context: Any, policy: Policy) -> str:
-    """Say why this person cannot publish without a delivery; empty if they can."""
+    """Return why this person cannot publish without a delivery; empty if they can."""
     change = services.Change(services.Way.PUBLISH, policy, actor_of(context["request"]))
     return "; ".join(map(services.said, services.refusals(change)))
 
@@ -90,13 +90,13 @@ def waiting_count(context: Any) -> int:
 
 @register.simple_tag
 def first_trial() -> bool:
-    """Tell whether Live offers a trial delivery: on a demo fleet without any delivery so far."""
+    """Return whether Live offers a trial delivery: on a demo fleet without any delivery so far."""
     return not selectors.deliveries().exists() and trial.offered() is not None
 
 
 @register.filter
 def duration(seconds: float) -> str:
-    """Say a duration as forms accept it, such as 10 min."""
+    """Format a duration as forms accept it, such as 10 min."""
     return durations.words(seconds)
 
 

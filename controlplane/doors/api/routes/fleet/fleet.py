@@ -65,7 +65,7 @@ _POOL_FIELDS = (
 
 
 def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
-    """`secrets`: with the values of environment variables."""
+    """Return the pool's representation. With `secrets`, it includes the values of environment variables."""
     pool = {name: getattr(row.pool, name) for name in _POOL_FIELDS}
     return PoolOut(
         etag=etag(row.pool),
@@ -124,7 +124,7 @@ def find_pool(name: str) -> Pool:
 
 
 def sees_secrets(request: HttpRequest) -> bool:
-    """Whether the caller also sees the values of environment variables."""
+    """Return whether the caller also sees the values of environment variables."""
     return "fleet:write" in caller(request).scopes
 
 

@@ -64,7 +64,7 @@ def _cell(
 
 
 def class_counts(results: Results) -> list[tuple[str, int]]:
-    """Return (class, requests of the arm with most) for each class."""
+    """Return (class, number of requests of the arm with the most) for each class."""
     return [
         (name, int(max((arm["classes"][name]["n"] or 0 for arm in results["arms"]), default=0)))
         for name in results["classes"]
@@ -73,7 +73,7 @@ def class_counts(results: Results) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class ArmLook:
-    """The sign, colour and dash of an arm everywhere on the page."""
+    """The sign, colour and dash pattern of an arm everywhere on the page."""
 
     number: int  # number of the colour, from 1
     name: str
@@ -82,7 +82,7 @@ class ArmLook:
     marker: str
     policy: str  # policy in words
     partial: bool
-    n: str = ""  # requests behind its differences, if equal for all rows
+    n: str = ""  # number of requests behind its differences, if the same for all rows
 
 
 def arm_looks(arms: Sequence[Arm], partial: Mapping[str, bool], n: Mapping[str, str] | None = None) -> list[ArmLook]:
@@ -112,7 +112,7 @@ def policy_of(arm: Arm) -> str:
 
 
 def _title(path: str) -> str:
-    """Return the title of a policy parameter or of an option of a kind; any other key as typed."""
+    """Return the title of a policy parameter or of a kind's option; any other key as typed."""
     return PARAMETERS[path].title if path in PARAMETERS else OPTION_TITLES.get(path.removeprefix("store."), path)
 
 
@@ -128,7 +128,7 @@ class Setting:
 
 
 def settings_of(documents: Sequence[JsonObject]) -> list[Setting]:
-    """Return every parameter of the arms' documents; a dash where the strategy of an arm does not have it."""
+    """Return every parameter of the arms' documents; a dash where an arm's strategy does not have it."""
     values = [values_of(document) for document in documents]
     paths = list(dict.fromkeys(path for each in values for path in each))
     return [_setting(path, [each.get(path) for each in values]) for path in paths]

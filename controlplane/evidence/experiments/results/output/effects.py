@@ -17,14 +17,14 @@ NO_VERDICT = "◌"
 
 
 def shown(value: float | int | str | None, unit: str = "", limit: float | None = None) -> str:
-    """Say a value with three significant digits, or as many as tell it from the limit beside it; a dash if it is
-    unknown."""
+    """Format a value with three significant digits, or as many as distinguish it from the limit beside it; a dash if
+    it is unknown."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
     if math.isinf(value):
-        return "unanswered"  # The quantile falls on requests without an answer.
+        return "unanswered"  # the quantile falls on requests without an answer
     if unit.startswith("$"):  # as in "$8.21 / M output tokens"
         return f"{'−' * (value < 0)}${significant(abs(value), decimals=9)}{unit[1:]}"
     if unit == "ms":
@@ -35,7 +35,7 @@ def shown(value: float | int | str | None, unit: str = "", limit: float | None =
 
 
 def signed(value: float | None, unit: str = "") -> str:
-    """Say a difference, always with its sign; None is infinite."""
+    """Format a difference, always with its sign; None is infinite."""
     if value is None:
         return "∞"
     text = shown(value, unit)
@@ -43,7 +43,7 @@ def signed(value: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Say a duration: 1 h 02 min, 3 min 20 s, 12 s."""
+    """Format a duration: 1 h 02 min, 3 min 20 s, 12 s."""
     if seconds is None:
         return "–"
     whole = round(seconds)
@@ -72,11 +72,11 @@ class EffectRow:
 def effect_row(
     metric: Metric, values: tuple[float | None, float | None], row: DifferenceBounds, n: int | str
 ) -> EffectRow:
-    """Return the row, as in −180 ms (−22 %), or +3.2 points for a share."""
+    """Return the row, with a difference such as −180 ms (−22 %), or +3.2 points for a share."""
     before, after = (shown(value, metric.unit) for value in values)
     verdict = row["verdict"] or "unknown"
     ends = row["difference"], row["low"], row["high"]
-    if ends == (None, None, None) and not (n and row["verdict"]):  # With requests it is infinite.
+    if ends == (None, None, None) and not (n and row["verdict"]):  # if there are requests, it is infinite
         return EffectRow(metric.title, before, after, UNKNOWN, UNKNOWN, n, verdict)
     unit, scale = ("points", 100) if metric.unit == "%" else (metric.unit, 1)
     middle, low, high = (signed(None if end is None else scale * end, unit) for end in ends)

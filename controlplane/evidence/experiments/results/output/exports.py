@@ -43,7 +43,7 @@ def report_of(experiment: Experiment, baseline: str) -> str:
 
 
 def report_files_of(experiment: Experiment, baseline: str) -> bytes:
-    """Return the report as a ZIP with its pictures as files: sites such as GitHub show no embedded ones."""
+    """Return the report as a ZIP with its pictures as files, since sites such as GitHub do not show embedded ones."""
     results = results_of(experiment)
     pictures = _pictures(results, baseline)
     links = [f"![{title}]({name})" for name, title, _ in pictures]
@@ -66,7 +66,7 @@ def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
     return found
 
 
-UNLINKED = str.maketrans("[]\n", "() ")  # removes brackets and line ends from the text of a link
+UNLINKED = str.maketrans("[]\n", "() ")  # removes brackets and line ends from a link's text
 
 
 def comparison_csv_of(experiment: Experiment, request_class: str, baseline: str) -> str:
@@ -103,7 +103,7 @@ def requests_of(experiment: Experiment, form: str) -> bytes:
 
 
 def requests_near(experiment: Experiment, arm: str, point: near.LatencyPoint) -> list[near.NearRequest]:
-    """Return the requests of an arm behind a point of its chart. Raises Busy."""
+    """Return the requests of an arm that are nearest to a point of its chart. Raise Busy."""
     runs = [(run.seed, run.records_path) for run in experiment.runs.all() if run.arm == arm]
     size = sum(path.stat().st_size for _, path in runs if path.exists())
     return computing.computed_once(near.nearest, runs, point) if size > LARGE else near.nearest(runs, point)

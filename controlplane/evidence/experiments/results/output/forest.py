@@ -1,6 +1,5 @@
 """Differences from a baseline in words and as a forest plot: difference, interval, zero line, margins. Pure.
-
-The server makes the plot as SVG: the page shows it without JavaScript, and reports embed it.
+The server draws the plot as SVG, so that the page shows it without JavaScript and reports can embed it.
 """
 
 import math
@@ -15,7 +14,7 @@ from controlplane.evidence.experiments.results.types import DifferenceRow, Expec
 ROW, TOP = 24, 34  # row and header height, px
 LEAST, MOST = -1.0, 3.0  # limits of the axis; a larger difference ends in an arrow
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-# Colours of a stand-alone picture; on the page they come from css/experiments.css.
+# Colours of a stand-alone picture; on the page, css/experiments.css sets them.
 STYLE = (
     "<style>text{font:13px system-ui,sans-serif;fill:#1c2530}.forest-rule{stroke:#8a96a3}.forest-zero{stroke:#1c2530}"
     ".forest-margin{stroke:#a34a00}.forest-better{fill:#00694a;stroke:#00694a}.forest-worse{fill:#a1321b;stroke:#a1321b}"
@@ -31,7 +30,7 @@ class Shape:
     left: int
     right: int
     name: str = "forest"  # CSS classes
-    lines: int = 1  # lines per row; with 2, its label is above the rest
+    lines: int = 1  # lines per row; with 2, its label is above the plot
 
 
 WIDE = Shape(960, 300, 700)
@@ -89,7 +88,7 @@ def _line(row: DifferenceRow, margins: tuple[float, ...]) -> ForestRow:
 
 
 def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> ForestRow:
-    """Make a line of `row`: a difference with its interval, both in the unit of the reference, and its verdict."""
+    """Build a line of `row`: a difference with its interval, both in the unit of the reference, and its verdict."""
     middle = _relative(row["difference"], reference, math.inf)
     low, high = _interval(row, reference)
     text = f"{signed(row['relative'], '%')} ({signed(_known(low), '%')} to {signed(_known(high), '%')})"
@@ -97,7 +96,7 @@ def line(label: str, row: Interval, reference: float, margins: tuple[float, ...]
 
 
 def _interval(row: Interval, reference: float) -> tuple[float, float]:
-    """Return the interval of the ratio; of the difference for older results and baselines of zero, cut at −1."""
+    """Return the interval of the ratio, or, for older results and baselines of zero, of the difference, cut at −1."""
     low, high = row.get("relative_low"), row.get("relative_high")
     if low is not None:
         return low, math.inf if high is None else high
@@ -113,7 +112,7 @@ def _known(value: float) -> float | None:
 
 
 def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
-    """Say the plot's content in a sentence for each arm."""
+    """Describe the plot's content in a sentence for each arm."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in _main_rows(results, request_class, baseline):
         relative = "" if row["relative"] is None else f" ({signed(row['relative'], '%')})"
@@ -146,7 +145,7 @@ def page_svg(lines: Sequence[ForestRow], title: str, shape: Shape = WIDE) -> str
 
 
 def svg(lines: Sequence[ForestRow], title: str, *, alone: bool, shape: Shape = WIDE) -> str:
-    """Draw the plot; empty without a row. `alone`: with its own colours and background."""
+    """Draw the plot; empty without rows. With `alone`, it has its own colours and background."""
     if not lines:
         return ""
     ends = [value for line in lines for value in (line.low, line.high, *line.margins) if math.isfinite(value)]
@@ -213,5 +212,5 @@ def _drawn(axis: _Axis, line: ForestRow, y: int) -> str:
 
 
 def _cut(text: str, limit: int = 42) -> str:
-    """Cut a text in the middle, since names differ at their ends."""
+    """Cut a text in the middle, since names mostly differ at their ends."""
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"

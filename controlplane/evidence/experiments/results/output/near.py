@@ -1,5 +1,5 @@
-"""The requests of an experiment: as a file with a row for each, and those of an arm whose latency is nearest to a point
-of its chart. No Django, as the records of a large experiment are read beside the web process."""
+"""The requests of an experiment: as a file with a row for each request, and the requests of an arm whose latency is
+nearest to a point of its chart. No Django, as the records of a large experiment are read beside the web process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
@@ -28,7 +28,7 @@ class NearRequest(NamedTuple):
 
 
 def nearest(runs: Sequence[tuple[int, Path]], point: LatencyPoint) -> list[NearRequest]:
-    """Return the nearest requests, slowest first. `runs`: (seed, records) of the arm."""
+    """Return the nearest requests, slowest first. `runs` holds (seed, records) of the arm."""
     found = [
         NearRequest(seed, record, ms)
         for seed, path in runs

@@ -15,7 +15,8 @@ REPORTED = ("n", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "e2
 
 
 def markdown(results: Results, about: Mapping[str, str], baseline: str, pictures: Sequence[str] = ()) -> str:
-    """Write the comparison as one document. `about`: the lines at its top, title → text; `pictures`: links to them."""
+    """Write the comparison as one document. `about` holds the lines at its top, title → text; `pictures` are links
+    to them."""
     lines = [f"# {_escape(results['experiment']['name'])}", ""]
     lines += [f"- {title}: {_escape(text)}" for title, text in about.items() if text]
     lines += [f"- Times: {results['time']}", ""]
@@ -85,7 +86,7 @@ def _differences(results: Results, baseline: str) -> list[str]:
 
 
 def compared_n(row: DifferenceRow) -> str:
-    """Say the number of compared requests: 1,204 (36 left out)."""
+    """Format the number of compared requests: 1,204 (36 left out)."""
     left_out = row.get("left_out", 0)
     return shown(row["n"]) + (f" ({shown(left_out)} left out)" if left_out else "")
 
@@ -105,7 +106,7 @@ def _expectations(results: Results) -> list[str]:
 
 
 def sentence(row: ExpectationRow) -> str:
-    """Say an expectation and its answer."""
+    """Describe an expectation and its result."""
     subject = f"{row['verdict']}: {METRICS[row['metric']].title} of class {row['class']} under {row['arm']}"
     return f"{subject} {_found(row)}; expected: {row['limits']}{_decided_by(row)}"
 
@@ -126,7 +127,7 @@ def _found(row: ExpectationRow) -> str:
     return f"{text} ({row['level'] * 100:.4g} % interval: {said(row['low'])} to {said(row['high'])})"
 
 
-LIMIT_WORDS = ("at", "least", "most", "and")  # words of ExpectationRow.limits
+LIMIT_WORDS = ("at", "least", "most", "and")  # words in ExpectationRow.limits
 
 
 def _decided_by(row: ExpectationRow) -> str:
@@ -147,7 +148,7 @@ def _escape(text: str) -> str:
 
 
 def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -> str:
-    """Write a row for each request; an unknown value is an empty cell. `runs`: (arm, seed, records)."""
+    """Write a row for each request; an unknown value is an empty cell. `runs` holds (arm, seed, records)."""
     rows = (
         (arm, seed, mode, *(getattr(record, name) for name in COLUMNS))
         for arm, seed, records in runs
@@ -157,8 +158,8 @@ def requests_csv(mode: str, runs: Iterable[tuple[str, int, Sequence[Record]]]) -
 
 
 def junit(results: Results) -> str:
-    """Write a test case for each run and for each expectation. An inconclusive one is skipped: it has neither passed
-    nor failed."""
+    """Write a test case for each run and for each expectation. An inconclusive expectation is skipped: it has
+    neither passed nor failed."""
     suite = Element("testsuite", name=_xml_text(results["experiment"]["name"]))
     _properties(suite, results)
     for arm in results["arms"]:
@@ -192,5 +193,5 @@ def _properties(suite: Element, results: Results) -> None:
 
 
 def _xml_text(text: str) -> str:
-    """Remove control characters, which XML 1.0 does not have."""
+    """Remove control characters that XML 1.0 does not allow."""
     return "".join(c if c >= " " or c in "\t\n" else "�" for c in text)

@@ -79,7 +79,7 @@ def _row(
 
 
 def interval(found: Difference | None, reference: float | None, digits: int) -> Interval:
-    """Return the interval of a difference. `reference`: the baseline's value; None if there was no request to
+    """Return the interval of a difference. `reference` is the baseline's value; None if there were no requests to
     compare."""
     relative, (low, high) = None, (math.nan, math.nan)
     if found is not None and reference and math.isfinite(reference):
@@ -107,8 +107,8 @@ def known(value: float, digits: int) -> float | None:
 
 
 def jointly(rows: Sequence[DifferenceRow]) -> list[DifferenceRow]:
-    """Return the rows with intervals and verdicts that hold jointly over the main metrics of an arm in a class, and
-    over all others: of so many, one differs by chance."""
+    """Return the rows with intervals and verdicts that hold jointly: over the main metrics of an arm in a class, and
+    over all other metrics. With so many metrics, some would otherwise differ by chance."""
 
     def family(row: DifferenceRow) -> tuple[str, str, str, bool]:
         return row["arm"], row["baseline"], row["class"], row["metric"] in MAIN
@@ -129,7 +129,8 @@ def _held(row: DifferenceRow, looks: int) -> DifferenceRow:
 
 
 def widened(row: Interval, difference: float, looks: int) -> tuple[Ends, Ends | None]:
-    """Return the ends of the row's difference and, if it has them, of its ratio, as `looks` intervals hold jointly."""
+    """Return the ends of the row's difference and, if it has one, of its ratio, widened so that `looks` intervals
+    hold jointly."""
     ratio, lowest, highest = row["relative"], row.get("relative_low"), row.get("relative_high")
     ends = stats.widened(difference, row["low"], row["high"], looks)
     if ratio is None or lowest is None or ratio <= -1:
@@ -140,9 +141,8 @@ def widened(row: Interval, difference: float, looks: int) -> tuple[Ends, Ends | 
 def best(
     arms: Sequence[ArmResults], differences: Sequence[DifferenceRow]
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, list[str]]]]:
-    """Return (the best arm, the arms that are not shown to be worse than any other), each by class and metric.
-
-    The best arm is better than every other by its interval. Metrics without intervals or marks have neither.
+    """Return (the best arm, the arms not shown to be worse than any other), each by class and metric.
+    The best arm is better than every other arm by its interval. Metrics without intervals or marks have neither.
     """
     winners: dict[str, dict[str, str]] = {name: {} for name in CLASSES}
     tied: dict[str, dict[str, list[str]]] = {name: {} for name in CLASSES}

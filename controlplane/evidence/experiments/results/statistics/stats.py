@@ -1,9 +1,8 @@
 """Statistics of an experiment, as pure functions: quantiles, ECDF, paired bootstrap, Holm's levels, verdicts.
-
-Arms replay the same requests, so differences are taken between resamples of the same requests: what varies from
-request to request (a long prompt is slow under every policy) then cancels out. Requests of one session depend on each
-other, so a session is drawn whole. SciPy has a paired bootstrap, too, but with NumPy it would add more than 100 MB to
-the installation.
+Arms replay the same requests, so differences are taken between resamples of the same requests. Variation between
+requests (a long prompt is slow under every policy) then cancels out. Requests of one session depend on each other, so
+sessions are drawn as a whole. SciPy also has a paired bootstrap, but with NumPy it would add more than 100 MB to the
+installation.
 """
 
 import math
@@ -19,34 +18,33 @@ from statistics import NormalDist, pstdev
 from typing import Literal
 
 QUANTILES = (0.5, 0.9, 0.99)
-LOW_N = 20  # requests below which a mark replaces the verdict
-LOW_SESSIONS = 5  # sessions below which it does, too: their resamples say little about other sessions
+LOW_N = 20  # below this number of requests, a mark replaces the verdict
+LOW_SESSIONS = 5  # likewise below this number of sessions, whose resamples say little about other sessions
 CONFIDENCE = 0.95
 RESAMPLES = 500
 RESAMPLES_LEAST = 100
-WORK_LIMIT = 4_000_000  # drawn values per comparison, beyond which fewer resamples are drawn
+WORK_LIMIT = 4_000_000  # drawn values per comparison; beyond this, fewer resamples are drawn
 ECDF_POINTS = 120
 
 Verdict = Literal["better", "worse", "not distinguishable", "too few requests"]
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the quantile of sorted values, at least one; linear between neighbours (Hyndman and Fan's definition
-    7)."""
+    """Return the quantile of at least one sorted value; linear between neighbours (Hyndman and Fan's definition 7)."""
     return _between(ordered.__getitem__, len(ordered), share)
 
 
 def quantile_of(values: Collection[float], share: float) -> float | None:
-    """Return the quantile of values in any order; None without one."""
+    """Return the quantile of values in any order; None if there are none."""
     return quantile(sorted(values), share) if values else None
 
 
 def _between(at: Callable[[int], float], n: int, share: float) -> float:
-    """Return the quantile of n values; `at` gives the value of a rank, from 0."""
+    """Return the quantile of n values; `at` returns the value of a rank, from 0."""
     place = (n - 1) * share
     below = int(place)
     low, high = at(below), at(min(below + 1, n - 1))
-    return low if low == high else low + (high - low) * (place - below)  # Infinity minus infinity is NaN.
+    return low if low == high else low + (high - low) * (place - below)  # infinity minus infinity would be NaN
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
@@ -66,7 +64,7 @@ def ecdf(values: Sequence[float], points: int = ECDF_POINTS) -> tuple[list[float
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Arm minus baseline of one quantile, with its interval."""
+    """Arm minus baseline for one quantile, with its interval."""
 
     difference: float  # infinite if one arm's quantile falls on requests that it did not answer
     low: float
@@ -83,8 +81,8 @@ class ResampledEstimate:
     exact: float
     drawn: tuple[float, ...]  # sorted values of the resamples
     n: int  # number of requests
-    sessions: int | None = None  # None for as many as requests
-    is_ratio: bool = False  # Errors are symmetric in the logarithm, so no interval reaches below zero.
+    sessions: int | None = None  # None: as many as requests
+    is_ratio: bool = False  # errors are symmetric in the logarithm, so no interval reaches below zero
 
     @classmethod
     def of(
@@ -107,7 +105,7 @@ class ResampledEstimate:
 
     @property
     def is_few(self) -> bool:
-        """True with too few requests or sessions for a verdict."""
+        """Return whether there are too few requests or sessions for a verdict."""
         return self.n < LOW_N or (self.sessions is not None and self.sessions < LOW_SESSIONS)
 
     def interval(self, alpha: float) -> tuple[float, float]:
@@ -135,8 +133,8 @@ class ResampledEstimate:
         return min(2 / n, 2 * (1 - NormalDist().cdf(z)))
 
     def needed_n(self, limit: float, alpha: float) -> int | None:
-        """Return the requests with which the interval would end at the limit: its width falls with their square
-        root."""
+        """Return the number of requests with which the interval would end at the limit, as its width shrinks with
+        the square root."""
         if self.is_ratio:
             return self._in_logs().needed_n(_log(limit), alpha)
         low, high = self.interval(alpha)
@@ -152,15 +150,14 @@ def _log(value: float) -> float:
 
 
 _NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / RESAMPLES) for i in range(RESAMPLES))
-NEVER = 10**9  # number of requests that is as good as never
+NEVER = 10**9  # number of requests that is practically never reached
 
 
 def holm(p_values: Sequence[float], alphas: Sequence[float]) -> list[float]:
-    """Return the level of each test, so that one is wrong by chance with at most its alpha in the whole family (Holm
+    """Return the level of each test, such that the chance of any error in the whole family is at most its alpha (Holm
     1979).
-
-    From the smallest p-value on, the level is alpha / (tests left); behind the first test that does not hold, the
-    level stays.
+    From the smallest p-value on, the level is alpha / (tests left); after the first test that does not hold, the level
+    stays the same.
     """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i] / alphas[i])
     levels, left, stopped = [0.0] * len(order), len(order), False
@@ -176,8 +173,8 @@ def resamples_of(n: int) -> int:
 
 
 def draws(n: int, seed: int = 1, sessions: Sequence[Hashable] = ()) -> Iterator[list[int]]:
-    """Yield how often each of n rows was drawn, for each resample. `sessions`: each row's session, which is drawn
-    whole; if empty, rows are drawn one by one."""
+    """Yield how often each of n rows was drawn, for each resample. `sessions` gives each row's session, which is
+    drawn as a whole; if it is empty, rows are drawn one by one."""
     of_row, count = _numbered(n, sessions)
     for times in _drawn(count, resamples_of(n), seed):
         yield [times[number] for number in of_row]
@@ -189,7 +186,7 @@ def _numbered(n: int, sessions: Sequence[Hashable]) -> tuple[list[int], int]:
     return [numbers[name] for name in sessions or range(n)], len(numbers)
 
 
-@lru_cache(maxsize=1)  # The latencies of a class have the same sessions; 8 MB at most.
+@lru_cache(maxsize=1)  # the latencies of a class have the same sessions; 8 MB at most
 def _drawn(count: int, resamples: int, seed: int) -> tuple["array[int]", ...]:
     """Return how often each of `count` sessions was drawn, for each resample."""
     draw = random.Random(seed)  # noqa: S311 - resampling, not secrets
@@ -206,7 +203,7 @@ def _once(draw: random.Random, count: int) -> "array[int]":
 def bootstrap(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[str, list[tuple[float, ...]]]:
-    """Return the quantiles of every resample, by column. Columns are paired: row i is the same request in each."""
+    """Return the quantiles of every resample, by column. Columns are paired: a row is the same request in each."""
     of_row, count = _numbered(len(next(iter(columns.values()))), sessions)
     in_order = {name: _in_order(values) for name, values in columns.items()}
     places = {name: (ordered, _picker([of_row[row] for row in order])) for name, (ordered, order) in in_order.items()}
@@ -219,7 +216,7 @@ def bootstrap(
 
 
 def _picker(numbers: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
-    """Return a function that picks the items with these numbers, in less time than a lookup of each."""
+    """Return a function that picks the items with these numbers faster than by single lookups."""
     pick = itemgetter(*numbers)
     return pick if len(numbers) > 1 else lambda items: (pick(items),)
 
@@ -242,12 +239,12 @@ def _resampled(ordered: Sequence[float], times: Iterable[int]) -> tuple[float, .
 
 
 def minus(value: float, base: float) -> float:
-    """Subtract, with zero between two infinite values."""
+    """Subtract; two infinite values differ by zero."""
     return 0.0 if value == base else value - base
 
 
 def ratio(value: float, base: float) -> float:
-    """Divide, with 1 between equal values, also if both are zero or infinite."""
+    """Divide; equal values have the ratio 1, even if both are zero or infinite."""
     if value == base:
         return 1.0
     return value / base if base else math.inf
@@ -256,8 +253,8 @@ def ratio(value: float, base: float) -> float:
 def differences(
     columns: Mapping[str, Sequence[float]], seed: int = 1, sessions: Sequence[Hashable] = ()
 ) -> dict[tuple[str, str], tuple[Difference, ...]]:
-    """Return (arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions`: the
-    session of each row."""
+    """Return (arm, baseline) → a Difference for each of QUANTILES; lower is better. Empty without rows. `sessions`
+    gives the session of each row."""
     n = len(next(iter(columns.values()), ()))
     if n == 0:
         return {}
@@ -288,8 +285,8 @@ def judged(
     lower_is_better: bool = True,
     ratios: Sequence[ResampledEstimate | None] = (),
 ) -> list[Difference]:
-    """Return the differences from one baseline, at Holm's levels over the arms. `ratios`: of the same pairs, if they
-    have one."""
+    """Return the differences from one baseline, at Holm's levels over the arms. `ratios` are those of the same
+    pairs, if any."""
     levels = holm([each.p_value(0.0) for each in estimates], [1 - CONFIDENCE] * len(estimates))
     return [
         _difference(each, level, lower_is_better, of_both)
@@ -311,7 +308,8 @@ def _difference(
 
 
 def wilson(hits: float, n: float) -> tuple[float, float]:
-    """Return the interval that holds the share hits/n with CONFIDENCE (Wilson 1927); (0, 1) if nothing was drawn."""
+    """Return the interval that contains the true share of hits/n with CONFIDENCE (Wilson 1927); (0, 1) if nothing
+    was drawn."""
     if not n:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -322,7 +320,8 @@ def wilson(hits: float, n: float) -> tuple[float, float]:
 
 
 def widened(middle: float, low: float | None, high: float | None, looks: int) -> tuple[float, float]:
-    """Widen an interval with CONFIDENCE, so that `looks` of them hold jointly (Bonferroni). None is an infinite end."""
+    """Widen an interval with CONFIDENCE so that `looks` such intervals hold jointly (Bonferroni). None is an
+    infinite end."""
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     alone, together = (NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / n) for n in (1, looks))
     wider = together / alone
@@ -330,7 +329,7 @@ def widened(middle: float, low: float | None, high: float | None, looks: int) ->
 
 
 def widened_ratio(middle: float, low: float, high: float | None, looks: int) -> tuple[float, float]:
-    """Widen an interval of a ratio above zero, minus one, by its logarithm."""
+    """Widen, by its logarithm, an interval of a positive ratio minus one."""
     ends = _log(1 + low), None if high is None else _log(1 + high)
     least, most = widened(math.log1p(middle), *ends, looks)
     return math.expm1(least), math.expm1(most)

@@ -1,8 +1,7 @@
-"""Judges the expectations of an experiment: pass, fail or inconclusive, each and together. Pure.
-
-Limits on a value without `confidence` compare the value itself. All others compare an interval: wholly within the
-limits passes, wholly outside fails, anything else is inconclusive. Holm's method sets the levels of these intervals
-over all of them, so that the chance of one wrong answer in the experiment is at most 1 − confidence.
+"""Judges the expectations of an experiment, each and together: pass, fail or inconclusive. Pure.
+Limits on a value without `confidence` apply to the value itself. All others apply to an interval: entirely within the
+limits passes, entirely outside fails, anything else is inconclusive. Holm's method sets the levels of these intervals
+over all of them, so that the chance of any wrong answer in the experiment is at most 1 − confidence.
 """
 
 import math
@@ -22,7 +21,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An expectation of one arm."""
+    """An expectation, applied to one arm."""
 
     arm: str
     request_class: str
@@ -52,7 +51,7 @@ def judge(
     estimator: Estimator,
     beat: Callable[[], None],
 ) -> list[ExpectationRow]:
-    """Return a row for each claim, as in the API. `arms`: their results."""
+    """Return a row for each claim, as in the API. `arms` holds their results."""
     by_name = {arm["name"]: arm for arm in arms}
     claims = claims_of(expect, list(by_name))
     estimates = []
@@ -141,7 +140,7 @@ def _value(name: str, claim: Claim, arms: Mapping[str, ArmResults], estimator: E
 def _answer(
     claim: Claim, value: float | None, estimate: ResampledEstimate | None, level: float
 ) -> tuple[ExpectationVerdict, int | None]:
-    """Return (answer, requests that would decide it). An unknown value fails a limit on the value."""
+    """Return (answer, number of requests that would decide it). An unknown value fails a limit on the value."""
     if claim.confidence is None:
         return ("pass" if value is not None and claim.low <= value <= claim.high else "fail"), None
     if estimate is None or estimate.is_few:
