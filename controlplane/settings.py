@@ -13,7 +13,7 @@ private_files.guard()
 
 
 def _secret_key() -> str:
-    """The given key, or one that the first start writes to the data folder (mode 0600)."""
+    """Return the given key, or one that the first start writes to the data folder (mode 0600)."""
     given = env.text("WEIR_SECRET_KEY")
     if given:
         return given
@@ -31,7 +31,7 @@ def _secret_key() -> str:
 SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = env.words("WEIR_ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
-# Behind TLS the origin differs from the host that Django sees: every allowed host may post to itself.
+# Behind TLS, the origin differs from the host that Django sees, so every allowed host may post to itself.
 CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in ALLOWED_HOSTS if host != "*"]
 
 INSTALLED_APPS = [
@@ -119,7 +119,7 @@ TEMPLATES = [
 DATABASES = {"default": env.database("DATABASE_URL", f"sqlite://{quote(str(DATA_DIR / 'weir.sqlite3'))}")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Of the index process that several routers share.
+# Socket of the index process that several routers share.
 INDEX_SOCKET = Path(env.text("WEIR_INDEX_SOCKET", str(DATA_DIR / "run" / "index.sock")))
 # `manage.py up` starts the bundled server here when REDIS_URL is not given.
 REDIS_URL = env.text("REDIS_URL", f"unix://{quote(str(DATA_DIR / 'run' / 'redis.sock'))}")
@@ -128,12 +128,12 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 JOBS_APP = "controlplane.celery.app"  # the application that sends the tasks of jobs
 CELERY_BROKER_URL = env.text("WEIR_CELERY_BROKER_URL", REDIS_URL.replace("unix://", "redis+socket://", 1))
 
-NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # private networks that notices may be sent to
+NOTICE_NETWORKS = env.networks("WEIR_NOTICE_NETWORKS")  # private networks to which notices may be sent
 
 PROMETHEUS_URL = env.http_url("WEIR_PROMETHEUS_URL")  # Prometheus for guards of deliveries; empty: none
 PROMETHEUS_TOKEN = env.text("WEIR_PROMETHEUS_TOKEN")
 
-# The node that this process runs on: the address at which routers reach its engines, and their ports.
+# The node on which this process runs: the address at which routers reach its engines, and the engines' ports.
 NODE_ADDRESS = env.text("WEIR_NODE_ADDRESS", "127.0.0.1")
 NODE_LABELS = env.pairs("WEIR_NODE_LABELS")
 ENGINE_PORTS = env.span("WEIR_ENGINE_PORTS", (18100, 18999))
@@ -160,8 +160,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 BUDGET_TIME_ZONE = env.time_zone("WEIR_BUDGET_TIME_ZONE")  # time zone for the days, weeks and months of budgets
-SPANS = span_settings.read()  # None: no spans
-OIDC = oidc_settings.read()  # sign-in with the company's identity; None: passwords only
+SPANS = span_settings.read()  # None: spans are off
+OIDC = oidc_settings.read()  # sign-in through the company's identity provider; None: passwords only
 LOCAL_SIGN_IN = env.flag("WEIR_LOCAL_SIGN_IN", True)
 SESSION_ENGINE = "controlplane.people.accounts.sessions"
 LOGIN_URL = "/login"
@@ -172,7 +172,7 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.flag("WEIR_SECURE_COOKIES")
-# Sent over HTTPS only. For the host alone, so that others in its domain are not affected.
+# Sent only over HTTPS. The header covers this host only, so that others in its domain are not affected.
 SECURE_HSTS_SECONDS = env.seconds("WEIR_HSTS_SECONDS", 2_592_000)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.test import Client
 
-# Before Django's settings are read: tests never touch the developer's data folder, database or Redis.
-# /tmp, not $TMPDIR: a unix socket path has room for 107 bytes.
+# Before Django's settings are read, so that tests never touch the developer's data folder, database or Redis. /tmp, not
+# $TMPDIR, as a unix socket path is limited to 107 bytes.
 _DATA = Path(tempfile.mkdtemp(prefix="weir-test-", dir="/tmp"))
 _SOCKET = _DATA / "run" / "redis.sock"
 os.environ["WEIR_DATA_DIR"] = str(_DATA)
@@ -34,13 +34,13 @@ os.environ.pop("WEIR_CELERY_BROKER_URL", None)
 _POSTGRES = "WEIR_TEST_DATABASE_URL" in os.environ
 _SYSTEM_REDIS = bool(os.environ.pop("WEIR_SYSTEM_REDIS", ""))
 
-# Each httpx client makes a context of its own and reads all of the system's certificates into it, for 30 ms.
+# Each httpx client would create its own context and load all of the system's certificates into it, which takes 30 ms.
 vars(ssl)["create_default_context"] = cache(ssl.create_default_context)
-# redis-py reads its own version from the disk for each connection, which takes longer than to connect.
+# redis-py would read its own version from disk for each connection, which takes longer than connecting.
 vars(redis.utils)["get_lib_version"] = cache(redis.utils.get_lib_version)
 
-# How long an example takes is the machine's affair. The same examples each time: a change is judged by what it changed.
-# New ones are looked for with WEIR_TEST_EXPLORE=1.
+# How long an example takes depends on the machine. The examples are the same each time, so that a change is judged by
+# what it changed. WEIR_TEST_EXPLORE=1 looks for new ones.
 settings.register_profile("weir", deadline=None, max_examples=50, derandomize=not os.environ.get("WEIR_TEST_EXPLORE"))
 settings.load_profile("weir")
 
@@ -55,8 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Importing all files takes longer than some of the targets: with `-m slow` and the like, those without such a test
-    are left out, and with `-m "not slow"` those that are slow as a whole."""
+    """Skip files whose import would be wasted, as importing all files takes longer than some targets: with `-m slow`
+    and the like, files without such a test; with `-m "not slow"`, files that are slow as a whole."""
     if not collection_path.name.startswith("test_"):
         return None
     return is_left_out(collection_path.read_text(), config.option.markexpr) or None
@@ -72,23 +72,24 @@ def is_left_out(text: str, expression: str) -> bool:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Each process of xdist imports all tests. Each begins at a place of its own, so that on a fresh checkout it
-    compiles its share of them, and finds the rest compiled."""
+    """Let each process of xdist, which imports all tests, begin at another place, so that on a fresh checkout it
+    compiles its share of the files, and finds the rest compiled."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    if number == 0:  # the collection itself begins at the first
+    if number == 0:  # collection itself begins at the first file
         return
     root, named = session.config.rootpath, session.config.args
     paths = [path for name in named for path in sorted((root / name).rglob("test_*.py"))]
     first = len(paths) * number // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     for path in paths[first:] + paths[:first]:
         if not pytest_ignore_collect(path, session.config):
-            with suppress(Exception, pytest.skip.Exception):  # the collection tells
+            with suppress(Exception, pytest.skip.Exception):  # collection reports it
                 import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected stays to the end: it is not searched for garbage, neither meanwhile nor later."""
+    """Freeze what is imported and collected: as it stays to the end, the garbage collector need not search it,
+    neither meanwhile nor later."""
     gc.disable()
     try:
         return (yield)
@@ -97,10 +98,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)  # `-m` first
+@pytest.hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL only what uses a database, since the rest is the same on every server: all tests that commit, which
-    differ by the order of their transactions, all of a file about what a database does, and a few of every other."""
+    """On PostgreSQL, keep only tests that use a database, since the rest is the same on every server: all tests that
+    commit, which differ by the order of their transactions, all tests in a file about what a database does, and a
+    few of every other file."""
     if _POSTGRES:
         files: dict[Path, list[pytest.Item]] = {}
         for item in filter(uses_database, items):
@@ -114,9 +116,9 @@ OF_DATABASES = re.compile(r"IntegrityError|DataError|CaptureQueries|MigrationExe
 
 
 def on_postgres(tests: list[pytest.Item], text: str) -> set[pytest.Item]:
-    """Choose tests of a file with this text: one case of each test, as cases differ by their input, and if nothing is
-    about databases the first, the middle and the last, as tests of a file send mostly the same queries. Pages that
-    commit nothing are left out: most of them read by selectors that REST routes use, too."""
+    """Choose tests of a file with this text: one case of each test, as cases differ by their input; and, if no test
+    is about databases, the first, the middle and the last, as a file's tests mostly send the same queries. Pages
+    that commit nothing are left out, as most read through selectors that REST routes also use."""
     others = sorted((test for test in tests if not commits(test) and not shows(test)), key=lambda test: test.nodeid)
     once = [*{test.nodeid.partition("[")[0]: test for test in reversed(others)}.values()]
     if once and not OF_DATABASES.search(text):
@@ -140,7 +142,7 @@ def commits(item: pytest.Item) -> bool:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keeps at once what fails, with its message: a run that is cut off prints no summary."""
+    """Record a failure with its message at once, as a run that is cut off prints no summary."""
     path = os.environ.get("WEIR_SECOND_CHANCES")
     if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         message = getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longreprtext)
@@ -149,10 +151,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tests that passed at their second chance hide a flaw of theirs or of the product, so they are named and counted.
-
-    With WEIR_SECOND_CHANCES they are also added to that file, which .ci/run prints at its end.
-    """
+    """Name and count tests that passed only at the second attempt, as this hides a flaw in them or in the product.
+    With WEIR_SECOND_CHANCES they are also appended to that file, which .ci/run prints at its end."""
     if not config.getoption("--second-chance"):
         return
     lines = second_chances(terminalreporter.stats)
@@ -165,7 +165,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def second_chances(stats: dict[str, list[Any]]) -> list[str]:
-    """`passed` or `failed again`, and the test, in the order of their names."""
+    """Return `passed` or `failed again` with each test's name, in the order of names."""
     failed = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
     passed = {report.nodeid for report in stats.get("passed", ())} - failed
     outcomes = dict.fromkeys(passed, "passed") | dict.fromkeys(failed, "failed again")
@@ -174,7 +174,7 @@ def second_chances(stats: dict[str, list[Any]]) -> list[str]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """URL of a Redis server that runs as long as this test process; every test finds it empty."""
+    """Return the URL of a Redis server that runs as long as this test process; every test finds it empty."""
     from controlplane.base.process import redis_server
 
     _SOCKET.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
-    """Starts a Redis server of the test's own on a socket, and returns once it answers; the test ends it."""
+    """Start a Redis server for one test on a socket, and return once it answers; the test ends it."""
     from controlplane.base.process import redis_server
 
     def start(socket: Path) -> "subprocess.Popen[bytes]":
@@ -204,14 +204,15 @@ def start_redis() -> Callable[[Path], "subprocess.Popen[bytes]"]:
 
 @pytest.fixture(scope="session", autouse=True)
 def static_files_are_listed_once() -> Iterator[None]:
-    """Each test client makes the middlewares again; that of static files takes 40 ms to look at all files."""
+    """Cache the list of static files: each test client creates the middlewares again, and that of static files takes
+    40 ms to list them."""
     from django import conf
     from servestatic.middleware import ServeStaticMiddleware
 
     lists, found = ServeStaticMiddleware.add_files_from_finders, dict[str, Any]()
 
     def once(middleware: ServeStaticMiddleware) -> None:
-        folders = str(conf.settings.STATICFILES_DIRS)  # a test may have its own
+        folders = str(conf.settings.STATICFILES_DIRS)  # a test may have its own folders
         if folders not in found:
             lists(middleware)
             found[folders] = {"files": middleware.files, "directories": middleware.directories}
@@ -224,7 +225,8 @@ def static_files_are_listed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def emptied_tables_stay_empty() -> Iterator[None]:
-    """After each test that commits, Django would make the rows of its permissions again, for 0.3 s: Weir reads none."""
+    """Keep emptied tables empty: after each test that commits, Django would create the rows of its permissions
+    again, which takes 0.3 s, although Weir reads none."""
     from django.core.management.commands import flush
 
     with pytest.MonkeyPatch.context() as patch:
@@ -234,10 +236,10 @@ def emptied_tables_stay_empty() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
-    """Takes back what a test changed in `os.environ`: the next one starts processes with it."""
+    """Undo a test's changes to `os.environ`, as the next test starts processes with it."""
     before = dict(os.environ)
     yield
-    now = dict(os.environ)  # pytest itself writes one name in each phase
+    now = dict(os.environ)  # pytest itself sets one variable in each phase
     for name in now.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before.items() - now.items())
@@ -245,17 +247,16 @@ def own_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_client(redis_url: str) -> Iterator[redis.Redis]:
-    """One connection for all tests: to open one takes longer than most of them."""
+    """Return one connection for all tests, as opening one takes longer than most tests."""
     with redis.Redis.from_url(redis_url, socket_timeout=30) as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
 def live_redis(redis_client: redis.Redis) -> redis.Redis:
-    """A client of an empty Redis, the one that Django's code under test connects to as well.
-
-    For every test, whether it names it or not: none finds what another has left, nor a server in one order of the
-    tests and no server in another. Who wants it away says so (`redis_away`).
+    """Return a client of an empty Redis, to which Django's code under test also connects.
+    It is used by every test, so that none sees what another has left, and the server does not depend on the order of
+    the tests. Tests that need it to be unreachable use `redis_away`.
     """
     from controlplane.live.dashboard.charted import ranges
 
@@ -292,7 +293,7 @@ def data_dir(tmp_path: Path, settings: Any) -> Path:
 
 @pytest.fixture
 def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks the control plane's Redis gets no connection."""
+    """Make connections to the control plane's Redis fail."""
     from fleet.redis import connect
 
     def refuse(*_: object, **__: object) -> None:
@@ -301,14 +302,14 @@ def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect().connection_pool, "get_connection", refuse)
 
 
-# The cast: ada administers, otto operates, vera looks on; ci is a machine that acts for otto.
+# The cast: ada administers, otto operates, vera only reads; ci is a machine that acts for otto.
 
 
 def _person(name: str, role: str) -> "User":
     from django.contrib.auth.models import Group, User
 
     user = User.objects.create_user(name)
-    user.groups.add(Group.objects.get_or_create(name=role)[0])  # a test that commits leaves none
+    user.groups.add(Group.objects.get_or_create(name=role)[0])  # a test that commits leaves none behind
     return user
 
 
@@ -378,7 +379,7 @@ class ApiCaller:
 
 
 def api_caller(user: "User", *scopes: str) -> ApiCaller:
-    """Return a caller with a token of the user; no scopes means all that the user's role allows."""
+    """Return a caller with a token of the user; no scopes means everything that the user's role allows."""
     from controlplane.people.accounts.models import ApiToken
     from controlplane.people.permissions import scopes_of
 

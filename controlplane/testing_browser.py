@@ -1,5 +1,4 @@
-"""The web process as users meet it: uvicorn in a process of its own, a file database, a private Redis, and Chromium.
-
+"""The web process as users see it: uvicorn in a process of its own, a file database, a private Redis, and Chromium.
 Import the fixtures in the conftest.py of a folder of browser tests: `from controlplane.testing_browser import *`.
 """
 
@@ -33,9 +32,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("WEIR_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct-horse-battery"  # noqa: S105  # the user exists for one test run
 START_S = 90.0
-expect.set_options(timeout=30_000)  # ms; a page waits for its turn on a machine that has much else to do
+expect.set_options(timeout=30_000)  # ms; a page waits for its turn on a busy machine
 
-# Prints the key of each one's session: signing in through the form takes a second.
+# Prints the key of each person's session, as signing in through the form takes a second.
 USERS = f"""
 import json
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
@@ -115,7 +114,7 @@ class Web:
         raise RuntimeError(f"the web process did not start: {(self.folder / 'web.log').read_text()[-2000:]}")
 
     def run(self, script: str) -> None:
-        """Run Python on the server's side, in one process for all scripts: a start of Django takes seconds."""
+        """Run Python on the server's side, in one process for all scripts, as starting Django takes seconds."""
         if "shell" not in self.processes:
             command = [sys.executable, "-c", SHELL]
             log = (self.folder / "shell.log").open("ab")
@@ -144,7 +143,7 @@ class Web:
 
 @functools.cache
 def peopled() -> tuple[Path, dict[str, str]]:
-    """Return a data folder with the people of USERS, made once to be copied, and their sessions' keys."""
+    """Return a data folder with the people of USERS, created once to be copied, and the keys of their sessions."""
     folder = Path(tempfile.mkdtemp(prefix="weir-people-", dir="/tmp"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     migrated(folder)
@@ -163,7 +162,7 @@ def peopled() -> tuple[Path, dict[str, str]]:
 
 @contextmanager
 def serving() -> Iterator[Web]:
-    """A web process with the people vera (viewer), otto (operator) and ada (admin), all with PASSWORD."""
+    """Yield a web process with the people vera (viewer), otto (operator) and ada (admin), all with PASSWORD."""
     folder = Path(tempfile.mkdtemp(prefix="weir-web-", dir="/tmp"))
     environment = {
         **os.environ,
@@ -195,7 +194,8 @@ def web() -> Iterator[Web]:
 
 @functools.cache
 def launched() -> Browser:
-    """The one Chromium of this test process: every folder has its own `browser`, and Playwright cannot start twice."""
+    """Yield the only Chromium of this test process: every folder has its own `browser`, and Playwright cannot start
+    twice."""
     playwright = sync_playwright().start()
     atexit.register(playwright.stop)
     return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -208,14 +208,14 @@ def browser() -> Browser:
     return launched()
 
 
-# Charts are drawn, what is loaded after the page is in place, and a page of live data has drawn a frame.
+# Charts are drawn, parts loaded after the page are in place, and a page of live data has drawn a frame.
 DRAWN = """() => !document.querySelector('.chart-note, [hx-trigger=load]')
     && (!document.getElementById('age') || document.body.dataset.data === 'live')"""
 
 
 @dataclass
 class Opened:
-    """A page and what went wrong on it: console errors, failed requests, requests to anywhere else."""
+    """A page and what went wrong on it: console errors, failed requests, requests to other hosts."""
 
     page: Page
     base: str
@@ -250,7 +250,8 @@ class Opened:
 
 @pytest.fixture
 def open_page(web: Web, browser: Browser) -> Iterator[Callable[..., Opened]]:
-    """open_page(user="ada", width=1440, height=900): a fresh browser context, signed in (not with user="")."""
+    """Return `open_page(user="ada", width=1440, height=900)`, which opens a fresh browser context, signed in unless
+    user is ""."""
     contexts = []
 
     def opened(user: str = "ada", width: int = 1440, height: int = 900, **options: Any) -> Opened:
@@ -268,7 +269,7 @@ def open_page(web: Web, browser: Browser) -> Iterator[Callable[..., Opened]]:
 
 
 def ended(condition: Callable[[], bool], within_s: float = 15.0) -> bool:
-    """Whether `condition` came true in time; polls."""
+    """Return whether `condition` became true in time; polls."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if condition():

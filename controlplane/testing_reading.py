@@ -1,4 +1,4 @@
-"""How a page reads: the words that a person meets on it, what a screen reader is told, both themes, a narrow screen."""
+"""How a page reads: the words on it, what a screen reader hears, both themes, a narrow screen."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Page
 from playwright.sync_api import TimeoutError as NotInTime
 
-MOST_WORDS = 450  # on a page and its navigation, before a person opens anything; banners are of the moment
-ROWS_READ = 3  # rows read of a long table or list: readers look up the rest
+MOST_WORDS = 450  # on a page and its navigation, before a person opens anything; temporary banners do not count
+ROWS_READ = 3  # rows read of a long table or list, as readers look up the rest
 ROWS = "tbody > tr, .tile, .events > li, .attention > li, .topology-step li, .strip-policies > p, .timeline > li"
 WORDS = """([rows, read]) => {
   const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
@@ -35,7 +35,7 @@ CONTROLS = {
     "button", "link", "textbox", "combobox", "checkbox", "radio", "slider", "spinbutton", "searchbox",
     "DisclosureTriangle", "tab", "switch", "option", "menuitem",
 }  # fmt: skip
-NATIVE = {"Date", "DateTime", "InputTime"}  # the parts of such an input are the browser's
+NATIVE = {"Date", "DateTime", "InputTime"}  # the browser draws the parts of such an input
 ONE_OF_A_NAME = {"navigation", "region", "button", "DisclosureTriangle"}
 SERIOUS = {"serious", "critical"}
 OF_COLOURS = ("color-contrast", "link-in-text-block")  # rules of axe
@@ -44,7 +44,7 @@ NARROW = 320  # px
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A node of Chromium's accessibility tree that a screen reader stops at."""
+    """A node of Chromium's accessibility tree at which a screen reader stops."""
 
     role: str
     name: str
@@ -53,13 +53,13 @@ class Heard:
 
 
 def read_words(page: Page) -> int:
-    """Words and numbers that a person sees: prose, labels, headings, and of tables, tiles and events the first three
-    rows. Not pictures, choices of a closed select, or what is folded."""
+    """Return the words and numbers that a person sees: prose, labels, headings, and the first three rows of tables,
+    tiles and events. Pictures, choices of a closed select and folded parts are left out."""
     return int(page.evaluate(WORDS, [ROWS, ROWS_READ]))
 
 
 def heard(page: Page) -> list[Heard]:
-    """The page as a screen reader goes through it."""
+    """Return the page as a screen reader reads it."""
     session = page.context.new_cdp_session(page)
     nodes = {node["nodeId"]: node for node in session.send("Accessibility.getFullAXTree")["nodes"]}
     session.detach()
@@ -82,8 +82,8 @@ def _heard(node: Any) -> Heard:
 
 
 def unreadable(page: Page) -> list[str]:
-    """What keeps a person from reading the page: too many words; for a screen reader, a control, a landmark, a picture
-    or a table without a name, two with the same, headings that skip a level, messages that interrupt."""
+    """Return what keeps a person from reading the page: too many words; for a screen reader, a control, landmark,
+    picture or table without a name, two with the same name, headings that skip a level, messages that interrupt."""
     nodes = heard(page)
     levels = [node.level or 0 for node in nodes if node.role == "heading"]
     found = [f"{words} words"] if (words := read_words(page)) > MOST_WORDS else []
@@ -100,12 +100,12 @@ def unreadable(page: Page) -> list[str]:
 
 
 def by_axe(page: Page, context: str | None = None, *, minor: bool = True, rules: Sequence[str] = ()) -> list[str]:
-    """Rules of axe that the page, or the part of it, breaks, and where; without `minor` the serious and critical
-    ones."""
+    """Return the rules of axe that the page, or a part of it, breaks, and where; without `minor` only serious and
+    critical ones."""
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": [*rules]}
-    axe = Axe("0") if page.evaluate("'axe' in globalThis") else Axe()  # its script is read once by a page
+    axe = Axe("0") if page.evaluate("'axe' in globalThis") else Axe()  # the script is loaded once per page
     found = axe.run(page, context, options).response["violations"]
     return [
         f"{v['id']}: {[node['html'][:120] for node in v['nodes']][:3]}"
@@ -115,7 +115,8 @@ def by_axe(page: Page, context: str | None = None, *, minor: bool = True, rules:
 
 
 def in_both_themes(page: Page, *, minor: bool = True) -> list[str]:
-    """The light theme differs in colours only (static/css/tokens.css): only their rules are run again."""
+    """Check both themes. The light theme differs only in colours (static/css/tokens.css), so only their rules run
+    again."""
     found = []
     for theme, rules in (("dark", ()), ("light", OF_COLOURS)):
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
@@ -124,7 +125,7 @@ def in_both_themes(page: Page, *, minor: bool = True) -> list[str]:
 
 
 def too_wide(page: Page) -> list[str]:
-    """Return what is too wide for a narrow screen, at whose width the page stays."""
+    """Return what is too wide for a narrow screen; the page stays at that width."""
     page.set_viewport_size({"width": NARROW, "height": 700})
     try:
         page.wait_for_function(f"document.documentElement.scrollWidth <= {NARROW}", timeout=5_000)
@@ -134,5 +135,5 @@ def too_wide(page: Page) -> list[str]:
 
 
 def faults_of(page: Page) -> list[str]:
-    """All of it, for a page as it stands."""
+    """Return all faults of a page in its current state."""
     return unreadable(page) + in_both_themes(page, minor=False) + too_wide(page)

@@ -61,7 +61,7 @@ class Principal:
     kind: Literal["user", "token"]
     name: str  # name of the user, or of the token with its owner: "ci (ada)"
     role: str  # role of the user behind it
-    scopes: frozenset[str]  # effective scopes: the token's, cut down to the role's
+    scopes: frozenset[str]  # effective scopes: the token's, limited to the role's
     user_id: int
     owner: str = ""  # a token's user
     token_id: int = 0  # 0 for the session of a user
@@ -109,7 +109,7 @@ def can_administer(who: Any) -> bool:
 
 
 def who_can(role: str) -> list[str]:
-    """Return up to 8 active users with `role` or a higher one, whom a refused user can ask."""
+    """Return up to 8 active users with `role` or a higher role, whom a refused user can ask."""
     from django.db.models import Q
 
     roles = ROLES[ROLES.index(role) :]
@@ -119,5 +119,5 @@ def who_can(role: str) -> list[str]:
 
 def operator_controls(request: HttpRequest) -> dict[str, object]:
     """Return the template context: whether the user can operate, and whom to ask otherwise."""
-    user = getattr(request, "user", None)  # An error page may have none.
+    user = getattr(request, "user", None)  # an error page may have none
     return {"may_edit": can_operate(user), "ask": SimpleLazyObject(lambda: who_can("operator"))}

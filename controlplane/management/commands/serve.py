@@ -25,7 +25,7 @@ def web(options: Options, around: Surroundings) -> Argv:
 
 
 def router(options: Options, around: Surroundings) -> Argv:
-    """Return a router's command line. Redis comes from the environment, as its password would show in the process list."""
+    """Return a router's command line, without Redis' URL: its password would show in the process list."""
     name = f"{socket.gethostname()}-{options.router_port}"
     return (around.python, "-m", "router", "--host", options.host, "--port", str(options.router_port), "--id", name)
 
@@ -37,8 +37,7 @@ def index(options: Options, around: Surroundings) -> Argv:
 
 
 def control(options: Options, around: Surroundings) -> Argv:
-    """Run a control worker. If there are several, one of them leads. Their names differ, since each is reported
-    separately."""
+    """Return a control worker's command line. One of several leads; their names differ, as each reports by itself."""
     name = f"control@{socket.gethostname()}-{os.getpid()}"
     return plan.celery(around.python, name, "control", f"--concurrency={plan.THREADS}", "--control")
 

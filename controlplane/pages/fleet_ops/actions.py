@@ -57,11 +57,8 @@ def apply(
     expected: str | None = None,
     emergency: str = "",
 ) -> Applied:
-    """Apply a document. In a dry run nothing is written, nor if it raises UnreadableDocument, InvalidFleet,
-    FleetChanged or RulesForbid.
-
-    `emergency`: why an administrator goes past the rules of policies.
-    """
+    """Apply a document. Nothing is written in a dry run, nor if it raises UnreadableDocument, InvalidFleet,
+    FleetChanged or RulesForbid. `emergency` is an administrator's reason for bypassing the rules of policies."""
     read = documents.load(document) if isinstance(document, str) else document
     spec = services.read_fleet(read)
     _check_policies(spec)
@@ -81,7 +78,7 @@ def apply(
 
 
 def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
-    """Return the joins, without observed pools, which take nobody's requests."""
+    """Return the pools that join, except observed pools, which take no requests."""
     serving = [pool for pool in after if pool.mode == SERVE]
     served_before = [AskedPool(pool.name, pool.model, pool.policy) for pool in before if pool.mode == SERVE]
     return joining.joins(served_before, joining.former_pools(timezone.now()), serving)
@@ -134,8 +131,8 @@ def act(
     group: bool = False,
     **more: int,
 ) -> tuple[Instance, ...]:
-    """Act on an instance. Raises Http404, NotPossible or ChangedMeanwhile. `group`: act on all that serve only together
-    with it; `more`: the level of a sleep."""
+    """Act on an instance. Raise Http404, NotPossible or ChangedMeanwhile. With `group`, act on all instances that
+    serve only together with it; `more` is the level of a sleep."""
     with _held_instance(instance_name, if_match) as asked:
         whole = selectors.group(asked) if group else []
         if not group:
@@ -159,8 +156,8 @@ def calibrate(
     anyway: bool = False,
     source: str = calibrations.SWEEP,
 ) -> Calibration:
-    """Return a queued calibration that is not sent yet. Instance.DoesNotExist, or NotPossible that says what to do
-    instead."""
+    """Return a queued calibration that has not been sent yet. Raise Instance.DoesNotExist, or NotPossible, which
+    says what to do instead."""
     with transaction.atomic():
         row = calibrations.ask_for(instance_name, actor.name, seconds, anyway=anyway, source=source)
         record(actor, "instance.calibrate", instance_name, reason, None, {"seconds": seconds, "source": source})
@@ -208,15 +205,15 @@ def set_mode(pool_name: str, mode: str, actor: Actor, reason: str, *, if_match: 
 def roll_back(
     pool_name: str, actor: Actor, reason: str, number: int | None = None, *, if_match: str | None = None
 ) -> PoolVersion:
-    """Roll a pool back. Raises Http404, NotPossible, RulesForbid or ChangedMeanwhile. `number`: the version; by default
-    the latest other one that worked."""
+    """Roll a pool back. Raise Http404, NotPossible, RulesForbid or ChangedMeanwhile. `number` is the version, by
+    default the latest other version that worked."""
     with _as_seen(pool_name, if_match) as pool:
         versions.lock(pool.policy)
         pools, before = services.current_spec().pools, to_builtins(config(pool_spec(pool)))
         made = rollback.rollback_pool(pool_name, actor.name, reason, number)
         if why := served.why_not_now(selectors.pool(pool_name)):
             raise NotPossible(f"{pool_name}: its policy cannot serve that configuration: {why}")
-        after = [pool_spec(selectors.pool(pool_name))]  # An earlier version may have another model.
+        after = [pool_spec(selectors.pool(pool_name))]  # an earlier version may have another model
         found = [replace(join, returns=made.proven_at is not None) for join in _joins(pools, after)]
         joining.check_joins(found, actor, "")
         joining.remember(_left_behind(pools, after, ()), timezone.now())
@@ -226,7 +223,7 @@ def roll_back(
 
 
 def roll_back_by_itself(pool_name: str, reason: str) -> PoolVersion:
-    """Roll a pool back after a change that failed. NotPossible says which rule is against it."""
+    """Roll a pool back after a failed change. NotPossible names the rule that forbids it."""
     try:
         return roll_back(pool_name, SYSTEM, reason)
     except RulesForbid as error:
@@ -244,7 +241,7 @@ def resume(pool_name: str, actor: Actor, reason: str, *, if_match: str | None = 
 
 @contextmanager
 def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
-    """Yield the pool, while nobody else changes it or any other part of the fleet."""
+    """Yield the pool, while nobody else can change it or any other part of the fleet."""
     with transaction.atomic():
         services.hold_fleet()
         with held(Pool.objects.filter(name=pool_name, removed=False), f"pool {pool_name}", if_match) as pool:
@@ -253,7 +250,7 @@ def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
 
 @contextmanager
 def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
-    """Yield the instance, while nobody else acts on the instances of its pool: a group is acted on as a whole."""
+    """Yield the instance, while nobody else can act on its pool's instances, as a group is acted on as a whole."""
     with transaction.atomic():
         Pool.objects.filter(instances__name=name).update(name=F("name"))
         with held(Instance.objects.filter(name=name), f"instance {name}", if_match) as instance:
@@ -261,7 +258,7 @@ def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
 
 
 def act_on_node(verb: str, name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Node:
-    """Act on a node. Raises Http404 or ChangedMeanwhile; NotPossible to drain a part of a group."""
+    """Act on a node. Raise Http404 or ChangedMeanwhile; NotPossible if it would drain only part of a group."""
     with held(Node.objects.filter(name=name), f"node {name}", if_match) as held_node:
         before = _openness(held_node)
         if verb == "drain":

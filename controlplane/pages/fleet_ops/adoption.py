@@ -1,6 +1,5 @@
-"""Inspects engines that something else runs, before any of them becomes a part of the fleet.
-
-It sends the requests that a pool with these options would send, from this process: addresses pass the same policy, and
+"""Inspects engines that something else runs, before any of them becomes part of the fleet.
+It sends, from this process, the requests that a pool with these options would send: addresses pass the same policy, and
 redirects are not followed.
 """
 
@@ -26,8 +25,8 @@ from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
 
 AT_ONCE = 16  # engines asked at the same time
-LOOK_S = 8.0  # limit for all engines; engines not reached by then are shown unasked
-MOST = 64  # most engines that one look asks
+LOOK_S = 8.0  # limit for all engines; engines not reached by then are shown without an answer
+MOST = 64  # engines asked in one inspection
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +44,21 @@ class FoundEngine:
     asked: bool = True
     trouble: str = ""  # reason why it does not answer, if it states one
     ranks: int = 1
-    misplaced: str = ""  # why it would serve nothing in a pool with these options
+    misplaced: str = ""  # why it could not serve in a pool with these options
 
     @property
     def unsaid(self) -> str:
-        """Return the flag for an exact index that an engine may have without saying so."""
+        """Return a flag for an exact index that an engine may have set without reporting it."""
         return PROMPT_DETAILS if self.server == SERVERS["vllm"].title else ""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFleet:
     engines: tuple[FoundEngine, ...] = ()
-    refused: tuple[str, ...] = ()  # listed addresses that Weir does not connect to
+    refused: tuple[str, ...] = ()  # listed addresses that Weir must not connect to
     trouble: str = ""  # reason why the source does not answer
     models: tuple[str, ...] = field(default=())  # models served by the engines, most frequent first
-    ranks: int = 1  # ranks behind each address: those of the options, else what all engines say
+    ranks: int = 1  # ranks behind each address: from the options, or else what all engines report
 
     @property
     def answering(self) -> int:
@@ -67,7 +66,7 @@ class FoundFleet:
 
 
 def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
-    """Return the addresses of a pool's answering engines, by the flags that they lack for an exact index."""
+    """Return the addresses of a pool's answering engines, by the flags for an exact index that they lack."""
     spec = build(ExternalSpec, engine)
     found: dict[str, list[str]] = {}
     for one in asyncio.run(_ask(spec, _listed(spec, pool).engines)):
@@ -77,8 +76,8 @@ def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
 
 
 def look(engine: Mapping[str, object], pool: str, actor: Actor) -> FoundFleet:
-    """Inspect engines, by options of the kind `external`. InvalidFleet names what is wrong with them. Audited, as this
-    process connects to addresses that someone names."""
+    """Inspect engines, given options of the kind `external`. InvalidFleet names what is wrong with the options.
+    Audited, as this process connects to addresses that a user names."""
     problems = check_engine(EXTERNAL, engine, "engine")
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", engine, "pool")

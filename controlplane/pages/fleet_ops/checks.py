@@ -30,7 +30,7 @@ class StartPreview:
 
 
 def start_of(pool: PoolSpec) -> StartPreview:
-    """Preview the start of the first instance; others differ in ports, GPUs and folder."""
+    """Preview the start of the first instance; other instances differ in ports, GPUs and folder."""
     return _as_pod(pool) or _as_process(pool, preview(pool))
 
 
@@ -60,7 +60,7 @@ def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
 
 
 def _key(pool: PoolSpec) -> Iterator[Prerequisite]:
-    """Check the key that its engines are started with, without showing it."""
+    """Check the key with which its engines are started, without showing it."""
     if reference := str(pool.engine.get(engine_key.OPTION) or ""):
         why = engine_key.trouble(reference)
         advice = "set the variable, or write the file, on each host that asks the engine"

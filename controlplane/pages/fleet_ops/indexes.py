@@ -1,4 +1,4 @@
-"""The routers' knowledge of an instance's KV cache, and the refused answers of the instance."""
+"""What the routers know about an instance's KV cache, and the instance's refused answers."""
 
 import logging
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ class KnownIndex:
 
     @property
     def share(self) -> float | None:
-        """The predicted share of actual cached tokens; None if nothing was cached."""
+        """Return the predicted share of the actually cached tokens; None if nothing was cached."""
         return self.status.predicted / self.status.actual if self.status.actual else None
 
     @property
     def mean_error(self) -> float | None:
-        """The mean error of a prediction, in tokens."""
+        """Return the mean error of a prediction, in tokens."""
         return self.status.error / self.status.n if self.status.n else None
 
 

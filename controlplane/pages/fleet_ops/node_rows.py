@@ -24,7 +24,7 @@ class NodeRow:
 
     @property
     def status(self) -> str:
-        """A word of the status vocabulary."""
+        """Return a term of the status vocabulary."""
         if not self.reports:
             return "offline"
         if self.node.draining:
@@ -48,12 +48,12 @@ class NodeRow:
 
     @property
     def trouble(self) -> str:
-        """The reason why its worker cannot start instances, for example an unreachable API server."""
+        """Return why its worker cannot start instances, such as an unreachable API server."""
         return self.resources.trouble or ""
 
     @property
     def gpu_use(self) -> str:
-        """The use of each GPU, from the latest heartbeat; unknown for a cluster."""
+        """Return the use of each GPU, from the latest heartbeat; unknown for a cluster."""
         return use_of(self.resources.gpus or ())
 
     @property
@@ -70,7 +70,7 @@ class NodeRow:
 
     @property
     def disks(self) -> list[tuple[str, float | None, float | None]]:
-        """The disks: (path, free GiB, GiB)."""
+        """Return the disks: (path, free GiB, GiB)."""
         return [(disk.path, _gib(disk.free_bytes), _gib(disk.bytes)) for disk in self.resources.disks]
 
 
@@ -81,8 +81,8 @@ def _describe_gpus(gpus: Iterable[NodeGpu]) -> str:
 
 
 def gpu_use_of(instance: Instance, sample: InstanceSample | None) -> str:
-    """Say the use of the instance's GPUs, from the latest heartbeat of its node; of a simulated engine, by its law;
-    empty if it has none."""
+    """Describe the use of the instance's GPUs, from the latest heartbeat of its node; for a simulated engine, by its
+    law; empty if it has none."""
     if instance.gpus:
         return _use_on_node(instance) or "not reported"
     use = sample.gpu.use if sample is not None and sample.gpu is not None else None
@@ -102,7 +102,7 @@ def use_of(gpus: Iterable[NodeGpu]) -> str:
 
 
 def _describe_use(gpu: NodeGpu, use: float) -> str:
-    """Say a GPU's use: `0: 45 %, 120.0 of 141.0 GiB, 412 of 700 W, 54 °C, 1980 MHz`."""
+    """Format a GPU's use: `0: 45 %, 120.0 of 141.0 GiB, 412 of 700 W, 54 °C, 1980 MHz`."""
     parts = [f"{gpu.number}: {percent(use)}", f"{_gib(gpu.memory_used_bytes):.1f} of {_gib(gpu.memory_bytes):.1f} GiB"]
     if gpu.power_w is not None:
         limit = "" if gpu.power_limit_w is None else f" of {gpu.power_limit_w:.0f}"

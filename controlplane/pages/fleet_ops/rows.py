@@ -46,7 +46,7 @@ class InstanceRow:
     uptime_s: float | None  # None if it is not running
     routable: bool
     kv_limit: float  # KV usage (0–1) above which its policy counts it as overloaded
-    last_known: bool = False  # whether nothing of its node has arrived since its sample
+    last_known: bool = False  # whether nothing has arrived from its node since its sample
 
     @property
     def beside(self) -> str:
@@ -62,7 +62,7 @@ class InstanceRow:
 
     @property
     def kv_blocks(self) -> int | None:
-        """The KV blocks of all its data-parallel ranks."""
+        """Return the KV blocks of all its data-parallel ranks."""
         if self.sample is None or self.sample.kv_blocks is None:
             return None
         return self.sample.kv_blocks * self.instance.facts.dp.ranks
@@ -76,7 +76,7 @@ class InstanceRow:
 
     @property
     def kv_capacity_bytes(self) -> float | None:
-        """The size of its whole KV cache, if the size of a token is known."""
+        """Return the size of its whole KV cache, if the size of a token is known."""
         size = self.instance.facts.kv.bytes_per_token
         if self.sample is None or not (size and self.kv_blocks and self.sample.block_size):
             return None
@@ -88,8 +88,8 @@ class SourceView:
     """The source that lists the instances of a pool, and the age of its list."""
 
     engines: int
-    gone: int  # instances of the last hour that it no longer lists
-    refused: tuple[str, ...]  # listed addresses that Weir does not connect to
+    gone: int  # instances of the last hour that are no longer listed
+    refused: tuple[str, ...]  # listed addresses that Weir must not connect to
     trouble: str  # reason why it does not answer; empty if it does
     age_s: float  # age of its latest answer; 0 while it answers
 
@@ -121,7 +121,7 @@ class PoolRow:
 
     @property
     def at_zero(self) -> bool:
-        """True if it wakes on demand, and has no instance that is awake."""
+        """Return whether it wakes on demand, and has no instance that is awake."""
         asleep = {one.instance.desired for one in self.instances} == {DesiredState.ASLEEP}
         return (self.desired.replicas == 0 or asleep) and wakes_on_demand(self.pool.autoscale)
 
@@ -131,7 +131,7 @@ class PoolRow:
 
     @property
     def last_known(self) -> int:
-        """The number of instances without newer information."""
+        """Return the number of instances without newer information."""
         return sum(row.last_known for row in self.instances)
 
     @property
@@ -140,7 +140,7 @@ class PoolRow:
 
     @property
     def health(self) -> str:
-        """A word of the status vocabulary."""
+        """Return a term of the status vocabulary."""
         if self.desired_count == 0:
             return "stopped"
         if self.ready == self.desired_count:
@@ -178,7 +178,8 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
 
 
 def _heard(rows: Sequence[Instance], latest: Mapping[str, InstanceSample], now: float) -> dict[str, float]:
-    """Return when each node was last heard, also by instances that are not shown, if a shown one has an old sample."""
+    """Return when each node last reported, including through instances that are not shown, if a shown one has an old
+    sample."""
     nodes = {row.node for row in rows if row.name in latest and now - latest[row.name].at > SAMPLE_STALE_S}
     if not nodes:
         return {}
@@ -204,7 +205,7 @@ def _instance_row(
     instance: Instance, sample: InstanceSample | None, now: dt.datetime, kv_limit: float, nodes: Mapping[str, float]
 ) -> InstanceRow:
     if sample is not None and (sample.epoch != instance.epoch or instance.state in _RESTING):
-        sample = None  # The sample is from an earlier process.
+        sample = None  # the sample comes from an earlier process
     status, why, last_known = shown_status(instance.state, sample, now.timestamp(), kv_limit, nodes.get(instance.node))
     started = None if instance.state in _RESTING else instance.started_at
     waiting = selectors.waits_for_group(instance)
@@ -269,7 +270,7 @@ def _pool_row(
         unplaceable=_why_unplaceable(desired, nodes),
         waits_for_pools=waits_for(desired, ready_pools),
         advice=advice,
-        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # Experiments publish their own.
+        policy_known=bool(pool.ephemeral_owner) or pool.policy in published,  # experiments publish their own policies
         source=source_view(pool) if desired.listed is not None else None,
     )
 

@@ -1,7 +1,6 @@
-"""The savings a day of a pool's KV tiers at the current load: tokens that are loaded instead of computed.
-
-Only the arithmetic of those tokens counts: attention, and requests that are answered sooner, come on top. Loads that
-the GPU waits for are not deducted.
+"""The savings per day of a pool's KV tiers at the current load: tokens that are loaded instead of computed.
+Only the arithmetic of those tokens counts: attention, and faster answers, would come on top. Loads for which the GPU
+waits are not deducted.
 """
 
 from collections.abc import Iterable
@@ -23,12 +22,12 @@ HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class TierSaving:
-    """The saving of a tier in a day."""
+    """What a tier saves per day."""
 
     tokens: float  # loaded tokens
     gpu_hours: float  # GPU hours that computing them would take
     dollars: float
-    costs: float  # $ of the host memory and the drives
+    costs: float  # $ for the host memory and the drives
 
     @property
     def pays(self) -> bool:
@@ -53,7 +52,7 @@ def tier_saving(pool: Pool, rows: Iterable[TierRow]) -> TierSaving | None:
 def saving(
     read_bytes_per_s: float, fleet: TwinFleet, cost: PromptCost, hardware: Hardware, prices: Prices
 ) -> TierSaving | None:
-    """Compute a saving. `hardware`: of the whole pool. None for engines without tiers or GPUs."""
+    """Compute a saving. `hardware` is that of the whole pool. None for engines without tiers or GPUs."""
     engine = next(iter(fleet.instances.values()))
     if engine.tiers is None or not cost.has_gpus:
         return None

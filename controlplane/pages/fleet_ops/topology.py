@@ -78,7 +78,8 @@ def _nodes(instances: Sequence[InstanceRow]) -> tuple[PoolNode, ...]:
 
 
 def _tiers(instances: Sequence[InstanceRow]) -> tuple[TierUse, ...]:
-    """Return the tiers: the device's from KV usage, if a block's size is known; others as the instances report them."""
+    """Return the tiers: the device's from KV usage, if the size of a block is known; others as the instances report
+    them."""
     total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in instances:
         for name, used, size in _tiers_of(row):
@@ -104,7 +105,7 @@ def _tiers_of(row: InstanceRow) -> Iterable[tuple[str, float, float]]:
             yield name, used, size
 
 
-# The data-parallel ranks of an instance: what its engine reports of each, and what routers have sent there
+# The data-parallel ranks of an instance: what its engine reports about each, and what routers have sent to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class RankRow:
     number: int  # number in its group
     sample: RankSample
     sent: Load  # requests in flight from all routers
-    indexes: tuple[str, ...]  # indexes in force, each once: exact, approximate, none
+    indexes: tuple[str, ...]  # indexes in use, without duplicates: exact, approximate, none
 
     @property
     def kv_percent(self) -> float | None:
@@ -120,7 +121,7 @@ class RankRow:
 
     @property
     def hit_share(self) -> float | None:
-        """The cached share of the tokens looked up since the engine's start."""
+        """Return the cached share of the tokens looked up since the engine's start."""
         asked, found = self.sample.prefix_queries_total, self.sample.prefix_hits_total
         return found / asked if asked and found is not None else None
 

@@ -1,4 +1,5 @@
-"""Adopts a fleet that something else runs: where its engines are, what was found there, then one document."""
+"""Adopts a fleet that something else runs: first where its engines are, then what was discovered there, then one
+document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ LONGEST = 20_000  # characters of one field
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The values as typed."""
+    """The values as typed into the form."""
 
     fields: Mapping[str, str]
     way: str = "urls"
@@ -72,7 +73,8 @@ class Typed:
         return self._with_further(filled)
 
     def _with_further(self, filled: Mapping[str, object]) -> dict[str, object]:
-        """Return the filled fields with the further options as typed: false and 0 are values. Raises InvalidFleet."""
+        """Return the filled fields with the additional options as typed; false and 0 count as values. Raise
+        InvalidFleet."""
         engine, twice = dict(filled), []
         for name, value in self._further().items():
             known = filled.get(name)
@@ -101,7 +103,7 @@ class Typed:
 
 
 def _way(given: Mapping[str, str], chosen: str) -> str:
-    """Return the chosen way; if its field is empty, the only filled one."""
+    """Return the chosen way; if its field is empty, the only way whose field is filled."""
     filled = [way for way, fields in PLACES.items() if any(given[name] for name in fields)]
     if len(filled) == 1 and chosen not in filled:
         return filled[0]
@@ -144,7 +146,7 @@ def _pool(typed: Typed, engine: Mapping[str, object], model: str) -> PoolEntry:
 
 
 def _planned(request: HttpRequest, typed: Typed, found: FoundFleet, pool: PoolEntry) -> HttpResponse:
-    """Show the engines that were found, and the change that adopts them, ready to be applied."""
+    """Show the engines that were discovered, and the change that adopts them, ready to be applied."""
     whole = services.export()
     name = str(pool.common["name"])
     if any(each["name"] == name for each in whole["spec"]["pools"]):

@@ -37,7 +37,7 @@ class TypedDocument:
     reason: str = ""
     emergency: str = ""
     confirmed: str = ""  # removed pools, typed by hand
-    opened: str = ""  # the fleet as the form found it (meanwhile.mark)
+    opened: str = ""  # the fleet in the state that the form showed (meanwhile.mark)
 
 
 @require_http_methods(["GET", "POST"])
@@ -52,7 +52,7 @@ def apply_page(request: HttpRequest) -> HttpResponse:
 
 def _typed(request: HttpRequest) -> TypedDocument:
     return TypedDocument(
-        # Browsers send CR LF; the text stays otherwise unchanged.
+        # Browsers send CR LF; apart from that, the text is unchanged.
         document=request.POST.get("document", "").replace("\r\n", "\n"),
         prune=bool(request.POST.get("prune")),
         reason=reason_of(request),
@@ -110,7 +110,7 @@ def _apply(request: HttpRequest) -> HttpResponse:
 
 
 def _missing(request: HttpRequest, typed: TypedDocument) -> dict[str, bool]:
-    """Return the fields that the form still needs. A removed pool does not come back with its caches and history."""
+    """Return the fields that the form still needs. A removed pool cannot be restored with its caches and history."""
     removed = _removed(_planned(request, typed)) if typed.prune else ""
     found = {"unreasoned": not typed.reason, "unconfirmed": typed.confirmed != removed and bool(removed)}
     return found if any(found.values()) else {}

@@ -24,10 +24,10 @@ from fleet.services import NotPossible
 @dataclass(frozen=True, slots=True)
 class ShownCalibration:
     last: Calibration | None  # latest, whatever its outcome
-    measured: Calibration | None  # newest that is done
+    measured: Calibration | None  # newest that finished successfully
     stale: tuple[str, ...]
     constants: list[tuple[str, str]]
-    held_out: list[tuple[str, str]]  # errors of a fit to traffic, and the load that it saw
+    held_out: list[tuple[str, str]]  # errors of a fit to traffic, and the load on which it is based
     loads: list[FittedLoad]
 
 

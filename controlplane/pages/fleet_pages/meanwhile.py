@@ -1,4 +1,4 @@
-"""Changes that others made to the fleet since a form was opened, shown before the form undoes them."""
+"""Changes that others have made to the fleet since a form was opened, shown before the form would undo them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ class Meanwhile:
 
 
 def mark() -> str:
-    """Return the fleet as a form found it: its digest, and the newest audit entry."""
+    """Return a mark of the fleet as shown by a form: its digest, and the newest audit entry."""
     return f"{services.digest()}:{selectors.newest_id()}"
 
 

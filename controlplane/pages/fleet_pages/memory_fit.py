@@ -1,4 +1,5 @@
-"""Whether a model fits on the GPUs of a pool, before an instance is started. Pure but for the model's folder."""
+"""Whether a model fits on the GPUs of a pool, before an instance is started. Pure except for reading the model's
+folder."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +14,16 @@ from fleet.kinds.options.option import build
 from fleet.kinds.resources import NodeGpu
 
 GB = 1e9
-SHARES = ("gpu_memory_utilization", "mem_fraction_static")  # options with the share of GPU memory that is used
-LONGEST = ("max_model_len", "context_length", "max_seq_len")  # options with the longest request
-# Arguments, and a number format, with which the weights on a GPU have another size
+SHARES = ("gpu_memory_utilization", "mem_fraction_static")  # options for the share of GPU memory to use
+LONGEST = ("max_model_len", "context_length", "max_seq_len")  # options for the longest request
+# Arguments, and a number format, that change the size of the weights on a GPU
 _RESIZING = re.compile(r"-(pp\d*|q)|--(pp|pp-size|pipeline-parallel-size|quantization|torchao-config|.*offload.*)")
 FLOAT32 = ("float32", "float")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    status: Literal["ready", "saturated", "failed", "unseen"]  # as a status is drawn
+    status: Literal["ready", "saturated", "failed", "unseen"]  # term of the status vocabulary, for its shape
     word: str
     text: str
 
@@ -30,8 +31,8 @@ class MemoryFit:
 def memory_fit(
     kind: Kind, engine: Mapping[str, object], model: str, nodes: Mapping[str, Sequence[NodeGpu]]
 ) -> MemoryFit | None:
-    """Return whether such an instance fits; None for a kind without GPUs, and while an option is wrong. `nodes`: the
-    GPUs of each node that may run it."""
+    """Return whether such an instance fits; None for a kind without GPUs, and while an option is wrong. `nodes`
+    holds the GPUs of each node that may run it."""
     if check_engine(kind, engine, "engine", model):
         return None
     spec, unknown = build(kind.spec, engine), ""
@@ -84,13 +85,13 @@ def _by_sizes(kind: Kind, spec: Any, model: str, nodes: Mapping[str, Sequence[No
 
 
 def _resizing(spec: Any, dtype: str) -> str:
-    """Return the argument or number format with which the weights have another size; empty if there is none."""
+    """Return the argument or number format that changes the size of the weights; empty if there is none."""
     named = next((word for word in words_of(spec.arguments) if _RESIZING.fullmatch(word)), "")
     return named or (f"dtype {dtype}" if dtype in FLOAT32 else "")
 
 
 def _free(spec: Any, memory: float, taken: float) -> float:
-    """Return the memory for KV: a share of what is left, or what a share of all leaves."""
+    """Return the memory for KV: a share of what remains, or what remains of a share of all."""
     if of_left := getattr(spec, "free_gpu_memory_fraction", None):
         return float(of_left * (memory - taken))
     return next((share for name in SHARES if (share := getattr(spec, name, None))), MEMORY_USED) * memory - taken

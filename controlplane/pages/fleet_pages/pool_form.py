@@ -12,13 +12,13 @@ from fleet.spec import fleet_spec
 from router.contract.values.fields import Field
 from router.contract.values.problem import Problem
 
-POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # The kind is chosen first.
+POOL_FIELDS = tuple(one for one in fleet_spec.POOL_FIELDS if one.name != "kind")  # the kind is chosen first
 PREFIX = "engine."
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEntry:
-    """A pool of a fleet document as the form shows it, checked or not; without empty fields."""
+    """A pool of a fleet document in the form's representation, checked or not, without empty fields."""
 
     kind: str
     common: Mapping[str, object]  # values by POOL_FIELDS
@@ -31,7 +31,7 @@ class PoolEntry:
 def fields(
     pool: PoolEntry, errors: Mapping[str, str], known: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> tuple[list[OptionField], list[OptionField]]:
-    """Return (fields of the pool, of its engine), with values and errors. `known`: choices by field."""
+    """Return (fields of the pool, of its engine), with values and errors. `known` holds choices by field."""
     common = [
         OptionField(
             one,
@@ -62,7 +62,7 @@ def _typed_values(options: Sequence[Field], typed: Mapping[str, str], prefix: st
 def with_pool(
     pools: Sequence[Mapping[str, object]], pool: PoolEntry, replaces: str
 ) -> tuple[list[Mapping[str, object]], int]:
-    """Return the pools of a document with this one added, or in place of the pool `replaces`, and its index."""
+    """Return the pools of a document with this pool added, or in place of the pool `replaces`, and its index."""
     index = next((position for position, each in enumerate(pools) if each["name"] == replaces), len(pools))
     kept = pools[index] if index < len(pools) else {}
     sections = {name: value for name, value in kept.items() if name not in {*_OURS, "kind", "engine"}}
@@ -89,6 +89,6 @@ def errors_of(problems: Sequence[Problem], index: int) -> tuple[dict[str, str], 
 
 
 def _field_of(path: str, pool: str) -> str:
-    """Return `engine.environment` for a fault of one variable; empty if the form has no such field."""
+    """Return `engine.environment` for an error in one variable; empty if the form has no such field."""
     found = re.match(r"(engine\.)?\w+", path.removeprefix(pool)) if path.startswith(pool) else None
     return found[0] if found and (found[1] or found[0] in _OURS) else ""

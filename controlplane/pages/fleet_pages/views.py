@@ -117,7 +117,7 @@ def _recent_frame() -> Frame | None:
 def render_part(
     request: HttpRequest, page: str, *, instances: Sequence[InstanceRow] = (), **context: object
 ) -> HttpResponse:
-    """Render the whole page, or its live part for htmx. `instances`: all of them; ?find= narrows a long list."""
+    """Render the whole page, or its live part for htmx. `instances` are all of them; ?find= narrows a long list."""
     moving = bool(request.headers.get("HX-Request"))
     template = f"fleet/_{page}.html" if moving else f"fleet/{page}.html"
     find = request.GET.get("find", "").strip()[:FIND_MAX]
@@ -131,7 +131,8 @@ def render_part(
 
 
 def charts(request: HttpRequest, of: str, name: str, *, one_pool: bool = True) -> dict[str, object]:
-    """Return the data for static/js/fleet_series.js, of an instance, a pool or a node; TTFT is that of one pool."""
+    """Return the data for static/js/fleet_series.js about an instance, a pool or a node; the TTFT is that of a
+    single pool."""
     return {
         "of": of,
         "name": name,
@@ -180,14 +181,14 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
-        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # The SLO has a table of its own.
+        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # the SLO has a table of its own
         versions=versions.history(pool, VERSIONS),
         events=selectors.pool_events(name, POOL_EVENTS),
     )
 
 
 def silence_limit(pool: Pool) -> str:
-    """Say the time after which an instance that does not answer is killed and started again."""
+    """Describe the time after which an instance that does not answer is killed and started again."""
     return seconds(update_of(pool.update).replace_after_s or REPLACE_AFTER_S)
 
 
@@ -247,13 +248,13 @@ def _find(name: str) -> Instance:
 
 
 def _runs_elsewhere(instance: Instance) -> bool:
-    """Tell whether something else has started it: its process, ports and log are not Weir's."""
+    """Return whether something else has started it, so that its process, ports and log are not Weir's."""
     kind = instance.started_from.known_kind
     return kind is not None and not kind.launched
 
 
 def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
-    """Return what its kind says about it, by the options it was started with."""
+    """Return what its kind says about it, given the options with which it was started."""
     given = instance.started_from
     if given.known_kind is None:
         return ()

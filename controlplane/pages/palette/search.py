@@ -46,7 +46,7 @@ def search(query: str, user: Any) -> list[SearchHit]:
         *_pages(asked, user),
     ]
     lower = asked.lower()
-    # Names that begin with the query go before names that contain it; kinds keep their order.
+    # Names that begin with the query come before names that contain it; kinds keep their order.
     return sorted(found, key=lambda one: (one.kind != "request", not one.title.lower().startswith(lower)))[:LIMIT]
 
 
@@ -85,7 +85,7 @@ def _nodes(asked: str) -> Iterator[SearchHit]:
 
 
 def _request(asked: str) -> Iterator[SearchHit]:
-    """Find a request by its whole id, while its receipt is kept."""
+    """Find a request by its complete id, while its receipt is stored."""
     if not _REQUEST_ID.fullmatch(asked):
         return
     try:

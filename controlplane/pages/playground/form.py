@@ -26,7 +26,7 @@ def pools() -> dict[str, str]:
 
 
 def askable(models: Mapping[str, str]) -> Choices:
-    """Return names and models, as clients can ask for them, and pools."""
+    """Return names and models under which clients can ask for them, and pools."""
     names = sorted(selectors.live().aliases)
     groups = [
         ("Names", [(name, name) for name in names]),
@@ -77,7 +77,7 @@ class QuestionForm(forms.Form):
         )
 
     def failures(self) -> str:
-        """Say the errors in one sentence, with the fields' labels."""
+        """Write the errors as one sentence, with the fields' labels."""
         found = [(self.fields[name].label or name, errors) for name, errors in self.errors.items()]
         return " ".join(f"{label}: {' '.join(map(str, errors))}" for label, errors in found)
 

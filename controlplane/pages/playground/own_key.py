@@ -1,5 +1,5 @@
-"""The API key with which a person asks: a row like any other, with limits, budgets and use. No table and no page holds
-its secret: every web process can derive it."""
+"""The API key with which a person asks: a row like any other, with limits, budgets and use. Its secret is in no
+table and on no page, as every web process can derive it."""
 
 import hashlib
 import hmac
@@ -38,18 +38,18 @@ def key_of(user: Any) -> ApiKey | None:
 
 
 def first_key() -> ApiKey:
-    """Return the key that the first question makes, as far as a page shows it."""
+    """Return the key that the first question will create, as far as a page shows it."""
     return ApiKey(requests_per_min=REQUESTS_PER_MIN, tokens_per_min=TOKENS_PER_MIN)
 
 
 def ready(user: Any, actor: Actor) -> str:
-    """Return the secret of a usable key, which the first question makes. Raises MayNotAsk."""
+    """Return the secret of a usable key, which the first question creates. Raise MayNotAsk."""
     row, secret = key_of(user) or _made(user, actor), secret_of(user)
     if not row.is_usable(timezone.now()):
         raise MayNotAsk(f"Your key {row.name} is {row.status}: an administrator decides whether you may ask.")
     if not can_administer(user):
         _fit(row, actor)
-    if row.sha256 != digest(secret):  # WEIR_SECRET_KEY has changed.
+    if row.sha256 != digest(secret):  # WEIR_SECRET_KEY has changed
         ApiKey.objects.filter(pk=row.pk).update(sha256=digest(secret))
         publish()
     return secret
@@ -64,7 +64,7 @@ def _made(user: Any, actor: Actor) -> ApiKey:
             row, _ = services.create_key(f"playground of {user.get_username()}"[:80], terms, actor)
             ApiKey.objects.filter(pk=row.pk).update(prefix=_prefix(user), sha256=digest(secret_of(user)))
     except InvalidInput as error:
-        if (row_of_another := key_of(user)) is not None:  # Another question made it meanwhile.
+        if (row_of_another := key_of(user)) is not None:  # another question created it meanwhile
             return row_of_another
         raise MayNotAsk(f"A key for you cannot be made: {error}.") from None
     row.refresh_from_db()
@@ -72,13 +72,13 @@ def _made(user: Any, actor: Actor) -> ApiKey:
 
 
 def _fit(row: ApiKey, actor: Actor) -> None:
-    """Give an operator's key the pools that require none by now, beside those that it has by name. *Every pool* is left
-    from a time as administrator. Raises MayNotAsk."""
+    """Give an operator's key the pools that now require none, in addition to those that it names. *Every pool*
+    remains from a time as administrator. Raise MayNotAsk."""
     pools = tuple(sorted({*row.pools, *_free()})) if row.pools else _some_free()
     if pools != tuple(row.pools):
         try:
             services.change_key(row, {"pools": pools}, actor, if_match=etag(row))
-        except ChangedMeanwhile:  # perhaps by an administrator who takes a pool away
+        except ChangedMeanwhile:  # perhaps by an administrator who removes a pool
             raise MayNotAsk(f"Your key {row.name} was changed at this moment: ask again.") from None
 
 
@@ -94,11 +94,11 @@ def _some_free() -> tuple[str, ...]:
 
 
 def _free() -> tuple[str, ...]:
-    """Return the pools that require no key: only administrators give access to others."""
+    """Return the pools that require no key; only administrators give access to others."""
     required = services.required_pools()
     return () if ALL_POOLS in required else tuple(pool for pool in services.pool_names() if pool not in required)
 
 
 def _prefix(user: Any) -> str:
-    """Return the key's prefix, unlike any random one: those have hexadecimal digits only."""
+    """Return the key's prefix, which differs from any random one, as those have hexadecimal digits only."""
     return f"play{user.pk}"

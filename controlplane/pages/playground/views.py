@@ -1,4 +1,4 @@
-"""The playground's page. With scripts an answer comes piece by piece, without them as a whole page."""
+"""The playground's page. With scripts, an answer arrives piece by piece; without them, as a whole page."""
 
 import json
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ def _answered(request: HttpRequest, form: QuestionForm, said: list[Said]) -> Htt
 
 
 def _whole(text: str) -> str:
-    """Return the text with its halves of characters joined: JSON may write one character as two, UTF-8 may not."""
+    """Return the text with surrogate pairs joined: JSON may write one character as two halves, UTF-8 may not."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

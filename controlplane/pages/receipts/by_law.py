@@ -1,4 +1,4 @@
-"""A request's time until the first content by its pool's law: where it ran, and elsewhere. Pure."""
+"""A request's time to its first content by its pool's law: where it ran, and elsewhere. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from router.contract.redis.receipt import Receipt
 from router.policy.columns import RecordedColumns
 from router.policy.types import Candidate, InstanceState
 
-NOT_PREFILL = 5.0  # multiple of the law's prefill above which the time has another cause
-SOONER = 0.2  # share of the time by the law from which another instance is named
+NOT_PREFILL = 5.0  # multiple of the law's prefill time above which the time has another cause
+SOONER = 0.2  # share of the time by the law that another instance must save to be named
 SOONER_MS = 50.0
 
 
@@ -24,25 +24,25 @@ class LawAt:
 
 
 def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
-    """Return the candidates in the order of the fleet; none if nothing was decided."""
+    """Return the candidates in the order of the fleet; none if no decision was made."""
     if not isinstance(receipt.candidates, dict) or receipt.prompt_tokens is None:
         return []
     try:
         columns = RecordedColumns(receipt.candidates)
         return list(zip(columns.candidates(receipt.prompt_tokens), columns.instances(), strict=True))
     except (KeyError, TypeError, ValueError):
-        return []  # The page shows the rest, without the unreadable part.
+        return []  # the page shows the rest, without the unreadable part
 
 
 def pace(receipt: Receipt) -> float | None:
-    """Return the prompt tokens a second of its pool's engines; None if unknown."""
+    """Return how many prompt tokens per second the pool's engines compute; None if unknown."""
     rates = (receipt.inputs or {}).get("rates")
     found = rates[0] if isinstance(rates, list | tuple) and rates else None
     return float(found) if isinstance(found, int | float) and found > 0 else None
 
 
 def compared(receipt: Receipt) -> list[LawAt]:
-    """Return the instances that could take it; none for a request whose prompt was computed elsewhere."""
+    """Return the instances that could take the request; none if its prompt was computed elsewhere."""
     tokens_s = pace(receipt)
     if tokens_s is None or receipt.prefill_instance:
         return []
@@ -53,11 +53,11 @@ def compared(receipt: Receipt) -> list[LawAt]:
             if not one.refused and state.role == "both"
         ]
     except (TypeError, ValueError):
-        return []  # Another release wrote it.
+        return []  # another release wrote it
 
 
 def sentences(receipt: Receipt, first_ms: float | None) -> list[str]:
-    """Return sentences. `first_ms`: from the router's queue to the first content, if that is one interval."""
+    """Return sentences. `first_ms` runs from the router's queue to the first content, if that is one interval."""
     places = compared(receipt)
     here = next((place for place in places if place.candidate.id == receipt.instance), None)
     said = [_expected(receipt, here, first_ms), _elsewhere(here, places) if here is not None else ""]
@@ -85,7 +85,7 @@ def _expected(receipt: Receipt, here: LawAt | None, first_ms: float | None) -> s
 
 
 def _elsewhere(here: LawAt, places: Sequence[LawAt]) -> str:
-    """Name the instance where it would have begun soonest, if that is much sooner."""
+    """Name the instance where it would have begun earliest, if that is much earlier."""
     best = min(places, key=lambda place: place.ms)
     if here.ms - best.ms < max(SOONER_MS, SOONER * here.ms):
         return "" if len(places) < 2 else "By that law no other instance would have begun much sooner."

@@ -13,7 +13,7 @@ from router.contract.redis.receipt import Receipt, ReceiptAttempt
 from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
 
-FEW = 20  # requests below which there is no typical one
+FEW = 20  # with fewer requests, there is no typical one
 OUTCOMES = {
     "ok": "It was answered in full.",
     "client_error": "The request itself was at fault, so it counts against no engine and no version.",
@@ -34,7 +34,7 @@ RESULTS = {
 
 @dataclass(frozen=True, slots=True)
 class TimelinePhase:
-    """A phase in the bar; `start` and `width` are percent of the whole."""
+    """A phase in the bar; `start` and `width` are in percent of the whole."""
 
     name: str
     start: float
@@ -47,7 +47,7 @@ class TimelinePhase:
         return LABELS.get(self.name, self.name)
 
 
-LABELS = {"first": "until the first content"}  # The router cannot divide it: network, queue, stall and prefill.
+LABELS = {"first": "until the first content"}  # the router cannot divide it into network, queue, stall and prefill
 
 
 def sentences(receipt: Receipt) -> list[str]:
@@ -114,7 +114,7 @@ def _retried(receipt: Receipt) -> str:
 
 
 def _has_failed(attempt: ReceiptAttempt) -> bool:
-    """Tell whether the attempt failed, by its result; by the status in receipts of older routers."""
+    """Return whether the attempt failed, by its result, or by the status in receipts of older routers."""
     return attempt.result != "served" if attempt.result is not None else (attempt.status or 0) >= 500
 
 
@@ -131,7 +131,7 @@ def _predicted(receipt: Receipt) -> str:
 
 
 def _from_tiers(receipt: Receipt) -> str:
-    """Say from which tiers, as far as router and engine report it."""
+    """Describe which tiers the tokens came from, as far as router and engine report it."""
     known = ((receipt.predicted_tiers, "the index expected"), (receipt.cached_tiers, "the engine took"))
     parts = [f"{verb} {tiers_in_words(tiers)}" for tiers, verb in known if tiers]
     if receipt.predicted_store:
@@ -175,7 +175,7 @@ def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
     queue = min(receipt.queue_ms or 0.0, whole_ms)
     ends = [("queue", queue, "queued in the router")]
     first, prefill, elsewhere = receipt.ttft_ms, receipt.prefill_ms, receipt.prefill_instance
-    if first is None:  # The first byte of a whole answer comes with its last token.
+    if first is None:  # the first byte of a whole answer comes with its last token
         if prefill is not None:
             ends.append(("prefill", min(queue + prefill, whole_ms), f"on {elsewhere}"))
         return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
@@ -198,7 +198,7 @@ def _laid_out(ends: Sequence[tuple[str, float, str]], scale_ms: float) -> list[T
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """A request beside the typical one of its class, on one scale."""
+    """A request next to the typical request of its class, on one scale."""
 
     own: list[TimelinePhase]
     typical: list[TimelinePhase]  # median of each phase's end; empty with too few others
@@ -208,7 +208,7 @@ class Waterfall:
 
 
 def waterfall(receipt: Receipt, others: Sequence[Receipt]) -> Waterfall:
-    """Make a waterfall. `others`: recent requests of its pool and class."""
+    """Build a waterfall. `others` are recent requests of its pool and class."""
     own = _ends(receipt)
     names = [name for name, _, _ in own]
     laid_others = ((other, _ends(other)) for other in others)
@@ -231,13 +231,13 @@ DOING = {
     "decode": "decoding",
     "engine": "waiting for the engine",
 }
-# Tokens that determine a phase's time: the field of a receipt, and their name
+# Tokens that determine a phase's time: the receipt's field, and their name
 TOKENS = {
     "prefill": ("new_tokens", "new token"),
     "first": ("new_tokens", "new token"),
     "decode": ("output_tokens", "output token"),
 }
-ALIKE = 1.25  # factor within which a value is about the median
+ALIKE = 1.25  # factor within which a value counts as close to the median
 
 
 def _longest(receipt: Receipt, own: Sequence[TimelinePhase]) -> str:
@@ -272,21 +272,22 @@ def _beside_typical(
     return f"{took}, {beside} {median_of}; {_share(max(own, key=lambda phase: phase.ms), total)}."
 
 
-LEAST_DECODED = 8  # median of output tokens below which the usual time of one is not known
+LEAST_DECODED = 8  # median number of output tokens below which the usual time of one is unknown
 STOOD_STILL = "The rest is the network, a client that reads slowly, or a process that stood still"
 
 
 def _stood_still(own: TimelinePhase, typical: TimelinePhase, receipt: Receipt, others: Sequence[Receipt]) -> bool:
-    """Tell whether its tokens came so much more slowly than usual that the engine cannot have been decoding."""
+    """Return whether its tokens came so much more slowly than usual that the engine cannot have been decoding all
+    the time."""
     mine, theirs = receipt.output_tokens, [other.output_tokens for other in others if other.output_tokens]
     if own.name != "decode" or not mine or not theirs or median(theirs) < LEAST_DECODED:
         return False
-    # The first token ends the phase before.
+    # the first token ends the previous phase
     return own.ms / max(mine - 1, 1) > by_law.NOT_PREFILL * typical.ms / (median(theirs) - 1)
 
 
 def _tokens(phase: str, receipt: Receipt, others: Sequence[Receipt]) -> tuple[str, str]:
-    """Return the tokens that a phase processed, here and in the median; both empty if one is unknown."""
+    """Return the tokens that a phase processed, in this request and in the median; both empty if one is unknown."""
     field, noun = TOKENS.get(phase, ("", ""))
     mine = getattr(receipt, field, None)
     theirs = [tokens for other in others if (tokens := getattr(other, field, None)) is not None]
@@ -315,12 +316,12 @@ class CandidateRow:
     state: InstanceState
     chosen: bool
     bar: float | None  # percent of the highest score
-    passed_over: bool  # whether it was not compared, though others were
-    why: str  # reason that names it
+    passed_over: bool  # whether it was not compared although others were
+    why: str  # reason that refers to it
 
 
 def candidates(receipt: Receipt) -> list[CandidateRow]:
-    """Return the candidates: the chosen one first, then by score, refused ones last."""
+    """Return the candidates: first the chosen one, then by score, refused ones last."""
     found = recorded(receipt)
     scores = [one.score for one, _ in found if one.score is not None]
     highest = max(scores, default=0.0)

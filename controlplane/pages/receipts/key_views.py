@@ -30,22 +30,22 @@ log = structlog.get_logger(__name__)
 CHARTS = {"requests": "Requests a minute", "tokens": "Tokens a minute"}
 BINS = 60
 LINES = ("served", "refused", "client_errors", "failed", "prompt", "output")
-_CALLED = {"client_error": "client_errors", "error": "failed"}  # other requests were served, whole or in part
+_CALLED = {"client_error": "client_errors", "error": "failed"}  # all other requests were served, in whole or in part
 
 
 class KeySeries(TypedDict):
     until: float
     bin_s: float
     at: list[float]  # end of each bin
-    load: dict[str, list[float | None]]  # by LINES: requests and tokens a minute; None before the oldest receipt
+    load: dict[str, list[float | None]]  # by LINES: requests and tokens per minute; None before the oldest receipt
     limits: dict[str, float | None]  # limit per minute, by chart
 
 
 def series(
     receipts: Iterable[Receipt], key: str, until: float, seconds: int, limits: dict[str, float | None]
 ) -> KeySeries:
-    """Return the series. `receipts`: those of all keys, newest end first, to tell a time without requests from one no
-    longer kept."""
+    """Return the series. `receipts` are those of all keys, newest end first, to distinguish a time without requests
+    from one that is no longer stored."""
     bin_s = seconds / BINS
     begin = until - seconds
     sums = {line: [0.0] * BINS for line in LINES}
@@ -53,7 +53,7 @@ def series(
     for receipt in receipts:
         oldest = min(oldest, receipt.at)
         if end_of(receipt) < begin:
-            break  # The others ended earlier still.
+            break  # the others ended even earlier
         if receipt.key == key and begin <= receipt.at < until:
             place = min(BINS - 1, int((receipt.at - begin) / bin_s))
             for line, amount in _amounts(receipt):

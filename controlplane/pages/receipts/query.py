@@ -22,8 +22,8 @@ Slos = Mapping[str, Mapping[str, float]]  # TTFT in ms, by pool and class
 
 
 class ReceiptQuery(BaseModel):
-    """A query; empty or null matches everything. A request without a number, such as the TTFT of an answer that was not
-    streamed, is not slower than a limit on it, and comes last when sorted by it."""
+    """A query; empty or null matches everything. A request that lacks a number, such as the TTFT of an answer that
+    was not streamed, never exceeds a limit on it, and comes last when sorted by it."""
 
     model_config = ConfigDict(populate_by_name=True, frozen=True)
 
@@ -76,7 +76,7 @@ SAME = ("pool", "request_class", "instance", "outcome", "key", "delivery", "arm"
 
 
 def _values(receipt: Receipt, name: str) -> tuple[str, ...]:
-    """Return the values; an instance is found by its own name and by that of its rank."""
+    """Return the values; an instance can be searched by its own name and by that of its rank."""
     value = str(getattr(receipt, name))
     return (value, ranks.instance_of(value)) if name == "instance" else (value,)
 

@@ -1,4 +1,4 @@
-"""Reads receipts from Redis: those that a query matches, and one by its request id."""
+"""Reads receipts from Redis: those that match a query, and one by its request id."""
 
 import heapq
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ LIMIT_MAX = 500
 AROUND_S = 5.0  # time before and after a request
 EVENTS_SEARCHED = 200
 MEANWHILE = 6  # most events
-ALIKE_SEARCHED = 1_000  # newest receipts searched for similar ones
+ALIKE_SEARCHED = 1_000  # newest receipts that are searched for similar ones
 
 
 def search(client: redis.Redis, query: ReceiptQuery, limit: int) -> list[Receipt]:
-    """Return at most `limit` receipts (without candidates), in the requested order. Only a sorted list reads all that
-    are kept."""
+    """Return at most `limit` receipts (without candidates), in the requested order. Only a sorted list reads all
+    stored receipts."""
     matching = filter(query.matcher(), newest_receipts(client))
     if query.sort == "newest":
         return list(islice(matching, limit))
@@ -36,7 +36,7 @@ def _known(value: float | None) -> float:
 
 
 def newer_than(client: redis.Redis, query: ReceiptQuery, at: float, limit: int = LIMIT_MAX) -> int:
-    """Count the matching receipts written since Unix time `at`, up to `limit`."""
+    """Count the matching receipts written since the Unix time `at`, up to `limit`."""
     since = f"({int(at * 1000)}-18446744073709551615"
     entries: Any = client.xrange(redis_keys.RECEIPTS, min=since, count=limit)
     matches = query.matcher()
@@ -57,7 +57,7 @@ def find(client: redis.Redis, request_id: str) -> Receipt | None:
 
 
 def meanwhile(client: redis.Redis, receipt: Receipt) -> list[FleetEvent]:
-    """Return the events of its router, its instances and its pool while it was in progress, oldest first."""
+    """Return the events of its router, its instances and its pool while the request was in progress, oldest first."""
     begin, end = receipt.at - AROUND_S, receipt.at + (receipt.e2e_ms or 0) / 1000 + AROUND_S
     since = str(int(begin * 1000))
     entries: Any = client.xrange(redis_keys.EVENTS, min=since, count=EVENTS_SEARCHED)
@@ -82,7 +82,7 @@ def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:
 
 
 def newest_receipts(client: Any) -> Iterator[Receipt]:
-    """Yield the kept receipts without candidates, newest first."""
+    """Yield the stored receipts without candidates, newest first."""
     end: str | bytes = "+"
     while entries := client.xrevrange(redis_keys.RECEIPTS, max=end, count=PAGE):
         for _, fields in entries:

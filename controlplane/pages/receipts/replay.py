@@ -13,7 +13,7 @@ from router.policy.schema import document as documents
 from router.policy.strategies import title_of
 from router.policy.types import Candidate
 
-OFFERED = 50  # versions of a policy to choose from on the page; the API has older ones
+OFFERED = 50  # versions of a policy offered on the page; the API accepts older ones, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class LabelledPolicy:
     """A policy document and its label."""
 
     policy: str  # empty for a file, and for the built-in default
-    version: int  # 0 for both
+    version: int  # 0 for a file, and for the built-in default
     document: JsonObject
     label: str
     is_file: bool = False
@@ -50,7 +50,7 @@ class ReplayComparison:
 
     @property
     def drift(self) -> bool:
-        """True if the same rules now decide differently: the code or the receipt has changed."""
+        """Return whether the same rules now decide differently, as the code or the receipt has changed."""
         return self.own and bool(self.changed)
 
     def facts(self) -> list[tuple[str, str, str, bool]]:
@@ -69,7 +69,7 @@ class ReplayComparison:
         return [(title, before, after, before != after) for title, before, after in pairs]
 
     def rows(self) -> list[ReplayRow]:
-        """Return the rows: chosen ones first, in the order of the fleet otherwise."""
+        """Return the rows: chosen ones first, otherwise in the order of the fleet."""
         then, now = self.recorded, self.recomputed
         scored_then, scored_now = (any(one.score is not None for one in each.candidates) for each in (then, now))
         made = [
@@ -88,20 +88,21 @@ class ReplayComparison:
 
 
 def outcome_of(candidate: Candidate, chosen: str, *, scored: bool) -> str:
-    """Say a candidate's outcome. `scored`: some were compared, so that one without a score was passed over."""
+    """Describe what became of a candidate. With `scored`, some were compared, so that one without a score was passed
+    over."""
     if candidate.id == chosen:
         return "chosen"
     return candidate.refused or ("passed over" if is_passed_over(candidate, scored=scored) else "considered")
 
 
 def is_passed_over(candidate: Candidate, *, scored: bool) -> bool:
-    """Tell whether a candidate that was not chosen was passed over: others were compared, it was not, and nothing
-    refused it."""
+    """Return whether a candidate was passed over: others were compared, it was not, and nothing refused it."""
     return scored and candidate.score is None and not candidate.refused
 
 
 def compare(receipt: Receipt, rules: LabelledPolicy) -> ReplayComparison:
-    """Compare two decisions. NotReplayable if the receipt lacks inputs; InvalidInput if the rules are no policy."""
+    """Compare two decisions. Raise NotReplayable if the receipt lacks inputs, InvalidInput if the rules are not a
+    policy."""
     again = replay.outcome(replay.situation(receipt).decide(documents.parse(rules.document)))
     then = replay.recorded(receipt)
     return ReplayComparison(rules, then, again, _made_it(receipt, rules), tuple(then.differences(again)))
@@ -131,8 +132,8 @@ def published(name: str, version: int | None = None) -> LabelledPolicy:
 
 
 def asked_rules(receipt: Receipt, policy: str = "", version: int | None = None) -> LabelledPolicy:
-    """Return the requested rules. `policy` defaults to that of the receipt; `version` to the deciding one, or another
-    policy's live one."""
+    """Return the requested rules. `policy` defaults to the receipt's; `version` defaults to the deciding one, or to
+    the live one of another policy."""
     if policy:
         return published(policy, version)
     return own_rules(receipt) if version is None else published(receipt.policy or "", version)

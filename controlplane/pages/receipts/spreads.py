@@ -22,7 +22,7 @@ from router.policy.types import CLASSES
 MOST = 2_000  # most requests
 READINGS = 10_000  # readings, counted as instances × decisions
 DECISIONS = 200
-FEW = 20  # recorded values below which a picture is marked
+FEW = 20  # recorded values below which a picture is marked as uncertain
 PARTIAL = " that compared it; of a large pool mostly those with little load and a sample of the others are compared"
 
 
@@ -35,7 +35,7 @@ class RecordedRequests:
 
     @property
     def since(self) -> float:
-        """Unix s of the oldest."""
+        """Return the Unix time of the oldest."""
         return min(receipt.at for receipt in self.requests)
 
     @property
@@ -49,7 +49,7 @@ def read(client: redis.Redis, pools: Collection[str], most: int = MOST) -> Recor
 
 
 def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
-    """Sample decisions evenly, fewer of a large pool, whose decisions see more instances."""
+    """Sample decisions evenly; fewer in a large pool, whose decisions see more instances."""
     decided = [receipt.request_id for receipt in requests if receipt.instance]
     seen = 0
     for name in decided[:: max(1, len(decided) // DECISIONS)]:
@@ -63,8 +63,8 @@ def _decisions(client: Any, requests: Sequence[Receipt]) -> Iterator[Receipt]:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    what: str  # quantity, with its occasion
-    read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and `load.request_tokens` of live
+    what: str  # quantity, with the moment at which it is measured
+    read: Callable[[RecordedRequests, int], Iterable[float]]  # from records and live's `load.request_tokens`
     of_instances: bool = False  # one value per compared instance, not per decision
 
 
@@ -118,7 +118,7 @@ def _waits(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterat
 
 
 def _queues(name: str, recorded: RecordedRequests, request_tokens: int) -> Iterator[float]:
-    """Yield the requests that waited when one arrived, by router and pool, from arrivals and waits."""
+    """Yield how many requests waited when one arrived, by router and pool, from arrivals and waits."""
     ends: dict[tuple[str | None, str | None], list[float]] = {}
     for receipt in sorted(_of(name, recorded), key=lambda each: each.at):
         waiting = ends.setdefault((receipt.router, receipt.pool), [])
@@ -156,7 +156,7 @@ QUANTITIES: dict[str, Quantity] = {
 
 
 def what(recorded: RecordedRequests | None, path: str) -> str:
-    """Name the quantity, and the missing instances if decisions compared only some of a large pool."""
+    """Name the quantity, and the missing instances if decisions compared only part of a large pool."""
     quantity = QUANTITIES[path]
     decisions = recorded.decisions if recorded is not None and quantity.of_instances else ()
     is_partial = any(RecordedColumns(receipt.candidates).left_out for receipt in decisions)
@@ -170,7 +170,7 @@ def spread(recorded: RecordedRequests, path: str, request_tokens: int) -> list[t
 
 
 def sentence(values: Sequence[tuple[float, int]], live: float, draft: float, unit: str) -> str:
-    """Say the spread; static/js/thresholds.js writes the same while a threshold moves."""
+    """Describe the spread; static/js/thresholds.js writes the same sentence while a threshold moves."""
     total = sum(count for _, count in values)
     was = "" if draft == live else f"; live {_limit(live, unit)}: {_above(values, live, total)} above"
     return f"{_above(values, draft, total)} above {_limit(draft, unit)}, of {total:,}{was}"

@@ -47,7 +47,7 @@ LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "
 @dataclass(frozen=True, slots=True)
 class RecentReceipts:
     after: float  # time at which the newest was written
-    kept: int  # receipts in Redis, among which was searched
+    kept: int  # receipts in Redis that were searched
     # Receipts with the missed SLO, the phases and the end in Unix seconds
     rows: list[tuple[Receipt, float | None, list[explain.TimelinePhase], float]]
 
@@ -108,7 +108,7 @@ def receipts(request: HttpRequest) -> HttpResponse:
 
 
 def _typed(given: QueryDict, names: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return fields with what was typed into them: name, label, text."""
+    """Return fields with the typed text: name, label, text."""
     return [(name, LABELS[name], given.get(name, "")) for name in names]
 
 
@@ -149,7 +149,7 @@ def address(request: HttpRequest) -> str:
 
 
 def asked(given: QueryDict, now: float) -> tuple[ReceiptQuery, dict[str, str]]:
-    """Return the query, without wrong fields; `last=300` is short for a time `since`."""
+    """Return the query, without wrong fields; `last=300` is short for `since` with a time."""
     raw: dict[str, object] = {name: text for name in FIELDS if (text := given.get(name, "").strip())}
     last = next((seconds for seconds, _ in LAST if str(seconds) == given.get("last")), None)
     if last is not None:
@@ -205,7 +205,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
 
 
 def _awaited(request: HttpRequest, request_id: str) -> HttpResponse:
-    """Show a page that waits for the receipt, which is written a moment after its answer has ended."""
+    """Show a page that waits for the receipt, which is written shortly after its answer has ended."""
     tries = int(request.GET.get("tries", "0")[:2] or 0) if request.GET.get("tries", "0").isdecimal() else 0
     context = {"id": request_id, "tries": tries + 1, "again": tries < AWAITED_TRIES}
     return render(request, "requests/awaited.html", context)
@@ -220,7 +220,7 @@ class ReplayPanel:
 
 
 def _replayed(request: HttpRequest, found: Receipt) -> ReplayPanel:
-    """Repeat the decision: by the version that made it, or by the one requested as `by=POLICY:N`."""
+    """Repeat the decision: by the version that made it, or by the version requested as `by=POLICY:N`."""
     by = request.GET.get("by", "")[:200]
     name, _, number = by.rpartition(":")
     try:

@@ -1,1 +1,1 @@
-"""Shares: the wall and badges for readers who have no account, by a token."""
+"""Shares: the wall and badges for readers without an account, by a token."""

@@ -1,7 +1,6 @@
-"""The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; then as on
-/ws/live. Closed with 4401 when the token is unknown, revoked or expired, with 1013 when too many look.
-
-controlplane/doors/api/sockets.py refuses handshakes beyond the places (places.py)."""
+"""The WebSocket of a shared wall, /ws/share: the first message names the share, {"token": …}; from then on it is
+like /ws/live. It is closed with 4401 when the token is unknown, revoked or expired, with 1013 when there are too
+many viewers. controlplane/doors/api/sockets.py refuses handshakes beyond the limits (places.py)."""
 
 import asyncio
 import time
@@ -41,7 +40,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
             self.task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Read the first message only: it has the token."""
+        """Read only the first message, which has the token."""
         if not self.token.done():
             self.token.set_result(_token(text_data or ""))
 
@@ -91,7 +90,7 @@ def _snapshot(pool: str) -> str:
 
 
 def snapshot(pool: str, seconds: int) -> dict[str, object]:
-    """Return the newest frame and the history as the share shows them; `trouble` when Redis is unreachable."""
+    """Return the newest frame and the history in the form that the share shows; `trouble` when Redis is unreachable."""
     now = time.time()
     try:
         client = connect()
@@ -104,7 +103,7 @@ def snapshot(pool: str, seconds: int) -> dict[str, object]:
 
 
 def frame_now(pool: str) -> Frame | None:
-    """Return the newest frame as the share shows it; None without one, or when Redis is unreachable."""
+    """Return the newest frame in the form that the share shows; None without one, or when Redis is unreachable."""
     try:
         return _shown_frame(connect(), pool, time.time())
     except redis.RedisError as error:
@@ -118,7 +117,7 @@ def _shown_frame(client: redis.Redis, pool: str, now: float) -> Frame | None:
 
 
 def _shown(message: DeflatedText, pool: str) -> DeflatedText:
-    """Return the frame as this share shows it, made once for all its viewers."""
+    """Return the frame in the form that this share shows, built once for all its viewers."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
         shown: dict[str, object] = {"type": "trouble", "what": "redis"}

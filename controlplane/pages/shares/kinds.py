@@ -1,7 +1,6 @@
-"""The values that a share may show: numbers, known words, names of things, and sentences of these. Pure.
-
-A kind is a function from a value to what a share shows instead of it. A field without a kind is not shown, and neither
-is a text that its kind does not expect.
+"""The values that a share may show: numbers, known words, names of things, and sentences built from these. Pure.
+A kind is a function from a value to what a share shows instead. A field without a kind is not shown, nor is a text that
+its kind does not expect.
 """
 
 import re
@@ -13,7 +12,7 @@ from controlplane.people.notices.wordless import NAME
 Kind = Callable[[Any], Any]
 
 NUMBER = r"[0-9][0-9,.]*(?:e[+-]?[0-9]+)?"
-WITHHELD = "see Weir"  # placeholder for the words of a person, an engine or an exception
+WITHHELD = "see Weir"  # replaces the words of a person, an engine or an exception
 
 
 def number(value: Any) -> Any:
@@ -25,7 +24,7 @@ def word(known: Collection[str]) -> Kind:
 
 
 def fits(pattern: str) -> Kind:
-    """Accept a text that wholly matches this pattern."""
+    """Accept a text that matches this pattern as a whole."""
     matches = re.compile(pattern).fullmatch
     return lambda value: value if isinstance(value, str) and matches(value) else ""
 
@@ -58,10 +57,10 @@ def rows(kind: Kind) -> Kind:
 
 
 def table(**columns: Kind) -> Kind:
-    """Show columns of one length."""
+    """Show columns of equal length."""
     return lambda value: {key: [kind(cell) for cell in value[key]] for key, kind in columns.items() if key in value}
 
 
 def by(key: Kind, kind: Kind) -> Kind:
-    """Show a mapping without entries whose key is not of its kind."""
+    """Show a mapping, leaving out entries whose key is not of its kind."""
     return lambda value: {found: kind(item) for found, item in value.items() if found and key(found) == found}

@@ -6,7 +6,7 @@ from controlplane.people.accounts.models import TOKEN_MARK, Revocable
 
 
 class Share(Revocable):
-    """Shows its token's holders the live state of a pool, or of all pools, and nothing else."""
+    """Shows the holders of its token the live state of a pool, or of all pools, and nothing else."""
 
     mark = f"{TOKEN_MARK}_share"
 

@@ -1,6 +1,5 @@
-"""Limits the sockets of shares in a web process; places are taken before a socket is accepted.
-
-Whoever opens one is a stranger until a message names a share, and then a viewer. Both are bounded, in all and for one
+"""Limits the sockets of shares in a web process; a place is taken before a socket is accepted.
+Whoever opens one is a stranger until a message names a share, and then a viewer. Both are limited, in total and per
 address, so that strangers keep neither viewers nor pages waiting.
 """
 
@@ -9,7 +8,7 @@ from collections import Counter
 
 class Places:
     def __init__(self, most: int, of_one: int) -> None:
-        self.most, self.of_one = most, of_one  # limits in all, and for one address
+        self.most, self.of_one = most, of_one  # limits in total, and for one address
         self.taken: Counter[str] = Counter()  # by address
 
     def are_free(self, address: str) -> bool:
@@ -17,7 +16,7 @@ class Places:
 
     def give_up(self, address: str) -> None:
         self.taken[address] -= 1
-        self.taken += Counter()  # removes addresses without any
+        self.taken += Counter()  # removes addresses without sockets
 
 
 STRANGERS = Places(64, 16)
@@ -32,7 +31,7 @@ class Place:
         STRANGERS.taken[address] += 1
 
     def becomes_viewer(self) -> bool:
-        """Become a viewer; False if there is no capacity for another one."""
+        """Become a viewer; return False if there is no capacity for another one."""
         if not VIEWERS.are_free(self.address):
             return False
         self.leave()
@@ -45,5 +44,5 @@ class Place:
 
 
 def place_for(address: str) -> Place | None:
-    """Take a place; None if there is no capacity. `address`: as `network_of` counts it."""
+    """Take a place; None if there is no capacity. `address` is in the form of `network_of`."""
     return Place(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None

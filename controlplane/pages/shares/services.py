@@ -31,7 +31,7 @@ def create_share(name: str, pool: str, actor: Actor, expires_at: datetime | None
 
 
 def revoke_share(row: Share, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Revoke the share; its walls close within 5 s. False if it was revoked before. Raises ChangedMeanwhile."""
+    """Revoke the share; its walls close within 5 s. Return False if it was already revoked. Raise ChangedMeanwhile."""
     with held(Share.objects.filter(pk=row.pk), f"share {row.name}", if_match) as row:
         if not row.revoke():
             return False

@@ -1,6 +1,5 @@
 """The fields of a frame that a share shows, each with its kind. Other fields are not shown. Pure.
-
-view.py makes names of nodes and routers, events and entries of attention.
+view.py converts names of nodes and routers, events and attention entries.
 """
 
 from controlplane.live.dashboard.frame.status import ORDER

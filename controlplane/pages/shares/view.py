@@ -1,6 +1,5 @@
-"""The parts of a frame that a share shows: numbers, known words and names, in sentences made of these. Pure.
-
-No word of a person, an engine or an exception is passed on, no link and no other pool; `shape` lists the fields.
+"""The parts of a frame that a share shows: numbers, known words and names, in sentences built from these. Pure.
+No words of a person, an engine or an exception are passed on, no link and no other pool; `shape` lists the fields.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ SOMEBODY = "a person"
 
 
 # Lines of the ticker as a share shows them: a sentence for each kind of event, about named things
-# Text behind the name, by kind of an event in the history of an instance or a pool
 SENTENCES = {
     "failed": "failed",
     "unreachable": "cannot be reached",
@@ -59,8 +57,8 @@ NODE, ROUTER = "node", "router"
 
 
 def sentence(event: ShownEvent, names: Collection[str]) -> str:
-    """Return the sentence; empty for an event that a share does not show. `names`: pools and instances that it
-    shows."""
+    """Return the sentence; empty for an event that a share does not show. `names` are the pools and instances that
+    it shows."""
     kind, subject = event["kind"], event["subject"]
     if kind == NODE:
         return "a node came, went or changed"
@@ -82,7 +80,7 @@ def frame_of(frame: Frame, pool: str) -> Frame:
 
 
 def _typed(frame: Frame) -> Frame:
-    """Return the fields of `shape`, and what is said in terms of them."""
+    """Return the fields of `shape`, and the texts based on them."""
     shown = cast(Frame, FRAME(frame))
     nodes = _numbered("#", (*frame["nodes"]["name"], *filter(None, frame["instances"]["node"])))
     routers = _numbered("router ", frame["routers"]["id"])
@@ -116,7 +114,7 @@ def _named_rows(shown: Frame) -> Columns:
 def _reasons(shown: Frame) -> Iterator[str]:
     columns = shown["instances"]
     rows = zip(*(columns[key] for key in ("pool", "status", "age_s", "kv", "waiting", "reason")), strict=True)
-    unheard = columns.get("last_known") or [False] * len(columns["id"])  # lacking in frames of an earlier release
+    unheard = columns.get("last_known") or [False] * len(columns["id"])  # missing in frames of an earlier release
     for (pool, status, age_s, kv, waiting, reason), last_known in zip(rows, unheard, strict=True):
         limit = shown["pools"][pool]["kv_limit"]
         yield measured(status, age_s, kv, waiting, limit, last_known=last_known) or reason
@@ -141,8 +139,8 @@ def _events(frame: Frame, shown: Frame) -> Iterator[ShownEvent]:
 
 
 def _attention(frame: Frame, shown: Frame) -> Iterator[AttentionItem]:
-    """Yield the listed entries, worded again by the rules from what is shown."""
-    columns = {**shown["instances"], "waiting_avg": shown["instances"]["waiting"]}  # Published frames lack the average.
+    """Yield the listed entries, worded again by the rules from the values that are shown."""
+    columns = {**shown["instances"], "waiting_avg": shown["instances"]["waiting"]}  # published frames lack the average
     plain = cast(Frame, {**shown, "instances": columns})
     reasons = {(item["rule"], item["subject"]): item["reason"] for item in attention.find(frame["at"], plain, None)}
     subjects = _subjects(frame, shown)
@@ -197,7 +195,7 @@ def _of_pool(shown: Frame, pool: str) -> Frame:
 
 
 def history_of(rows: Iterable[HistoryRow], frame: Frame) -> list[HistoryRow]:
-    """Return the rows with the pools and instances of a frame that a share shows."""
+    """Return the rows, limited to the pools and instances of the frame that a share shows."""
     pools, ids = frame["classes"].keys(), set(frame["instances"]["id"])
     shown: list[HistoryRow] = []
     for row in rows:

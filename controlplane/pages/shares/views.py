@@ -53,7 +53,7 @@ def shares(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         row, token = services.create_share(data["name"], data["pool"], actor_of(request), form.expires_at())
-        # No redirect: the token must not pass through the session.
+        # No redirect, as the token must not pass through the session.
         wall = request.build_absolute_uri(reverse("shared-wall", args=[token]))
         badge = request.build_absolute_uri(reverse("badge", args=[token, row.pool or "POOL", "svg"]))
         issued = {"name": row.name, "wall": wall, "badge": badge}
@@ -91,7 +91,8 @@ def shared(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseB
 @require_GET
 @never_cache
 def wall(request: HttpRequest, share: Share) -> HttpResponse:
-    """Show the wall. The listed origins may frame it. Foreign frames send no cookies, and it sets none."""
+    """Show the wall. The listed origins may frame it. Browsers send no cookies from foreign frames, and the wall
+    sets none."""
     context = {
         "user": AnonymousUser(),  # even if the reader is signed in
         "navigation": [],
@@ -114,14 +115,14 @@ def wall(request: HttpRequest, share: Share) -> HttpResponse:
     response = render(request, "shares/wall.html", context)
     if settings.EMBED_ORIGINS:
         response._csp_replace = {"frame-ancestors": settings.EMBED_ORIGINS}  # type: ignore[attr-defined]
-        response.xframe_options_exempt = True  # It knows no origins.
+        response.xframe_options_exempt = True  # it knows no origins
     return response
 
 
 @shared
 @require_GET
 def badge(request: HttpRequest, share: Share, pool: str, form: str) -> HttpResponse:
-    frame = frame_now(share.pool)  # without the history, which costs more than all else
+    frame = frame_now(share.pool)  # without the history, which costs more than everything else
     known: Iterable[str] = frame["pools"] if frame is not None else (share.pool,)
     if pool not in known or not pool:
         raise Http404("this share shows no such pool")

@@ -18,7 +18,7 @@ def digest(token: str) -> str:
 
 
 class Revocable(models.Model):
-    """A named secret that may expire and be revoked. It is shown once, when it is issued: the row stores only its
+    """A named secret that may expire and be revoked. It is shown once, when it is issued, as the row stores only its
     hash."""
 
     mark: ClassVar[str]  # prefix of every secret of the class, masked in logs (router/contract/values/secret_text.py)
@@ -26,7 +26,7 @@ class Revocable(models.Model):
 
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=12, unique=True)  # shown in lists to distinguish secrets
-    sha256 = models.CharField(max_length=64, unique=True)  # hash that a presented secret is looked up by
+    sha256 = models.CharField(max_length=64, unique=True)  # hash by which a presented secret is looked up
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -55,7 +55,7 @@ class Revocable(models.Model):
         return "usable" if self.is_usable(timezone.now()) else "expired"
 
     def revoke(self) -> bool:
-        """Revoke the secret; False if it was revoked before."""
+        """Revoke the secret; return False if it was already revoked."""
         rows = type(self)._default_manager.filter(pk=self.pk, revoked_at=None)
         return bool(rows.update(revoked_at=timezone.now()))
 
@@ -79,7 +79,8 @@ class ApiToken(Revocable):
 
 
 class OidcIdentity(models.Model):
-    """An account at the identity provider, and the user that it signs in. Never found by name or e-mail address."""
+    """An account at the identity provider, and the user that it signs in. It is never looked up by name or e-mail
+    address."""
 
     issuer = models.CharField(max_length=255)
     subject = models.CharField(max_length=255)
@@ -89,7 +90,7 @@ class OidcIdentity(models.Model):
     role_unknown_since = models.DateTimeField(null=True, blank=True)  # the provider has not told the role since then
 
     class Meta:
-        # Each sign-in looks for the pair.
+        # each sign-in looks up the pair
         constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_per_identity")]
 
     def __str__(self) -> str:
@@ -101,17 +102,17 @@ class OidcSession(models.Model):
 
     identity = models.ForeignKey(OidcIdentity, on_delete=models.CASCADE, related_name="sessions")
     session_key = models.CharField(max_length=40, unique=True)  # hashed, as in Django's table
-    sid = models.CharField(max_length=255, blank=True)  # id of the provider's session
+    sid = models.CharField(max_length=255, blank=True)  # the provider's id of the session
 
     class Meta:
-        indexes = [models.Index(fields=["sid"])]  # A logout token names one.
+        indexes = [models.Index(fields=["sid"])]  # a logout token names one
 
     def __str__(self) -> str:
         return f"session of {self.identity}"
 
 
 class SignInLink(models.Model):
-    """A link that signs a user in once, made on the host (`manage.py sign_in_link`)."""
+    """A link that signs a user in once, created on the host (`manage.py sign_in_link`)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     sha256 = models.CharField(max_length=64, unique=True)

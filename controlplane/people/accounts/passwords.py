@@ -1,4 +1,4 @@
-"""A password rule beside Django's own."""
+"""A password rule in addition to Django's own."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 
 
 class NoBlanks:
-    """Counts the length without blanks: ten of them are no password."""
+    """Ignores blanks when it counts the length: ten blanks are no password."""
 
     def __init__(self, min_length: int) -> None:
         self.min_length = min_length

@@ -42,7 +42,7 @@ class LastAdmin(NotChanged):
 
 
 class FromProvider(NotChanged):
-    """The identity provider decides it."""
+    """The identity provider decides this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def ensure_admin() -> AdminAccess:
 
 
 def _first_password() -> str:
-    """Return WEIR_ADMIN_PASSWORD, empty if it is not set. A weak one raises BadSetting and ends the start."""
+    """Return WEIR_ADMIN_PASSWORD, empty if it is not set. Raise BadSetting for a weak one, which ends the start."""
     given = env.text("WEIR_ADMIN_PASSWORD")
     try:
         if given:
@@ -76,7 +76,7 @@ def _first_password() -> str:
 
 
 def ensure_token_file(user: User) -> Path:
-    """Write a usable token to `$WEIR_DATA_DIR/token`, unless the file holds one already."""
+    """Write a usable token to `$WEIR_DATA_DIR/token`, unless the file already holds one."""
     path = Path(settings.DATA_DIR) / "token"
     if path.exists():
         held = ApiToken.objects.filter(sha256=digest(path.read_text().strip()), user=user).first()
@@ -95,7 +95,7 @@ def ensure_token_file(user: User) -> Path:
 
 
 def _widen(token: ApiToken) -> None:
-    """Add scopes of a newer version of Weir to the token of this machine's scripts."""
+    """Add the scopes that a newer version of Weir introduced to the token of this machine's scripts."""
     scopes = sorted(SCOPES)
     if token.scopes != scopes and ApiToken.objects.filter(pk=token.pk).update(scopes=scopes):
         before, after = {"scopes": token.scopes}, {"scopes": scopes}
@@ -121,10 +121,9 @@ def user_etag(user: User) -> str:
 
 @contextmanager
 def _held(user: User, if_match: str | None) -> Iterator[None]:
-    """Open a transaction during which no other administrator changes users. Raises ChangedMeanwhile.
-
-    Writing the group's row is what the second waits for; the count of administrators alone would see the other's row as
-    it was.
+    """Open a transaction during which no other administrator can change users. Raise ChangedMeanwhile.
+    A second administrator waits for the group's row; with only the count of administrators, each would see the other's
+    row unchanged.
     """
     with transaction.atomic():
         Group.objects.filter(name=ADMIN).update(name=ADMIN)
@@ -135,10 +134,9 @@ def _held(user: User, if_match: str | None) -> Iterator[None]:
 
 @contextmanager
 def _keeping_an_admin(user: User, if_match: str | None) -> Iterator[None]:
-    """Open a transaction that is undone, with LastAdmin, if it leaves no administrator. Raises ChangedMeanwhile.
-
-    One change of administrators at a time: of two who take the role from each other, the second counts what the first
-    has left.
+    """Open a transaction that is rolled back, with LastAdmin, if it leaves no administrator. Raise ChangedMeanwhile.
+    Changes of administrators are serialized: if two remove the role from each other, the second sees what the first
+    left.
     """
     with _held(user, if_match):
         had = _admins().exists()
@@ -159,7 +157,7 @@ def set_role(user: User, role: str, actor: Actor, *, if_match: str | None = None
 
 
 def give_role(user: User, role: str, actor: Actor) -> None:
-    """Set the role, empty for none, even if no administrator remains: the identity provider decides."""
+    """Set the role, empty for none, even if no administrator remains, as the identity provider decides."""
     before = sorted(set(user.groups.values_list("name", flat=True)) & set(ROLES))
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     if role:
@@ -168,7 +166,7 @@ def give_role(user: User, role: str, actor: Actor) -> None:
 
 
 def set_active(user: User, active: bool, actor: Actor, *, if_match: str | None = None) -> None:
-    """Activate or deactivate a user. Sessions and tokens of a deactivated user stop working at once."""
+    """Activate or deactivate a user. Sessions and tokens of a deactivated user stop working immediately."""
     with _keeping_an_admin(user, if_match):
         get_user_model().objects.filter(pk=user.pk).update(is_active=active)
         action = "user.activate" if active else "user.deactivate"
@@ -202,7 +200,8 @@ def record_sign_in(user: User, address: str) -> None:
 
 
 def record_failed_sign_in(username: str, address: str) -> None:
-    """Write an audit entry that names known users only: people type their password into the name field by mistake."""
+    """Write an audit entry that names only known users, as people type their password into the name field by
+    mistake."""
     known = get_user_model().objects.filter(username=username).exists()
     _record_attempt(SYSTEM, "user.sign_in_failed", f"user {username}" if known else "an unknown name", address)
 
@@ -210,7 +209,7 @@ def record_failed_sign_in(username: str, address: str) -> None:
 def _record_attempt(actor: Actor, action: str, subject: str, address: str) -> None:
     try:
         audit.record(actor, action, subject, "by a password", after={"address": address[:64]})
-    except DatabaseError as error:  # On a full disk, a sign-in does not depend on the log.
+    except DatabaseError as error:  # on a full disk, a sign-in must not depend on the log
         log.warning("signin.not_audited", error=str(error))
 
 
@@ -229,7 +228,7 @@ def create_token(
 
 
 def revoke_token(row: ApiToken, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Revoke a token; False if it was revoked before. Raises ChangedMeanwhile."""
+    """Revoke a token; return False if it was already revoked. Raise ChangedMeanwhile."""
     with held(ApiToken.objects.filter(pk=row.pk), f"token {row.name}", if_match) as row:
         if not row.revoke():
             return False
@@ -237,7 +236,7 @@ def revoke_token(row: ApiToken, actor: Actor, *, if_match: str | None = None) ->
     return True
 
 
-# Links to sign in once
+# Links that sign in once
 
 
 @transaction.atomic
@@ -253,8 +252,8 @@ def make_sign_in_link(username: str, actor: Actor) -> str:
 
 @transaction.atomic
 def user_of_link(token: str, *, use: bool) -> User | None:
-    """Return the user that a link signs in; None if it has expired or was used. `use` consumes it, for one of two
-    callers."""
+    """Return the user whom a link signs in; None if it has expired or was used. With `use`, it is consumed, and only
+    one of two callers gets the user."""
     now = timezone.now()
     rows = SignInLink.objects.filter(sha256=digest(token), used_at=None, expires_at__gt=now, user__is_active=True)
     link = rows.select_related("user").first()

@@ -1,4 +1,4 @@
-"""Stores Django's sessions under a hash of their key: a reader of the database cannot take over a session."""
+"""Stores Django's sessions under a hash of their key, so that a reader of the database cannot take over a session."""
 
 import hashlib
 from typing import Any
@@ -15,8 +15,8 @@ def hashed(session_key: str | None) -> str | None:
 
 
 class SessionStore(db.SessionStore):
-    """A session store in which the cookie holds the key, and the row its hash. Django's async methods are not used:
-    Channels reads sessions in a thread."""
+    """A session store in which the cookie holds the key and the row its hash. Django's async methods are not used,
+    as Channels reads sessions in a thread."""
 
     def _get_session_from_db(self) -> Any:
         rows = self.model.objects.filter(session_key=hashed(self.session_key), expire_date__gt=timezone.now())

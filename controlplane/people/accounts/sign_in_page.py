@@ -1,4 +1,4 @@
-"""The sign-in page, and the page that a sign-in leads to."""
+"""The sign-in page, and the page shown after sign-in."""
 
 from typing import Any
 
@@ -16,6 +16,6 @@ def page_after_sign_in(request: HttpRequest) -> str:
 
 
 def sign_in_page(request: HttpRequest, target: str, status: int = 200, **context: Any) -> HttpResponse:
-    """Show sign-in with the provider, with a password, or with both, as set."""
+    """Show sign-in with the provider, with a password, or with both, depending on the settings."""
     ways = {"provider": settings.OIDC.name if settings.OIDC else "", "local": settings.LOCAL_SIGN_IN}
     return render(request, "accounts/login.html", {"next": target, **ways, **context}, status=status)

@@ -1,7 +1,6 @@
 """Throttles password guesses. Redis counts attempts per name and address, per name, and per address.
-
-An attempt is counted before its password is checked, so that concurrent attempts cannot all pass. A right password
-takes its own attempt back. Without Redis every attempt is allowed.
+An attempt is counted before its password is checked, so that concurrent attempts cannot all pass. A correct password
+removes its own attempt. Without Redis, every attempt is allowed.
 """
 
 import hashlib
@@ -41,7 +40,7 @@ def attempt(username: str, address: str) -> int:
 
 
 def succeeded(username: str, address: str) -> None:
-    """Forget the failures for this name. Those for other names from this address stay."""
+    """Forget the failures for this name. Failures for other names from this address remain."""
     together, name, place = _counters(username, address)
     try:
         with connect().pipeline(transaction=True) as pipe:

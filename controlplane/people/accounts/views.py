@@ -40,7 +40,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _attempt(request: HttpRequest, target: str) -> HttpResponse:
     if not settings.LOCAL_SIGN_IN:
         return sign_in_page(request, target, status=403)
-    username = request.POST.get("username", "").replace("\x00", "")[:150]  # PostgreSQL stores no NUL.
+    username = request.POST.get("username", "").replace("\x00", "")[:150]  # PostgreSQL cannot store NUL
     address = request.META.get("REMOTE_ADDR", "")
     wait = throttle.attempt(username, address)
     if wait:
@@ -60,7 +60,7 @@ def _attempt(request: HttpRequest, target: str) -> HttpResponse:
 @login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Sign out here first; then at the identity provider, if the session began there."""
+    """Sign out here first, then at the identity provider if the session began there."""
     url = oidc.sign_out_url(request)
     logout(request)
     return oidc.leaving(request, url) if url else redirect("login")
@@ -70,8 +70,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Show a one-time link from the host. The button uses it up, so that programs that fetch links before people do
-    not."""
+    """Show a one-time link from the host. Only the button consumes it, as programs may fetch links before people do."""
     user = services.user_of_link(token, use=request.method == "POST")
     if user is None:
         return render(request, "accounts/sign_in_link.html", {"spent": True}, status=404)
@@ -85,7 +84,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """Change the user's own password. Guesses at the current one are throttled as at sign-in."""
+    """Change the user's own password. Guesses at the current password are throttled like sign-ins."""
     user, address = _person(request), request.META.get("REMOTE_ADDR", "")
     wait = throttle.attempt(user.username, address) if request.method == "POST" else 0
     form = PasswordForm(request.POST if request.method == "POST" and not wait else None, user=user)
@@ -103,7 +102,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 def _identity(user: User) -> dict[str, object]:
-    """Return the identity provider's part of the page of the own account."""
+    """Return the identity provider's part of the user's account page."""
     identity = OidcIdentity.objects.filter(user=user).first()
     may_link = settings.OIDC is not None and identity is None and user.username != services.ADMIN
     provider = settings.OIDC.name if settings.OIDC else ""
@@ -123,7 +122,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
             _person(request), form.cleaned_data["name"], form.cleaned_data["scopes"], actor_of(request),
             form.expires_at(),
         )  # fmt: skip
-        # No redirect: the token must not pass through the session.
+        # No redirect, as the token must not pass through the session.
         issued = {"name": row.name, "token": token}
         form = TokenForm(allowed=scopes_of(request.user))
     shown = {"tokens": _tokens_for(request), "issued": issued, "all": can_administer(request.user)}

@@ -5,7 +5,7 @@ from django.utils import timezone
 
 
 class AuditEntry(models.Model):
-    """An audit entry. The actor is stored as text: the entry outlives the user and the token."""
+    """An audit entry. The actor is stored as text, so that the entry outlives the user and the token."""
 
     at = models.DateTimeField(default=timezone.now)
     actor_kind = models.CharField(max_length=8, choices=[(k, k) for k in ("user", "token", "system")])

@@ -44,7 +44,7 @@ def entries(filters: AuditFilters) -> QuerySet[AuditEntry]:
 
 
 def _begin(day: date) -> datetime:
-    day = min(max(day, FIRST_DAY), LAST_DAY)  # A day after the last one is no date.
+    day = min(max(day, FIRST_DAY), LAST_DAY)  # a day after the last day is not a date
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -66,7 +66,7 @@ def newest_id() -> int:
 
 
 def after(newest: int, kinds: Iterable[str], most: int) -> list[AuditEntry]:
-    """Return the newest entries about these kinds of objects with a greater id."""
+    """Return the newest entries about these kinds of objects with a greater id than this."""
     of_kinds = reduce(or_, (Q(action__startswith=f"{kind}.") for kind in kinds))
     return [_shown(row) for row in AuditEntry.objects.filter(of_kinds, pk__gt=newest).order_by("-pk")[:most]]
 
@@ -76,11 +76,11 @@ def exported(filters: AuditFilters) -> Iterator[AuditEntry]:
 
 
 def _shown(row: AuditEntry) -> AuditEntry:
-    """Return the row without secrets: rows of earlier versions hold the environment of engines in clear text."""
+    """Return the row without secrets, as rows of earlier versions hold the environment of engines in clear text."""
     row.before, row.after = masking.shown(row.before), masking.shown(row.after)
     return row
 
 
 def known(field: str) -> list[str]:
-    """Return the first 200 distinct values by name, as choices of a filter."""
+    """Return the first 200 distinct values by name, as choices for a filter."""
     return list(AuditEntry.objects.order_by(field).values_list(field, flat=True).distinct()[:200])

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The actor, by a name that stays readable after the account is deleted."""
+    """The actor, with a name that stays readable after the account is deleted."""
 
     kind: Literal["user", "token", "system"]
     name: str
@@ -26,7 +26,7 @@ class Actor:
 
     @property
     def person(self) -> str:
-        """The user behind the actor."""
+        """Return the user behind the actor."""
         return self.owner or self.name
 
 
@@ -34,7 +34,8 @@ SYSTEM = Actor("system", "weir")
 
 
 def on_host(command: str = "manage.py") -> Actor:
-    """Return the actor of a command on the host: an OS user that can read the data folder, and so an administrator."""
+    """Return the actor of a command on the host: an OS user who can read the data folder, and is therefore an
+    administrator."""
     return Actor("system", f"{getpass.getuser()} ({command})", is_admin=True)
 
 
@@ -58,7 +59,6 @@ def record(
     request_id: str = "",
 ) -> AuditEntry:
     """Add one entry inside the caller's transaction, so that no change commits without its entry.
-
     Secrets of engines are hidden before the entry is stored.
     """
     request_id = request_id or structlog.contextvars.get_contextvars().get("request_id", "")

@@ -39,7 +39,7 @@ LISTS = {
     "trace": "/experiments/traces/",
     "user": "/users/",
 }
-# Subjects with their name or number in the address of their page
+# Subjects whose name or number is part of their page's address
 OWN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"policy (?P<of>[\w-]+) v(?P<number>\d+)"), "/policies/{of}/versions/{number}/"),
     (re.compile(r"policy (?P<of>[\w-]+)"), "/policies/{of}/"),
@@ -76,7 +76,7 @@ VERBS = {
 
 
 def words(action: str) -> str:
-    """Say an action: policy.open_draft → policy: open draft."""
+    """Format an action: policy.open_draft → policy: open draft."""
     kind, _, verb = action.partition(".")
     verb = VERBS.get(verb, verb) if kind == "delivery" else verb
     return f"{kind}: {verb}".replace("_", " ") if verb else kind
@@ -154,7 +154,8 @@ def _title(path: str) -> str:
 
 
 def _by_name(value: Any) -> Any:
-    """Convert lists of named objects to objects: a pool that is added is a change of its own, not of the list."""
+    """Convert lists of named objects to objects, so that an added pool is a change by itself, not a change of the
+    list."""
     if isinstance(value, dict):
         return {key: _by_name(inner) for key, inner in value.items()}
     if isinstance(value, list) and value and all(isinstance(one, dict) and "name" in one for one in value):

@@ -6,7 +6,7 @@ from router.contract.values.secret_text import HIDDEN
 
 
 def masked_url(url: str) -> str:
-    """Return scheme and host of a web address; of other URLs only the scheme, as the host may be a token
+    """Return scheme and host of a web address; for other URLs only the scheme, as the host may be a token
     (`slack://TOKEN/…`)."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("http", "https"):

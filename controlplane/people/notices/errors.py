@@ -1,5 +1,5 @@
-"""The error of a notice that cannot be sent now; its message is kept as the outcome."""
+"""The error of a notice that cannot be sent now; its message is stored as the outcome."""
 
 
 class Unsendable(Exception):
-    """The receiver refused, did not answer, or must not be reached. The message never holds the channel's URL."""
+    """The receiver refused, did not answer, or must not be contacted. The message never contains the channel's URL."""

@@ -37,11 +37,11 @@ EVENTS: dict[str, str] = {
     "note.written": "a person wrote a note",
     "channel.test": "the test of a channel",
 }
-TEST = "channel.test"  # sent to its channel whatever the channel subscribes to
+TEST = "channel.test"  # sent to its channel regardless of subscriptions
 
 
 def choices() -> list[str]:
-    """Return the names that a subscription takes: events, groups (`delivery.*`) and `*`."""
+    """Return the names that a subscription accepts: events, groups (`delivery.*`) and `*`."""
     groups = dict.fromkeys(f"{name.partition('.')[0]}.*" for name in EVENTS if name != TEST)
     return [EVERY, *groups, *(name for name in EVENTS if name != TEST)]
 

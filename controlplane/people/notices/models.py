@@ -15,17 +15,17 @@ class ChannelKind(models.TextChoices):
 
 
 class Channel(models.Model):
-    """A receiver of notices. Its name is taken only while it exists."""
+    """A receiver of notices. Its name is reserved only while it exists."""
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=8, choices=ChannelKind)
     url = models.TextField()  # may hold a token, so it is shown masked
     secret = models.CharField(max_length=80, blank=True)  # key of a webhook's signatures
-    old_secret = models.CharField(max_length=80, blank=True)  # signs beside the new one until `rotated_until`
+    old_secret = models.CharField(max_length=80, blank=True)  # also signs until `rotated_until`
     rotated_until = models.DateTimeField(null=True, blank=True)
     events = models.JSONField(default=list)  # names, groups such as "delivery.*", or "*"
     enabled = models.BooleanField(default=True)
-    words = models.BooleanField(default=True, db_default=True)  # whether its receivers may read what people wrote
+    words = models.BooleanField(default=True, db_default=True)  # whether its receivers may read text that people wrote
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -35,7 +35,7 @@ class Channel(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def __repr__(self) -> str:  # Django's shows no fields either; errors and logs may print this.
+    def __repr__(self) -> str:  # Django's would show no fields either, but errors and logs may print this
         return f"<Channel {self.pk}: {self.name}>"
 
     @property
@@ -65,8 +65,8 @@ class Notice(models.Model):
     at = models.DateTimeField(default=timezone.now)
     status = models.CharField(max_length=8, choices=Status, default=Status.WAITING)
     attempts = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt, which a claim moves on
-    ended_at = models.DateTimeField(null=True, blank=True)  # time at which it was sent or given up
+    due_at = models.DateTimeField(default=timezone.now)  # time of the next attempt, which a claim postpones
+    ended_at = models.DateTimeField(null=True, blank=True)  # when it was sent or given up
     outcome = models.CharField(max_length=300, blank=True)  # outcome of the last attempt
 
     class Meta:
@@ -83,7 +83,7 @@ class Notice(models.Model):
 
 
 class Cursor(models.Model):
-    """The last InstanceEvent that became notices, in a single row."""
+    """The last InstanceEvent that was turned into notices, in a single row."""
 
     event_pk = models.BigIntegerField(default=0)
 

@@ -1,4 +1,4 @@
-"""Writes notices into the outbox and manages the channels. Each change of a channel has an audit entry."""
+"""Writes notices into the outbox and manages the channels. Each change to a channel has an audit entry."""
 
 import contextlib
 import time
@@ -24,16 +24,15 @@ from router.contract.values.problem import invalid
 
 NAME_MAX = 80
 NOTE_MAX = 500
-ROTATION = timedelta(hours=24)  # time for which the old secret signs, too
+ROTATION = timedelta(hours=24)  # time during which the old secret also signs
 
 
 def notify(
     event: str, subject: str, text: str, facts: JsonObject | None = None, actor: str = "", mark: str = ""
 ) -> None:
-    """Write an event's notices inside its transaction: they commit with it, and its mark on the charts follows.
-
-    `facts` go into the body of webhooks: numbers and names for programs. They must be JSON. `pools` among them are
-    those whose charts get the mark. `mark` is its text where `text` is too long for one line.
+    """Write an event's notices inside its transaction: they commit with it, and then the chart mark is set.
+    `facts` go into the body of webhooks: numbers and names for programs, as JSON values. Their `pools` are those whose
+    charts get the mark. `mark` is its text if `text` is too long for one line.
     """
     enqueue(event, subject, text, facts)
     at, pools = time.time(), (facts or {}).get("pools")
@@ -58,7 +57,7 @@ def _notice(channel: Channel, event: str, subject: str, text: str, facts: JsonOb
 
 @transaction.atomic
 def write_note(pool: Pool, text: str, actor: Actor) -> None:
-    """Write a person's note: in the pool's history, as a mark on the charts, and to the channels."""
+    """Write a person's note: to the pool's history, as a mark on the charts, and to the channels."""
     text = text.strip()
     if not 0 < len(text) <= NOTE_MAX:
         raise invalid("text", text, "a note must not be empty or longer than allowed", f"1 to {NOTE_MAX} characters")
@@ -72,7 +71,7 @@ def write_note(pool: Pool, text: str, actor: Actor) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTerms:
-    """The fields of a channel that may change."""
+    """The fields of a channel that can be changed."""
 
     name: str
     url: str
@@ -116,7 +115,7 @@ def change_channel(row: Channel, change: ChannelEdit, actor: Actor, *, if_match:
         row.refresh_from_db()
         if not row.enabled:
             _give_up(row)
-        # The audit log never holds a URL; it says that the URL changed.
+        # The audit log never contains a URL; it only says that the URL changed.
         url = {} if change.url is None else {"url_changed": True}
         audit.record(actor, "channel.change", f"channel {row.name}", "", before, {**_audited(row), **url})
     return row
@@ -132,7 +131,7 @@ def _give_up(row: Channel) -> None:
 
 
 def rotate_secret(row: Channel, actor: Actor, *, if_match: str | None = None) -> str:
-    """Return a new secret, shown once. Both sign for a day, so that the receiver can change over."""
+    """Return a new secret, shown once. Both secrets sign for a day, so that the receiver can switch."""
     with _held(row, if_match) as row:
         if row.kind != ChannelKind.WEBHOOK:
             raise invalid("", row.name, "only webhooks have a secret")
@@ -183,7 +182,7 @@ def _checked_events(events: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _name_free(name: str) -> Iterator[None]:
-    """Turn the database's unique constraint on names into an InvalidInput."""
+    """Turn a violation of the database's unique constraint on names into an InvalidInput."""
     try:
         yield
     except IntegrityError:

@@ -1,8 +1,7 @@
 """Sends notices in steps: fleet events become notices, due notices are claimed and sent in the order of their channels,
 and their outcome is stored.
-
-A claim is a conditional UPDATE that also sets the time of the next attempt. If a process dies while it sends, the
-notice is due again after CLAIM, so each notice is sent at least once, and at times twice with the same message id.
+A claim is a conditional UPDATE that also sets the time of the next attempt. If a process dies while sending, the notice
+is due again after CLAIM, so each notice is sent at least once, and sometimes twice with the same message id.
 """
 
 import asyncio
@@ -25,22 +24,22 @@ from router.contract.values.json_value import JsonObject
 
 log = structlog.get_logger(__name__)
 
-PER_CHANNEL = 20  # notices of one channel in a step, one after the other; channels do not wait for each other
-HOLDS = 3  # failed attempts during which later notices of the channel wait; then they pass
+PER_CHANNEL = 20  # notices of one channel in a step, sent one after another; channels do not wait for each other
+HOLDS = 3  # failed attempts during which later notices of the channel wait; after that they pass
 SEND_S = 10.0  # limit of one attempt
 CLAIM = timedelta(seconds=30)  # longer than two of SEND_S
 RETRY_S = (5, 30, 120, 600, 1800, 3600)  # delay after the first, second … failed attempt; the last one repeats
 GIVEN_UP_AFTER = timedelta(hours=24)
 KEPT = timedelta(days=30)  # how long ended notices are kept
-SETTLED = timedelta(seconds=3)  # age of final events: a transaction with a lower number may commit until then
+SETTLED = timedelta(seconds=3)  # age of final events; until then, a transaction with a lower number may still commit
 EVENTS = {State.FAILED: "instance.failed", State.UNREACHABLE: "instance.failed", "silent": "node.silent"}
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The values that one attempt sends: no database is used while the event loop runs."""
+    """What one attempt sends, since no database is used while the event loop runs."""
 
-    pk: int  # also its position in the order of its channel
+    pk: int  # also the order of sending within its channel
     channel: int
     attempts: int  # including the current one
     kind: str
@@ -55,7 +54,7 @@ class Message:
 
 
 def step(now: datetime) -> int:
-    """Return the number of notices attempted. A fleet event that cannot be reported delays none of them."""
+    """Take one step; return the number of notices attempted. A fleet event that cannot be reported delays no others."""
     try:
         collect_fleet_events(now)
     finally:
@@ -75,9 +74,9 @@ def send_due(now: datetime) -> int:
 
 
 def claim(now: datetime) -> list[Message]:
-    """Claim due notices, in the order of each channel. Of two processes only one gets a notice."""
+    """Claim due notices, in order within each channel. If two processes try, only one gets a notice."""
     messages: list[Message] = []
-    lost = set()  # channels whose next notice another process has
+    lost = set()  # channels whose next notice another process has claimed
     for notice in _due(now):
         mine = Notice.objects.filter(pk=notice.pk, status=Status.WAITING, attempts=notice.attempts)
         if notice.channel_id in lost:
@@ -90,7 +89,7 @@ def claim(now: datetime) -> list[Message]:
 
 
 def _unclaim(message: Message, now: datetime) -> None:
-    """Return a notice that was not tried, as one before it failed or took long."""
+    """Return a notice that was not tried, because an earlier one failed or took long."""
     mine = Notice.objects.filter(pk=message.pk, status=Status.WAITING, attempts=message.attempts)
     mine.update(attempts=F("attempts") - 1, due_at=now)
 
@@ -141,7 +140,7 @@ async def send_all(messages: list[Message], now: datetime) -> dict[int, str | Ex
 
 
 async def _send_in_order(messages: list[Message], now: datetime, outcomes: dict[int, str | Exception]) -> None:
-    """Send one after the other, until one fails; none is begun after SEND_S, so all end within the claim."""
+    """Send one after another, until one fails; none is begun after SEND_S, so all end before the claim expires."""
     loop = asyncio.get_running_loop()
     end = loop.time() + SEND_S
     async with webhooks.client() as client:
@@ -172,7 +171,7 @@ async def _send(client: httpx.AsyncClient, message: Message, now: datetime) -> s
 
 def store(pk: int, outcome: str | Exception, now: datetime) -> None:
     notice = Notice.objects.filter(pk=pk).first()
-    if notice is None:  # Its channel was deleted meanwhile.
+    if notice is None:  # its channel was deleted meanwhile
         return
     waiting, words = Notice.objects.filter(pk=pk, status=Status.WAITING), _words(outcome)
     if isinstance(outcome, str):
@@ -187,7 +186,7 @@ def store(pk: int, outcome: str | Exception, now: datetime) -> None:
 
 
 def _words(outcome: str | Exception) -> str:
-    """Say the outcome. The text of an unexpected exception may hold the URL, so only its type is kept."""
+    """Describe the outcome. The text of an unexpected exception may contain the URL, so only its type is stored."""
     text = str(outcome) if isinstance(outcome, str | Unsendable) else f"failed: {type(outcome).__name__}"
     return text[:300]
 
@@ -203,14 +202,14 @@ def collect_fleet_events(now: datetime) -> None:
     """Turn failed instances and silent nodes into notices; the cursor moves in the same transaction."""
     cursor = Cursor.objects.filter(pk=1).first()
     newest = InstanceEvent.objects.filter(at__lte=now - SETTLED).aggregate(pk=Max("pk"))["pk"] or 0
-    if cursor is None:  # At the first step nothing of the past is sent.
+    if cursor is None:  # at the first step, past events are not sent
         Cursor.objects.get_or_create(pk=1, defaults={"event_pk": newest})
         return
     if newest <= cursor.event_pk:
         return
     with transaction.atomic():
         if not Cursor.objects.filter(pk=1, event_pk=cursor.event_pk).update(event_pk=newest):
-            return  # Another process was faster.
+            return  # another process was faster
         for event in InstanceEvent.objects.filter(pk__gt=cursor.event_pk, pk__lte=newest, kind__in=EVENTS).order_by(
             "pk"
         ):

@@ -1,4 +1,4 @@
-"""The Notices pages, for administrators: channels and what they were sent; and notes of operators."""
+"""The Notices pages: for administrators, channels and what they were sent; for operators, notes."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -46,7 +46,7 @@ def channels(request: HttpRequest) -> HttpResponse:
     except InvalidInput as error:
         form.refuse(error)
         return _list(request, form)
-    # No redirect: the secret must not pass through the session.
+    # No redirect, as the secret must not pass through the session.
     return _list(request, NewChannelForm(initial={"events": ["*"]}), issued={"name": row.name, "secret": secret})
 
 
@@ -93,7 +93,7 @@ def _one(
 @admin_required
 @require_http_methods(["GET", "POST"])
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
-    """Rotate the secret and answer with the channel's page, whose forms may lead back here."""
+    """Rotate the secret and answer with the channel's page, whose forms then refer to the new state."""
     row = get_object_or_404(Channel, pk=pk)
     if request.method == "GET":
         return redirect("channel", pk=pk)

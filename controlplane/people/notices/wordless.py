@@ -14,7 +14,7 @@ is_name = re.compile(NAME).fullmatch
 
 
 def subject_of(subject: str) -> str:
-    """Return the subject; empty if it is a name that a person gave to something else."""
+    """Return the subject; empty if it is a name that a person gave to something other than NAMED."""
     return subject if SUBJECT.fullmatch(subject) else ""
 
 

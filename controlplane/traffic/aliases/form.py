@@ -1,4 +1,4 @@
-"""The form of one name of the document Models: from its text fields to an entry of the document, and back. Pure."""
+"""The form for one name of the document Models: converts text fields to an entry of the document, and back. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class NameForm:
     name: str
-    was: str  # the name before the edit; empty: a new name
+    was: str  # name before the edit; empty: a new name
     targets: tuple[Row, ...]
     fallbacks: tuple[Row, ...]
     on: tuple[str, ...]
@@ -39,12 +39,12 @@ class NameForm:
 
     @property
     def others(self) -> list[str]:
-        """Errors that belong to no field."""
+        """Return errors that belong to no field."""
         return [text for path, text in self.errors.items() if path in ("", "on", "split", "fallback")]
 
 
 def fits(alias: Alias) -> bool:
-    """True if the form can show the entry; adapters of several targets are edited in the document."""
+    """Return whether the form can show the entry; adapters of several targets are edited in the document."""
     return len(alias.split) == 1 or not any(target.adapter for target in alias.targets)
 
 
@@ -77,7 +77,7 @@ def _paths(of: str, at: int) -> list[str]:
 
 
 def entry_of(posted: Mapping[str, str]) -> JsonObject:
-    """The typed text as an entry of the document, unchecked."""
+    """Return the typed text as an entry of the document, unchecked."""
     targets, spare = _typed(posted, "target"), _typed(posted, "fallback")
     made: JsonObject = dict(_target(targets[0])) if len(targets) == 1 else {}
     if len(targets) > 1:

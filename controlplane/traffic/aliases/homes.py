@@ -36,7 +36,7 @@ class PlacedAdapter:
 
     @property
     def state(self) -> str:
-        """The state shown on pages; static/css/status.css has a shape for each."""
+        """Return the state shown on pages; static/css/status.css has a shape for each."""
         if self.replicas is None:
             return "unused"
         if self.loaded >= (self.wanted if self.source else 1):

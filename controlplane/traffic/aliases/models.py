@@ -18,7 +18,7 @@ class ModelsVersion(PublishedVersion):
     class Meta:
         ordering = ["-number"]
         constraints = [
-            # Of two concurrent publications only one gets the next number.
+            # Of two concurrent publications, only one gets the next number.
             models.UniqueConstraint(fields=["number"], name="models_version_number_once"),
         ]
 

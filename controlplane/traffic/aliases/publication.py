@@ -29,7 +29,7 @@ def publish() -> None:
 
 
 def republish() -> bool:
-    """Write the document to Redis if it differs from the database; True when it did. One step of the loop."""
+    """Write the document to Redis if it differs from the database; return whether it did. A step of the loop."""
     if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
         return False
     log.info("models.republished")
@@ -38,7 +38,7 @@ def republish() -> bool:
 
 
 def acknowledgement() -> Acknowledgement:
-    """Live routers and whether they run the live version, by their last report."""
+    """Return the live routers and whether each runs the live version, by its last report."""
     return acknowledged.acknowledgement(selectors.live().number, _router_versions)
 
 

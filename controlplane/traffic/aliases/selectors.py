@@ -34,12 +34,12 @@ def open_draft() -> ModelsDraft | None:
 
 
 def published_from(draft_etag: str) -> ModelsVersion | None:
-    """The version that was published from this revision of a draft."""
+    """Return the version that was published from this revision of a draft."""
     return ModelsVersion.objects.filter(draft_etag=draft_etag).first() if draft_etag else None
 
 
 def rollback_target() -> ModelsVersion | None:
-    """The version before the one whose document is live; None if there is none."""
+    """Return the version before the one whose document is live; None if there is none."""
     origin = live()
     while origin.rollback_of is not None:
         origin = version(origin.rollback_of)
@@ -47,6 +47,6 @@ def rollback_target() -> ModelsVersion | None:
 
 
 def adapters() -> dict[tuple[str, str], Adapter]:
-    """The adapters that Weir has to load, by pool and name."""
+    """Return the adapters that Weir has to load, by pool and name."""
     found = models.adapters_of(live().aliases)
     return {key: adapter for key, adapter in found.items() if adapter.source}

@@ -25,8 +25,8 @@ ModelsPublication = Publication[ModelsVersion]
 
 
 def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, emergency: str) -> None:
-    """Check the rules for a changed name and raise the first refusal. Call it in the transaction of the change, so the
-    rules cannot change meanwhile."""
+    """Check the rules for a changed name and raise the first refusal. Call it in the transaction of the change, so
+    that the rules cannot change meanwhile."""
     rules.check_emergency(actor, emergency)
     policies = policies_of(concerned(before, after))
     versions.lock(*(policy.name for policy in policies))
@@ -37,7 +37,7 @@ def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, eme
 
 
 def concerned(before: Models, after: Models) -> set[str]:
-    """The pools that a changed name leaves or joins, and the pools that lose its requests."""
+    """Return the pools that a changed name leaves or joins, and the pools that lose its requests."""
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     sides = [alias for name in changed for alias in (before.get(name), after.get(name)) if alias is not None]
     own = Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", "model")
@@ -82,7 +82,7 @@ def discard_draft(actor: Actor, *, if_match: str | None = None) -> None:
 
 
 def publish(actor: Actor, reason: str, *, if_match: str | None = None, emergency: str = "") -> ModelsPublication:
-    """Make the draft the live version. `emergency`: why an administrator goes past the rules."""
+    """Make the draft the live version. `emergency` is an administrator's reason for bypassing the rules."""
     with subscribed() as waiter:
         return _tell_routers(_publish(actor, reason, if_match=if_match, emergency=emergency), waiter)
 
@@ -97,8 +97,8 @@ def publish_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> ModelsPublication:
-    """Make the document of a file the live version. `if_match`: the etag of the live version that the caller saw.
-    `based_on`: the version that the document was made from. A dry run passes every check and is undone."""
+    """Make the document of a file the live version. `if_match` is the ETag of the live version that the caller saw,
+    `based_on` the version from which the document was made. A dry run passes every check and is rolled back."""
     with subscribed() as waiter:
         with stale_if_overtaken(if_match), transaction.atomic():
             drafts.check_live(versioned(), if_match, check.checked(document))
@@ -111,7 +111,7 @@ def publish_document(
 
 
 def rollback(to: int, actor: Actor, reason: str, *, if_match: str | None = None) -> ModelsPublication:
-    """Publish the document of an earlier version as a new one. No rule applies, but its pools must exist."""
+    """Publish the document of an earlier version as a new version. No rule applies, but its pools must exist."""
     reason, live, target = check_reason(reason), selectors.live(), selectors.version(to)
     drafts.check_live(versioned(), if_match, target.document)
     if target.document == live.document:
@@ -138,8 +138,8 @@ def _store(
     rollback_of: int | None = None,
     emergency: str = "",
 ) -> ModelsVersion:
-    """Check the pools, ask the rules, claim the draft, add the version, write the audit entry: in one transaction, in
-    which no pool can be removed."""
+    """Check the pools, ask the rules, claim the draft, add the version, write the audit entry, all in one
+    transaction, during which no pool can be removed."""
     try:
         with transaction.atomic():
             hold_fleet()

@@ -41,7 +41,7 @@ def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
 
 
 class NamedPool(NamedTuple):
-    """A pool that answers to its model, or to its own name where another one answers to that."""
+    """A pool that answers to its model, or to its own name if another pool answers to the model."""
 
     asked: str  # the name in requests
     model: str
@@ -57,7 +57,7 @@ def _served() -> list[NamedPool]:
     rows = (
         Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
     )
-    first: dict[str, str] = {}  # as routers choose: a pool of that name, else the first by name
+    first: dict[str, str] = {}  # like routers: a pool of that name, or else the first by name
     for row in rows:
         first.setdefault(row.model, row.name)
     served = Pool.objects.filter(ephemeral_owner="", removed=False, name__in=first)
@@ -136,7 +136,8 @@ def open_draft(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def draft(request: HttpRequest) -> HttpResponse:
-    """The names of the draft; a POST removes one, replaces the document, or rebases the draft on the live version."""
+    """Show the names of the draft; a POST removes one, replaces the document, or rebases the draft on the live
+    version."""
     if request.method == "GET":
         return _draft_page(request)
     held = selectors.open_draft()
@@ -154,20 +155,21 @@ def draft(request: HttpRequest) -> HttpResponse:
 
 
 def _overtaken(request: HttpRequest, error: Conflict) -> HttpResponse:
-    """Show how the typed document differs from the one that another person saved."""
+    """Show how the typed document differs from the one that another person has saved."""
     over = changes(models.parse(error.theirs), models.parse(error.mine)) if "document" in request.POST else []
     return _draft_page(request, said=[f"{error}. Nothing was saved: look at what is there now."], over=over, status=412)
 
 
 def _ended(request: HttpRequest) -> HttpResponse:
-    """Keep a document that was typed into a draft that someone else published or discarded: in a new draft's form."""
+    """Keep a document that was typed into a draft that someone else has published or discarded, in the form of a new
+    draft."""
     if "document" not in request.POST:
         return _no_draft(request)
     return _draft_page(request, said=[_anew(request)], status=412)
 
 
 def _anew(request: HttpRequest) -> str:
-    """Open a draft to replace the ended one, and say so."""
+    """Open a draft to replace the ended one, and report that."""
     live = selectors.live()
     services.open_draft(actor_of(request))
     by = f"{live.label} by {live.actor_name}" if live.number else "no version"
@@ -218,7 +220,7 @@ def _draft_page(
 @operator_required
 @require_http_methods(["GET", "POST"])
 def alias(request: HttpRequest) -> HttpResponse:
-    """The form of one name of the draft."""
+    """Show the form for one name of the draft."""
     held = selectors.open_draft()
     if held is None and request.method == "POST":
         shown = form.as_typed(request.POST, {"": _anew(request)})
@@ -259,7 +261,8 @@ def _put_alias(request: HttpRequest, found: Models) -> HttpResponse:
 
 
 def _of_fields(name: str, errors: Mapping[str, str]) -> dict[str, str]:
-    """Errors by field of the form: `name`, `pool`, `split[0].weight`, `adapter.name`; others under an empty path."""
+    """Return errors by field of the form: `name`, `pool`, `split[0].weight`, `adapter.name`; others under an empty
+    path."""
     prefix, made = f"models.{name[: models.LONGEST_NAME]}", {}
     for path, text in errors.items():
         made["name" if path == prefix else path.removeprefix(f"{prefix}.") if path.startswith(prefix) else ""] = text

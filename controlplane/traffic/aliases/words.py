@@ -21,7 +21,7 @@ def shares(alias: Alias) -> list[ShownTarget]:
 
 
 def words(alias: Alias | None) -> str:
-    """Say an alias in one line: h200 90 %, h100 (chat-fp8) 10 %; falls back to spot on saturated."""
+    """Describe an alias in one line: h200 90 %, h100 (chat-fp8) 10 %; falls back to spot on saturated."""
     if alias is None:
         return "–"
     several = len(alias.split) > 1
@@ -33,7 +33,7 @@ def words(alias: Alias | None) -> str:
 
 
 def conditions(alias: Alias) -> str:
-    """The conditions of its fallback, as on the form; empty if every condition counts."""
+    """Return the conditions of its fallback, as on the form; empty if every condition counts."""
     return "" if alias.on == CONDITIONS else ", ".join(map(condition, alias.on))
 
 

@@ -1,1 +1,1 @@
-"""Batches: files of requests sent while nothing else waits, by OpenAI's API."""
+"""Batches: files of requests that are sent while nothing else waits, through OpenAI's API."""

@@ -1,6 +1,5 @@
 """Sends the lines of all batches beside other traffic, in fair turns between API keys.
-
-A dead worker loses only the lines in flight: another worker continues after the last whole line of each batch's
+A worker that dies loses only the lines in flight: another worker continues after the last whole line of each batch's
 results, so that each custom_id gets exactly one result.
 """
 
@@ -24,13 +23,13 @@ from fleet import jobs
 from fleet.jobs import JobFailed, Stopped
 
 log = structlog.get_logger(__name__)
-LOOK_S = 0.5  # interval between two looks at the database, the routers and the engines
-TRIES = 4  # tries for a line that gets server errors or no answer
+LOOK_S = 0.5  # interval between checks of the database, the routers and the engines
+TRIES = 4  # attempts for a line that gets server errors or no answer
 NO_ANSWER = LineAnswer(502, "", b"{}")
 
 
 class FileExecutor(Protocol):
-    """The executor that opens and makes files."""
+    """The executor that opens and creates files."""
 
     def submit(self, work: Callable[..., Any], /, *given: Any) -> "Future[Any]": ...
 
@@ -71,7 +70,7 @@ class Dispatcher:
                 time.sleep(LOOK_S)
 
     def step(self) -> bool:
-        """Take one step; False when no batch has a place or is due."""
+        """Take one step; return False when no batch has a place or is due."""
         now = self._clock()
         self._take_answers(now)
         if now - self._looked >= LOOK_S:
@@ -85,7 +84,7 @@ class Dispatcher:
         return bool(self._placed) or services.due(timezone.now()).exists()
 
     def release(self) -> None:
-        """Leave what still has a place to another worker."""
+        """Leave the remaining batches to another worker."""
         self._take_answers(self._clock())
         self._files.shutdown(cancel_futures=True)
         for batch in list(self._placed.values()):
@@ -141,7 +140,7 @@ class Dispatcher:
         starts = dict(running.values_list("pk", "started_at"))
         for batch in list(self._placed.values()):
             batch.charge(now)
-            # A batch that is still being opened is dropped later: a thread reads and repairs its files.
+            # A batch that is still being opened is dropped later, as a thread is reading and repairing its files.
             suppressed = () if batch.is_open else (Stopped,)
             with self._failing_alone(batch), contextlib.suppress(*suppressed):
                 if starts.get(batch.job.pk) != batch.job.started_at:
@@ -173,7 +172,7 @@ class Dispatcher:
         ]
 
     def _move_on(self, batch: PlacedBatch, now: float) -> None:
-        """Move the batch to its next state if it is time."""
+        """Move the batch to its next state when it is time."""
         if not batch.is_open:
             if batch.opening.done():
                 batch.begin()
@@ -191,7 +190,7 @@ class Dispatcher:
 
     @contextlib.contextmanager
     def _failing_alone(self, batch: PlacedBatch) -> Iterator[None]:
-        """Let a fault of one batch end that batch only; while the database is unreachable nothing ends."""
+        """Let a fault in one batch end only that batch; while the database is unreachable, nothing ends."""
         try:
             yield
         except DatabaseError as error:
@@ -205,7 +204,7 @@ class Dispatcher:
             self._drop(batch)
 
     def _drop(self, batch: PlacedBatch) -> None:
-        """Drop the batch, and make its files if it has ended."""
+        """Drop the batch, and create its files if it has ended."""
         self._let_go(batch)
         self._files.submit(_close, batch.job.pk)
 

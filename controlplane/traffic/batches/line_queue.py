@@ -1,4 +1,4 @@
-"""The unanswered lines of a batch, by the model that they ask for. Pure; times are s of any clock."""
+"""The unanswered lines of a batch, by the model that they request. Pure; times are s of any clock."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -39,7 +39,7 @@ class Flow:
         return self.remaining.popleft()
 
     def refuse(self, reason: Reason, retry_after_s: float, sent_at: float, now: float) -> None:
-        """Pause. Refusals of lines sent before the last refusal was known count as one."""
+        """Pause. Refusals of lines that were sent before the last refusal was known count as one."""
         if sent_at < self.paused_at:
             return
         self.pauses += 1
@@ -55,7 +55,7 @@ class Flow:
 
 class LineQueue:
     def __init__(self, key: int, lines: Iterable[Line], written: Collection[str] = ()) -> None:
-        """Queue the lines. `written`: custom_ids with an answer."""
+        """Queue the lines. `written` are the custom_ids that already have an answer."""
         self.key = key
         self.flows: dict[str, Flow] = {}
         self.under_way = 0
@@ -78,7 +78,7 @@ class LineQueue:
         return flow.take(now)
 
     def end(self, flow: Flow) -> None:
-        """End a line in flight; a line that is tried again was given back before."""
+        """End a line in flight; a line that will be tried again has already been put back."""
         flow.under_way -= 1
         self.under_way -= 1
         if flow.is_empty and not flow.under_way:
@@ -91,10 +91,10 @@ class LineQueue:
         return min(self.flows.values(), key=lambda flow: flow.paused_until, default=None)
 
     def is_held_up(self, now: float) -> bool:
-        """True while the batch could send and has nothing in flight: others have the turn."""
+        """Return whether the batch could send but has nothing in flight, as others have the turn."""
         return not self.under_way and next(self.ready(now), None) is not None
 
 
 def delay(flow: Flow, number: int, line: Line, due: float) -> None:
-    """Try a line again, not before `due`."""
+    """Try a line again, but not before `due`."""
     heappush(flow.delayed, (due, number, line))

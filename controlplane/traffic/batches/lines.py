@@ -10,18 +10,18 @@ from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError
 
 MOST_LINES = 50_000
-MOST_MODELS = 100  # names of models in a batch, each of which has its own pace and reasons to wait
+MOST_MODELS = 100  # names of models in a batch, each with its own pace and reasons to wait
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
 MOST_TOKENS = 1_000_000_000  # tokens per answer; an engine that reports more is broken
 MOST_FAULTS = 100  # most errors reported
 
 
-# The meaning of an answer to a line: for its outcome, and for the lines behind it. router/contract judges answers for
-# routers and batches alike: their status in verdict.py, their text in answers.py.
+# What an answer to a line means: for its outcome, and for the lines after it. router/contract judges answers for
+# routers and batches in the same way: their status in verdict.py, their text in answers.py.
 LONGEST_TEXT = 300  # longest text of a reason, characters
 Outcome = Literal["answered", "failed", "again", "later"]
-# Outcomes by result; any other result means another try
+# Outcomes by result; any other result leads to another attempt
 _OUTCOMES: dict[str, Outcome] = {"client_error": "failed", "failed_alike": "failed", "refused": "later"}
 
 
@@ -31,7 +31,7 @@ class LineAnswer:
     request_id: str
     body: bytes
     retry_after_s: int | None = None
-    is_final: bool = False  # the router says that the request must not be repeated: it may have ended its engine
+    is_final: bool = False  # the router says that the request must not be repeated, as it may have crashed its engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ NO_ROUTER = Reason("no_router", "no router is live")
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of one answer. `again`: failed unless another try is left; `later`: refused for a reason that further
-    lines share."""
+    """The meaning of one answer. `again`: failed unless another attempt is left; `later`: refused for a reason that
+    also holds for further lines."""
 
     outcome: Outcome
     document: Any
@@ -117,8 +117,8 @@ class _Bad(Exception):
 
 
 def check(raw: Iterable[bytes], api_path: str, *, has_begun: bool = False) -> Checked:
-    """Check the lines of a file, each with its line end. `has_begun`: rules that older versions did not have fail no
-    batch."""
+    """Check the lines of a file, each with its line end. With `has_begun`, rules that older versions did not have
+    cannot fail the batch."""
     lines: list[Line] = []
     models: dict[str, str] = {}  # one string per model name, shared by all lines that name it
     faults: list[Fault] = []
@@ -185,7 +185,7 @@ def body_of(raw: bytes) -> bytes:
 
 
 def document_of(body: bytes) -> object:
-    """Return the document of an answer: its JSON, else its text."""
+    """Return the document of an answer: its JSON, or else its text."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -193,8 +193,8 @@ def document_of(body: bytes) -> object:
 
 
 def answered(line: tuple[str, int, str], status: int, request_id: str, document: object, error: object) -> bytes:
-    """Return a line of the output file, or of the error file if there is an error or a status other than 200. `line`:
-    name of the batch, number of the line and its custom_id."""
+    """Return a line for the output file, or for the error file if there is an error or a status other than 200.
+    `line` gives the name of the batch, the number of the line and its custom_id."""
     response = {"status_code": status, "request_id": request_id, "body": document}
     return _written(*line, response, error)
 

@@ -50,9 +50,9 @@ class Batch(Job):
     output_file = models.CharField(max_length=40, blank=True)
     error_file = models.CharField(max_length=40, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
-    in_progress_at = models.DateTimeField(null=True, blank=True)  # time at which its lines were found valid
-    closed_at = models.DateTimeField(null=True, blank=True)  # time at which its files were complete
-    # The next time to send it; a queued batch waits for others from then on. Empty in rows of an older version.
+    in_progress_at = models.DateTimeField(null=True, blank=True)  # when its lines were found valid
+    closed_at = models.DateTimeField(null=True, blank=True)  # when its files were complete
+    # When to send it next; from then on, a queued batch waits for others. Empty in rows of an older version.
     due_at = models.DateTimeField(default=timezone.now, null=True, blank=True)
     waited_s = models.FloatField(default=0.0, db_default=0.0)  # wait for other batches, outside its window
     waits_for = models.TextField(blank=True, default="", db_default="")  # the batch's own reason for not sending
@@ -78,7 +78,7 @@ class Batch(Job):
 
     @property
     def waited_now_s(self) -> float:
-        """The `waited_s` of earlier waits plus the current wait for a place."""
+        """Return `waited_s` of earlier waits plus the current wait for a place."""
         if self.status != QUEUED or self.due_at is None:
             return self.waited_s
         return self.waited_s + max(0.0, (timezone.now() - self.due_at).total_seconds())
@@ -89,7 +89,7 @@ class Batch(Job):
 
     @property
     def waits(self) -> str:
-        """Why nothing of it is sent now; empty while something is."""
+        """Return why nothing of it is sent now; empty while something is."""
         if self.status in ENDED:
             return ""
         return self.waits_for or ("it waits for its turn" if self.status == QUEUED else "")
@@ -100,7 +100,7 @@ class Batch(Job):
 
     @property
     def state(self) -> str:
-        """The state in OpenAI's words."""
+        """Return the state in OpenAI's terms."""
         if self.status == FAILED:
             return "failed"
         if self.status == CANCELLED:

@@ -17,9 +17,9 @@ from controlplane.traffic.batches.turns import Ticket
 from fleet import jobs
 from fleet.jobs import JobFailed
 
-BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # interval between two writes of its row, if it changed and if it did not
-FLUSH_S = 5.0  # interval between two flushes of its results, which wait for the disk
-BUSY_S = 5.0  # delay before another look at a batch whose results another process holds
+BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # interval between writes of its row: if it has changed, and if it has not
+FLUSH_S = 5.0  # interval between flushes of its results, which wait for the disk
+BUSY_S = 5.0  # delay before a batch whose results another process holds is tried again
 Opened = tuple[list[Line], store.BatchResults]
 
 
@@ -35,11 +35,11 @@ class PlacedBatch:
 
     @property
     def results(self) -> store.BatchResults:
-        """The results of a batch whose files are open."""
+        """Return the results of a batch whose files are open."""
         return self.opening.result()[1]
 
     def begin(self) -> None:
-        """Take up the opened files. Raises JobFailed for invalid lines."""
+        """Take over the opened files. Raise JobFailed for invalid lines."""
         lines, results = self.opening.result()
         if self.job.in_progress_at is None:
             self._update(in_progress_at=timezone.now(), total=len(lines))
@@ -60,7 +60,7 @@ class PlacedBatch:
         self.failures.pop(ticket.number, None)
 
     def charge(self, now: float) -> None:
-        """Count the time since the last call against the window, unless others had the turns."""
+        """Count the time since the last call towards the window, unless others had the turns."""
         if not self.is_open or self.queue.is_held_up(now):
             self.job.waited_s += now - self._charged
         self._charged = now
@@ -117,15 +117,15 @@ class PlacedBatch:
         put_back(self.job, due_at)
 
     def close(self) -> None:
-        """Free its place. Call it only when no thread opens its files."""
+        """Free its place. Call it only when no thread is opening its files."""
         if not self.opening.cancelled() and self.opening.exception() is None:
-            with suppress(OSError):  # On a full disk, missing lines are written when the files are made.
+            with suppress(OSError):  # on a full disk, missing lines are written when the files are created
                 self.results.close()
         self._lock.close()
 
 
 def place(pk: int, open_files: Any, now: float, wall: datetime) -> PlacedBatch | None:
-    """Claim the batch; None if another process has it. `open_files` schedules the opening of the row's files."""
+    """Claim the batch; None if another process has it. `open_files` schedules the opening of its files."""
     job = jobs.claim(Batch, pk)
     if job is None:
         return None

@@ -1,4 +1,4 @@
-"""Runs the batches that are due, in one worker at a time, with Redis' view of routers and engines."""
+"""Runs the batches that are due, in one worker at a time, with routers and engines as Redis shows them."""
 
 import asyncio
 import contextlib
@@ -102,12 +102,12 @@ def answer_of(response: httpx.Response, request_id: str) -> LineAnswer:
 
 
 def _seconds(text: str) -> int | None:
-    """Return the seconds of a Retry-After; None for a date or nonsense."""
+    """Return the seconds of a Retry-After; None for a date or an invalid value."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 class Files:
-    """A thread that reads and makes whole files and keeps no stale database connection."""
+    """A thread that reads and creates whole files and keeps no stale database connection."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "files of batches")
@@ -129,8 +129,8 @@ def _with_connection(work: Callable[..., Any], *given: Any) -> Any:
 
 @shared_task(name="batches.run")
 def run_batches(batch_id: int = 0) -> None:
-    """Send what is due, unless another worker does so; `batch_id` is the batch that was created or is late. Runs twice,
-    for batches that come in between."""
+    """Send what is due, unless another worker does so. `batch_id` is the batch that was created or is late. It runs
+    twice, for batches that arrive in between."""
     for _ in range(2):
         if not services.due(timezone.now()).exists():
             return
@@ -154,7 +154,7 @@ def sending() -> Iterator[Dispatcher]:
 
 
 def loads() -> EngineReports:
-    """Return the engines' load: no old samples, and none while Redis is unreachable."""
+    """Return the engines' load: without old samples, and empty while Redis is unreachable."""
     now = time.time()
     of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
     serve: defaultdict[str, set[str]] = defaultdict(set)

@@ -29,7 +29,7 @@ WINDOWS = {"1h": 3600, **{f"{hours}h": hours * 3600 for hours in (2, 4, 8, 12, 2
 MOST_FILES, MOST_BYTES = 1_000, 10 << 30  # files per key, and their bytes
 MOST_BATCHES = 1_000  # unfinished batches per key
 MOST_METADATA = 16  # entries
-KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are kept
+KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, are stored
 
 
 class Refused(ValueError):
@@ -45,7 +45,7 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
     """Store an uploaded file. Raises Refused."""
     if purpose != "batch":
         raise Refused("purpose: must be batch", "purpose")
-    _check_room(key, "file", 0)  # before anything is written, and again as others may upload at once
+    _check_room(key, "file", 0)  # before anything is written, and again later, as others may upload at the same time
     row = StoredFile(key=key, filename=filename[:200], purpose=purpose, bytes=0)
     path = store.content(row.name)
     try:
@@ -69,8 +69,8 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
 
 
 def _check_room(key: ApiKey, param: str, size: int) -> None:
-    """Check that the key may have `size` bytes more. A batch without results counts as much as its file, since they may
-    be as large. Raises Refused."""
+    """Check that the key may store `size` more bytes. A batch without results counts as much as its file, since they
+    may be as large. Raise Refused."""
     files = StoredFile.objects.filter(key=key)
     kept = files.aggregate(files=Count("pk"), bytes=Sum("bytes", default=0))
     if param == "file" and kept["files"] >= MOST_FILES:
@@ -132,12 +132,12 @@ def _is_metadata(given: object) -> bool:
 
 
 def _is_text(given: str, longest: int) -> bool:
-    """PostgreSQL stores no NUL."""
+    """Return whether it is text without NUL, which PostgreSQL cannot store."""
     return len(given) <= longest and "\0" not in given
 
 
 def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Cancel the batch; False if it had ended before. Raises ChangedMeanwhile."""
+    """Cancel the batch; return False if it had already ended. Raise ChangedMeanwhile."""
     with held(Batch.objects.filter(pk=row.pk), f"batch {row.name}", if_match):
         if not jobs.cancel(row, actor.name):
             return False
@@ -146,7 +146,7 @@ def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bo
 
 
 def download(row: Batch, which: str, actor: Actor) -> Path | None:
-    """Return the path of a batch's output or error file; None if there is none. Audited, as it holds a client's
+    """Return the path of a batch's output or error file; None if there is none. Audited, as it contains a client's
     texts."""
     name = row.output_file if which == "output" else row.error_file
     path = store.content(name)
@@ -157,7 +157,7 @@ def download(row: Batch, which: str, actor: Actor) -> Path | None:
 
 
 def close(row: Batch) -> None:
-    """Make files of its results; every unanswered line becomes an error. Repeated until it succeeds."""
+    """Create the files of its results; every unanswered line becomes an error. Repeated until it succeeds."""
     if row.status not in ENDED or row.closed_at is not None:
         return
     with store.alone(row.name) as mine:
@@ -206,14 +206,13 @@ def _answer_for_the_rest(row: Batch) -> None:
 
 
 def close_left() -> None:
-    """Close batches that were cancelled before they began, or whose worker died before it made their files."""
+    """Close batches that were cancelled before they began, or whose worker died before it created their files."""
     for row in Batch.objects.filter(closed_at=None, status__in=ENDED):
         close(row)
 
 
 def requeue(row: Batch, cause: str) -> bool:
-    """Queue the batch again after its worker was lost, for another one to continue. From then on it waits for
-    others."""
+    """Queue the batch again after its worker was lost, for another to continue. From then on, it waits for others."""
     due_at = row.heartbeat_at or timezone.now()
     if row.waits_for and row.due_at is not None:
         due_at = max(due_at, row.due_at)
@@ -221,13 +220,13 @@ def requeue(row: Batch, cause: str) -> bool:
 
 
 def due(now: datetime) -> "QuerySet[Batch]":
-    """Return the batches that wait for a place, the longest waiting first."""
+    """Return the batches that wait for a place, longest waiting first."""
     is_due = Q(due_at=None) | Q(due_at__lte=now)
     return Batch.objects.filter(is_due, status=QUEUED).order_by(F("due_at").asc(nulls_first=True), "pk")
 
 
 def first_due(now: datetime, of_key: int) -> "QuerySet[Batch, tuple[int, int]]":
-    """Return (pk, key) of up to `of_key` due batches of each key, so that one key's batches hide no other's."""
+    """Return (pk, key) of up to `of_key` due batches of each key, so that one key's batches do not hide another's."""
     order: list[OrderBy | str] = [F("due_at").asc(nulls_first=True), "pk"]
     number = Window(RowNumber(), partition_by="key_id", order_by=order)
     return due(now).annotate(number=number).filter(number__lte=of_key).values_list("pk", "key_id")
@@ -241,7 +240,7 @@ def send_due(now: datetime) -> None:
 
 
 def forget_old(now: datetime) -> None:
-    """Delete files of ended batches, and files that no batch named, after KEPT."""
+    """Delete files of ended batches, and files that no batch has named, after KEPT."""
     needed = Batch.objects.exclude(status__in=ENDED).values("input_file")
     for row in StoredFile.objects.filter(created_at__lt=now - KEPT).exclude(name__in=needed):
         row.delete()

@@ -39,8 +39,8 @@ def result(batch: str, which: str) -> Path:
 
 @contextmanager
 def alone(batch: str) -> Iterator[bool]:
-    """Hold the lock on the batch's results, or on DISPATCHER; False while another process holds it. A dead process
-    holds none."""
+    """Hold the lock on the batch's results, or on DISPATCHER; yield False while another process holds it. The lock
+    of a dead process is released."""
     with (folder() / f"{batch}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,7 +55,8 @@ def forget(batch: str) -> None:
 
 
 class BatchResults:
-    """Appends to the output and the error file of a batch. Each custom_id gets one line, whichever workers wrote."""
+    """Appends to the output and the error file of a batch. Each custom_id gets exactly one line, whichever workers
+    wrote it."""
 
     def __init__(self, batch: str) -> None:
         self.output, self.errors = (result(batch, which) for which in ("output", "errors"))
@@ -72,7 +73,7 @@ class BatchResults:
                     self._count(path, document)
 
     def add(self, path: Path, line: bytes, document: object = None) -> None:
-        """Append a line. `document`: the answer, if there is one."""
+        """Append a line. `document` is the answer, if there is one."""
         self._open[path].write(line)
         self._open[path].flush()
         self._unflushed.add(path)
@@ -84,7 +85,7 @@ class BatchResults:
             self.tokens = tuple(map(sum, zip(self.tokens, usage_of(document), strict=True)))
 
     def flush(self) -> None:
-        """Sync to disk, so that added lines survive a crash of the machine; they survive this process at once."""
+        """Sync to disk, so that added lines survive a crash of the machine; they survive this process without it."""
         for path in self._unflushed:
             os.fsync(self._open[path].fileno())
         self._unflushed.clear()
@@ -95,7 +96,7 @@ class BatchResults:
 
 
 def _without_torn_line(path: Path) -> IO[bytes]:
-    """Open the file at the end of its last whole line."""
+    """Open the file at the end of its last complete line."""
     path.touch(mode=0o600)
     file = path.open("r+b")
     size = end = path.stat().st_size

@@ -1,7 +1,6 @@
 """Chooses the next line: keys take turns, fair by tokens, and the batches of one key share its turns. Pure.
-
-Start-time fair queueing: each line starts where its key's last one ended, or at the global virtual time if that is
-later, and the earliest start goes first. A key that waited thus gains no claim on time in which it could not send.
+Start-time fair queueing: each line starts where its key's last line ended, or at the global virtual time if that is
+later, and the earliest start goes first. A key that waited therefore gains no claim to time in which it could not send.
 """
 
 import itertools
@@ -14,28 +13,29 @@ from controlplane.traffic.batches.lines import Line
 from router.contract.redis.sample import InstanceSample
 
 MOST_OF_KEY = 64  # lines of a key in flight
-MOST_IN_ALL = 256  # lines in flight; in addition, one of each key that has none
+MOST_IN_ALL = 256  # lines in flight; each key that has none may add one
 FIRST_TOKENS = 500.0  # assumed tokens per line until the key's first answers are known
 OUTPUT_WEIGHT = 2  # weight of an output token relative to a prompt token, as in the routers' queues
-LEARNED = 0.1  # weight of the latest answer in the estimate for a key's next line
+LEARNED = 0.1  # weight of the latest answer in the estimate of a key's next line
 
 
-# Limits the lines of all batches in flight, by requested model: more while the engines of its pools have capacity to
-# spare, fewer once a queue stands there or KV caches are nearly full
+# Limits the lines of all batches in flight, by requested model: raised while the engines of its pools have spare
+# capacity, lowered once a queue persists there or KV caches are nearly full
 FIRST, MOST = 4, 64  # lines in flight
 MORE = 2  # lines added at a time, after the first queue
 KV_USAGE = 0.8  # mean KV usage above which no line is added
-# A request that comes while a step is computed waits for its end, also in an idle engine. Beside other traffic each
-# such moment narrows the limit. Without it, the least of several samples tells a standing queue (CoDel, RFC 8289).
+# A request that arrives while a step is computed waits for the step's end, even in an idle engine. If each such moment
+# counted, other traffic would lower the limit. The minimum of several samples shows a persistent queue instead (CoDel,
+# RFC 8289).
 LEAST_OF = 3  # samples
-SHORT = 1  # waiting requests per engine that are no queue
-SURGE = 8  # waiting requests that count in a single sample, if no fewer than run
+SHORT = 1  # waiting requests per engine that do not count as a queue
+SURGE = 8  # waiting requests that count in a single sample, if no fewer are running
 
 
 # Chooses the batches with a place, whose lines take turns, and which batch gives up its place
 PLACES = 32  # batches whose lines are in memory
 PLACES_OF_KEY = 2
-LEAST_S = 10.0  # shortest time that a batch keeps its place, as the file of the next one has to be read
+LEAST_S = 10.0  # shortest time for which a batch keeps its place, as the next batch's file has to be read
 TURN_S = 300.0  # time after which a batch that can send gives way to a key without a place
 
 
@@ -49,13 +49,13 @@ class Queued:
 class Placed:
     pk: int
     key: int
-    for_s: float  # time for which it has had its place
+    for_s: float  # how long it has had its place
     waits: bool  # whether it waits for a reason of its own
-    leaves: bool  # whether it leaves once its lines in flight have their answers
+    leaves: bool  # whether it leaves once its lines in flight have been answered
 
 
 def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
-    """Return the batches that get a free place, those of keys with the fewest first; `queued` is in the order of
+    """Return the batches that get a free place: first those of keys with the fewest; `queued` is in the order of
     waiting."""
     of_key = Counter(place.key for place in placed)
     chosen: list[int] = []
@@ -71,12 +71,12 @@ def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
 
 
 def leaver(placed: Sequence[Placed], queued: Sequence[Queued]) -> int | None:
-    """Return the batch that gives its place up for one that got none; None while all may stay."""
+    """Return the batch that gives up its place to one without; None while all may stay."""
     if not queued or any(place.leaves for place in placed):
         return None
     of_key = Counter(place.key for place in placed)
     rest = [place for place in placed if place.for_s >= LEAST_S]
-    if len(placed) < PLACES:  # With places left, only the limit per key was in the way.
+    if len(placed) < PLACES:  # with places left, only the limit per key was in the way
         rest = [place for place in rest if place.waits and place.key in {batch.key for batch in queued}]
     else:
         new = any(not of_key[batch.key] for batch in queued)
@@ -86,23 +86,24 @@ def leaver(placed: Sequence[Placed], queued: Sequence[Queued]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class EngineReports:
-    """The latest reports of engines by pool, and the pools that may serve each name of a model."""
+    """The latest reports of engines by pool, and the pools that may serve each model name."""
 
     samples: Mapping[str, Sequence[InstanceSample]] = field(default_factory=dict)
     pools: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def of(self, model: str) -> list[InstanceSample]:
-        """Return the samples of the pools that serve the name; of every pool for an unknown name, as of an adapter."""
+        """Return the samples of the pools that serve the name; for an unknown name, such as an adapter's, of every
+        pool."""
         pools = self.pools.get(model, self.samples.keys())
         return [sample for pool in sorted(pools) for sample in self.samples.get(pool, ())]
 
 
 @dataclass(slots=True)
 class LinePace:
-    """The lines in flight that one model's engines take."""
+    """How many lines in flight one model's engines can take."""
 
     most: int = FIRST
-    _is_starting: bool = True  # no queue so far: the limit is doubled
+    _is_starting: bool = True  # no queue so far, so the limit is doubled
     _read_at: dict[str, float] = field(default_factory=dict)  # engine → time of its latest sample read
     _waiting: dict[str, deque[float]] = field(default_factory=dict)  # engine → its latest numbers of waiting requests
 

@@ -1,4 +1,5 @@
-"""Selects the instances of a pool or a node for a table: of many, those in trouble first; a text finds the others."""
+"""Selects the instances of a pool or a node for a table: if there are many, those in trouble come first, and a
+search text finds the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Pictures of recorded traffic beside the thresholds of a draft, on the editor of a policy."""
+"""Pictures of recorded traffic next to the thresholds of a draft, on the editor of a policy."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def class_shares_picture(
 def spread_picture(
     recorded: RecordedRequests | None, field: PolicyField, live: JsonObject, draft: JsonObject
 ) -> dict[str, SpreadPicture | PolicyField]:
-    """Return the picture; empty for a parameter that limits nothing recorded."""
+    """Return the picture; empty for a parameter that limits nothing that is recorded."""
     if field.path not in spreads.QUANTITIES:
         return {}
     what, policy = spreads.what(recorded, field.path), parse(live)
@@ -57,7 +57,7 @@ def spread_picture(
     if not found:
         return {"field": field, "picture": SpreadPicture(recorded, what=what)}
     unit, new = field.parameter.unit, parse(draft)[field.path]
-    old = policy.get(field.path, new)  # Another strategy may lack the field.
+    old = policy.get(field.path, new)  # another strategy may lack the field
     data = {"values": found, "live": old, "unit": unit}
     few = sum(count for _, count in found) < spreads.FEW
     return {

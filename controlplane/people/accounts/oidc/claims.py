@@ -1,4 +1,4 @@
-"""Interprets claims: the role that they grant, and the texts and times that can be used. Pure."""
+"""Interprets claims: the role that they grant, and texts and times that can be used. Pure."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -7,17 +7,16 @@ from typing import Any, Literal
 from controlplane.base.process.oidc_settings import OidcConfig
 from controlplane.people.permissions import Role, highest
 
-# Claims that a person may state before they are verified, with the claim that says so (OpenID Connect Core, 5.1)
+# Claims that may be unverified, with the claim that says whether they are verified (OpenID Connect Core, 5.1)
 VERIFIED = {"email": "email_verified", "phone_number": "phone_number_verified"}
 TEXT_MAX = 255  # characters; also the longest subject (OpenID Connect Core, 2)
 TIME_MAX = 2.0**53  # s
 
 
 def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""] | None:
-    """Return the highest role whose pattern a value of the role claim matches.
-
-    Empty: the claim is there and matches nothing, or is an address that is not verified, so the person has no access.
-    None: the claim is absent, so the role is unknown (a provider leaves it out of long tokens, as Entra ID does with
+    """Return the highest role whose pattern matches a value of the role claim.
+    Empty: the claim exists and matches nothing, or is an address that is not verified, so the person has no access.
+    None: the claim is absent, so the role is unknown (a provider omits it from long tokens, as Entra ID does with
     `_claim_names`).
     """
     values = _values(claims, config.role_claim)
@@ -29,7 +28,7 @@ def granted(claims: Mapping[str, Any], config: OidcConfig) -> Role | Literal[""]
 
 
 def is_unverified(claims: Mapping[str, Any], config: OidcConfig) -> bool:
-    """Tell whether the role claim is an address which the provider does not call verified."""
+    """Return whether the role claim is an address that the provider does not call verified."""
     *place, last = config.role_claim
     beside = _at(claims, place)
     stated = isinstance(beside, Mapping) and last in beside and last in VERIFIED
@@ -50,15 +49,15 @@ def text_of(claims: Mapping[str, Any], name: str) -> str:
 
 
 def time_of(claims: Mapping[str, Any], name: str) -> float | None:
-    """Return Unix s; None if the claim is absent or no time."""
+    """Return Unix s; None if the claim is absent or is no time."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= TIME_MAX else None  # NaN fails every comparison.
+    return float(value) if abs(value) <= TIME_MAX else None  # NaN fails every comparison
 
 
 def _at(claims: Any, path: Sequence[str]) -> Any:
-    """Return the value at a path; None if the path leads nowhere."""
+    """Return the value at a path; None if the path does not exist."""
     for part in path:
         if not isinstance(claims, Mapping) or part not in claims:
             return None

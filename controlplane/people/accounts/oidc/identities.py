@@ -32,8 +32,8 @@ NAME_MAX = 100
 
 
 def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """Return the identity with its user, after setting the role that the claims grant. Raises Refused without
-    access."""
+    """Return the identity with its user, after setting the role that the claims grant. Raise Refused if the person
+    has no access."""
     role = granted(claims, config)
     identity = _known(claims, config)
     if identity is None:
@@ -82,7 +82,8 @@ def _made(user: User, claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def _new(claims: Claims, config: OidcConfig) -> OidcIdentity:
-    """Make a user without a password. Of two concurrent first sign-ins, the second finds the identity of the first."""
+    """Create a user without a password. Of two concurrent first sign-ins, the second finds the identity that the
+    first created."""
     try:
         with transaction.atomic():
             user = get_user_model().objects.create_user(username=_free_name(claims, config))
@@ -99,13 +100,13 @@ def _new(claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def _free_name(claims: Claims, config: OidcConfig) -> str:
-    """Return a name from the claims; six digits of the identity's hash are added if another user has the name."""
+    """Return a name from the claims; if another user has it, six digits of the identity's hash are appended."""
     claimed = next((found for name in NAME_CLAIMS if (found := text_of(claims, name)).strip()), "")
     name = NOT_IN_NAMES.sub("-", claimed).strip("-")[:NAME_MAX] or "user"
     if name.lower() != services.ADMIN and not get_user_model().objects.filter(username__iexact=name).exists():
         return name
     digits = hashlib.sha256(f"{config.issuer} {claims['sub']}".encode()).hexdigest()[:6]
-    return f"{name}~{digits}"  # Names chosen by people have no tilde.
+    return f"{name}~{digits}"  # names chosen by people have no tilde
 
 
 @transaction.atomic
@@ -129,7 +130,7 @@ def _take_role(identity: OidcIdentity, role: str | None) -> None:
 
 
 def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, claims: Claims, id_token: str) -> None:
-    """Tie the new session to the identity: it ends after WEIR_OIDC_SESSION_HOURS, or by the provider's logout."""
+    """Link the new session to the identity: it ends after WEIR_OIDC_SESSION_HOURS, or by the provider's logout."""
     request.session.set_expiry(config.session_hours * 3600)
     request.session["oidc_id_token"] = id_token  # hint for the provider's sign-out
     request.session.save()
@@ -140,7 +141,8 @@ def opened(request: HttpRequest, identity: OidcIdentity, config: OidcConfig, cla
 
 
 def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
-    """Close the identity's sessions, or that of one `sid`, and return how many; their WebSockets close in seconds."""
+    """End the identity's sessions, or only that of one `sid`, and return how many; their WebSockets close within
+    seconds."""
     rows = OidcSession.objects.filter(identity=identity)
     keys = list((rows.filter(sid=sid) if sid else rows).values_list("session_key", flat=True))
     ended, _ = Session.objects.filter(session_key__in=keys).delete()
@@ -149,7 +151,7 @@ def end_sessions(identity: OidcIdentity, sid: str = "") -> int:
 
 
 def log_out(claims: Claims, config: OidcConfig) -> int:
-    """Execute a logout token: end the session `sid`, else all sessions of `sub`; return how many."""
+    """Execute a logout token: end the session `sid`, or else all sessions of `sub`; return how many."""
     sid, subject = text_of(claims, "sid"), text_of(claims, "sub")
     if not sid and not subject:
         return 0
@@ -159,7 +161,8 @@ def log_out(claims: Claims, config: OidcConfig) -> int:
 
 
 def tokens_stopped(user_id: int) -> bool:
-    """True if a user's API tokens are suspended: the last sign-in with the provider is WEIR_OIDC_TOKEN_DAYS ago."""
+    """Return whether a user's API tokens are suspended, as the last sign-in with the provider was over
+    WEIR_OIDC_TOKEN_DAYS ago."""
     last = OidcIdentity.objects.filter(user_id=user_id).values_list("signed_in_at", flat=True).order_by("-signed_in_at")
     newest = last.first()
     config: OidcConfig | None = settings.OIDC

@@ -17,7 +17,7 @@ from router.contract.net.pinned_http import PinnedAnswer, ask
 Json = dict[str, Any]
 TIMEOUT_S = 5.0
 METADATA_S = 3600.0  # cache time of its metadata and keys
-KEYS_AGAIN_S = 60.0  # shortest interval between reads of the keys for unknown keys
+KEYS_AGAIN_S = 60.0  # shortest interval between two reads of the keys because of unknown keys
 MAX_ANSWER = 1 << 20  # bytes
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint", "end_session_endpoint")
 
@@ -39,7 +39,7 @@ class Provider:
         return known
 
     def keys(self, again: bool = False) -> Json:
-        """Return its signing keys (a JWK set); `again`: the cached ones lack a token's key."""
+        """Return its signing keys (a JWK set). With `again`, the cached keys lack a token's key."""
         at, known = self._keys
         age = time.monotonic() - at
         if not known or age > METADATA_S or (again and age > KEYS_AGAIN_S):
@@ -73,7 +73,7 @@ class Provider:
         return _with_query(end, asked) if end else ""
 
     def exchange(self, code: str, verifier: str, redirect_uri: str) -> Json:
-        """Return the tokens for a code: `id_token` at least. Raises Refused if the provider rejects the code."""
+        """Return the tokens for a code, at least `id_token`. Raise Refused if the provider rejects the code."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -86,7 +86,7 @@ class Provider:
             methods = self.metadata().get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
             if "client_secret_basic" in methods:
                 del form["client_id"]
-                # RFC 6749, 2.3.1: both are form-encoded before they become a user and a password.
+                # RFC 6749, 2.3.1: both are form-encoded before they become user name and password.
                 pair = quote_plus(self.config.client_id), quote_plus(self.config.client_secret)
                 headers["Authorization"] = "Basic " + b64encode(":".join(pair).encode()).decode()
             else:
@@ -100,8 +100,7 @@ class Provider:
         return tokens
 
     def userinfo(self, access_token: str, subject: str) -> Json:
-        """Return the person's claims; empty without a userinfo endpoint. Raises Refused if they are another
-        person's."""
+        """Return the person's claims; empty without a userinfo endpoint. Raise Refused if they are another person's."""
         endpoint = self.metadata().get("userinfo_endpoint")
         if not endpoint or not access_token:
             return {}
@@ -115,7 +114,7 @@ class Provider:
 
 
 def _checked(metadata: Json, config: OidcConfig) -> Json:
-    """Return the metadata, once its issuer (OpenID Connect Discovery, 4.3) and its endpoints are valid."""
+    """Return the metadata after checking its issuer (OpenID Connect Discovery, 4.3) and its endpoints."""
     if metadata.get("issuer") != config.issuer:
         stated = str(metadata.get("issuer"))[:200]
         raise ProviderAway(f"its issuer is {stated!r}, WEIR_OIDC_ISSUER is {config.issuer!r}")
@@ -138,7 +137,7 @@ def _get(url: str) -> Json:
 def _ask(
     method: str, url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None
 ) -> PinnedAnswer:
-    """Return the answer of any status but 5xx. Redirects are not followed."""
+    """Return the answer, whatever its status unless 5xx. Redirects are not followed."""
     try:
         lines = {"Accept": "application/json", **(headers or {})}
         answer = asyncio.run(ask(method, url, ENGINES, TIMEOUT_S, MAX_ANSWER, headers=lines, data=form))

@@ -14,7 +14,7 @@ from controlplane.people.accounts.oidc.claims import text_of, time_of
 from controlplane.people.accounts.oidc.errors import SignInRefused
 from controlplane.people.accounts.oidc.provider import Json, Provider
 
-# "none" is missing, and so is every algorithm whose key is the client's secret.
+# "none" is excluded, as is every algorithm whose key is the client's secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # key type by the first letters of the algorithm
 LEEWAY_S = 60
@@ -34,8 +34,7 @@ def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> J
 
 def logout_claims(token: str, provider: Provider, now: float) -> Json:
     """Return the claims of a logout token (OpenID Connect Back-Channel Logout, 2.6), with `sub`, `sid` or both.
-
-    An empty `sid` names no session: it would name every one that was opened without.
+    An empty `sid` names no session, as it would match every session that was opened without one.
     """
     claims = _signed(token, provider)
     _check_times(claims, now)
@@ -49,7 +48,7 @@ def logout_claims(token: str, provider: Provider, now: float) -> Json:
 
 
 def _signed(token: str, provider: Provider) -> Json:
-    """Return the claims, after checking the signature by the provider's keys and the issuer."""
+    """Return the claims, after checking the signature with the provider's keys, and the issuer."""
     accepted = provider.metadata().get("id_token_signing_alg_values_supported") or ["RS256"]
     algorithms = [name for name in ALGORITHMS if name in accepted]
     try:
@@ -77,8 +76,8 @@ def _decoded(token: str, provider: Provider, header: Mapping[str, Any], algorith
 
 
 def _candidates(provider: Provider, header: Mapping[str, Any]) -> list[Json]:
-    """Return the published keys that may have signed: the key that the token names, else every key of the algorithm's
-    type."""
+    """Return the published keys that may have signed: the key that the token names, or else every key of the
+    algorithm's type."""
     found = _matching(provider.keys(), header) or _matching(provider.keys(again=True), header)
     if not found:
         raise SignInRefused("unknown_key", str(header.get("kid"))[:100])

@@ -1,4 +1,4 @@
-"""Sign-in at the identity provider: the redirect there, the callback, and back-channel logout."""
+"""Sign-in through the identity provider: the redirect there, the callback, and back-channel logout."""
 
 import base64
 import hashlib
@@ -76,7 +76,8 @@ def begin(request: HttpRequest, provider: Provider) -> HttpResponse:
 @require_POST
 @_with_provider
 def begin_link(request: HttpRequest, provider: Provider) -> HttpResponse:
-    """Link the signed-in user's account. The page moves on by itself, as CSP's form-action also covers redirects."""
+    """Link the signed-in user's account. The page redirects by script, as CSP's form-action would also block a
+    redirect."""
     try:
         url, started = _started(request, provider, {"next": reverse("password"), "link": request.user.pk})
     except ProviderAway as error:
@@ -103,7 +104,7 @@ def _callback_url(request: HttpRequest) -> str:
 
 
 def _remember(response: HttpResponse, started: str) -> HttpResponse:
-    """Keep the state in a signed cookie, so that strangers who begin a sign-in store nothing."""
+    """Store the state in a signed cookie, so that strangers who begin a sign-in store nothing on the server."""
     response.set_signed_cookie(
         COOKIE, started, salt=SALT, max_age=COOKIE_S, path=COOKIE_PATH, httponly=True, samesite="Lax",
         secure=settings.SESSION_COOKIE_SECURE or False,
@@ -185,7 +186,7 @@ def _away(request: HttpRequest, target: str, error: ProviderAway) -> HttpRespons
     return response
 
 
-@csrf_exempt  # The provider's server calls it, without a session: its signature counts.
+@csrf_exempt  # the provider's server calls it without a session; its signature authenticates it
 @login_not_required
 @never_cache
 @require_POST
@@ -205,8 +206,8 @@ def back_channel_logout(request: HttpRequest, provider: Provider) -> HttpRespons
 
 
 def sign_out_url(request: HttpRequest) -> str:
-    """Return the provider's sign-out URL for its sessions; empty for other sessions, and while the provider is
-    unreachable."""
+    """Return the provider's sign-out URL for sessions that began there; empty for other sessions, and while the
+    provider is unreachable."""
     id_token = request.session.get("oidc_id_token")
     if settings.OIDC is None or not id_token:
         return ""

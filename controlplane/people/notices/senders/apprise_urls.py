@@ -1,4 +1,4 @@
-"""Sends by Apprise, an optional package with over a hundred services, each with its own URLs
+"""Sends through Apprise, an optional package for over a hundred services, each with its own URLs
 (requirements-notices.txt)."""
 
 import importlib
@@ -12,14 +12,14 @@ from controlplane.people.notices.senders.addresses import reach
 from router.contract.net.outgoing import BeyondReach, resolve
 from router.contract.values.problem import invalid
 
-# These schemes post to any address (a webhook channel does that with a signature and bounds) or act on this machine.
+# These schemes post to any address (which a webhook channel does with a signature and limits) or act on this machine.
 REFUSED = frozenset({"json", "xml", "form", "dbus", "glib", "gnome", "kde", "qt", "macosx", "windows", "syslog"})
 MISSING = "Apprise is not installed: pip install --require-hashes -r requirements-notices.txt"
 URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Check a URL. Raises InvalidInput, which does not repeat the URL, as it holds tokens."""
+    """Check a URL. Raise InvalidInput, which does not repeat the URL, as it contains tokens."""
     scheme = url.partition("://")[0].lower()
     if len(url) > URL_MAX or "://" not in url or not url.isprintable():
         raise invalid("url", None, "is not an Apprise URL", f"SERVICE://…, at most {URL_MAX:,} characters")
@@ -36,7 +36,7 @@ def is_installed() -> bool:
 
 
 def _load() -> Any:
-    logging.getLogger("apprise").setLevel(logging.CRITICAL)  # It logs URLs that it cannot read.
+    logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it logs URLs that it cannot parse
     return importlib.import_module("apprise")
 
 
@@ -54,7 +54,7 @@ async def send(url: str, title: str, text: str) -> str:
 
 
 async def _check_host(url: str) -> None:
-    """Refuse a host that resolves to a private address. The host is often a token, which resolves to nothing."""
+    """Refuse a host that resolves to a private address. The host is often a token, which does not resolve."""
     host = urlsplit(url).hostname
     if not host:
         return

@@ -15,8 +15,8 @@ def new_secret() -> str:
 
 
 def headers(message_id: str, at: int, body: bytes, keys: Iterable[str]) -> dict[str, str]:
-    """Return the headers. `at`: Unix s of this attempt. There is one signature for each of `keys`, so a receiver may
-    know the old or the new one."""
+    """Return the headers. `at` is the Unix time of this attempt. There is one signature for each of `keys`, so a
+    receiver may know either the old or the new key."""
     signed = b".".join((message_id.encode(), str(at).encode(), body))
     signatures = (f"v1,{_hmac(key, signed)}" for key in keys)
     return {"webhook-id": message_id, "webhook-timestamp": str(at), "webhook-signature": " ".join(signatures)}

@@ -1,4 +1,4 @@
-"""Sends one notice to a webhook: signed, without redirects, within bounds of size and time."""
+"""Sends one notice to a webhook: signed, without redirects, with limits on size and time."""
 
 import json
 from collections.abc import Sequence
@@ -44,18 +44,19 @@ def _invalid(message: str) -> InvalidInput:
 
 
 def body_of(sequence: int, event: str, subject: str, text: str, facts: JsonObject, at: str) -> bytes:
-    """Return the body. `sequence` grows with each notice; `at`: ISO 8601, of the event."""
+    """Return the body. `sequence` grows with each notice; `at` is the time of the event in ISO 8601."""
     data = {"subject": subject, "text": text, "facts": facts}
     return json.dumps({"type": event, "timestamp": at, "sequence": sequence, "data": data}, ensure_ascii=False).encode()
 
 
 def client() -> httpx.AsyncClient:
-    """Return a client for one receiver: its connection is kept from notice to notice. Making one takes 40 ms of CPU."""
+    """Return a client for one receiver. Its connection is kept from notice to notice, as creating one takes 40 ms of
+    CPU time."""
     return httpx.AsyncClient(transport=PinnedTransport(reach()), timeout=TIMEOUT_S)
 
 
 async def post(client: httpx.AsyncClient, url: str, message_id: str, body: bytes, keys: Sequence[str], now: int) -> str:
-    """Post a notice and return the outcome. Raises Unsendable. The caller bounds the time."""
+    """Post a notice and return the outcome. Raise Unsendable. The caller limits the time."""
     headers = {
         "user-agent": AGENT,
         "content-type": "application/json",
