@@ -14,7 +14,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics),
     path("api/v1/docs", reference),
     path("api/v1/", api.urls),
-    # Each area keeps its own urls.py; the paths in it begin at the root.
+    # Each area has its own urls.py, whose paths begin at the root.
     path("", include("controlplane.people.accounts.urls")),
     path("", include("controlplane.traffic.keys.urls")),
     path("", include("controlplane.traffic.use.urls")),

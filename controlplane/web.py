@@ -1,4 +1,4 @@
-"""`python -m controlplane.web`: the address of the web process for units, images and charts."""
+"""`python -m controlplane.web`: the module path of the web process for units, images and charts."""
 
 from controlplane.doors.web.__main__ import main
 

@@ -69,7 +69,7 @@ def test_an_adopted_engine_serves_once_its_certificate_is_trusted(world: World, 
     apply(url)
     world.until(reason_of(world, "no authority that is trusted here has signed it (tls: authorities)"))
     apply(url, authorities=f"file:{authority.path}")
-    world.until(reason_of(world, "it is not for 127.0.0.1; tls: name may name the one that it is for"))
+    world.until(reason_of(world, "it is not for 127.0.0.1; set tls: name to the name that it is for"))
     assert world.one().state == State.LOADING
     apply(url, authorities=f"file:{authority.path}", name="engines.llm")
     world.until_ready(1)

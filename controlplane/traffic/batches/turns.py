@@ -108,9 +108,9 @@ class LinePace:
     _waiting: dict[str, deque[float]] = field(default_factory=dict)  # engine → its latest numbers of waiting requests
 
     def step(self, samples: Iterable[InstanceSample], lines: int) -> None:
-        """Widen or narrow the limit by the samples that are new. Each counts once.
-
-        `lines`: the most that were in flight since the last step; what the engines have beyond them is other traffic.
+        """Raise or lower the limit by the samples that are new; each counts once.
+        `lines` is the most that were in flight since the last step; whatever the engines have beyond them is other
+        traffic.
         """
         present = list(samples)
         new = [sample for sample in present if sample.at > self._read_at.get(sample.id, float("-inf"))]
@@ -120,7 +120,7 @@ class LinePace:
         has_others = sum((sample.running or 0.0) + (sample.waiting or 0.0) for sample in present) > lines
         if any(sample.waiting if has_others else self._has_queue(sample) for sample in new) or _is_full(new):
             self.most, self._is_starting = max(1, self.most // 2), False
-            self._waiting.clear()  # What comes from the wider limit tells nothing of the narrower one.
+            self._waiting.clear()  # samples taken under the higher limit say nothing about the lower one
         else:
             self.most = min(MOST, 2 * self.most if self._is_starting else self.most + MORE)
 
@@ -148,7 +148,7 @@ class Lane:
     """The lines for one model, of all keys."""
 
     under_way: int = 0
-    peak: int = 0  # the most under way since the last look at the engines
+    peak: int = 0  # most lines in flight since the engines were last checked
     pace: LinePace = field(default_factory=LinePace)
 
 
@@ -204,8 +204,8 @@ class Turns:
         return key.under_way < MOST_OF_KEY and (self.under_way < MOST_IN_ALL or not key.under_way)
 
     def _has_room(self, key: _Key, lane: Lane) -> bool:
-        """Tell whether the lane takes another line of a key. Its first one does not wait for long answers of others,
-        unless the lane was narrowed for other traffic."""
+        """Return whether the lane can take another line of a key. A key's first line need not wait for others' long
+        answers, unless the lane was narrowed for other traffic."""
         return lane.under_way < lane.pace.most or (not key.under_way and lane.pace.most > FIRST)
 
     def _take(self, key: _Key, queue: LineQueue, flow: Flow, now: float) -> Ticket:
@@ -222,7 +222,7 @@ class Turns:
         return Ticket(queue, flow, number, line, key.tokens, now)
 
     def settle(self, ticket: Ticket, tokens: tuple[int, int] | None) -> None:
-        """End a line in flight; `tokens` of its prompt and answer, None if nothing was computed."""
+        """End a line in flight; `tokens` are those of its prompt and answer, None if nothing was computed."""
         ticket.queue.end(ticket.flow)
         self.under_way -= 1
         self.lanes[ticket.flow.model].under_way -= 1
@@ -234,7 +234,7 @@ class Turns:
             key.tokens += LEARNED * (needed - key.tokens)
 
     def pace(self, load: EngineReports) -> None:
-        """Widen or narrow each lane by the load of its engines; forget unused keys and lanes."""
+        """Raise or lower the limit of each lane by the load of its engines; forget unused keys and lanes."""
         self._keys = {
             name: key for name, key in self._keys.items() if key.queues or key.under_way or key.finish > self._now
         }

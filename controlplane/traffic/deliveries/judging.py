@@ -39,7 +39,7 @@ ROUTER = Actor("system", "router")
 
 
 def judge_step(delivery: Delivery, proposal: Proposal, now: datetime | None = None) -> Delivery:
-    """Store the look and apply what it proposes, unless someone else changed the delivery since the caller read it."""
+    """Store the look and apply its proposal, unless someone else has changed the delivery since the caller read it."""
     now = now or timezone.now()
     wanted, generation = _tempered(delivery, proposal, now), delivery.generation
     try:
@@ -71,7 +71,7 @@ def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Deli
     if wanted.what is not Trigger.STAY:
         return move(delivery, wanted, now)
     if wanted.memory is not None:
-        # The revision stays: only the judge reads its memory, and a person's button must not fail because of it.
+        # The revision stays, as only the judge reads its memory, and a person's button must not fail because of it.
         memory = msgspec.to_builtins(wanted.memory, str_keys=True)
         Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(memory=memory)
         delivery.refresh_from_db()
@@ -96,7 +96,7 @@ def _tempered(delivery: Delivery, proposal: Proposal, now: datetime) -> Transiti
 
 
 def _is_known(delivery: Delivery, wanted: TransitionRequest) -> bool:
-    """True for a hold that continues for the same reasons, so that nothing has to be written."""
+    """Return whether a hold continues for the same reasons, so that nothing has to be written."""
     codes = [hold.code for hold in wanted.holds]
     held = [hold.code for hold in delivery.why_held]
     return wanted.what is Trigger.HOLD and delivery.state == State.HOLDING and not delivery.good_looks and codes == held
@@ -125,7 +125,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """Pause: the judge was absent for so long that routers gave up the split, and the step's counts have a gap."""
+    """Pause, as the judge was absent for so long that routers gave up the split, and the step's counts have a gap."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 
@@ -138,7 +138,7 @@ def _clock(at: datetime) -> str:
 
 
 def tick(delivery: Delivery, now: datetime | None = None) -> Delivery:
-    """Make the transition that is due by the clock: a start, an acknowledgement, a freeze, a wait that is over."""
+    """Make the transition that is due by the clock: a start, an acknowledgement, a freeze, the end of a wait."""
     now = now or timezone.now()
     wanted = _due(delivery, stored_plan.read(delivery.plan), now)
     return delivery if wanted is None else _moved(delivery, wanted, now)
@@ -248,7 +248,7 @@ def _freezing(delivery: Delivery, plan: Plan, now: datetime) -> TransitionReques
 
 
 def _frozen(delivery: Delivery, now: datetime) -> tuple[Hold, ...]:
-    """Return the hold of a freeze in force; empty in a state that freezes do not affect."""
+    """Return the hold of a freeze in effect; empty in a state that freezes do not affect."""
     text = _freeze_text(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else ""
     return (Hold(FREEZE, text),) if text else ()
 

@@ -25,7 +25,7 @@ class Delivery(models.Model):
     step = models.PositiveIntegerField(default=0)  # index into the plan's steps; meaningful once started
     generation = models.PositiveIntegerField(default=0)  # grows across all deliveries of a policy
     salt = models.CharField(max_length=16)  # assigns sessions to arms and cells; the same for the whole delivery
-    share = models.FloatField(default=0.0)  # share of the requests in force, 0–1
+    share = models.FloatField(default=0.0)  # share of the requests in effect, 0–1
     shadow = models.FloatField(default=0.0)  # share of the requests decided in shadow, 0–1
     step_started_at = models.DateTimeField(null=True, blank=True)
     step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run by `clock_at`, without holds
@@ -42,7 +42,7 @@ class Delivery(models.Model):
 
     # Why, who, when
     reason = models.TextField()
-    proposed_by = models.CharField(max_length=200)  # name as shown: a user, or a token with its owner
+    proposed_by = models.CharField(max_length=200)  # name as shown: of a user, or of a token with its owner
     proposer = models.CharField(max_length=150)  # user behind it
     drafters = models.JSONField(default=list)  # users who saved the draft
     again = models.TextField(blank=True)  # reason to try a document that was aborted or rolled back again
@@ -86,7 +86,7 @@ class Delivery(models.Model):
 
     @property
     def subject(self) -> str:
-        """The subject of audit entries and notices."""
+        """Return the subject of audit entries and notices."""
         return f"policy {self.policy.name} v{self.candidate.number}"
 
     @property
@@ -153,7 +153,7 @@ class Freeze(models.Model):
     """A period in which nothing starts, advances or goes live."""
 
     name = models.CharField(max_length=80)
-    policies = models.JSONField(default=list)  # names; empty for all
+    policies = models.JSONField(default=list)  # names; empty for all policies
     start = models.CharField(max_length=16)  # first occurrence in local time: 2026-12-20T18:00
     end = models.CharField(max_length=16)
     zone = models.CharField(max_length=64)

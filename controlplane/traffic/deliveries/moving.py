@@ -1,5 +1,4 @@
 """One transition: a compare-and-set on the delivery's revision, its effects and its audit entry in one transaction.
-
 Redis is written afterwards; republish_missing restores what is lost there.
 """
 
@@ -69,8 +68,8 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
 def move_and_tell(
     delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None, *, as_it_is: bool = False
 ) -> Delivery:
-    """Make the transition, then write Redis if it changes what routers do. `as_it_is`: start from the delivery's
-    current state, even if others have changed it."""
+    """Make the transition, then write Redis if it changes what routers do. With `as_it_is`, start from the
+    delivery's current state, even if others have changed it."""
     generation = delivery.generation
     with transaction.atomic():
         if as_it_is:
@@ -89,9 +88,8 @@ def hold(delivery: Delivery) -> None:
 
 
 def move(delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None) -> Delivery:
-    """Make the transition in a transaction, which may be the caller's. Raises Conflict if the state does not allow it
-    or someone else was first.
-
+    """Make the transition in a transaction, which may be the caller's. Raise Conflict if the state does not allow it or
+    someone else was first.
     The caller publishes to the routers afterwards.
     """
     now = now or timezone.now()
@@ -126,7 +124,8 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
 
 
 def drawn(salt: str, pairs: int) -> tuple[int, ...]:
-    """Draw the blocks of a switchback: the candidate has one of each pair. More pairs extend the same sequence."""
+    """Draw the blocks of a switchback: the candidate has one block of each pair. More pairs extend the same
+    sequence."""
     draw = random.Random(f"{salt} blocks")  # noqa: S311  (reproducible, not secret)
     schedule = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(pairs))
     return tuple(share for pair in schedule for share in pair)
@@ -149,7 +148,7 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
 
 
 def _memory(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
-    """Return the judge's new memory, if any; at the start of a step only what still counts."""
+    """Return the judge's new memory, if any; at the start of a step only the part that still counts."""
     starts = _starts_step(before, after) or after.step != before.step
     if wanted.memory is None and not starts:
         return {}
@@ -168,7 +167,7 @@ def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str
 def _results(
     delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest, now: datetime
 ) -> dict[str, object]:
-    """Return the result of a step that stops or ends, stored with the delivery, since looks are deleted after 30
+    """Return the result of a step that stops or ends; it is stored with the delivery, as looks are deleted after 30
     days."""
     if before.state is not State.STEP or (after.state, after.step) == (State.STEP, before.step):
         return {}
@@ -202,7 +201,7 @@ def _starts_step(before: Position, after: Position) -> bool:
 def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
     if state is State.BAKING:
         _promote(delivery)
-    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # A rollback adds the version itself.
+    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # a rollback adds the version itself
         _bring_back(delivery, wanted)
     if state is State.WITHDRAWN:
         _as_draft(delivery)
@@ -236,7 +235,7 @@ def _bring_back(delivery: Delivery, wanted: TransitionRequest) -> None:
 
 
 def _as_draft(delivery: Delivery) -> None:
-    """Restore the candidate as a draft, unless one was opened meanwhile: its version keeps the document anyway."""
+    """Restore the candidate as a draft, unless one was opened meanwhile; its version keeps the document anyway."""
     Draft.objects.get_or_create(
         policy=delivery.policy,
         defaults={
@@ -288,8 +287,8 @@ STATE_WORDS = {"arming": "waiting for routers", "baking": "watching", "holding":
 
 
 def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
-    """Return one line for the wall: with the first reason, or with the step, whose reason the delivery's own line
-    shows."""
+    """Return one line for the wall: with the first reason, or with the step, whose reason is in the delivery's own
+    line."""
     name = f"{delivery.policy.name} v{delivery.candidate.number}"
     if event == State.STEP:
         return f"{name}: {_step_words(delivery.plan['steps'][step])}"
@@ -298,7 +297,7 @@ def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
 
 
 def _step_words(step: Mapping[str, Any]) -> str:
-    """Say a step: canary 5 %."""
+    """Format a step: canary 5 %."""
     return f"canary {percent(step['share'], '.3g')}" if step["mode"] == "canary" else str(step["mode"])
 
 

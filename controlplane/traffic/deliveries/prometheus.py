@@ -16,7 +16,7 @@ from router.contract.net.addresses import ENGINES
 from router.contract.values.problem import Problem
 
 TIMEOUT_S = 3.0
-LONGEST_S = 5.0  # limit for the queries of all deliveries; none waits longer for another's queries
+LONGEST_S = 5.0  # limit for the queries of all deliveries together
 AT_ONCE = 10
 LARGEST = 256 * 1024  # largest answer, bytes; one number takes a few hundred
 
@@ -35,7 +35,7 @@ def queries(plan: Plan, policy: str, candidate: int, step_s: float) -> Queries:
 
 
 def ask(*asked: Queries) -> list[QueryResults]:
-    """Return the answers to the queries of each delivery. They are asked concurrently, deliveries taking turns."""
+    """Return the answers to the queries of each delivery. The queries run concurrently, and deliveries take turns."""
     return asyncio.run(_ask(asked)) if any(asked) else [{} for _ in asked]
 
 
@@ -60,7 +60,8 @@ async def _ask(asked: Sequence[Queries]) -> list[QueryResults]:
 
 
 def problems(plan: Plan, policy: str, candidate: int) -> list[Problem]:
-    """Say why queries of a plan cannot be judged. No data is no problem: the candidate has no requests yet."""
+    """Return why queries of a plan cannot be judged. An empty result is no problem, as the candidate has no requests
+    yet."""
     numbers = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
     (found,) = ask(queries(plan, policy, candidate, 1))
     errors = {query: result.error for (_, query), result in found.items() if result.error}

@@ -35,10 +35,9 @@ def propose(
     again: str = "",
     emergency: str = "",
 ) -> Delivery:
-    """Make the draft the candidate of a new delivery. `if_match`: the etag of the draft that the caller saw.
-
-    `again`: why a document that was aborted or rolled back is tried again. `emergency`: why an administrator bypasses
-    the rules.
+    """Make the draft the candidate of a new delivery. `if_match` is the ETag of the draft that the caller saw.
+    `again` says why a document that was aborted or rolled back is tried again. `emergency` is an administrator's reason
+    for bypassing the rules.
     """
     reason, now = drafts.check_reason(reason), timezone.now()
     draft, live = draft_to_publish(drafts.versioned(policy), if_match)
@@ -103,13 +102,13 @@ def _store(change: Change, live: PolicyVersion, draft: Draft, reason: str) -> De
 
 def _in_the_way(policy: Policy) -> Conflict:
     held = selectors.open_delivery(policy)
-    if held is None:  # Another version took the number.
+    if held is None:  # another version took the number
         return Conflict("another version was made a moment earlier: try again", kind="live")
     return open_conflict(held)
 
 
 def check_plan(policy: Policy, plan: object, now: datetime) -> Plan:
-    """Return the checked plan. InvalidInput has every problem; paths begin with `plan`."""
+    """Return the checked plan. InvalidInput lists every problem; paths begin with `plan`."""
     names = [pool.name for pool in policies.pools_of(policy)]
     try:
         checked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)

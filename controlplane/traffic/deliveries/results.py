@@ -54,8 +54,8 @@ def of_step(step: int, what: Trigger, at: datetime, findings: Sequence[GuardFind
 
 
 def read(stored: object, plan: Plan) -> tuple[DeliveryStepResult, ...]:
-    """Return the stored results; those of earlier versions said "no worse" or "enough to go on" of any result that let
-    the step pass, and "cannot tell" of any other that did not fail."""
+    """Return the stored results. Earlier versions wrote "no worse" or "enough to go on" for any result that let the
+    step pass, and "cannot tell" for any other that did not fail."""
     limits: dict[tuple[str, str], ComparisonGuard] = {
         (guard.metric, name): guard
         for guard in plan.guards
@@ -87,9 +87,8 @@ def _shown(each: GuardFinding) -> Shown:
 
 def word(finding: GuardFinding) -> Word:
     """Return the word for a comparison of an ended step.
-
-    Better: the interval is wholly on the candidate's side. No worse: it holds nothing beyond the limit. Enough
-    to continue: it holds nothing beyond `fine`. An interval wholly on control's side is told from them.
+    Better: the interval is entirely on the candidate's side. No worse: it contains nothing beyond the limit. Enough to
+    continue: it contains nothing beyond `fine`. An interval entirely on control's side gets a word of its own.
     """
     if finding.verdict == "fail":
         return "worse"
@@ -105,7 +104,7 @@ def word(finding: GuardFinding) -> Word:
 
 
 def _worse(lower: float | None, upper: float | None, limit: float | None) -> Word | None:
-    """Return the word for an interval that is wholly worse than control, as the evidence of a running step says it."""
+    """Return the word for an interval that is entirely worse than control, in the same words as for a running step."""
     if lower is None or lower <= 0:
         return None
     return SLIGHT if upper is not None and limit is not None and upper <= limit else UNSURE

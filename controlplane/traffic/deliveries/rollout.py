@@ -1,4 +1,4 @@
-"""A delivery as published for routers: the split, and the document of the candidate's arm."""
+"""A delivery in the form published for routers: the split, and the document of the candidate's arm."""
 
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.plan import stored_plan

@@ -47,7 +47,7 @@ def waiting_for(person: str) -> list[Delivery]:
 
 
 def approval_refusal(delivery: Delivery, person: str) -> str:
-    """Say why this person cannot approve the delivery; empty if they can."""
+    """Return why this person cannot approve the delivery; empty if they can."""
     approvers = [approval.person for approval in delivery.approvals.all()]
     return approvals.refusal(person, delivery.proposer, delivery.drafters, approvers)
 

@@ -92,8 +92,7 @@ def _add_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
-    """Count one of several approvals: the revision changes, so that two last approvals at once cannot both count as
-    first."""
+    """Count one of several approvals. The revision changes, so that of two concurrent approvals both count."""
     claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(revision=delivery.revision + 1)
     if not claimed:
         raise moved(delivery)
@@ -101,7 +100,7 @@ def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def go_without(delivery: Delivery, actor: Actor, emergency: str, *, if_match: str | None = None) -> Delivery:
-    """Declare an emergency: the delivery needs no approvals and no least plan, and ignores freezes."""
+    """Declare an emergency: the delivery then needs no approvals and no minimum plan, and ignores freezes."""
     _check_etag(delivery, if_match)
     why = check_emergency(actor, emergency or " ")
     with transaction.atomic():
@@ -123,7 +122,7 @@ def reject(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | Non
 
 
 def withdraw(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Make the candidate a draft again. Only its proposer or an administrator may."""
+    """Turn the candidate into a draft again. Only its proposer or an administrator may do this."""
     if actor.person != delivery.proposer and not actor.is_admin:
         raise PermissionDenied(f"{delivery.proposer} proposed the delivery: only they withdraw it; reject or abort it")
     return _by_person(delivery, Trigger.WITHDRAW, actor, reason, if_match)
@@ -151,8 +150,7 @@ class ProposedDelivery:
 
 
 def begin(delivery: Delivery, actor: Actor) -> ProposedDelivery:
-    """Start a new delivery that waits for no approval and has no scheduled start; one that the rules refuse stays
-    ready."""
+    """Start a new delivery that needs no approval and has no scheduled start; if the rules refuse, it stays ready."""
     if delivery.state != State.READY or delivery.starts_at is not None:
         return ProposedDelivery(delivery)
     try:
@@ -189,17 +187,17 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """Go to the next step whatever the guards say; a failing guard aborts there, too."""
+    """Go to the next step whatever the guards say; a failing guard also aborts there."""
     return _as_the_rules_allow(Way.ADVANCE, delivery, Trigger.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Give every request back to live, or to the old version during the bake. `explain` can add the reason later."""
+    """Return all requests to live, or to the old version during the bake. `explain` can add the reason later."""
     return _to_safety(delivery, Trigger.ABORT, actor, reason, if_match)
 
 
 def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
-    """Add the reason of an action that was too urgent to wait for it."""
+    """Add the reason for an action that was too urgent to wait for it."""
     reason = drafts.check_reason(reason)
     with transaction.atomic():
         if not Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(
@@ -212,7 +210,7 @@ def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
 
 
 def overtake(policy: Policy, what: Trigger, actor: Actor, why: str, *, allowed: bool) -> None:
-    """End the open delivery in the transaction of a caller that makes another version live."""
+    """End the open delivery, in the transaction of a caller that makes another version live."""
     held = selectors.open_delivery(policy)
     if held is None:
         return
@@ -230,7 +228,7 @@ def _as_the_rules_allow(
 
 
 def _to_safety(delivery: Delivery, what: Trigger, actor: Actor, reason: str, if_match: str | None) -> Delivery:
-    """Make a transition back to live. Without an etag, a concurrent change by others does not prevent it."""
+    """Make a transition back to live. Without an ETag, concurrent changes by others do not prevent it."""
     return _by_person(delivery, what, actor, reason, if_match, as_it_is=if_match is None)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from controlplane.traffic.deliveries.plan.types import Canary, Full, Plan, Shadow, Switchback
 
 GOOD_LOOKS = 3  # consecutive good looks that end a hold
-HOLDS_IN_STEP = 3  # holds in a step at which the delivery pauses: a problem comes and goes
+HOLDS_IN_STEP = 3  # after this many holds in a step the delivery pauses, as a problem comes and goes
 FREEZE = "freeze"  # code of a hold that says nothing about the candidate
 
 
@@ -76,7 +76,7 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The states that an action starts from, the state it leads to, and who may do it."""
+    """The states from which an action starts, the state to which it leads, and who may do it."""
 
     what: Trigger
     start: frozenset[State]
@@ -150,7 +150,7 @@ class TransitionRefused(Exception):
 def next_position(
     now: Position, what: Trigger, plan: Plan, *, holds: tuple[Hold, ...] = (), blocks: tuple[int, ...] = ()
 ) -> Position:
-    """Return the position after `what`. Raises TransitionRefused. `blocks`: the longer schedule of EXTEND."""
+    """Return the position after `what`. Raise TransitionRefused. `blocks` is the longer schedule of EXTEND."""
     rule = TABLE.get((what, now.state))
     if rule is None:
         raise TransitionRefused(refusal(now.state, what))
@@ -212,7 +212,7 @@ def _again(now: Position, plan: Plan) -> Position:
 
 
 def _share_of(blocks: tuple[int, ...], block: int) -> float:
-    """Return the share of a block; 0 after the last one, when live has the pool."""
+    """Return the share of a block; 0 after the last block, when live has the pool."""
     return float(blocks[block]) if block < len(blocks) else 0.0
 
 
@@ -290,7 +290,7 @@ _BY_TRIGGER = {Trigger.FAIL: GUARD, Trigger.TRIP: GUARD, Trigger.GIVE_UP: TIME} 
 
 
 def status(state: str, what: str) -> int | None:
-    """Return the exit status; None while the delivery continues by itself. `what`: the latest transition."""
+    """Return the exit status; None while the delivery continues by itself. `what` is the latest transition."""
     known = State(state)
     if known in _BY_STATE:
         return _BY_STATE[known]

@@ -1,6 +1,6 @@
 """`manage.py deliver --stop POOL`: puts every router back on the live version, through Redis alone.
-
-It needs neither the database nor models: manage.py runs it without setting Django up. The judge records it later.
+It needs neither the database nor models, so manage.py runs it without setting up Django. The judge records the stop
+later.
 """
 
 import sys
@@ -18,7 +18,7 @@ from router.contract.redis.published import PolicyValue, SplitRollout
 REFUSED = 2
 WHY = "stopped from the command line"
 ANY = 0
-ANY_TTL_S = 300  # Short, as the stop would end the next delivery, too.
+ANY_TTL_S = 300  # short, as the stop would also end the next delivery
 
 
 class NothingToStop(Exception):

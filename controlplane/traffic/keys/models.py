@@ -32,7 +32,7 @@ class ApiKey(Revocable):
 
     class Meta(Revocable.Meta):
         constraints = [
-            # Two valid keys of one name would be indistinguishable in receipts and metrics.
+            # Two valid keys with the same name would be indistinguishable in receipts and metrics.
             models.UniqueConstraint(fields=["name"], condition=Q(revoked_at=None), name="one_good_key_of_a_name"),
         ]
 
@@ -56,19 +56,20 @@ class BudgetPer(models.TextChoices):
 
 
 class Budget(models.Model):
-    """The amount that a key or a pool may spend in each hour, day, week or month of the calendar, or ever.
-    controlplane/traffic/use has what was spent."""
+    """What a key or a pool may spend in each hour, day, week or month of the calendar, or without end.
+    controlplane/traffic/use records what was spent.
+    """
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets", null=True, blank=True)
-    pool = models.CharField(max_length=63, blank=True, default="")  # instead of a key: all that the pool serves
+    pool = models.CharField(max_length=63, blank=True, default="")  # instead of a key: everything that the pool serves
     unit = models.CharField(max_length=8, choices=BudgetUnit)
     per = models.CharField(max_length=8, choices=BudgetPer)
     limit = models.BigIntegerField()  # tokens, micro-dollars or requests
     warn_at = models.FloatField(default=0.8)  # share of the limit, 0–1
-    refuse = models.BooleanField(default=True)  # whether requests beyond it are refused, or only reported
+    refuse = models.BooleanField(default=True)  # whether requests beyond it are refused or only reported
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
-    # Periods whose notice was sent
+    # Periods for which a notice was sent
     warned = models.CharField(max_length=16, blank=True)
     exceeded = models.CharField(max_length=16, blank=True)
 

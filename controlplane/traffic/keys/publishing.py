@@ -59,7 +59,7 @@ def _as_stored() -> Published:
 
 
 def publish() -> bool:
-    """Publish the current keys. False if they could not be written; `republish` tries again later."""
+    """Publish the current keys; return False if they could not be written, so that `republish` tries again later."""
     try:
         ordered_write.publish(_as_stored)
     except ordered_write.FAILURES as error:
@@ -69,7 +69,7 @@ def publish() -> bool:
 
 
 def republish() -> bool:
-    """Write the keys to Redis if they differ from the database; True when it did. One step of the loop."""
+    """Write the keys to Redis if they differ from the database; return whether it did. A step of the loop."""
     if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
         return False
     log.info("keys.republished")

@@ -34,7 +34,7 @@ class KeyTerms:
     tokens_per_min: int | None = None
     expires_at: datetime | None = None
     priority: int = 0  # band of its requests that ask for none
-    priority_max: int | None = None  # highest band that they may ask for; None for 0, or `priority` if that is higher
+    priority_max: int | None = None  # highest band that they may ask for; None: 0, or `priority` if that is higher
 
 
 def terms_of(row: ApiKey) -> KeyTerms:
@@ -77,7 +77,7 @@ def change_key(row: ApiKey, changes: Mapping[str, Any], actor: Actor, *, if_matc
 
 
 def revoke_key(row: ApiKey, actor: Actor, *, if_match: str | None = None) -> bool:
-    """Revoke a key; False if it was revoked before. Raises ChangedMeanwhile."""
+    """Revoke a key; return False if it was already revoked. Raise ChangedMeanwhile."""
     with _held(row, if_match) as row:
         if not row.revoke():
             return False
@@ -120,7 +120,7 @@ def pool_names() -> list[str]:
 
 
 def _checked(name: str, terms: KeyTerms, kept: datetime | None = None) -> KeyTerms:
-    """Return the terms, their pools in order. An unchanged expiry may lie in the past."""
+    """Return the terms, with the pools in order. An unchanged expiry may lie in the past."""
     if not name.strip():
         raise invalid("name", "", "must not be empty")
     pools = sorted(set(terms.pools))
@@ -159,7 +159,7 @@ def _check_pools(path: str, pools: list[str], *others: str) -> None:
 
 @contextlib.contextmanager
 def _one_of_a_name(name: str) -> Iterator[None]:
-    """Turn the database's unique constraint on names into an InvalidInput."""
+    """Turn a violation of the database's unique constraint on names into an InvalidInput."""
     if len(name) > 80:
         raise invalid("name", name[:60], "may have at most 80 characters")
     try:

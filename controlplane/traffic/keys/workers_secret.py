@@ -1,4 +1,4 @@
-"""The secret that lets Celery workers send lines of batches on behalf of API keys: every process can derive it, and
+"""The secret with which Celery workers send lines of batches on behalf of API keys: every process can derive it, and
 routers know its hash."""
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The routers' acknowledgements of a published version: waits for them, and says who runs it."""
+"""The routers' acknowledgements of a published version: waits for them, and reports which routers run it."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +23,12 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """The routers that a publication reached."""
+    """Which routers a publication has reached."""
 
     acks: tuple[Ack, ...] = ()
     missing: tuple[str, ...] = ()  # live routers that had not answered within a second
     pools: tuple[str, ...] = ()
-    stored_only: bool = False  # whether Redis was unreachable; routers take the version up when it is back
+    stored_only: bool = False  # whether Redis was unreachable; routers get the version when it is back
     dry_run: bool = False
 
     @property
@@ -60,8 +60,8 @@ class AckWaiter:
         self._pubsub.close()
 
     def wait(self, version: int, pools: Iterable[str], routers: Iterable[str], since: float) -> tuple[Ack, ...]:
-        """Return the routers that acknowledged `version` for all pools, until all did or WAIT_S after `since`
-        (monotonic)."""
+        """Return the routers that acknowledged `version` for all pools, once all have done so or WAIT_S after
+        `since` (monotonic)."""
         missing = {router: set(pools) for router in routers}
         acks: list[Ack] = []
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
@@ -107,7 +107,7 @@ class RouterVersion:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The number of routers that run a version."""
+    """How many routers run a version."""
 
     running: tuple[RouterVersion, ...]
     behind: tuple[RouterVersion, ...]
@@ -123,7 +123,7 @@ class Acknowledgement:
 
 
 def acknowledgement(number: int, running: Callable[[], Iterable[RouterVersion]]) -> Acknowledgement:
-    """Return live routers by whether they run version `number`. `running`: what each runs, by its last report."""
+    """Return live routers by whether they run version `number`. `running` is what each runs, by its last report."""
     try:
         rows = tuple(running())
     except redis.RedisError:

@@ -17,7 +17,7 @@ from router.contract.values.problem import InvalidInput, Problem
 
 
 class PolicyError(Exception):
-    """The message is addressed to the person who asked."""
+    """The message is addressed to the person who made the request."""
 
 
 class NothingToPublish(InvalidInput):

@@ -1,4 +1,4 @@
-"""The live metrics shown beside thresholds, by the keys that the parameters name."""
+"""The live metrics shown beside thresholds, by the keys that parameters name."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -15,7 +15,7 @@ from router.contract.redis.router_status import NO_LOAD, WINDOW_S, Load, RouterS
 from router.contract.redis.sample import InstanceSample
 from router.contract.values import sketch
 
-FEW = 20  # number of observations below which a metric is marked
+FEW = 20  # a metric with fewer observations is marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LiveMetric:
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """Redis' values of some pools at this moment."""
+    """Redis' values for some pools at this moment."""
 
     windows: tuple[Window, ...]  # one per router, pool and class
     inflight: dict[str, Load]  # requests of all routers, by instance or data-parallel rank

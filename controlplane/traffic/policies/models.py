@@ -23,7 +23,7 @@ class Direct(models.TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class LeastPlan:
-    """The least that the plan of a delivery must contain."""
+    """The minimum that the plan of a delivery must contain."""
 
     share: float  # share of a canary, 0–1
     for_s: int  # length of that canary, or of the whole switchback
@@ -32,7 +32,7 @@ class LeastPlan:
 
 class Policy(models.Model):
     name = models.CharField(max_length=50, unique=True)
-    live = models.PositiveIntegerField(default=1)  # number of the deciding version
+    live = models.PositiveIntegerField(default=1)  # number of the version that decides
     direct = models.CharField(max_length=8, choices=Direct, default=Direct.ALLOWED)
     approvals_needed = models.PositiveSmallIntegerField(default=0)  # least approvals of a plan
     least_share = models.FloatField(default=0.05, db_default=0.05)  # See LeastPlan for these three.
@@ -53,7 +53,7 @@ class Policy(models.Model):
 
 
 class FormerPool(models.Model):
-    """A removed pool: its policy's rules still bind the pool that takes over its requests."""
+    """A removed pool, whose policy's rules still bind the pool that takes over its requests."""
 
     name = models.CharField(max_length=63)
     model = models.CharField(max_length=200)
@@ -81,7 +81,7 @@ class PolicyVersion(PublishedVersion):
     class Meta:
         ordering = ["-number"]
         constraints = [
-            # The database gives the next number to one of two concurrent publications.
+            # The database gives the next number to only one of two concurrent publications.
             models.UniqueConstraint(fields=["policy", "number"], name="policy_version_number_once"),
         ]
 
@@ -90,7 +90,7 @@ class PolicyVersion(PublishedVersion):
 
     @property
     def live_since(self) -> datetime | None:
-        """None for a candidate that has not gone live."""
+        """Return when it went live; None for a candidate that has not."""
         delivery = getattr(self, "delivery", None)  # Only candidates have one.
         return self.published_at if delivery is None else delivery.promoted_at
 
@@ -103,8 +103,8 @@ class Draft(OpenDraft):
     """The open draft."""
 
     policy = models.OneToOneField(Policy, on_delete=models.CASCADE, related_name="draft")  # one open draft per policy
-    note = models.TextField(blank=True)  # origin of its values: the evidence of a tuning
-    savers = models.JSONField(default=list)  # users who saved it; none of them approves its delivery
+    note = models.TextField(blank=True)  # where its values come from: the evidence of a tuning
+    savers = models.JSONField(default=list)  # users who saved it; none of them may approve its delivery
 
     def __str__(self) -> str:
         return f"draft of {self.policy.name}, revision {self.revision}"

@@ -1,5 +1,4 @@
-"""Policies in Redis: publishes them, says which routers run them, republishes missing ones.
-
+"""Policies in Redis: publishes them, reports which routers run them, republishes missing ones.
 The database is authoritative; routers learn of it through Redis.
 """
 
@@ -35,13 +34,13 @@ STRAYS = "pools that are no longer declared"
 
 
 def publish(policy: Policy) -> None:
-    """Write what the policy's pools, also merely observed ones, must serve now: the live version, with the split of its
-    open delivery."""
+    """Write what the policy's pools, including observed ones, must serve now: the live version, with the split of
+    its open delivery."""
     ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.declared_pools(policy)))
 
 
 def tell(policy: Policy) -> bool:
-    """Publish; False if Redis could not be written, so that republish_missing does it later."""
+    """Publish; return False if Redis could not be written, so that republish_missing does it later."""
     try:
         publish(policy)
     except ordered_write.FAILURES as error:
@@ -67,8 +66,7 @@ def _lasts(pool: str) -> bool:
 
 def as_stored(pools: Iterable[str]) -> Published:
     """Return the pools' policies in the database, except those of experiments' pools and those without a version.
-
-    A pool that is no longer declared loses its fleet, too.
+    A pool that is no longer declared also loses its fleet.
     """
     names = set(pools)
     rows = Pool.objects.filter(name__in=names).values_list("name", "policy", "ephemeral_owner")
@@ -84,10 +82,9 @@ def as_stored(pools: Iterable[str]) -> Published:
 
 
 def _live(policy: str) -> tuple[PolicyVersion, Delivery | None] | None:
-    """Return the live version and the policy's latest delivery at one moment: the delivery's row is read with its
-    policy's.
-
-    Generations grow over the deliveries of a policy, so a closed one still has the generation in force.
+    """Return the live version and the policy's latest delivery from the same moment: the delivery's row is read with
+    its policy's.
+    Generations grow over all deliveries of a policy, so a closed delivery still has the generation in effect.
     """
     deliveries = Delivery.objects.select_related("policy", "base", "candidate").filter(policy__name=policy)
     delivery = deliveries.order_by("-pk").first()
@@ -125,7 +122,7 @@ def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Ackn
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """A policy as lists show it."""
+    """A policy as shown in lists."""
 
     policy: Policy
     live: PolicyVersion
@@ -174,9 +171,9 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 
 
 def republish_missing() -> list[str]:
-    """Bring Redis in line with the database, after a crash or a lost Redis; return the changed pools.
-
-    Each policy is tried by itself: one that cannot be read or written does not hold up the others. RowsFailed names it.
+    """Bring Redis in line with the database, after a crash or a loss of Redis; return the changed pools.
+    Each policy is tried separately: one that cannot be read or written does not hold up the others. RowsFailed names
+    it.
     """
     drop_unless("set", redis_keys.POOLS)
     by_policy = _pools_by_policy()

@@ -10,7 +10,7 @@ from controlplane.traffic.policies.models import Draft, Policy, PolicyVersion
 from fleet.models import Pool
 from fleet.spec.fleet_spec import SERVE
 
-NUMBER_MAX = 2**31 - 1  # the largest integer of every database
+NUMBER_MAX = 2**31 - 1  # largest integer that every database can store
 
 
 def policies() -> QuerySet[Policy]:
@@ -44,13 +44,13 @@ def live_version(policy: Policy) -> PolicyVersion:
 
 
 def history(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Return every version, newest first, with candidates that never went live."""
+    """Return every version, newest first, including candidates that never went live."""
     return policy.versions.select_related("policy", "delivery").order_by("-number")
 
 
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Return versions that were live, latest first. Numbers give the order: no version goes live past an open
-    candidate."""
+    """Return versions that were live, latest first. Their numbers give the order, as no version goes live past an
+    open candidate."""
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
 
 
@@ -60,7 +60,7 @@ def before(version: PolicyVersion) -> PolicyVersion | None:
 
 
 def rollback_target(live: PolicyVersion) -> PolicyVersion | None:
-    """Return the version to roll back to, if any: the predecessor of the live document's first publication."""
+    """Return the version to roll back to, if any: the one before the first publication of the live document."""
     origin = live
     while origin.rollback_of is not None:
         origin = version(live.policy, origin.rollback_of)
@@ -89,7 +89,7 @@ def declared_pools(policy: Policy) -> list[Pool]:
 
 
 def pools_of(policy: Policy) -> list[Pool]:
-    """Return the declared pools whose requests the policy decides: requests of an observed pool reach no router."""
+    """Return the declared pools whose requests the policy decides; requests of an observed pool reach no router."""
     return [pool for pool in declared_pools(policy) if pool.mode == SERVE]
 
 

@@ -30,13 +30,13 @@ def check(policy: Policy, document: JsonObject) -> None:
 
 
 def why_not_by(policy: str, pool: PoolSpec) -> str:
-    """Say why the live version of the policy, or the default without one, cannot serve the pool; empty if it can."""
+    """Return why the policy's live version, or the default without one, cannot serve the pool; empty if it can."""
     return _why_not(_live(policy), pool)
 
 
 def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
-        return ""  # Routers decide none of its requests.
+        return ""  # routers decide none of its requests
     parsed = documents.parse(document)
     return by_roles(parsed, _roles(pool)) or _without_kv(parsed, pool)
 
@@ -45,7 +45,8 @@ OFFLOADING = tuple(name for name, strategy in STRATEGIES.items() if strategy.off
 
 
 def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
-    """Say why the policy could send no request to instances of these roles though another could; empty if it can."""
+    """Return why the policy could send no request to instances of these roles although another policy could; empty
+    if it can."""
     prefilling = roles.count("prefill")
     if documents.offloads(policy) or "both" in roles or not 0 < prefilling < len(roles):
         return ""
@@ -57,7 +58,7 @@ def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
 
 
 def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
-    """Say why a strategy that compares KV usage has nothing to compare."""
+    """Return why a strategy that compares KV usage has nothing to compare."""
     kind, strategy = KINDS.get(pool.kind), STRATEGIES[policy["strategy.name"]]
     if kind is None or kind.launched or strategy.kv_optional or not strategy.reads_kv(policy):
         return ""
@@ -80,7 +81,7 @@ def _live(policy: str) -> Mapping[str, object]:
 
 
 def _roles(pool: PoolSpec) -> list[str]:
-    """Return the roles of the pool's instances, by its document or as its source lists them; empty if all have the
+    """Return the roles of the pool's instances, from its document or as its source lists them; empty if all have the
     same."""
     if prefills := min(_count(pool.engine.get("prefill_instances")), pool.replicas):
         return ["prefill"] * prefills + ["decode"] * (pool.replicas - prefills)

@@ -103,10 +103,9 @@ def publish(
     abort_open: bool = False,
     emergency: str = "",
 ) -> Publication:
-    """Make the draft the live version. `if_match`: the etag of the draft that the caller saw.
-
-    `abort_open`: end the open delivery, which is a conflict otherwise. `emergency`: why an administrator bypasses the
-    rules.
+    """Make the draft the live version. `if_match` is the ETag of the draft that the caller saw.
+    `abort_open` ends the open delivery, which is a conflict otherwise. `emergency` is an administrator's reason for
+    bypassing the rules.
     """
     with subscribed() as waiter:
         version = _publish(policy, actor, reason, if_match=if_match, abort_open=abort_open, emergency=emergency)
@@ -125,9 +124,9 @@ def publish_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> Publication:
-    """Make the document of a file the live version, under the same rules as a draft. `if_match`: the etag of the live
-    version that the caller saw; `based_on`: the version that the file was made from. A dry run passes every check and
-    is undone: no router hears of it."""
+    """Make the document of a file the live version, under the same rules as a draft. `if_match` is the ETag of the
+    live version that the caller saw, `based_on` the version from which the file was made. A dry run passes every
+    check and is rolled back: no router learns of it."""
     with subscribed() as waiter:
         with stale_if_overtaken(if_match), transaction.atomic():
             drafts.check_live(versioned(policy), if_match)
@@ -146,22 +145,21 @@ def _publish(
     reason, emergency = check_reason(reason), emergency.strip()
     draft, live = drafts.draft_to_publish(versioned(policy), if_match)
     document = check_document(draft.upgraded)
-    if documents.values_of(document) == documents.values_of(live.upgraded):  # Older documents may lack new parameters.
+    if documents.values_of(document) == documents.values_of(live.upgraded):  # older documents may lack new parameters
         raise NothingToPublish(f"the draft equals v{live.number}, which is live: nothing to publish")
     change = deliveries.Change(deliveries.Way.PUBLISH, policy, actor, document, emergency=emergency)
     return _store(change, live, document, reason, draft=draft, abort_open=abort_open)
 
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
-    """Publish the document of an earlier version as a new one. `if_match`: the etag of the live version that
-    the caller saw.
-
+    """Publish the document of an earlier version as a new version. `if_match` is the ETag of the live version that the
+    caller saw.
     A version that was live before needs no approval, no freeze stops it, and an open delivery ends.
     """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
     drafts.check_live(versioned(policy), if_match, target.upgraded)
-    # Limits may be narrower by now: a document that is no longer valid must not reach a router.
+    # Limits may be narrower by now, and a document that is no longer valid must not reach a router.
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
@@ -180,7 +178,7 @@ def _store(
     rollback_of: int | None = None,
     abort_open: bool = True,
 ) -> PolicyVersion:
-    """Check the rules, claim the draft, end the open delivery, add the version, write the audit entry: in one
+    """Check the rules, claim the draft, end the open delivery, add the version, write the audit entry, all in one
     transaction, during which nobody else can change the policy or its rules."""
     policy, actor, emergency = change.policy, change.actor, change.emergency
     what = Trigger.OVERTAKE if rollback_of is None else Trigger.ROLL_BACK

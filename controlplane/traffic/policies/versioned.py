@@ -32,14 +32,14 @@ class PublishedVersion(models.Model):
     published_at = models.DateTimeField(default=timezone.now)
     based_on = models.PositiveIntegerField(null=True)  # version that was live when its draft was opened
     draft_etag = models.CharField(max_length=40, blank=True)  # identifies a second press of "Publish"
-    rollback_of = models.PositiveIntegerField(null=True)  # version whose document this one brings back
+    rollback_of = models.PositiveIntegerField(null=True)  # version whose document this one restores
 
     class Meta:
         abstract = True
 
     @property
     def label(self) -> str:
-        """The version's label for pages, where a plain number would get thousands separators."""
+        """Return the version's label for pages, where a plain number would get thousands separators."""
         return f"v{self.number}"
 
     @property
@@ -48,7 +48,7 @@ class PublishedVersion(models.Model):
 
     @property
     def upgraded(self) -> JsonObject:
-        """The document in the current schema, for pages, comparisons and new drafts."""
+        """Return the document in the current schema, for pages, comparisons and new drafts."""
         document: JsonObject = self.document
         return document
 
@@ -69,15 +69,15 @@ class OpenDraft(models.Model):
 
     @property
     def etag(self) -> str:
-        """The etag, which includes the row's key, so that a later draft has another one."""
+        """Return the ETag, which includes the row's key, so that a later draft has a different one."""
         return f"d{self.pk}.{self.revision}"
 
     @property
     def upgraded(self) -> JsonObject:
-        """The document in the current schema; the next save stores it."""
+        """Return the document in the current schema; the next save stores it."""
         document: JsonObject = self.document
         return document
 
     def saved_by(self, person: str) -> dict[str, object]:
-        """Return what a save by this person changes beside the document."""
+        """Return what a save by this person changes besides the document."""
         return {}

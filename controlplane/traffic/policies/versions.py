@@ -39,6 +39,7 @@ def go_live(version: PolicyVersion, instead_of: int) -> bool:
 
 
 def lock(*names: str) -> None:
-    """Lock these policies: nobody else can change the version that their pools route by until the transaction ends."""
-    for name in sorted(names):  # Sorted against deadlocks.
+    """Lock these policies, so that nobody else can change the version by which their pools route until the
+    transaction ends."""
+    for name in sorted(names):  # sorted, to prevent deadlocks
         Policy.objects.filter(name=name).update(live=F("live"))

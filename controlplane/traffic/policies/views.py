@@ -196,7 +196,7 @@ def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 class JustPublished(msgspec.Struct, frozen=True):
-    """A publication, kept in the session for the next page, which shows it once."""
+    """A publication, stored in the session for the next page, which shows it once."""
 
     version: int  # primary key
     summary: str
@@ -238,7 +238,7 @@ def compare(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _before(version: PolicyVersion) -> int:
-    """Return the number of the version before this one; its own if it is the first."""
+    """Return the number of the version before this one; its own number if it is the first."""
     older = selectors.before(version)
     return older.number if older else version.number
 

@@ -57,8 +57,8 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
 
 
 def _gather() -> None:
-    """Bring the routers' latest reports into the ledger, which is otherwise 10 s behind: a budget that is deleted and
-    made again begins with what was spent."""
+    """Bring the routers' latest reports into the ledger, which is otherwise 10 s behind, so that a budget that is
+    deleted and created again begins with what was spent."""
     try:
         step.gather(timezone.now())
     except redis.RedisError as error:
@@ -66,8 +66,8 @@ def _gather() -> None:
 
 
 def change_budget(row: Budget, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> Budget:
-    """Write the given fields of BudgetTerms. Raises InvalidInput and ChangedMeanwhile. Notices of the current period
-    are sent again if the new limit calls for them."""
+    """Write the given fields of BudgetTerms. Raise InvalidInput and ChangedMeanwhile. Notices of the current period
+    are sent again if the new limit requires them."""
     with _held(row, if_match) as row:
         values = _checked(row.unit, replace(terms_of(row), **changes))
         _check_usable(row)

@@ -9,7 +9,7 @@ from controlplane.traffic.use.selectors import IDLE, UseLine
 
 PER = {"day": "hour", "week": "day", "month": "day", "last_month": "day", "year": "month"}  # by range of the page
 HEIGHT = 100.0  # height of the highest bar, and the width of each
-NAMED = 5  # dearest keys, pools or models with a part of their own; all others share one
+NAMED = 5  # most expensive keys, pools or models, each with a part of its own; all others share one
 OTHERS = "others"
 
 
@@ -69,7 +69,7 @@ def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, 
 
 
 def _names(lines: Iterable[UseLine], by: str) -> dict[str, str]:
-    """Return the parts of the chart with their names: the dearest first, then all others, then idle."""
+    """Return the parts of the chart with their names: the most expensive first, then all others, then idle."""
     labels: dict[str, str] = {}
     cost: Counter[str] = Counter()
     idle = False

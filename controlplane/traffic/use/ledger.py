@@ -14,7 +14,7 @@ from router.contract.redis.use import HOUR_S, UseHour, UseRow
 
 DAY_S = 86_400
 HOURS_KEPT = timedelta(days=35)  # age at which hours become days
-NONE = -1  # number of a report if nothing of the hour is taken yet
+NONE = -1  # number of a report if nothing of the hour has been taken yet
 REPORTS_KEPT = timedelta(days=9)  # longer than a router may send the same hour again
 
 
@@ -33,7 +33,7 @@ def start_of(hour: int) -> datetime:
 
 @transaction.atomic
 def take(life: str, value: UseHour) -> None:
-    """Add the difference between this report and the previous one of the same hour. Of two concurrent callers, only
+    """Add the difference between this report and the previous one for the same hour. Of two concurrent callers, only
     the one that writes the report's row adds it."""
     before, _ = UseReport.objects.get_or_create(life=life, hour=value.hour, defaults={"written": NONE, "rows": []})
     report = {"written": value.written, "rows": to_builtins(value.rows)}

@@ -6,7 +6,7 @@ from django.utils import timezone
 from controlplane.traffic.keys.models import Budget
 from router.contract.redis.use import UseCounts
 
-HELD = "(held)"  # in place of a key's id: what the pool's instances held, used or not
+HELD = "(held)"  # replaces a key's id: what the pool's instances held, used or not
 COUNTS = UseCounts.__struct_fields__  # columns of Use
 
 
@@ -43,7 +43,7 @@ class Use(models.Model):
 
 
 class UseReport(models.Model):
-    """The part of the ledger from one router's hour, to which a later report adds the difference."""
+    """One router's contribution to an hour of the ledger, to which a later report adds the difference."""
 
     life = models.CharField(max_length=200)  # <router>.<life>
     hour = models.BigIntegerField()  # Unix time / 3600
@@ -59,7 +59,7 @@ class UseReport(models.Model):
 
 
 class BudgetSpending(models.Model):
-    """The known spending of one router's life from a budget in a period; it only grows."""
+    """The known spending of one router's incarnation from a budget in a period; it only grows."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="spending")
     period = models.CharField(max_length=16)  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11
@@ -76,7 +76,7 @@ class BudgetSpending(models.Model):
 
 
 class HeldUntil(models.Model):
-    """The time up to which the ledger has the GPU time of a pool's instances."""
+    """The time up to which the ledger includes the GPU time of a pool's instances."""
 
     pool = models.CharField(max_length=100, unique=True)
     at = models.DateTimeField()

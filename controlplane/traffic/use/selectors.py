@@ -24,7 +24,7 @@ _SUMMED = tuple(name for name in COUNTS if name not in ("gpu_us", "micro_dollars
 
 @dataclass(slots=True, kw_only=True)
 class UseLine:
-    """A sum of use. Key, pool and model are None where lines are summed over them; idle lines have only GPU-seconds and
+    """A sum of use. Key, pool and model are None if lines are summed over them; idle lines have only GPU-seconds and
     dollars."""
 
     start: datetime | None  # start of the period; None for the whole time
@@ -89,7 +89,7 @@ class UseQuery:
 
 
 def lines(query: UseQuery) -> list[UseLine]:
-    """Return the lines by time, then the dearest first."""
+    """Return the lines by time, and at equal times the most expensive first."""
     held: dict[tuple[Any, str], tuple[int, int]] = {}
     rows = []
     for row in _rows(query):
@@ -138,7 +138,8 @@ def _floor(at: datetime) -> datetime:
 def _scaled(
     row: Mapping[str, Any], held: Mapping[Any, tuple[int, int]], charged: Mapping[Any, Sequence[int]]
 ) -> tuple[float, float]:
-    """Return (GPU-seconds, dollars), scaled down to the bill: routers see each other's load late and may overcharge."""
+    """Return (GPU-seconds, dollars), scaled down to the bill, as routers learn of each other's load late and may
+    overcharge."""
     place = row["period"], row["pool"]
     gpu, money = row["gpu_us"] / 1e6, row["micro_dollars"] / 1e6
     if place not in held:

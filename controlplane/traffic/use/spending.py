@@ -1,8 +1,7 @@
-"""Spending from budgets: Redis and the database each back up the other.
-
-Spending is a counter for each life of a router that only grows, so the two are merged by taking the greater: nothing is
-lost while either is unreachable, and nothing counts twice. Routers are granted more only from a key in Redis that this
-step has opened (router/sync/token_bucket_store.py).
+"""Spending from budgets: Redis and the database back each other up.
+Spending is a counter for each incarnation of a router that only grows, so the two are merged by taking the greater:
+nothing is lost while either is unreachable, and nothing counts twice. Routers are granted more only from a key in Redis
+that this step has opened (router/sync/token_bucket_store.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,9 +21,9 @@ from router.contract.redis import redis_keys
 from router.contract.redis.budgets import EVER, LARGEST, Period
 from router.contract.redis.use import HOUR_S
 
-BEFORE = "(before)"  # in place of a life: what the key had used when the budget was made
+BEFORE = "(before)"  # replaces an incarnation: what the key had used when the budget was created
 REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
-LATE_S = 3600  # time for which requests of an ended period may run on
+LATE_S = 3600  # time for which requests of an ended period may still run
 KEPT = timedelta(days=100)  # how long the database keeps it
 
 # ARGV: seconds until routers are granted more unless the key is open; expiry; then each life with its spending. Returns
@@ -116,7 +115,7 @@ def exchange(row: Budget, now: datetime) -> None:
 
 def _open(row: Budget, period: Period, at: float) -> Mapping[str, int]:
     known = dict(BudgetSpending.objects.filter(budget=row, period=period.name).values_list("life", "spent"))
-    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # Routers still write known spending again.
+    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # routers still write known spending again
     words = [word for life, spent in known.items() for word in (life, spent)]
     key = redis_keys.budget_key(str(row.pk), period.name)
     answer: Any = connect().eval(_OPEN, 1, key, wait_s, period.kept_until(at), *words)
@@ -125,7 +124,7 @@ def _open(row: Budget, period: Period, at: float) -> Mapping[str, int]:
 
 
 def _of(found: Mapping[str, int], kind: str) -> dict[str, int]:
-    """Return the spending by life."""
+    """Return the spending by incarnation."""
     return {name.removeprefix(kind)[:200]: value for name, value in found.items() if name.startswith(kind)}
 
 

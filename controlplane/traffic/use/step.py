@@ -1,4 +1,4 @@
-"""Adds the routers' counts to the ledger every 10 s, and publishes which hours it has."""
+"""Adds the routers' counts to the ledger every 10 s, and publishes which hours it includes."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 GONE_S = 86_400  # silence of a router after which it is forgotten
 
 
-# The bill: GPU time that the pools' instances held, used or not. Idle is the bill less the charges.
+# The bill: GPU time that the pools' instances held, used or not. Idle is the bill minus the charges.
 LONGEST = timedelta(hours=12)  # longest period counted at once: without a control worker nobody knows what ran
 NEW = timedelta(minutes=1)  # period counted for a pool on its first count, as it may be older than this ledger
 
@@ -75,7 +75,7 @@ def gather(now: datetime) -> None:
 
 
 def _take(life: str) -> dict[int, int]:
-    """Take a life's hours; return each with the number of its report."""
+    """Take an incarnation's hours; return each with the number of its report."""
     key, kept_key = redis_keys.use_key(life), redis_keys.use_kept_key(life)
     drop_unless("hash", key)
     found: Any = connect().hgetall(key)

@@ -72,8 +72,8 @@ def use(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_http_methods(["GET", "POST"])
 def add_budget(request: HttpRequest) -> HttpResponse:
-    """Make a budget. It replaces the budget of the same key or pool, unit and period, if that is unchanged since
-    shown."""
+    """Create a budget. It replaces the budget of the same key or pool, unit and period, if that has not changed
+    since it was shown."""
     if request.method == "GET":
         return redirect("use")
     form = BudgetForm(request.POST)

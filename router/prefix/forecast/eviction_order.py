@@ -40,7 +40,7 @@ class EvictionOrder:
         return self._size * 8 + len(self._starts) * _STRETCH_BYTES
 
     def use(self, chain: "array[int]", upto: int, *, busy: bool) -> None:
-        """Make one stretch of the `upto` leading blocks that are not in use yet; it is evicted last."""
+        """Make the leading blocks that are still known, up to `upto`, one stretch: the last to be evicted."""
         place = 0
         while place < upto and (stretch := self._starts.get(chain[place])) is not None:
             same = common(stretch.blocks, chain, place, upto)

@@ -106,7 +106,7 @@ CASES: dict[str, Callable[[Signed], tuple[Issued, bool, EngineTls, str]]] = {
     ),
     "the system's authorities": lambda s: (s.good, False, PLAIN, "no authority that is trusted here has signed it"),
     "the time": lambda s: (s.own.issue(HERE, expired=True), False, s.trusted, "certificate is refused: it has expired"),
-    "the name": lambda s: (s.own.issue("engines.llm"), False, s.trusted, f"it is not for {HERE}; tls: name may name"),
+    "the name": lambda s: (s.own.issue("engines.llm"), False, s.trusted, f"it is not for {HERE}; set tls: name to"),
     "no client certificate": lambda s: (s.good, True, s.trusted, "perhaps it asks for a client certificate"),
     "the client certificate": lambda s: (
         *(s.good, True, s.shown(s.other.issue("x"))),

@@ -173,7 +173,7 @@ def test_what_has_no_field_is_typed_as_in_the_document(operator: Client, ready: 
     engine = OtherEngine(SERVERS["vllm"], secure=authority.issue("engines.llm").server(authority))
     given = form([engine], authorities=f"file:{authority.path}")
     page = operator.post("/fleet/adopt", given).content.decode()
-    assert "tls: name may name the one that it is for" in page
+    assert "set tls: name to the name that it is for" in page
     assert "No engine answers: mend what stands beside it" in page
     shown = f"certificate: 'file:{client.certificate}', key: 'file:{client.key}'"
     page = operator.post(

@@ -1,6 +1,5 @@
 """Predicts what a plan can show, from the newest receipts and earlier switchbacks of the policy.
-
-It only informs: nothing is refused because of it.
+The prediction is only information: nothing is refused because of it.
 """
 
 import math
@@ -25,13 +24,13 @@ LOOKED_AT = 20  # number of the policy's latest deliveries that are searched
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    traffic: str = ""  # what it was computed from; empty if no step of the plan compares
+    traffic: str = ""  # basis of the prediction; empty if no step of the plan compares
     lines: tuple[Foreseen, ...] = ()
-    complete: bool = False  # the traffic of every pool is known
+    complete: bool = False  # True if the traffic of every pool is known
 
     @property
     def said(self) -> list[str]:
-        """The prediction line by line."""
+        """Return the prediction line by line."""
         head = [f"what it can show, {self.traffic}"] if self.traffic else []
         return [*head, *(each.text for each in self.lines)]
 
@@ -66,7 +65,8 @@ def _traffic(pools: Mapping[str, RecentTraffic | None], now: float) -> str:
 
 
 def spreads(policy: Policy) -> dict[tuple[str, str], float]:
-    """The spreads in the newest delivery whose switchback was judged; with several pools, the largest of each."""
+    """Return the spreads in the newest delivery whose switchback was judged; with several pools, the largest of
+    each."""
     for delivery in selectors.deliveries(policy)[:LOOKED_AT]:
         plan = stored_plan.read(delivery.plan)
         number = next((n for n, step in enumerate(plan.steps, 1) if isinstance(step, Switchback)), 0)
@@ -77,8 +77,8 @@ def spreads(policy: Policy) -> dict[tuple[str, str], float]:
 
 
 def _spreads(plan: Plan, judged: Sequence[Sequence[results.Shown]]) -> dict[tuple[str, str], float]:
-    """Return the spreads from the intervals of the last judgement; each judgement has half the level of the one
-    before."""
+    """Return the spreads from the intervals of the last judgement; each judgement has half the level of the previous
+    one."""
     complete = [shown for shown in judged if any(each.upper is not None for each in shown)]
     if not complete:
         return {}

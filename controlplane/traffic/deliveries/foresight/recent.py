@@ -9,7 +9,7 @@ from router.contract.redis.delivery import CELLS
 from router.contract.redis.receipt import Receipt
 
 RECENT_S = 3600.0  # period before the newest receipt
-LEAST_S = 10.0  # the shortest time of receipts that gives a rate
+LEAST_S = 10.0  # shortest span of receipts from which a rate is computed
 # Equal sessions that give 8 effective cells of 64 on average: 1/cells = 1/sessions + (1 − 1/sessions)/64.
 LEAST_SESSIONS = LEAST_CELLS * (CELLS - 1) // (CELLS - LEAST_CELLS)
 
@@ -35,13 +35,13 @@ class RecentTraffic:
 
     @property
     def rate(self) -> float:
-        """Requests per second."""
+        """Return the requests per second."""
         return self.requests / self.seconds if self.seconds else 0.0
 
 
 def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
-    """Return the traffic of a pool from the receipts of all pools, whose newest and oldest bound the period. None
-    without receipts of this pool."""
+    """Return the traffic of a pool from the receipts of all pools, the newest and oldest of which bound the period.
+    None without receipts of this pool."""
     every = list(receipts)
     until = max((each.at for each in every), default=0.0)
     recent = [each for each in every if each.at > until - RECENT_S]
@@ -60,7 +60,7 @@ def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
 
 
 def _class_traffic(receipts: Sequence[Receipt], metric: str, seconds: float) -> ClassTraffic:
-    """Count streamed answers only: others have no TTFT and TPOT."""
+    """Count streamed answers only, as others have no TTFT and TPOT."""
     used = [each for each in receipts if getattr(each, f"{metric}_ms") is not None]
     sessions = Counter(each.session or each.request_id for each in used)
     return ClassTraffic(len(used) / seconds, effective_cells(list(sessions.values())) / seconds)

@@ -1,5 +1,5 @@
-"""Compares the recent traffic with what each step of a plan needs, with a sentence where it is too little. Pure.
-
+"""Compares the recent traffic with what each step of a plan needs, and writes a sentence where there is too little.
+Pure.
 The needs are the judge's minimums: 30 requests and 8 effective cells in an arm, 30 requests in each block. Reaching
 them does not make a class fine, but without them no step passes.
 """
@@ -45,7 +45,8 @@ WIDEST = 5.0  # upper end of the integral: sample standard deviation ÷ true one
 
 @lru_cache(maxsize=1024)
 def passes(pairs: int, spread: float, fine: float, level: float) -> float:
-    """The probability that an equal candidate is fine: noncentral t, integrated over the sample standard deviation."""
+    """Return the probability that an equal candidate is fine: noncentral t, integrated over the sample standard
+    deviation."""
     freedom = pairs - 1
     t, limit = student.quantile(1 - level, freedom), math.log1p(fine) * math.sqrt(pairs) / spread
     width = WIDEST / POINTS
@@ -54,7 +55,7 @@ def passes(pairs: int, spread: float, fine: float, level: float) -> float:
 
 
 def _density(u: float, freedom: int) -> float:
-    """The density of √(χ² ÷ freedom)."""
+    """Return the density of √(χ² ÷ freedom)."""
     half, square = freedom / 2, freedom * u * u
     logarithm = (half - 1) * math.log(square) - square / 2 - half * math.log(2) - math.lgamma(half)
     return math.exp(logarithm) * 2 * freedom * u
@@ -65,14 +66,14 @@ def _normal(x: float) -> float:
 
 
 def fails_from(pairs: int, spread: float, worse: float, level: float) -> float:
-    """The ratio from which the candidate fails if the pairs show exactly this ratio and spread."""
+    """Return the ratio from which the candidate fails if the pairs show exactly this ratio and spread."""
     t = student.quantile(1 - level, pairs - 1)
     return math.exp(math.log1p(worse) + t * spread / math.sqrt(pairs))
 
 
 @lru_cache(maxsize=1024)
 def fills(expected: float, least: int) -> float:
-    """The probability of `least` requests or more where `expected` are expected, by Poisson."""
+    """Return the probability of at least `least` requests when `expected` are expected, by Poisson."""
     if expected > 10 * least:
         return 1.0
     fewer = (math.exp(k * math.log(expected) - expected - math.lgamma(k + 1)) for k in range(least))
@@ -80,7 +81,7 @@ def fills(expected: float, least: int) -> float:
 
 
 class Outlook(IntEnum):
-    """The outlook of a class in a step; higher is better."""
+    """What a class can expect in a step; higher is better."""
 
     NEVER = 0  # the step pauses before judging it
     LEFT = 1  # the step passes without it
@@ -127,7 +128,7 @@ def _of_step(plan: Plan, at: int, traffic: RecentTraffic) -> Iterator[tuple[str,
 
 
 def needed_classes(plan: Plan) -> dict[str, list[str]]:
-    """The metrics that must be fine, by class."""
+    """Return the metrics that must be fine, by class."""
     guards = [each for each in plan.guards if isinstance(each, ComparisonGuard) and each.metric in NEEDED]
     found = {name: [str(guard.metric) for guard in guards if name in guard.classes] for name in CLASSES}
     return {name: metrics for name, metrics in found.items() if metrics}
@@ -140,7 +141,7 @@ def _not_judged(traffic: RecentTraffic, name: str, *, is_left: bool) -> str:
 
 
 def _is_rare(plan: Plan, traffic: RecentTraffic, name: str) -> bool:
-    """True if a step may pass without it: another needed class has enough requests to wait for."""
+    """Return whether a step may pass without it, as another needed class has enough requests to wait for."""
     others = any(traffic.shares.get(each, 0.0) >= RARE for each in needed_classes(plan))
     return others and traffic.shares.get(name, 0.0) < RARE
 
@@ -162,7 +163,7 @@ def _limit_s(plan: Plan, step: Canary) -> int:
 
 
 def _limits(plan: Plan, step: Canary, seconds: float) -> str:
-    """Name what ends the step before that time, as the form and the plan call it."""
+    """Name what ends the step before that time, in the terms of the form and the plan."""
     limits = {"“Pause after”, max_s": step.max_s, "hold.no_data_s of the plan as JSON": plan.hold.no_data_s}
     return "; ".join(name for name, limit in limits.items() if limit < seconds)
 
@@ -203,7 +204,7 @@ def _of_canary(plan: Plan, at: int, step: Canary, traffic: RecentTraffic, name: 
 
 
 def _expected(plan: Plan, step: Canary, traffic: RecentTraffic, name: str) -> str:
-    """The expected time until there are enough requests and sessions, whichever takes longer."""
+    """Return the expected time until there are enough requests and sessions, whichever takes longer."""
     requests_s, sessions_s = _times(plan, step, traffic, name)
     if requests_s >= sessions_s:
         return f"{_some(LEAST_REQUESTS * step.for_s / requests_s)} of the {LEAST_REQUESTS} requests needed"
@@ -218,7 +219,8 @@ def _some(count: float) -> str:
 
 
 def blocks_outlook(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) -> Outlook:
-    """Return IN_TIME if every block has enough requests; else the class is left out at the end, or the step pauses."""
+    """Return IN_TIME if every block has enough requests; otherwise the class is left out at the end, or the step
+    pauses."""
     measured_s, blocks = step.block_s - step.washout_s, 2 * step.pairs
     if fills(_rate(plan, traffic, name) * measured_s, LEAST_REQUESTS) ** blocks >= ENOUGH:
         return Outlook.IN_TIME
@@ -244,7 +246,7 @@ def _of_blocks(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) 
 
 
 def _enough_for(blocks: int) -> int:
-    """Expected requests of a block with which probably all blocks have enough."""
+    """Return the expected requests of a block with which probably all blocks have enough."""
     found = LEAST_REQUESTS
     while fills(found, LEAST_REQUESTS) ** blocks < ENOUGH:
         found += 1
@@ -252,7 +254,7 @@ def _enough_for(blocks: int) -> int:
 
 
 def _powers(plan: Plan, step: Switchback, spreads: Spreads) -> list[str]:
-    """One sentence for all metrics with the same limits and spread."""
+    """Return one sentence for all metrics with the same limits and spread."""
     found: dict[str, list[str]] = {}
     for guard in plan.guards:
         if isinstance(guard, ComparisonGuard) and guard.fine is not None:
@@ -281,6 +283,6 @@ def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float
 
 
 def about(seconds: float) -> str:
-    """A duration in words, rounded up."""
+    """Return a duration in words, rounded up."""
     unit = next((unit for least, unit in ((86_400, 3600), (7200, 600), (120, 60)) if seconds > least), 1)
     return words(math.ceil(seconds / unit) * unit)

@@ -1,8 +1,7 @@
-"""Pools that change their policy, and new pools: for their requests that is a publication, too.
-
+"""Pools that change their policy, and new pools: for their requests, that is also a publication.
 Clients ask for a pool by its name or its model, so a pool takes over the requests of every pool with the same name or
 model, even one that was recently removed or given another model. The rules of those pools' policies apply together with
-those of the policy that the pool joins.
+the rules of the policy that the pool joins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +52,7 @@ class Join:
 
 
 def joins(present: Iterable[AskedPool], former: Iterable[AskedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
-    """The new pools of a document, and those whose name or model another policy routed. Pure."""
+    """Return the new pools of a document, and those whose name or model another policy has routed. Pure."""
     by_name = {pool.name: pool for pool in present}
     served = [*by_name.values(), *former]
     found = []
@@ -83,8 +82,8 @@ def remember(left_behind: Iterable[PoolSpec], now: datetime) -> None:
 
 
 def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
-    """Check the joins and return the checked reason of an emergency. RulesForbid names every pool and why. Call it in
-    the change's transaction."""
+    """Check the joins and return the checked reason of an emergency. RulesForbid names every pool with the reason.
+    Call it in the transaction of the change."""
     emergency = check_emergency(actor, emergency.strip())
     refused = [(join, refusal) for join in found for refusal in _refusals(join, actor, emergency)]
     if refused:
@@ -99,7 +98,7 @@ def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
     known = {policy.name: policy for policy in Policy.objects.filter(name__in=(join.policy, *join.left))}
     joined = known.pop(join.policy, None)
     if joined is None or not joined.versions.exists():
-        return []  # Without a version, the control plane itself makes the first one.
+        return []  # without a version, the control plane itself creates the first one
     document = policies.live_version(joined).upgraded
     asked = [Change(way, joined, actor, document, emergency=emergency) for way in of_joined]
     asked += [Change(of_left, left, actor, document, emergency=emergency) for left in known.values()]
@@ -108,7 +107,7 @@ def _refusals(join: Join, actor: Actor, emergency: str) -> list[Refusal]:
 
 
 def _ways(join: Join) -> tuple[tuple[Way, ...], Way]:
-    """The ways of joining the new policy (none for a pool that returns) and of leaving the others."""
+    """Return the ways of joining the new policy (none for a pool that returns) and of leaving the others."""
     if join.returns:
         return (), Way.RETURN
     return (Way.JOIN if join.left else Way.ADD_POOL,), Way.LEAVE

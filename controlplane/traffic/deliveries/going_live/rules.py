@@ -33,11 +33,11 @@ from router.contract.values.fields import Field, accept
 from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import InvalidInput, Problem
 
-# What a delivery must show before it goes live, for policies that may not go live directly
+# What a delivery must show before its candidate goes live, for policies that may not go live directly
 
 
 def problems_of(plan: Plan, least: LeastPlan, pools: Iterable[str]) -> tuple[Problem, ...]:
-    """Return the problems of a plan that shows too little; paths begin with `plan`. `pools`: the pools on which it
+    """Return the problems of a plan that shows too little; paths begin with `plan`. `pools` are those on which it
     would go live."""
     problems = []
     if not any(_shows(step, least) for step in plan.steps):
@@ -61,14 +61,15 @@ def _shows(step: Step, least: LeastPlan) -> bool:
 
 
 def lasts_s(step: Step) -> int:
-    """The shortest duration of a step."""
+    """Return the shortest duration of a step."""
     if isinstance(step, Switchback):
         return 2 * step.pairs * step.block_s
     return 0 if isinstance(step, Full) else step.for_s
 
 
 def evidence_missing(delivery: Delivery, now: datetime) -> str:
-    """Say what evidence the step lacks to continue; empty if it has passed, or has run for its time and was judged."""
+    """Return what evidence the step lacks to continue; empty if it has passed, or has run for its time and was
+    judged."""
     if delivery.state == State.WAITING:
         return ""
     number, step = delivery.step + 1, stored_plan.read(delivery.plan).steps[delivery.step]
@@ -124,7 +125,7 @@ def check(change: Change) -> None:
 
 
 def refusals(change: Change) -> list[Refusal]:
-    """Every refusal of the rules at this moment."""
+    """Return every refusal of the rules at this moment."""
     change.policy.refresh_from_db()
     passed = PASSED_IN_EMERGENCY if change.emergency or (change.delivery and change.delivery.emergency) else ()
     asked = [RULES[name] for name in ASKED[change.way] if name not in passed]
@@ -132,7 +133,7 @@ def refusals(change: Change) -> list[Refusal]:
 
 
 def said(refusal: Exception) -> str:
-    """The refusal in one line."""
+    """Return the refusal in one line."""
     problems = refusal.problems if isinstance(refusal, InvalidInput) else ()
     return "; ".join(problem.message for problem in problems) or str(refusal)
 
@@ -172,7 +173,7 @@ def _approvals(change: Change) -> Refusal | None:
 
 
 def _approved(change: Change) -> Refusal | None:
-    """Refuse a start without as many approvals as the plan asks for, or as the policy asks for by now."""
+    """Refuse a start without as many approvals as the plan requires, or as the policy requires by now."""
     delivery = _delivery(change)
     needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
@@ -193,7 +194,7 @@ def _least_plan(change: Change) -> Refusal | None:
 
 
 def _by_right(change: Change) -> bool:
-    """True if this person, or the proposer of the delivery, may go live directly."""
+    """Return whether this person, or the proposer of the delivery, may go live directly."""
     if may_go_direct(change.policy, change.actor):
         return True
     if change.delivery is None or change.policy.direct == Direct.NEVER:
@@ -203,7 +204,7 @@ def _by_right(change: Change) -> bool:
 
 
 def _evidence(change: Change) -> Refusal | None:
-    """Refuse to skip a step to a person who may not go live directly."""
+    """Refuse a person who may not go live directly to skip a step."""
     if change.actor.is_admin or may_go_direct(change.policy, change.actor):
         return None
     missing = evidence_missing(_delivery(change), change.at)
@@ -234,7 +235,7 @@ def _again(change: Change) -> Refusal | None:
 
 
 def _was_live(change: Change) -> Refusal | None:
-    """Refuse to roll back to a version that was never live: it needs a publication or a delivery."""
+    """Refuse to roll back to a version that was never live, as it needs a publication or a delivery."""
     if change.target is None:
         raise ValueError(f"to {change.way} needs a version")
     if change.target.live_since is not None:
@@ -327,7 +328,7 @@ def set_rules(policy: Policy, actor: Actor, reason: str, *, if_match: str | None
 
 
 def strictest() -> dict[str, object]:
-    """The rules of a new policy: the strictest of any policy, so that a new name does not bypass a rule."""
+    """Return the rules of a new policy: the strictest of any policy, so that a new name cannot bypass a rule."""
     rows = list(Policy.objects.values(*FIELDS))
     if not rows:
         return {}

@@ -39,7 +39,7 @@ def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:
 
 
 def renew_watch(delivery: int, generation: int, pools: Sequence[str]) -> None:
-    """Let routers keep splitting for another WATCH_TTL_S. Raises redis.RedisError."""
+    """Let routers keep splitting for another WATCH_TTL_S. Raise redis.RedisError."""
     value = codec.encode(WatchValue(delivery=delivery, generation=generation))
     with connect().pipeline(transaction=False) as pipe:
         for pool in pools:

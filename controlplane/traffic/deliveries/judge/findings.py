@@ -17,13 +17,13 @@ class GuardFinding(Struct, frozen=True):
     text: str  # one sentence
     pool: str = ""
     estimate: float | None = None  # candidate against control: relative for ttft and tpot, points for slow, else a rate
-    lower: float | None = None  # confidence bounds of `estimate`, at α
+    lower: float | None = None  # confidence limits of `estimate`, at α
     upper: float | None = None
-    worse: float | None = None  # limit of `lower` above which the guard fails
-    fine: float | None = None  # limit of `upper` up to which the guard is fine
+    worse: float | None = None  # the guard fails if `lower` is above this
+    fine: float | None = None  # the guard is fine if `upper` is not above this
     candidate: float | None = None  # level of each arm, in the metric's unit
     control: float | None = None
-    n: tuple[int, int] = (0, 0)  # requests, or sessions of counts: candidate, control
+    n: tuple[int, int] = (0, 0)  # requests, or sessions for counts: candidate, control
     cells: tuple[float, float] = (0.0, 0.0)  # effective cells: candidate, control
     e_value: float | None = None  # count guards only; fails at 1/α
     needed: bool = False  # True if a step passes only when this guard is fine
@@ -31,12 +31,12 @@ class GuardFinding(Struct, frozen=True):
     request_class: str = field(name="class", default="")
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding as a look stores it."""
+        """Return the finding as a look stores it."""
         return dict(rounded(msgspec.to_builtins(self)))
 
 
 class LookFacts(Struct, frozen=True):
-    """What one look read, and how long it took."""
+    """What a look has read, and how long it took."""
 
     routers: int = 0
     tallies: int = 0
@@ -45,7 +45,7 @@ class LookFacts(Struct, frozen=True):
 
 
 def rounded(value: Any) -> Any:
-    """Round for JSON: five digits, no infinite number."""
+    """Round for JSON: five digits, no infinite numbers."""
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, tuple | list):

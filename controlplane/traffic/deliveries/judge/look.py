@@ -12,7 +12,7 @@ from controlplane.traffic.deliveries.timing.durations import words
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
-UNENDED = "answers"  # metric of a finding: answers that a switchback awaits before it judges
+UNENDED = "answers"  # metric of a finding about answers for which a switchback waits before it judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def propose(at: Situation, findings: Findings, memory: Memory, now: float) -> Pr
 
 
 def _ended(at: Situation, findings: Findings) -> Proposal | None:
-    if at.state not in (State.STEP, State.BAKING):  # Live decides: a failure is not the candidate's.
+    if at.state not in (State.STEP, State.BAKING):  # live decides, so a failure is not the candidate's
         return None
     failed = [each for each in findings if each.verdict == "fail"]
     aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
@@ -84,7 +84,8 @@ def _next(at: Situation, findings: Findings, memory: Memory, now: float) -> Prop
 
 
 def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal | None:
-    """Pause after too long without data. A switchback has none until its blocks are over, and judges at its end."""
+    """Pause after too long without data. A switchback has no data until its blocks are over, and is judged at its
+    end."""
     lacking = without_data(findings)
     if isinstance(at.current, Switchback) or not lacking or memory.without_data is None:
         return None
@@ -130,7 +131,7 @@ def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal
 
 
 def is_fine(findings: Findings) -> bool:
-    """True if every needed guard that this step judges is fine, and there is at least one."""
+    """Return whether every needed guard that this step judges is fine, and there is at least one."""
     needed = _needed(findings)
     return bool(needed) and all(each.verdict == "fine" for each in needed)
 
@@ -144,7 +145,7 @@ def _text(finding: GuardFinding) -> str:
 
 
 def _texts(findings: Findings) -> str:
-    """Join the first three sentences, each pool named once; the look stores them all."""
+    """Join the first three sentences, naming each pool once; the look stores them all."""
     by_pool = groupby(findings[:3], key=lambda each: each.pool)
     said = [f"{pool and f'{pool}: '}{'; '.join(each.text for each in of_pool)}" for pool, of_pool in by_pool]
     return "; ".join([*said, f"{len(findings) - 3} more"] if len(findings) > 3 else said)

@@ -8,7 +8,7 @@ from router.contract.redis.delivery import CellTally
 
 
 class EndedCounts(Struct, frozen=True, array_like=True):
-    """Ended requests of each arm by a look, without client errors, and failures among them: (ended, failed)."""
+    """Ended requests of each arm up to a look, without client errors, and failures among them: (ended, failed)."""
 
     at: float  # s by the judge's clock
     candidate: tuple[int, int]
@@ -21,7 +21,7 @@ class Block(Struct, frozen=True, array_like=True):
     number: int
     candidate: bool  # whether the candidate had the pool
     classes: dict[str, CellTally]
-    generation: int = 0  # generation under which routers count it
+    generation: int = 0  # generation under which routers count the block
 
     def total(self, field: str) -> int:
         return sum(getattr(tally, field) for tally in self.classes.values())
@@ -36,17 +36,17 @@ class PoolMemory(Struct):
     looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: outcome, consecutive looks with it
     blocks: list[Block] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)  # pairs at each judgement of a switchback; see `extend`
-    behind: float | None = None  # time since which a router is behind, s
+    behind: float | None = None  # since when a router has been behind, s
     promoted: EndedCounts | None = None  # the routers' last minute at the promotion
 
 
 class Memory(Struct):
     pools: dict[str, PoolMemory] = field(default_factory=dict)
-    without_data: float | None = None  # time since which a needed guard has no data, s
+    without_data: float | None = None  # since when a needed guard has had no data, s
     errors_before: float = 0.0  # latest share of failed control requests, 0–1, for the breaker during the bake
 
     def of(self, pool: str, generation: int, now: float) -> PoolMemory:
-        """Return the pool's memory, without the lives and windows of earlier generations."""
+        """Return the pool's memory, without the incarnations and windows of earlier generations."""
         known = self.pools.setdefault(pool, PoolMemory(since=now, generation=generation))
         if known.generation != generation:
             known.generation, known.since, known.lives, known.windows = generation, now, {}, []
@@ -54,8 +54,7 @@ class Memory(Struct):
 
 
 def at_start(kept: Memory, blocks: int) -> Memory:
-    """Return the memory at the start of a step, also after a hold or a pause: only the first `blocks` blocks are
-    kept."""
+    """Return the memory at the start of a step, or after a hold or a pause: only the first `blocks` blocks are kept."""
     pools = {
         name: PoolMemory(blocks=[block for block in pool.blocks if block.number < blocks], judged=pool.judged)
         for name, pool in kept.pools.items()

@@ -15,7 +15,7 @@ from router.contract.values import sketch
 WINDOW_S = 30.0
 KEPT_S = 60.0
 LEAST_ENDED = 20
-LEAST_FAILED = 5  # least failed requests; fewer may come from one client that retries
+LEAST_FAILED = 5  # fewest failed requests, as fewer may come from one client that retries
 LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
 SETTLE_S = 5.0  # time after a promotion within which every router has reported again
@@ -31,7 +31,7 @@ def kept(windows: Sequence[EndedCounts], now: float) -> list[EndedCounts]:
 
 
 def breaker(windows: Sequence[EndedCounts], now: EndedCounts) -> GuardFinding:
-    """Judge the candidate's failed requests. `windows`: earlier looks at this generation, oldest first."""
+    """Judge the candidate's failed requests. `windows` holds earlier looks at this generation, oldest first."""
     old = [each for each in windows if now.at - each.at >= WINDOW_S]
     before = old[-1] if old else EndedCounts(now.at, (0, 0), (0, 0))
     period = f"in {now.at - before.at:.0f} s" if old else "since the split began"
@@ -57,7 +57,8 @@ def _is_broken(ended: int, failed: int, share: float, control: float) -> bool:
 
 
 def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
-    """Return the routers' last minute at the promotion; the latest known counts while reports may still precede it."""
+    """Return the routers' last minute at the promotion; later reports replace it while they may still describe the
+    time before."""
     if known is None:
         return now
     settling = now.at - known.at < SETTLE_S
@@ -76,11 +77,9 @@ def share_of(counts: EndedCounts) -> float:
 
 
 def after_promotion(errors: int, ended: int, before: float, older: int = 0) -> GuardFinding:
-    """Judge the bake, when the candidate serves every request. `errors`, `ended`: counts of the last minute.
-
-    `before`: the usual share of errors before the promotion. `older`: errors that may be from before it; they do not
-    count against the candidate.
-    """
+    """Judge the bake, in which the candidate serves every request. `errors` and `ended` are counts of the last
+    minute, `before` is the usual share of errors before the promotion. `older` errors may come from before it and do
+    not count against the candidate."""
     failed = max(0, errors - older)
     share = failed / ended if ended else 0.0
     excuse = f", {min(older, errors)} of them perhaps before the promotion" if older else ""
@@ -134,8 +133,8 @@ def key(guard: PoolGuard) -> str:
 
 
 def judge(guard: PoolGuard, windows: Sequence[Window], above_since: float | None, now: float) -> GuardFinding:
-    """Judge one guard. `windows`: the class's, one from each router. `above_since`: when the metric rose above the
-    limit."""
+    """Judge one guard. `windows` are those of the class, one from each router. `above_since` is when the metric rose
+    above the limit."""
     measured = METRICS[guard.metric](windows)
     lasted = now - above_since if above_since is not None else 0.0
     failed = is_above(guard, measured) and lasted >= guard.for_s

@@ -21,7 +21,7 @@ LATE_S = 60.0  # time for which a switchback waits for answers after its last bl
 
 @dataclass(frozen=True, slots=True)
 class LookInputs:
-    """Inputs of a look besides the traffic: the split in force, the previews, the answers of Prometheus."""
+    """Inputs of a look besides the traffic: the split in effect, the previews, the answers of Prometheus."""
 
     generation: int
     share: float  # 0–1
@@ -51,7 +51,7 @@ def _of_split(
     tallies, unreadable = traffic.of(pool, inputs.generation)
     evidence, mine.lives = gather(tallies, unreadable, traffic.serving(pool), mine.lives, mine.since, now)
     found = [*verdicts.problems(evidence), *_behind(traffic, pool, inputs.generation, mine, now)]
-    if at.state is State.HOLDING:  # Live decides everything: only whether the step can begin again matters.
+    if at.state is State.HOLDING:  # live decides everything, so it only matters whether the step can begin again
         return found
     if isinstance(step, Shadow):
         return [*found, *shadow.judge(evidence.shadow, inputs.previewed(pool))]
@@ -130,7 +130,7 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
 
 def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) -> list[GuardFinding]:
     """Return the findings from Prometheus' answers. During a hold the candidate decides nothing, so only an error
-    counts: it keeps the step from beginning again."""
+    counts, which keeps the step from beginning again."""
     found = []
     for guard in at.plan.guards:
         if isinstance(guard, PrometheusGuard) and (answer := inputs.answers.get((pool, guard.query))) is not None:

@@ -28,7 +28,7 @@ QueryResults = Mapping[tuple[str, str], QueryResult]  # by pool and query
 
 
 def expanded(query: str, values: Mapping[str, str]) -> str:
-    """The query with its variables filled in, escaped for labels between double quotes."""
+    """Return the query with its variables filled in, escaped for labels between double quotes."""
     return _VARIABLE.sub(lambda match: _escaped(values[match[1] or match[2]]), query)
 
 
@@ -63,7 +63,7 @@ def _number(pair: Any) -> QueryResult:
 def judge(
     guard: PrometheusGuard, found: QueryResult, before: tuple[str, int] | None
 ) -> tuple[GuardFinding, tuple[str, int]]:
-    """Return the finding, and `before` for the next look. A failure or an error counts after `guard.for_looks`
+    """Return the finding, and `before` for the next look. A failure or an error counts only after `guard.for_looks`
     consecutive looks."""
     outcome = _outcome(guard, found)
     lasted = before[1] + 1 if before is not None and before[0] == outcome else 1

@@ -1,4 +1,4 @@
-"""Judges a shadow: the candidate's decisions in the situations that live meets, never latencies. Pure."""
+"""Judges a shadow: the candidate's decisions in live's situations, never latencies. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from router.contract.redis.delivery import ShadowTally
 
 REFUSED = 0.01  # share of the requests served by live
 CROWDED = 2.0  # multiple of live's share on an instance
-ALPHA = 0.001  # level of each check: a false pause costs a person's time
+ALPHA = 0.001  # level of each check, as a false pause costs a person's time
 
 Interval = tuple[float, float]
 
 
 def judge(tally: ShadowTally, previewed: Interval | None) -> list[GuardFinding]:
-    """Judge a tally. `previewed`: the share of changed decisions that the preview on the pool's own traffic
+    """Judge a tally. `previewed` is the share of changed decisions that the preview on the pool's own traffic
     predicted."""
     found = [raised(tally)]
     if tally.n < LEAST_REQUESTS:
@@ -49,7 +49,7 @@ def refused(tally: ShadowTally) -> GuardFinding:
 
 
 def crowded(tally: ShadowTally) -> GuardFinding:
-    """Find the instance whose share grows most. An equal share is never too much, as live may use only a few
+    """Return the instance whose share grows most. An equal share is never too much, as live may use only a few
     instances."""
     name, share, limit = _fullest(tally.to, tally.live_to, tally.n)
     low, high = _interval(round(share * tally.n), tally.n)

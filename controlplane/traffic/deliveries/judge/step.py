@@ -1,6 +1,5 @@
-"""The judge's step, every 5 s: looks at each open delivery, applies its transition, keeps its routers splitting.
-
-It keeps its memory in the database, so that any control worker can take the next look.
+"""The judge's step, every 5 s: judges each open delivery, applies its transition, and keeps its routers splitting.
+Its memory is in the database, so that any control worker can take the next look.
 """
 
 import contextlib
@@ -31,17 +30,17 @@ from router.contract.redis import redis_keys
 from router.contract.redis.staleness import WORKER_DOWN_S
 
 log = structlog.get_logger(__name__)
-AWAY_S = float(redis_keys.WATCH_TTL_S)  # time without a look after which routers serve live
+AWAY_S = float(redis_keys.WATCH_TTL_S)  # after this long without a look, routers serve live
 LOOKS_KEPT = timedelta(days=30)
 EVERY_LOOK = timedelta(hours=1)  # age from which looks that changed nothing are thinned
-ONE_OF = 12  # One look of twelve is kept: one a minute.
+ONE_OF = 12  # one look of twelve is kept, which is one per minute
 PRUNED_EVERY_S = 3600
 SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # Routers split, or keep the split ready.
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A delivery whose look awaits answers."""
+    """A delivery whose look waits for answers."""
 
     delivery: Delivery
     plan: Plan
@@ -50,8 +49,8 @@ class _Begun:
 
 
 def step(now: float | None = None) -> None:
-    """Take a look at each open delivery. One that cannot be judged does not stop the others: its watch expires and live
-    serves. Queries to Prometheus delay only the deliveries that ask them."""
+    """Judge each open delivery. One that cannot be judged does not stop the others: its watch expires and live
+    serves. Queries to Prometheus delay only the deliveries that use them."""
     now = time.time() if now is None else now
     waiting = []
     for delivery in selectors.open_deliveries():
@@ -113,14 +112,15 @@ def _finish(begun: _Begun, now: float, answers: QueryResults) -> Delivery:
 
 
 def unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
-    """Return the time of the last look if routers have given up the split since."""
+    """Return the time of the last look, if routers have given up the split since then."""
     last = _looked_at(delivery)
     given_up = delivery.state in (State.STEP, State.HOLDING) and at - last > timedelta(seconds=AWAY_S)
     return last if given_up else None
 
 
 def unjudged_s(delivery: Delivery, at: datetime) -> float | None:
-    """Return for how long nobody has looked, once that is a silence of the judge; None where no look is due."""
+    """Return how long nobody has judged the delivery, if that counts as a silence of the judge; None if no look is
+    due."""
     if delivery.state not in (*judging.WATCHED, State.ARMING):
         return None
     due_s = judging.ARM_S if delivery.state == State.ARMING else 0
@@ -142,7 +142,7 @@ def _learn(delivery: Delivery, plan: Plan) -> Delivery:
 
 
 def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Delivery:
-    """Hold without judging: routers whose watch expires return to live by themselves."""
+    """Hold without judging, as routers whose watch expires return to live by themselves."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return delivery
     text = f"Redis does not answer: {error}"
@@ -191,7 +191,7 @@ def _notice_data(found: tuple[GuardFinding, ...], kept: Memory, now: float) -> N
 
 
 def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None]:
-    """The share of changed decisions by pool, from the newest preview on the pool's recorded traffic."""
+    """Return the share of changed decisions by pool, from the newest preview on the pool's recorded traffic."""
 
     def of(pool: str) -> tuple[float, float] | None:
         done = delivery.policy.previews.filter(pool=pool, draft_sha256=delivery.candidate.sha256, status="done")

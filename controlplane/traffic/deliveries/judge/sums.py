@@ -1,7 +1,6 @@
-"""The tallies of all routers and their lives, added up for one pool. Pure.
-
-A router always writes its whole tally, so reading one twice counts it once. A router that restarts begins another life;
-the tally of its earlier life stays and counts.
+"""The tallies of all routers and their incarnations, added up for one pool. Pure.
+A router always writes its whole tally, so reading one twice counts it once. A router that restarts begins a new
+incarnation; the tally of the earlier one stays and counts.
 """
 
 from collections import Counter
@@ -43,7 +42,7 @@ class Traffic:
         return sorted(name for name, status in self.routers.items() if pool in status.pools)
 
     def windows(self, pool: str, name: str) -> list[Window]:
-        """The windows of the class, one from each router."""
+        """Return the windows of the class, one from each router."""
         found = (status.classes.get(pool, {}).get(name) for status in self.routers.values())
         return [window for window in found if window is not None]
 
@@ -58,7 +57,7 @@ class Traffic:
 
 
 class Life(Struct, frozen=True, array_like=True):
-    """What the judge remembers of one router's life."""
+    """What the judge remembers about one incarnation of a router."""
 
     written: int
     changed_at: float  # time of the last change of `written`, s by the judge's clock
@@ -77,7 +76,7 @@ class Evidence:
         return self.cells.get(arm, {}).get(name, {})
 
     def both(self, name: str) -> tuple[list[CellTally], list[CellTally]]:
-        """Return candidate and control of one class, only cells with counts."""
+        """Return candidate and control of one class; only cells with counts."""
         return list(self.of("candidate", name).values()), list(self.of("control", name).values())
 
     def tallies(self, arm: Arm) -> Iterator[CellTally]:
@@ -104,10 +103,9 @@ def gather(
     since: float,
     now: float,
 ) -> tuple[Evidence, dict[str, Life]]:
-    """Return the sums, and what to remember of each life.
-
-    `unreadable`: fields that hold no tally; `routers`: those that serve the pool now; `known`: what was remembered;
-    `since`: the first look at this generation.
+    """Return the sums, and what to remember about each incarnation.
+    `unreadable` are fields that hold no tally; `routers` serve the pool now; `known` is what was remembered; `since` is
+    the first look at this generation.
     """
     lives = {_name(tally): _life(tally, known.get(_name(tally)), now) for tally in tallies}
     problems = [f"the tally of {each} is unreadable" for each in unreadable]
@@ -133,7 +131,7 @@ def _requests(tally: DeliveryTally) -> int:
 
 
 def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
-    """Find tallies that have shrunk: they only grow, so Redis has lost some."""
+    """Return tallies that have shrunk: they only grow, so Redis has lost some."""
     return [
         f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
         for name, before in known.items()

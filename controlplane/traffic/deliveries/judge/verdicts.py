@@ -38,9 +38,8 @@ ARM_WORDS = ("the candidate's arm", "control")
 @dataclass(frozen=True, slots=True)
 class Levels:
     """The levels of a judgement.
-
-    One wrong failure ends a delivery, so all comparisons of all steps share α. A step passes only when every comparison
-    is fine, so each may use the whole α (intersection-union test, Berger 1982).
+    A single wrong failure ends a delivery, so all comparisons of all steps share α. A step passes only when every
+    comparison is fine, so each may use the whole α (intersection-union test, Berger 1982).
     """
 
     fail: float
@@ -108,13 +107,13 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
 
 
 def _of_candidate(metric: str, estimate: Estimate) -> float:
-    """Return the level of the candidate's arm, even of too few requests, which pages draw pale."""
+    """Return the level of the candidate's arm, even for too few requests, which pages draw pale."""
     control, middle = _level(metric, estimate.control), in_unit(metric, estimate.difference)
     return control * (1 + middle) if metric in NEEDED else control + middle
 
 
 def is_rarer(evidence: Evidence, name: str, than: float) -> bool:
-    """Tell whether the class has less than this share of the requests."""
+    """Return whether the class has less than this share of the requests."""
     every = sum(tally.n for arm in ARMS for tally in evidence.tallies(arm))
     mine = sum(tally.n for cells in evidence.both(name) for tally in cells)
     return every >= OCCURS_FROM and mine < than * every
@@ -146,7 +145,7 @@ def verdict_of(guard: ComparisonGuard, low: float, high: float) -> Verdict:
 
 
 def _too_few(estimate: Estimate | None) -> str:
-    """Say which arm has too few requests or cells to compare, and how many."""
+    """Return which arm has too few requests or cells to compare, and how many it has."""
     n, cells = (estimate.n, estimate.cells) if estimate else ((0, 0), (0.0, 0.0))
     arm = min((0, 1), key=lambda at: (n[at], cells[at]))
     if n[arm] < comparisons.LEAST_REQUESTS:
@@ -156,15 +155,16 @@ def _too_few(estimate: Estimate | None) -> str:
 
 
 def shown(metric: str, name: str, middle: float) -> str:
-    """Say an estimate, `middle`, in the unit of the metric."""
+    """Format an estimate, `middle`, in the unit of the metric."""
     value = times(1 + middle) if metric in NEEDED else f"{100 * middle:+.1f} points"
     return f"{SUBJECTS[metric].format(name)} {value}"
 
 
 def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
-    """Say a comparison: warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high` in the metric's unit.
-
-    Of a guard that does not fail, the margin that is sure: a limit beside an interval that holds it would read as kept.
+    """Describe a comparison: warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high` are in the
+    metric's unit.
+    For a guard that does not fail, give the margin that is certain, as a limit beside an interval that contains it
+    would read as kept.
     """
     said, relative = shown(guard.metric, name, middle), guard.metric in NEEDED
     lower, upper = (end_of(guard.metric, end, guard.worse, guard.fine) for end in (low, high))
@@ -177,7 +177,8 @@ def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high:
 
 
 def end_of(metric: str, end: float, *limits: float | None) -> str:
-    """Say an end of an interval without its unit, told from the limits beside it: 1.252 beside 1.25×."""
+    """Format an end of an interval without its unit, so that it differs from the limits beside it: 1.252 beside
+    1.25×."""
     if math.isinf(end):
         return f"{100 * end:+.1f}" if metric not in NEEDED else f"{max(0.0, 1 + end):.2f}"
     if metric in NEEDED:
@@ -247,7 +248,7 @@ def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
     return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)
 
 
-# The meaning of an interval for a guard's limits: the harm it shows, and the certain margin in words
+# What an interval means for a guard's limits: the harm it shows, and the certain margin in words
 
 
 class Harm(StrEnum):
@@ -269,7 +270,7 @@ def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
 
 
 def margin(metric: str, lower: float | None, upper: float | None, worse: float, fine: float | None) -> str:
-    """Say the certain margin, as in "surely less than 2.00× slower; 1.25× not excluded"."""
+    """Describe the certain margin, as in "surely less than 2.00× slower; 1.25× not excluded"."""
     high = math.inf if upper is None else upper
     limits = sorted({worse, *(() if fine is None else (fine,))})
     sure = next((limit for limit in limits if high <= limit), None)
@@ -296,7 +297,7 @@ def _limit(metric: str, limit: float) -> str:
     return times(1 + limit) if metric in NEEDED else f"{100 * limit:.3g} points"
 
 
-# Defers classes that are too rare to wait for from a canary to a later step. A class with a twentieth of the requests
+# Lets a canary leave classes that are too rare to wait for to a later step. A class with a twentieth of the requests
 # takes ten times as long to judge as one with half of them. If a later step judges it with more requests, a canary
 # passes as soon as the other classes are fine. Failures still count.
 
@@ -305,8 +306,7 @@ def deferred(
     findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan, step: int, share: float
 ) -> tuple[GuardFinding, ...]:
     """Return the findings of a canary with this share; rare classes are deferred if a later step judges them.
-
-    At least one comparison is kept, so a pool with little traffic stays without data.
+    At least one comparison is kept, so that a pool with little traffic counts as without data.
     """
     later = next((each for each in plan.steps[step + 1 :] if isinstance(each, Canary | Switchback)), None)
     if later is None:
@@ -317,8 +317,8 @@ def deferred(
 
 
 def left_out(findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan) -> list[GuardFinding]:
-    """Return the findings of a finished switchback. No later step judges rare classes, so those with too few pairs are
-    left out: they must not keep a good candidate from passing."""
+    """Return the findings of a finished switchback. No later step judges rare classes, so classes with too few pairs
+    are left out: they must not keep a good candidate from passing."""
     why = "too rare for blocks of this length: not judged"
     found = [_deferred(each, evidence, plan, why, ("no_data",)) for each in findings]
     return list(_unless_all(findings, found))

@@ -40,7 +40,7 @@ MODES = ("shadow", "canary", "switchback", "full")
 
 
 def parse_plan(value: object, *, pools: Sequence[str], approvals_needed: int = 0) -> Plan:
-    """Parse a plan for a policy's pools, which needs at least `approvals_needed`. InvalidInput has every problem."""
+    """Parse a plan for a policy's pools, requiring at least `approvals_needed`. InvalidInput lists every problem."""
     problems: list[Problem] = []
     top = Reader(value, "", "", problems)
     if top.take("schema") not in (None, SCHEMA):

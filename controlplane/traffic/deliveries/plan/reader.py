@@ -8,7 +8,7 @@ from router.contract.values.fields import Field, accept
 from router.contract.values.problem import Problem, shown
 
 HOUR, DAY = 3600, 86_400
-SHARE_MAX = 0.5  # largest share of a canary; beyond it control would be the smaller arm
+SHARE_MAX = 0.5  # largest share of a canary; above it, control would be the smaller arm
 
 
 def _number(name: str, low: float, high: float, unit: str = "") -> Field:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
-OCCURS = 0.01  # least share of the requests with which a class is judged
+OCCURS = 0.01  # smallest share of the requests with which a class is judged
 RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
 
 Comparison = Literal["ttft", "tpot", "slow"]
@@ -68,7 +68,7 @@ class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
     metric: Comparison
     classes: tuple[str, ...]
     worse: float  # fails when the lower bound is above; relative for ttft and tpot, a difference of shares for slow
-    fine: float | None = None  # passes when the upper bound is not above; None for slow
+    fine: float | None = None  # the guard is fine if the upper limit is not above this; None for slow
 
 
 class CountGuard(Struct, frozen=True):
@@ -124,12 +124,12 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_direct(self) -> bool:
-        """True for a direct publication: `full` is the only step."""
+        """Return whether it is a direct publication: `full` is the only step."""
         return len(self.steps) == 1 and isinstance(self.steps[0], Full)
 
     @property
     def least_s(self) -> int:
-        """The shortest duration, if no step waits for data or a person."""
+        """Return the shortest duration, if no step waits for data or a person."""
         return sum(
             2 * step.pairs * step.block_s
             if isinstance(step, Switchback)
@@ -145,7 +145,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def pairs(self) -> int:
-        """Pairs of blocks in its switchback; 0 without one."""
+        """Return the pairs of blocks in its switchback; 0 without one."""
         return next((step.pairs for step in self.steps if isinstance(step, Switchback)), 0)
 
     @property
@@ -154,11 +154,11 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """The plan as JSON with every default filled in; `parse_plan` restores it."""
+        """Return the plan as JSON with every default filled in; `parse_plan` restores it."""
         return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, Any])
 
     @property
     def sha256(self) -> str:
-        """The digest of the canonical JSON: sorted keys, no blanks, ASCII."""
+        """Return the digest of the canonical JSON: sorted keys, no blanks, ASCII."""
         text = json.dumps(self.canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()

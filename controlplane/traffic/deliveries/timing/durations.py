@@ -8,7 +8,7 @@ SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def words(seconds: float) -> str:
-    """Say a duration: 1 h 30 min, 45 s. `parse` reads it."""
+    """Format a duration: 1 h 30 min, 45 s. `parse` reads it."""
     left, said = round(seconds), []
     for unit, size in UNITS:
         count, left = divmod(left, size)
@@ -18,14 +18,14 @@ def words(seconds: float) -> str:
 
 
 def countdown(seconds: float) -> str:
-    """Say the remaining time: 4:10, 1:04:10. static/js/deliveries.js counts on in the same form."""
+    """Format the remaining time: 4:10, 1:04:10. static/js/deliveries.js continues it in the same form."""
     left = max(0, round(seconds))
     hours, minutes = divmod(left // 60, 60)
     return f"{hours}:{minutes:02}:{left % 60:02}" if hours else f"{minutes}:{left % 60:02}"
 
 
 def parse(text: str) -> int:
-    """Return the seconds of a text such as "1 h 30 min". ValueError says what is allowed."""
+    """Return the seconds of a text such as "1 h 30 min". The ValueError says what is allowed."""
     found = TYPED.findall(text)
     if not found or TYPED.sub("", text).strip():
         raise ValueError(f"{text[:40]!r} is not a time; write 10 min, 90 s, 1 h 30 min")

@@ -20,7 +20,7 @@ NOT_WITH = {
     "BYMONTHDAY": ("WEEKLY",),
     "BYYEARDAY": ("DAILY", "WEEKLY", "MONTHLY"),
     "BYWEEKNO": ("DAILY", "WEEKLY", "MONTHLY"),
-    "BYSETPOS": ("DAILY",),  # one day is the whole set
+    "BYSETPOS": ("DAILY",),  # a day is the whole set
 }
 LEAP_YEAR = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days of the months
 OCCURRENCES_MAX = 400  # most occurrences within HORIZON and LONGEST; DAILY has a few more than 366
@@ -62,7 +62,7 @@ def _starts(rule: FreezeRule, first: datetime, length: timedelta, since: datetim
     low = since.astimezone(zone).replace(tzinfo=None) - length - slack
     high = until.astimezone(zone).replace(tzinfo=None) + slack
     made = _parsed(rule.rrule, first)
-    # Without an end dateutil searches 8,000 years for a 30 February.
+    # Without an end, dateutil would search 8,000 years for a 30 February.
     made = made.replace(until=min(high, made._until or high))
     return [*made.between(low, high, inc=True)[:OCCURRENCES_MAX]]
 
@@ -79,7 +79,7 @@ def _utc(local: datetime, zone: str) -> datetime:
 
 
 def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[FreezeRule, Occurrence] | None:
-    """Return the freeze in force. Aborting freezes take precedence; of several, the one that ends last."""
+    """Return the freeze in effect. Aborting freezes take precedence; among several, the one that ends last."""
     found = [
         (rule, each)
         for rule in rules
@@ -90,7 +90,7 @@ def in_force(rules: Iterable[FreezeRule], policy: str, now: datetime) -> tuple[F
 
 
 def ends(rule: FreezeRule, each: Occurrence) -> str:
-    """Say the end, in the freeze's own zone."""
+    """Format the end, in the freeze's own time zone."""
     return f"{each.end.astimezone(ZoneInfo(rule.zone)):%Y-%m-%d %H:%M} ({rule.zone})"
 
 
@@ -102,7 +102,7 @@ def said(rule: FreezeRule, each: Occurrence) -> str:
 
 
 def problems_of(rule: FreezeRule, known: Iterable[str], now: datetime) -> list[Problem]:
-    """Return the problems of a rule. `known`: names of policies."""
+    """Return the problems of a rule. `known` are the names of policies."""
     problems = [*_times(rule), *_policies(rule.policies, set(known))]
     if rule.behaviour not in ("hold", "abort"):
         problems.append(_problem("behaviour", rule.behaviour, "not one of the allowed values", "hold, abort"))
@@ -150,7 +150,7 @@ def _rule_problems(rule: FreezeRule, now: datetime) -> list[Problem]:
 
 
 def rrule_fault(text: str, start: str) -> str:
-    """Say what is wrong with a rule; empty if nothing is."""
+    """Return what is wrong with a rule; empty if nothing is."""
     if not re.fullmatch(r"[A-Z0-9=;,:+\-]{1,200}", text):
         return "must be the parts of an RRULE, such as FREQ=WEEKLY;BYDAY=FR"
     parts = dict(part.partition("=")[::2] for part in text.split(";"))
@@ -170,8 +170,8 @@ def _interval_fault(parts: Mapping[str, str]) -> str:
 
 
 def _never(parts: Mapping[str, str]) -> str:
-    """Name parts that RFC 5545 (3.3.10) forbids, and days that no year has: dateutil would search for them until the
-    year 9999."""
+    """Return parts that RFC 5545 (3.3.10) forbids, and days that no year has, for which dateutil would search until
+    the year 9999."""
     for name, frequencies in NOT_WITH.items():
         if name in parts and parts["FREQ"] in frequencies:
             return f"{name} is not allowed with FREQ={parts['FREQ']}"
@@ -192,6 +192,6 @@ def _numbers(text: str) -> list[int]:
 def _dateutil_fault(text: str, start: str) -> str:
     try:
         _parsed(text, datetime.strptime(start, LOCAL))
-    except Exception as error:  # dateutil raises whatever its own parsing runs into.
+    except Exception as error:  # dateutil raises whatever its own parsing runs into
         return f"cannot be read: {error}"
     return ""

@@ -1,4 +1,4 @@
-"""Local times and the instants that they mean. Pure."""
+"""Local times and the instants they stand for. Pure."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,8 @@ AT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
 
 
 def instant(at: str, zone: str) -> datetime:
-    """Return the instant in UTC. A time in a skipped hour moves forward; of a repeated hour the first one counts."""
+    """Return the instant in UTC. A time in a skipped hour moves forward; in a repeated hour, the first occurrence
+    counts."""
     local = datetime.strptime(at, LOCAL).replace(tzinfo=ZoneInfo(zone), fold=0)
     # With fold=0 a skipped time is read with the offset before the gap: 02:30 becomes 03:30 of the new time.
     return local.astimezone(UTC)
@@ -31,7 +32,7 @@ def is_local_time(value: object) -> bool:
 
 
 def is_zone(value: object) -> bool:
-    """Accept a zone's name. `ZoneInfo` is not asked: it opens paths and raises many errors."""
+    """Return whether it is a time zone's name. `ZoneInfo` is not asked, as it opens paths and raises many errors."""
     return isinstance(value, str) and value in _zones()
 
 

@@ -40,8 +40,8 @@ def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject
         "theirs": json.dumps(error.theirs),
         "current": draft.etag if draft else "",
         "live": selectors.live_version(policy),
-        # After a conflict with the live version, that becomes the draft's base; after one with another save the base
-        # stays.
+        # After a conflict with the live version, that version becomes the draft's base; after one with another save,
+        # the base stays.
         "based_on": error.current.removeprefix("v") if error.kind in ("live", "gone") else "",
         "nothing_left": not fields,
     }
@@ -61,7 +61,7 @@ def posted_document(request: HttpRequest, key: str) -> JsonObject | None:
 
 
 def loaded(request: HttpRequest) -> JsonObject | None:
-    """Return the document that the form was made from, its values unchecked; None if it is missing or no object."""
+    """Return the document from which the form was made, its values unchecked; None if it is missing or no object."""
     try:
         document = json.loads(request.POST.get("loaded", ""))
     except (ValueError, RecursionError):
@@ -82,8 +82,8 @@ def chosen(request: HttpRequest) -> JsonObject | None:
 
 
 def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Dispute, ...]:
-    """Return every field that differs between mine and theirs, with its value before. Two strategies are one dispute:
-    their parameters do not mix."""
+    """Return every field that differs between mine and theirs, with its value before. Two strategies are a single
+    dispute, as their parameters cannot be mixed."""
     before, differing = flatten(base), differences(theirs, mine)
     if STRATEGY_NAME.path in differing:
         differing = {
@@ -104,7 +104,7 @@ def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> Js
 
 
 def suggestion(dispute: Dispute) -> str:
-    """Return the side that changed the field if only one did; else empty, and a person has to choose."""
+    """Return the side that changed the field if only one did; otherwise empty, and a person has to choose."""
     if dispute.mine == dispute.base:
         return "theirs"
     return "mine" if dispute.theirs == dispute.base else ""

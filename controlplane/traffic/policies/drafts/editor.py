@@ -28,7 +28,7 @@ SECTIONS = {  # sections in the order of the page
 }
 
 
-# Sections always in view; the others are folded until they differ from live
+# Sections that are always open; the others are folded until they differ from live
 BASIC = {
     *("classes.heavy_new_tokens", "classes.warm_hit_share", "classes.warm_new_tokens"),
     *(STRATEGY_NAME.path, "load.kv_usage_max"),
@@ -36,7 +36,7 @@ BASIC = {
 
 
 def _named(path: str, value: Json, unit: str) -> str:
-    """Say a value; strategies by their titles, as in the select."""
+    """Format a value; strategies by their titles, as in the select."""
     if path == STRATEGY_NAME.path:
         return title_of(str(value))
     return shown(value, unit)
@@ -70,7 +70,8 @@ class PolicyField:
 
     @property
     def allowed(self) -> str:
-        """Say the range as 256 to 1,000,000 tokens, without "a whole number from": the input takes only numbers."""
+        """Format the range as 256 to 1,000,000 tokens, without "a whole number from", as the input takes only
+        numbers."""
         return self.parameter.allowed.removeprefix("a whole number from ").removeprefix("a number from ")
 
     @property
@@ -171,7 +172,7 @@ def pretty(document: JsonObject) -> str:
 
 
 def shown(value: Json, unit: str = "") -> str:
-    """Say a value: 20,000 tokens, 0.5, yes; a dash if it is missing."""
+    """Format a value: 20,000 tokens, 0.5, yes; a dash if it is missing."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -183,7 +184,7 @@ def shown(value: Json, unit: str = "") -> str:
 
 
 def reading(value: float | None, unit: str) -> str:
-    """Say a live metric with three significant digits."""
+    """Format a live metric with three significant digits."""
     if value is None:
         return "no data"
     if unit in SHARES:
@@ -195,7 +196,7 @@ def reading(value: float | None, unit: str) -> str:
 
 
 def typed(parameter: Parameter, text: str) -> Json:
-    """Return typed text as a value of the document. Text that is no number stays text: `parse` rejects it."""
+    """Return typed text as a value of the document. Text that is no number stays text, which `parse` rejects."""
     if parameter.kind == "bool":
         return typed_flag(text)
     if parameter.kind == "choice":

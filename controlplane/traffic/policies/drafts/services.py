@@ -22,7 +22,7 @@ RESERVED = {"schema", "new"}  # words in the addresses of pages and API
 
 
 def check_reason(reason: str, path: str = "reason") -> str:
-    reason = reason.replace("\x00", "").strip()  # PostgreSQL stores no NUL.
+    reason = reason.replace("\x00", "").strip()  # PostgreSQL cannot store NUL
     if not REASON_MIN <= len(reason) <= REASON_MAX:
         message = f"say why in {REASON_MIN} to {REASON_MAX} characters; this has {len(reason)}"
         raise InvalidInput("the reason is missing or too short", (Problem(path, reason, message),))
@@ -30,7 +30,7 @@ def check_reason(reason: str, path: str = "reason") -> str:
 
 
 def check_document(document: object) -> JsonObject:
-    """Return the document with every default filled in. InvalidInput has every problem."""
+    """Return the document with every default filled in. InvalidInput lists every problem."""
     try:
         return documents.dump(documents.parse(document))
     except InvalidInput as error:

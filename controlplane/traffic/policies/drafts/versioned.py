@@ -1,4 +1,4 @@
-"""Versioned documents (each policy, and Models): their draft, the conflicts about it, what a publication records, and
+"""Versioned documents (each policy, and Models): their draft, conflicts about it, what a publication records, and
 its way to the routers."""
 
 import time
@@ -37,7 +37,7 @@ class DraftedDocument(Generic[V, D]):
     subject: str  # the subject of audit entries and events
     word: str  # the first word of audit actions and events
     drafts: QuerySet[D]  # the open draft, if any
-    identity: Mapping[str, object]  # the values of a new draft that tell it from those of other documents
+    identity: Mapping[str, object]  # fields that distinguish a new draft from those of other documents
     live: Callable[[], V]
     version: Callable[[int], V]  # raises NoSuchPolicy
     checked: Callable[[object], JsonObject]  # the whole document; raises InvalidInput
@@ -77,10 +77,8 @@ def save_draft(
     if_match: str | None = None,
     based_on: int | None = None,
 ) -> D:
-    """Store a valid document as the next revision. `if_match`: the etag that the caller saw; None overwrites any.
-
-    `based_on` rebases the draft onto another live version after a conflict was settled.
-    """
+    """Store a valid document as the next revision. `if_match` is the ETag that the caller saw; None overwrites any.
+    `based_on` rebases the draft onto another live version after a conflict was settled."""
     with transaction.atomic():
         of.drafts.update(revision=F("revision"))  # keeps others from saving meanwhile
         before = of.draft()
@@ -97,7 +95,7 @@ def _saved(of: DraftedDocument[V, D], document: object, actor: Actor, if_match: 
     if draft is None:
         raise gone(of, document)
     if document == draft.upgraded and based_on in (None, draft.based_on):
-        return draft  # Sent twice, or the same change by two people.
+        return draft  # sent twice, or the same change by two people
     check_etag(of, draft, if_match, document)
     changes: dict[str, Any] = {
         "document": document,
@@ -127,10 +125,8 @@ def _as_seen(of: DraftedDocument[V, D], draft: D) -> QuerySet[D]:
 
 
 def draft_of_file(of: DraftedDocument[V, D], document: object, actor: Actor, based_on: int | None) -> D:
-    """Save the document of a file as the open draft, in a transaction of the caller's, so that a refusal leaves no
-    draft.
-
-    Conflict when someone else's draft is open, or another version went live since `based_on`.
+    """Save the document of a file as the open draft, in the caller's transaction, so that a refusal leaves no draft.
+    Raise Conflict if someone else's draft is open, or another version went live since `based_on`.
     """
     document, live, held = of.checked(document), of.live(), of.draft()
     if held is not None and held.upgraded not in (document, live.upgraded):
@@ -158,7 +154,7 @@ def discard_draft(of: DraftedDocument[V, D], actor: Actor, *, if_match: str | No
 
 
 def seen_draft(of: DraftedDocument[V, D], if_match: str | None) -> D:
-    """Return the draft. `if_match`: the etag that the caller saw."""
+    """Return the draft. `if_match` is the ETag that the caller saw."""
     draft = of.draft()
     if draft is None:
         raise gone(of, None)
@@ -174,7 +170,7 @@ def draft_to_publish(of: DraftedDocument[V, D], if_match: str | None) -> tuple[D
 
 
 def claim(of: DraftedDocument[V, D], draft: D | None) -> str:
-    """End the draft in the transaction of its publication; return its etag, empty without one."""
+    """End the draft in the transaction of its publication; return its ETag, empty without a draft."""
     if draft is None:
         return ""
     etag, pk = draft.etag, draft.pk
@@ -201,8 +197,8 @@ def tell_routers(
     acked: tuple[str, ...],
     concerned: Iterable[str],
 ) -> Publication[V]:
-    """Write a version to Redis and wait for the routers. `acked`: the pools in their acknowledgements; `concerned`: the
-    pools whose requests it changes."""
+    """Write a version to Redis and wait for the routers. `acked` are the pools in their acknowledgements;
+    `concerned` are the pools whose requests it changes."""
     since = time.monotonic()
     try:
         if waiter is None:
@@ -243,7 +239,7 @@ def check_live(of: DraftedDocument[V, D], if_match: str | None, mine: JsonObject
 
 
 def overtaken(of: DraftedDocument[V, D], before: V, mine: JsonObject) -> Conflict:
-    """Return the conflict of a publication that another one preceded."""
+    """Return the conflict of a publication that was preceded by another."""
     live = of.live()
     text = f"{live.label} was published by {live.actor_name} a moment earlier"
     return _of_live(live, text, "live", mine, before.upgraded)

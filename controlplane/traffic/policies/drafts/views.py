@@ -69,7 +69,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def save(request: HttpRequest, policy: Policy) -> Draft:
-    """Apply the typed values to the document that the form was made from. Conflict carries the result as `mine`."""
+    """Apply the typed values to the document from which the form was made. Conflict carries the result as `mine`."""
     return _save(request, policy, conflicts.loaded(request))
 
 
@@ -112,7 +112,7 @@ def editor_context(
         "problems": len(errors or {}),
         "summary": [field for part in parts for field in part.fields if field.error],
         "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
-        # A refused form keeps the etag that it was loaded with: a second save then still detects a conflict.
+        # A refused form keeps the ETag with which it was loaded, so that a second save still detects a conflict.
         "etag": (posted or {}).get("etag") or draft.etag,
         "loaded": (posted or {}).get("loaded") or json.dumps(draft.upgraded),
         "watch": watch_url(draft),
@@ -143,7 +143,7 @@ class SavedDraft:
 
     @property
     def marks(self) -> dict[str, object]:
-        """The marks of the fields, for the script."""
+        """Return the marks of the fields, for the script."""
         return {"errors": self.errors, "kept": self.draft is not None}
 
     @property
@@ -254,10 +254,10 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
     if draft is None:
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
-    if error.kind in ("open", "state", "freeze"):  # A delivery or a freeze is in the way.
+    if error.kind in ("open", "state", "freeze"):  # a delivery or a freeze is in the way
         refusal = PublishRefusal([f"{error}."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=409)
-    if error.kind == "draft":  # Someone saved after the review: their values are shown.
+    if error.kind == "draft":  # someone saved after the review, so their values are shown
         refusal = PublishRefusal([f"{error}. Look at the values below once more."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=412)
     return conflicts.page(request, policy, error, error.base)
@@ -300,7 +300,7 @@ def resolve(request: HttpRequest, name: str) -> HttpResponse:
     if document is None:
         messages.error(request, "Choose a side for every field; nothing was saved.")
         return redirect("draft-settle", name=name)
-    services.open_draft(policy, actor_of(request))  # The other person may have published: mine becomes a new draft.
+    services.open_draft(policy, actor_of(request))  # if the other person has published, mine becomes a new draft
     based_on = number_of(request, "based_on", 0)
     try:
         services.save_draft(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from router.contract.redis.delivery import Moments
 
 TUNED_FOR = 100  # approximate number of requests at which the confidence sequence is narrowest
-LEAST_REQUESTS = 30  # least requests in an arm
-LEAST_CELLS = 8  # least effective cells in an arm
+LEAST_REQUESTS = 30  # fewest requests in an arm
+LEAST_CELLS = 8  # fewest effective cells in an arm
 OWN_CELLS = 16  # effective cells from which an arm's variance comes from its own cells alone
 
 
@@ -33,11 +33,10 @@ class Counted:
 
 
 def e_value(candidate: Counted, control: Counted, ratio: float) -> float:
-    """Evidence that the candidate's rate is above `ratio` × control's.
-
-    Each hit falls in one of the arms: at that ratio in the candidate's with a probability of p, at a rate higher by an
-    excess with a higher one. The mean of the likelihood ratios of these against p is an e-value: the probability that
-    it ever reaches 1/α is at most α (Ramdas, Grünwald, Vovk and Shafer 2023), also for lower rates.
+    """Return the evidence that the candidate's rate is above `ratio` × control's.
+    Each hit falls in one of the arms: at that ratio in the candidate's with probability p, at a higher rate with a
+    higher probability. The mean of the likelihood ratios of these against p is an e-value: the probability that it ever
+    reaches 1/α is at most α (Ramdas, Grünwald, Vovk and Shafer 2023), also for lower rates.
     """
     if not candidate.sessions or not control.sessions:
         return 1.0
@@ -51,7 +50,7 @@ def e_value(candidate: Counted, control: Counted, ratio: float) -> float:
 
 
 def _shares(ratio: float, candidate: Counted, control: Counted) -> tuple[float, float]:
-    """The probabilities that a hit falls in the candidate's arm and in control."""
+    """Return the probabilities that a hit falls in the candidate's arm and in control."""
     weight = ratio * candidate.sessions
     return weight / (weight + control.sessions), control.sessions / (weight + control.sessions)
 
@@ -76,11 +75,11 @@ class Estimate:
 
     @property
     def information(self) -> float:
-        """The equivalent number of independent differences between the arms."""
+        """Return the equivalent number of independent differences between the arms."""
         return self.n[0] * self.n[1] / sum(self.n) if sum(self.n) else 0.0
 
     def lower(self, alpha: float) -> float:
-        """Return a lower bound that holds at all times at once, except with a probability of `alpha`."""
+        """Return a lower limit that holds at all times at once, except with probability `alpha`."""
         return self.difference - self._half_width(alpha)
 
     def upper(self, alpha: float) -> float:
@@ -91,7 +90,8 @@ class Estimate:
 
 
 def half_width(se: float, n: float, alpha: float) -> float:
-    """Half-width of the asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, 2.2)."""
+    """Return the half-width of the asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
+    2024, 2.2)."""
     if not math.isfinite(se) or n <= 0:
         return math.inf
     squared = rho_squared(alpha)
@@ -100,19 +100,19 @@ def half_width(se: float, n: float, alpha: float) -> float:
 
 
 def rho_squared(alpha: float) -> float:
-    """The ρ² for which the sequence is narrowest at TUNED_FOR."""
+    """Return the ρ² for which the sequence is narrowest at TUNED_FOR."""
     logarithm = -2 * math.log(2 * alpha)
     return (logarithm + math.log1p(logarithm)) / TUNED_FOR
 
 
 def effective_cells(counts: Sequence[int]) -> float:
-    """The number of equal cells with the same weight: (Σn)²/Σn² (Kish 1965)."""
+    """Return the number of equal cells with the same weight: (Σn)²/Σn² (Kish 1965)."""
     squares = sum(n * n for n in counts)
     return sum(counts) ** 2 / squares if squares else 0.0
 
 
 def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estimate | None:
-    """The difference of ln ms at equal prompt lengths; None while an arm is empty. Each Moments is a cell."""
+    """Return the difference of ln ms at equal prompt lengths; None while an arm is empty. Each Moments is a cell."""
     arms = (_summed(candidate), _summed(control))
     if not all(one.n for one in arms):
         return None
@@ -125,20 +125,20 @@ def adjusted(candidate: Sequence[Moments], control: Sequence[Moments]) -> Estima
 
 
 def pooled_slope(arms: Sequence[Moments]) -> float:
-    """The slope of ln ms by ln prompt tokens within the arms; 0 if all prompts are equally long."""
+    """Return the slope of ln ms by ln prompt tokens within the arms; 0 if all prompts are equally long."""
     spread = sum(arm.xx - arm.x * arm.x / arm.n for arm in arms)
     together = sum(arm.xy - arm.x * arm.y / arm.n for arm in arms)
     return together / spread if spread > 1e-9 * sum(arm.xx for arm in arms) else 0.0
 
 
 def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, int]]) -> Estimate | None:
-    """The difference of shares, from (hits, n) of each cell; None while an arm is empty."""
+    """Return the difference of shares, from (hits, n) of each cell; None while an arm is empty."""
     arms = [(sum(hits for hits, _ in cells), sum(n for _, n in cells)) for cells in (candidate, control)]
     if not all(n for _, n in arms):
         return None
     found = []
     for cells, (hits, n) in zip((candidate, control), arms, strict=True):
-        # Few hits show too little variance: it is at least a binomial's (Agresti and Caffo 2000).
+        # Few hits show too little variance, so it is at least that of a binomial (Agresti and Caffo 2000).
         smoothed = (hits + 1) / (n + 2)
         least = smoothed * (1 - smoothed) / (n + 2)
         found.append(_Arm(hits / n, [(hit - hits / n * one, one) for hit, one in cells], least))
@@ -157,11 +157,11 @@ class _Arm:
 
     @property
     def per_request(self) -> float:
-        """The variance per request, including what the requests of a session have in common."""
+        """Return the variance per request, including what the requests of a session have in common."""
         return self.count / (self.count - 1) * self._squares / self.n if self.count > 1 else math.inf
 
     def variance(self, other: "_Arm") -> float:
-        """Variance of the mean; with few cells, at least as much per request as in the other arm."""
+        """Return the variance of the mean; with few cells, at least as much per request as in the other arm."""
         own, others = self.per_request, other.per_request
         return max((own if self.effective >= OWN_CELLS else max(own, others)) / self.n, self._least)
 

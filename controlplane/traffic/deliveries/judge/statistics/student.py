@@ -7,7 +7,7 @@ STEPS = 200  # bisections, more than a double has bits
 
 
 def cdf(t: float, freedom: int) -> float:
-    """Student's distribution, by the finite series of Abramowitz and Stegun (26.7.3 and 26.7.4)."""
+    """Return Student's distribution function, by the finite series of Abramowitz and Stegun (26.7.3 and 26.7.4)."""
     angle = math.atan(abs(t) / math.sqrt(freedom))
     cos2 = math.cos(angle) ** 2
     odd = freedom % 2
@@ -24,7 +24,7 @@ def cdf(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=256)
 def quantile(share: float, freedom: int) -> float:
-    """The quantile of `share`, 0.5 or more."""
+    """Return the quantile of `share`, which is 0.5 or more."""
     low, high = 0.0, 1.0
     while cdf(high, freedom) < share:
         low, high = high, 2 * high
