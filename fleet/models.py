@@ -298,7 +298,7 @@ class AdapterHome(models.Model):
     state = models.CharField(max_length=8, choices=State, default=State.LOADING)
     failures = models.PositiveSmallIntegerField(default=0)
     text = models.TextField(blank=True)  # engine's error text
-    since = models.DateTimeField(default=timezone.now)  # start of the state
+    since = models.DateTimeField(default=timezone.now)  # when the state began
 
     class Meta:
         ordering = ["name", "instance"]
@@ -364,7 +364,7 @@ class Calibration(jobs.Job):
     """
 
     TASK, TURN_FIELDS = "fleet.calibrate", ("node",)
-    AT_ONCE = 4  # with previews and tunings, fewer than a control worker's threads, so that orders find a free one
+    AT_ONCE = 4  # with previews and tunings fewer than a control worker's threads, so that orders find a free one
 
     instance = models.CharField(max_length=80)
     pool = models.CharField(max_length=63)
@@ -384,7 +384,7 @@ class Calibration(jobs.Job):
     tpot_error = models.FloatField(null=True, blank=True)
     held_out = models.JSONField(default=dict)  # fleet.calibration.traffic.replayed.ReplayErrors, for a fit to traffic
     load_range = models.JSONField(default=dict)  # fleet.calibration.load_range.LoadRange, for a fit to traffic
-    n = models.PositiveIntegerField(default=0)  # number of measured loads, with repetitions, or of held-out requests
+    n = models.PositiveIntegerField(default=0)  # number of measured loads with repetitions, or of held-out requests
     notes = models.JSONField(default=list)  # reasons to doubt it, in words
 
     class Meta:

@@ -28,7 +28,7 @@ from router.contract.redis import redis_keys
 from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import NODE_GONE_S
 
-IDLE_AFTER_S = 1.0  # a sample this much younger than the drain covers every request that routers sent before it
+IDLE_AFTER_S = 1.0  # a sample this much younger than a drain covers all requests that routers sent before it
 POD_S = 600.0  # time to find a machine and pull an image, before an engine loads
 log = logging.getLogger(__name__)
 

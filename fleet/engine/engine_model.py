@@ -109,7 +109,7 @@ class TransferModel(TransferLink):
     bytes_per_token: float
     hold_s: float = 480.0  # time after which blocks that were not pulled are freed
     connect_s: float = 0.0  # setup of the first transfer between two instances
-    together: bool = False  # True: the decoder gets the request at once, and polls until the prompt is computed
+    together: bool = False  # True: the decoder gets the request at the same time and polls until the prompt is computed
     poll_s: float = 1e-3  # interval between two polls
     lend_s: float = 0.0  # time for which a decoder keeps an answer's blocks for the prefill of the session's next turn
 

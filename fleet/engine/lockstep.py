@@ -88,7 +88,7 @@ class Lockstep:
                 plans.append((engine, plan))
         if plans:
             tokens = sum(plan.tokens for _, plan in plans) / len(self.engines)
-            even = not any(plan.prefill for _, plan in plans)  # decodes of all ranks are padded to the largest batch
+            even = not any(plan.prefill for _, plan in plans)  # decode batches of all ranks are padded to the largest
             self._end_s = max(
                 engine.start(plan, engine.law.plan_s(plan) if even else engine.law.rank_s(plan, tokens))
                 for engine, plan in plans

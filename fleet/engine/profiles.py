@@ -51,7 +51,7 @@ class ModelProfile:
     expert_bytes: float = 0.0  # expert weights alone: a step reads the experts that its tokens use
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
     norm_bytes: float = 0.0  # activation bytes that norms read and write on each GPU, per token
-    divided_bytes: float = 0.0  # those that GPUs divide, of gates, rotations and the KV; 0: unknown, or within the fit
+    divided_bytes: float = 0.0  # activation bytes that GPUs divide (gates, rotations, KV); 0: unknown or in the fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,7 +297,7 @@ def _is_metadata(host: str) -> bool:
     each connection is checked again (router/contract/net/outgoing.py)."""
     name = host.rstrip(".").lower()
     try:
-        packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # as well as 0xa9.254.1, 2852039166
+        packed = socket.inet_aton(name) if _LEGACY_IPV4.fullmatch(name) else b""  # also written 0xa9.254.1, 2852039166
     except OSError:
         packed = b""
     address = ipaddress.IPv4Address(packed) if packed else literal(name)

@@ -36,7 +36,7 @@ class ProcessStatus:
     alive: bool
     suspended_why: str = ""  # why it must get no requests although it is alive
     waits_for: str = ""  # what it waits for before it can run: an image, capacity
-    end_text: str = "the process ended"  # first words of the failure reason
+    end_text: str = "the process ended"  # beginning of the failure reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class ScrapedAnswer:
     metrics: EngineMetrics | None
     error: str
     refused: Counter[str] = field(default_factory=Counter)
-    identified: Identified | None = None  # identity of an engine that something else started, if it was asked now
+    identified: Identified | None = None  # identity of an engine that something else started, if asked in this step
     has_page: bool = True  # True if it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty if not requested in this step
     closed_why: str = ""  # why it takes no requests: its key is missing or refused, or it is paused

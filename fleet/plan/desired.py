@@ -30,7 +30,7 @@ class DesiredPool:
     proven: bool = True  # every instance has been ready with the current configuration
     halted: str = ""  # why the change to the current configuration was halted
     launched: bool = True  # Weir starts its processes, so it also replaces unreachable ones
-    ordinals: frozenset[int] | None = None  # instances' ordinals, if each decides what its instance does; None: any
+    ordinals: frozenset[int] | None = None  # ordinals, where an instance's role depends on its ordinal; None: any
     needs: tuple[str, ...] = ()  # pools that must have a ready instance before this one starts
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # ordinal → ordinals that serve only together
     listed: tuple[str, ...] | None = None  # keys of the engines that its source lists; None: it has no source

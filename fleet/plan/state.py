@@ -165,7 +165,7 @@ def _unreachable(record: InstanceRecord, observation: Observation) -> Move | Non
 
 
 PAUSED = "paused (POST /pause): requests would wait until POST /resume"
-NOT_READY = "paused (POST /pause_generation) or stopping: GET /ready answers 503"  # SGLang's one page for both
+NOT_READY = "paused (POST /pause_generation) or stopping: GET /ready answers 503"  # SGLang answers both with this page
 _STALLED = "stalled"
 _UNPROVEN = "stalled since its start"
 

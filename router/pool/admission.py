@@ -1,9 +1,9 @@
 """Admission of one request to a pool: send it, let it wait for capacity, or refuse it. Pure: time is an argument.
 
-    begin ──► deciding ───────────────── admits ──► admitted ── begin (its instance failed) ──► deciding
-               ▲  └─────── put_off ──► refused
-               │  └─ put_off ──► queued ── resume (its time is up) ──► refused
-               └─ resume ── woken ◄─┘
+begin ──► deciding ───────────────── admits ──► admitted ── begin (its instance failed) ──► deciding
+           ▲  └─────── put_off ──► refused
+           │  └─ put_off ──► queued ── resume (its time is up) ──► refused
+           └─ resume ── woken ◄─┘
 
 The router drives it by its event loop (router/serving/admit.py), the twin by its virtual clock
 (controlplane/evidence/twin/simulation/simulate.py).

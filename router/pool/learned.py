@@ -22,7 +22,7 @@ class LearnedFromAnswers:
         self.hung_on_lent = False  # whether a prefill with lent blocks was not answered in time
         # s, loop's time: until then the engine is not asked to render texts, or prompts with media, as it failed to
         self.renders_from = [0.0, 0.0]
-        self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, whose answer was slow or too large
+        self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, if its answer was slow or too large
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()

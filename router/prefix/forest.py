@@ -33,7 +33,7 @@ Path = list[tuple[SharedRun, int]]
 class Forest:
     def __init__(self) -> None:
         self._by_first: dict[int, SharedRun] = {}
-        self._followed: tuple[Sequence[int], Path] = (), []  # latest chain, as a prompt is looked up and then held
+        self._followed: tuple[Sequence[int], Path] = (), []  # latest chain: prompts are first looked up, then held
         self.chunks = 0  # distinct chunks
 
     def __len__(self) -> int:

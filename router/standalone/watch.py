@@ -147,7 +147,7 @@ class InstanceWatch:
         self._model = model  # empty: use the first model that an instance lists
         self._prober = Prober()
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # requests whose answer was not taken yet
+        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # polls whose answers are not taken yet
         self.watched: list[Watched] = []
         self._rules: Rules = NO_RULES
         self._instances: tuple[PublishedInstance, ...] | None = ()  # instances in the form that the pool has them

@@ -33,7 +33,7 @@ class DeliveryReports:
             generations = self._recorder.generations(pool)
             for tallies in generations:
                 tallies.look(time.perf_counter())
-                if tallies.unwritten or tallies is generations[0]:  # the newest also shows that this router is alive
+                if tallies.unwritten or tallies is generations[0]:  # writing the newest shows that this router is alive
                     await self._write(pool, tallies)
             await self._forget(pool, {tallies.identity for tallies in generations})
 

@@ -157,7 +157,7 @@ class Tally:
         # Adding to a Counter would take twice as long
         self.outcomes: defaultdict[str, int] = defaultdict(int)
         self._prompt = self._output = self._cached = self._predicted = 0  # tokens
-        self._reports = self._reports_cached = False  # whether an answer had any of the first two, of the others
+        self._reports = self._reports_cached = False  # whether any answer had input or output tokens; cached tokens
         self.ttft = Histogram(REQUEST_MS)
         self.tpot = Histogram(TOKEN_MS)
         self.e2e = Histogram(REQUEST_MS)

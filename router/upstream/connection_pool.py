@@ -33,7 +33,7 @@ class ConnectionPool:
         self._idle: list[Connection] = []
         self.connections: set[Connection] = set()
         self._closed = False
-        self.deadlines: Deadlines[Connection] = Deadlines(None, Connection.expire)  # for the first bytes of responses
+        self.deadlines: Deadlines[Connection] = Deadlines(None, Connection.expire)  # limits on a response's first bytes
         self._connects: Deadlines[asyncio.Timeout] = Deadlines(None, _end_now)
 
     async def open(

@@ -86,4 +86,4 @@ def _errors_of(method: str, operation: dict[str, Any]) -> set[int]:
         found.add(412)
     if operation["operationId"] not in _ALWAYS_FOUND and any(each["in"] == "path" for each in operation["parameters"]):
         found.add(404)
-    return found | {409} if method == "post" else found  # The same Idempotency-Key may still be at work.
+    return found | {409} if method == "post" else found  # the same Idempotency-Key may be in use by a running request

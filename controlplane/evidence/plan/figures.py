@@ -24,7 +24,7 @@ def load_of(records: Sequence[Record]) -> dict[str, float]:
     known_ones = {
         "requests_per_s": len(records) / span if span else None,
         "prompt_tokens": sum(one.input_tokens for one in records) / len(records),
-        "new_tokens": sum(new) / len(new) if new else None,  # after the cache: other prompts, or other hits
+        "new_tokens": sum(new) / len(new) if new else None,  # after the cache: differs with other prompts or hits
         "output_tokens": sum(outputs) / len(outputs) if outputs else None,
     }
     return {name: round(value, 6) for name, value in known_ones.items() if value is not None}

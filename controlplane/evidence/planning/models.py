@@ -16,7 +16,7 @@ class FleetPlan(TwinJob):
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     source = models.CharField(max_length=64)  # hash of the code that computes it
     total = models.PositiveIntegerField(default=0)  # most simulations; 0 until it runs
-    asked_at = models.DateTimeField(default=timezone.now)  # latest question; asking the same again returns this plan
+    asked_at = models.DateTimeField(default=timezone.now)  # when last asked; the same question again returns this plan
 
     class Meta:
         ordering = ["-pk"]

@@ -22,7 +22,7 @@ from router.contract.values.json_value import JsonObject
 TRACE = "prompts-8k"
 MOST_GPUS = 64  # GPUs per generation server
 LOADS = (0.05, 20.0)  # factors that an experiment takes
-IN_FLIGHT = REQUESTS // 4  # most requests in flight: the others find the generation server as full as the point says
+IN_FLIGHT = REQUESTS // 4  # most requests in flight; the others see the generation server as full as the point states
 POLICY = "lpwl flow.heavy=offload"
 
 

@@ -148,7 +148,7 @@ class System:
     compute: Callable[[Any], Answer]  # takes at most about 2 s of CPU time for allowed inputs
     figures: Callable[[], tuple[Figure, ...]] = tuple  # loaded separately from the answer, as it may take some seconds
     groups: tuple[Group, ...] = ()  # inputs without a group come first
-    rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are valid alone
+    rules: Callable[[Any], list[Problem]] = field(default=lambda _: [])  # rules between inputs that are each valid
     notes: tuple[str, ...] = ()  # contradictions in the sources
     links: tuple[Link, ...] = ()
     playable: Playable | None = None

@@ -25,7 +25,7 @@ class Tuning(PolicyJob):
     limits = models.JSONField(default=dict)  # {ttft_ms, tpot_ms} as requested; null for the live version's p90
     objectives = models.JSONField(default=all_objectives)
     time_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest search; null for no limit
-    held_out = models.FloatField(default=HELD_OUT)  # share of the requests, the last ones, that check the winners
+    held_out = models.FloatField(default=HELD_OUT)  # share of the requests, at the end, on which winners are checked
     space = models.JSONField()  # [Dimension.as_dict, …]
     total = models.PositiveIntegerField()  # number of trials
     drafted = models.PositiveIntegerField(null=True, blank=True)  # latest trial from whose values a draft was opened

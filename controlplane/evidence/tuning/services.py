@@ -32,7 +32,7 @@ ABOUT = (  # fields in the audit log
     *("objectives", "time_limit_s", "held_out", "space"),
 )
 LEAST_REQUESTS = 100
-LEAST_PART = 20  # least requests to search on, and least held out: fewer get no verdict (stats.LOW_N)
+LEAST_PART = 20  # fewest requests to search on, and fewest held out: fewer get no verdict (stats.LOW_N)
 TRIALS, WORKERS, TIME_LIMIT = number(1, 500, "int"), number(1, 8, "int"), number(10, 86_400, "int")
 REQUESTS, HELD_OUT_SHARE = number(LEAST_REQUESTS, MOST_REQUESTS, "int"), number(0.1, 0.8)
 Trials = Annotated[int, checked(TRIALS), limits(TRIALS)]

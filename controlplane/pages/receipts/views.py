@@ -38,7 +38,7 @@ LABELS = {
 }  # fmt: skip
 TIMES = ("since", "until", "ended_since", "ended_until")
 BESIDE = "requests/beside.html"
-PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # template by the id of the element that asks
+PARTS = {"replay": "requests/replay.html", "receipt-beside": BESIDE}  # template by id of the requesting element
 LATEST = 1e12  # Unix s, within the range of Redis' ids
 AWAITED_TRIES = 20  # tries, half a second apart
 LAST = ((60, "last minute"), (300, "last 5 min"), (900, "last 15 min"), (3600, "last hour"))

@@ -54,7 +54,7 @@ class Batch(Job):
     closed_at = models.DateTimeField(null=True, blank=True)  # when its files were complete
     # When to send it next; from then on, a queued batch waits for others. Empty in rows of an older version.
     due_at = models.DateTimeField(default=timezone.now, null=True, blank=True)
-    waited_s = models.FloatField(default=0.0, db_default=0.0)  # wait for other batches, outside its window
+    waited_s = models.FloatField(default=0.0, db_default=0.0)  # time waiting for other batches, outside its window
     waits_for = models.TextField(blank=True, default="", db_default="")  # the batch's own reason for not sending
     waits_code = models.CharField(max_length=64, blank=True, default="", db_default="")
     is_expired = models.BooleanField(default=False)

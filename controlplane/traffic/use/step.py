@@ -22,7 +22,7 @@ GONE_S = 86_400  # silence of a router after which it is forgotten
 
 
 # The bill: GPU time that the pools' instances held, used or not. Idle is the bill minus the charges.
-LONGEST = timedelta(hours=12)  # longest period counted at once: without a control worker nobody knows what ran
+LONGEST = timedelta(hours=12)  # longest period counted at once; without a control worker nobody knows what was running
 NEW = timedelta(minutes=1)  # period counted for a pool on its first count, as it may be older than this ledger
 
 

@@ -61,7 +61,7 @@ class TransferSource:
     engine_id: str | None  # engine that holds it; None: any
     waits: bool  # True: the source may still be computing the prompt
     most: int | None = None  # number of tokens to take; None: all of the prompt's
-    asks: bool = False  # True: call `lookup` until it is computed, and only then take blocks and a slot for it
+    asks: bool = False  # True: poll `lookup` until the prompt is computed, and only then take blocks and a slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ class HttpClientProtocol(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """A kept connection ended without a byte of an answer: the server had closed it before the request came."""
+        """Return whether a kept connection ended before any byte of an answer: the server had closed it before the
+        request came."""
         return self._silent and self._error is not None and self._transport is None
 
     @property

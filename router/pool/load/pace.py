@@ -45,7 +45,7 @@ class Pace:
         self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
         self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
-        self._known: dict[str, tuple[float, Factors]] = {}  # by instance: speed of its last prompts, under this law
+        self._known: dict[str, tuple[float, Factors]] = {}  # by instance: speed for its last prompts by these factors
         self._transfers = LinearFit()
         self._pull_extra_s = 0.0
 

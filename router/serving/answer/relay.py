@@ -144,7 +144,7 @@ def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -
     """Return why a body without known fields is no valid answer. Audio, images, and embeddings requested as bytes are
     not JSON."""
     if is_json:
-        compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # though none was requested
+        compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # although none was requested
         return None if compressed else answers.wrong_with(None, answer.body, api_path)
     if api_path in MEDIA or (answer.body and not kind.startswith(b"text/")):
         return None

@@ -32,7 +32,7 @@ class Rename:
         self._pattern = _pattern(served, served)
         self._named = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
         self._held = b""
-        self._beginning: bytes | None = b""  # held back; None: the engine's name is known, or no longer searched
+        self._beginning: bytes | None = b""  # bytes held back; None: the engine's name is known, or is not searched for
         self._events = 0  # events searched for the name
 
     def feed(self, data: bytes) -> bytes:

@@ -38,7 +38,7 @@ def _parsed(raw: JsonObject) -> Usage:
         details = raw["input_tokens_details"]
         prompt, cached = _count(raw, "input_tokens"), _count(details, "cached_tokens")
         return Usage(prompt, cached, _count(raw, "output_tokens"), _tiers(details))
-    if "total_tokens" in raw and "input_tokens" not in raw:  # older servers of embeddings and scores report no more
+    if "total_tokens" in raw and "input_tokens" not in raw:  # servers for embeddings and scores may report nothing else
         return Usage(_count(raw, "total_tokens"))
     if raw.get("type") == "duration":
         seconds = raw.get("seconds")

@@ -67,7 +67,7 @@ class LabelledProblem:
 
 
 def labelled(problems: Mapping[str, str], raw: JsonObject, choices: Collection[str]) -> list[LabelledProblem]:
-    """Label problems by path, of a body whose arms are the ticked `choices` and the typed lines."""
+    """Label problems by path, for a body whose arms are the ticked `choices` and the typed lines."""
     return [_labelled(path.split("."), message, raw, choices) for path, message in problems.items()]
 
 
@@ -191,7 +191,8 @@ def size_of(asked: Asked, raw: JsonObject) -> str:
 
 
 def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:
-    """Return (name, policy with its changes) of the arms, whose fleets are not checked; empty if one cannot be read."""
+    """Return (name, policy with its changes) of the arms, without checking their fleets; empty if one cannot be
+    read."""
     try:
         asked = [arm if isinstance(arm, str) else ArmIn.model_validate(arm) for arm in arms]
     except ValidationError:

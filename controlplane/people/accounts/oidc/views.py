@@ -153,7 +153,7 @@ def _finish(request: HttpRequest, provider: Provider, started: dict[str, Any]) -
     tokens = provider.exchange(request.GET.get("code", ""), started["verifier"], _callback_url(request))
     try:
         return _signed_in(request, provider, started, tokens)
-    except SignInRefused as error:  # Only the provider's own answers are recorded: strangers cannot fill the audit log.
+    except SignInRefused as error:  # only the provider's own answers are recorded: strangers cannot fill the audit log
         after = {"reason": error.code, "detail": error.detail}
         audit.record(SYSTEM, "user.sign_in_failed", "identity provider", after=after)
         raise

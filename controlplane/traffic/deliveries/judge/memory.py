@@ -31,7 +31,7 @@ class PoolMemory(Struct):
     generation: int = 0
     since: float = 0.0  # time of the first look at the generation, s
     lives: dict[str, Life] = field(default_factory=dict)
-    windows: list[EndedCounts] = field(default_factory=list)  # this generation's, slightly more than the breaker needs
+    windows: list[EndedCounts] = field(default_factory=list)  # windows of this generation; the breaker needs fewer
     above: dict[str, float] = field(default_factory=dict)  # by pool guard: when its metric rose above the limit
     looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: outcome, consecutive looks with it
     blocks: list[Block] = field(default_factory=list)

@@ -67,7 +67,7 @@ Step = Shadow | Canary | Switchback | Full
 class ComparisonGuard(Struct, frozen=True, omit_defaults=True):
     metric: Comparison
     classes: tuple[str, ...]
-    worse: float  # fails when the lower bound is above; relative for ttft and tpot, a difference of shares for slow
+    worse: float  # the guard fails if the lower limit is above this; ttft, tpot: relative; slow: difference of shares
     fine: float | None = None  # the guard is fine if the upper limit is not above this; None for slow
 
 

@@ -93,7 +93,7 @@ class ComparedArm:
     """A column of the table."""
 
     name: str
-    n: str = ""  # requests behind its differences, if equal for all rows
+    n: str = ""  # number of requests behind its differences, if the same for all rows
     note: str = ""
 
 
