@@ -288,6 +288,15 @@ def requeue(job: Job, cause: str, **values: Any) -> bool:
     return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=sent_at, **values))
 
 
+def run_again(job: Job, cause: str) -> None:
+    """Let another worker perform a job whose worker is lost, after the parts that it keeps; the second time it
+    fails."""
+    if requeue(job, cause):
+        send_next(type(job))
+    else:
+        fail(job, cause)
+
+
 _QUEUED_AGAIN: dict[str, Any] = {
     "status": QUEUED, "started_at": None, "heartbeat_at": None, "ended_at": None, "worker": ""
 }  # fmt: skip

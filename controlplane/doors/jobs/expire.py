@@ -1,4 +1,5 @@
-"""Fails jobs whose worker died, and sends jobs whose message was lost. fleet/jobs has the states of a job."""
+"""Ends jobs whose worker died, or has them performed again, and sends jobs whose message was lost. fleet/jobs has the
+states of a job."""
 
 from datetime import datetime
 
@@ -23,7 +24,7 @@ def step(now: datetime | None = None) -> None:
         jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
         experiments.end_left(attempt, now)
         for simulation in (Preview, Tuning, FleetPlan):
-            jobs.fail_lost(simulation, jobs.fail, attempt, now)
+            jobs.fail_lost(simulation, jobs.run_again, attempt, now)
         jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
         jobs.fail_lost(Batch, batches.requeue, attempt, now)
         with attempt("batches that have ended"):

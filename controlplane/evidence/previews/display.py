@@ -270,14 +270,15 @@ def shown(preview: PreviewView, status: PreviewStatus) -> ShownPreview:
     first = _first(preview["trace"], result) if result and not preview["result"] else ""
     summary = sentence(result) if result else ""
     doubts = tuple(each["text"] for each in preview["trust"] if each["code"] != OF_A_CLASS)
+    active = preview["status"] in ACTIVE
     warned = f"{number_of(len(doubts), 'caveat')}." if result and doubts else ""
     base = ShownPreview(
-        active=preview["status"] in ACTIVE,
+        active=active,
         done=str(preview["done"]),
         total=str(max(preview["total"], 1)),
         progress=progress,
         said=" ".join(filter(None, [f"Preview {preview['status']}.", warned, first, summary or preview["cause"]])),
-        line=" ".join(filter(None, [first, summary])) or preview["cause"] or progress,
+        line=" ".join(filter(None, [first, summary])) or (progress if active else preview["cause"]),
         status=status,
         doubts=doubts,
         gaps=tuple(each["text"] for each in preview["trust"] if each["code"] == OF_A_CLASS),

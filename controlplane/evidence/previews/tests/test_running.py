@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.doors.jobs import expire
-from controlplane.evidence.previews import policy_job, running, services
+from controlplane.evidence.previews import display, policy_job, running, services
 from controlplane.evidence.previews.analysis.compute import Computed, FirstAnswer
 from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
@@ -207,15 +207,29 @@ def later(seconds):
     return timezone.now() + timedelta(seconds=seconds)
 
 
-def test_a_preview_whose_worker_died_does_not_run_forever(preview):
+def test_a_preview_whose_worker_died_runs_again_once(preview, sent):
     jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S - 1))
     preview.refresh_from_db()
     assert preview.status == RUNNING
+    del sent[:]
+    expire.step(later(jobs.LOST_S + 1))
+    preview.refresh_from_db()
+    assert (preview.status, sent) == (QUEUED, [("previews.run", [preview.pk], "control")])
+    assert display.shown(as_dict(preview), display.PreviewStatus(True, "")).line == "waiting for a worker"
+    jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S + 1))
     preview.refresh_from_db()
     assert preview.status == FAILED
     assert "worker lost" in preview.cause
+
+
+def test_a_preview_that_runs_again_has_a_whole_result(preview, in_this_process):
+    jobs.claim(Preview, preview.pk)
+    expire.step(later(jobs.LOST_S + 1))
+    found = run(preview)
+    assert (found["status"], found["cause"], found["done"]) == (DONE, "", found["total"])
+    assert found["result"]["classes"]["all"]["n"] == 40
 
 
 def test_a_preview_whose_message_got_lost_is_sent_again(preview, sent):

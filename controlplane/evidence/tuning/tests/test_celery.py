@@ -69,16 +69,21 @@ def plane() -> Iterator[Plane]:
         yield Plane(web)
 
 
-def test_a_tuning_whose_worker_is_killed_fails_keeps_its_trials_and_continues(plane: Plane) -> None:
+def test_a_tuning_whose_worker_is_killed_continues_and_after_a_second_kill_when_it_is_resumed(plane: Plane) -> None:
     worker = plane.start_worker()
     path = f"{TUNINGS}/{plane.curl(TUNINGS, '-d', json.dumps(LONG))['id']}"
     plane.until(lambda: plane.curl(path)["done"] >= 2 or plane.curl(path)["cause"] != "")
     computing = [pid for pid in children_of(worker.pid) if b"fleet.subprocess" in command_line(pid)]
     plane.web.stop("worker")  # kill -9
     plane.start_worker()
+    plane.until(lambda: plane.curl(path)["cause"].startswith("worker lost"))
+    kept = plane.curl(path)["done"]
+    plane.until(lambda: plane.curl(path)["done"] > kept)
+    plane.web.stop("worker")
+    plane.start_worker()
     failed = plane.ended(path)
     assert (failed["status"], failed["cause"][:11]) == ("failed", "worker lost"), failed["cause"]
-    assert 1 <= len(failed["trials"]) < TRIALS
+    assert kept < len(failed["trials"]) < TRIALS
     assert len(computing) == 1
     plane.until(lambda: not command_line(computing[0]))
 

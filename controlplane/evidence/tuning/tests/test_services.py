@@ -161,12 +161,24 @@ def test_a_tuning_is_not_resumed_on_a_changed_fleet(interrupted):
     assert interrupted.trials.count() == 1
 
 
-def test_a_tuning_whose_worker_died_fails(policy):
-    made = started(policy)
-    assert jobs.claim(Tuning, made.pk)
-    expire.step(timezone.now() + timedelta(seconds=jobs.LOST_S + 1))
-    made.refresh_from_db()
-    assert made.cause.startswith("worker lost")
+def test_a_tuning_whose_worker_died_continues_once_and_says_why(interrupted, otto_client):
+    def lose_worker():
+        assert jobs.claim(Tuning, interrupted.pk)
+        expire.step(timezone.now() + timedelta(seconds=jobs.LOST_S + 1))
+
+    Tuning.objects.update(status="queued", cause="")
+    lose_worker()
+    interrupted.refresh_from_db()
+    assert (interrupted.status, interrupted.cause[:11]) == ("queued", "worker lost")
+    page = f"/policies/default/tunings/{interrupted.pk}/"
+    assert "It runs again: worker lost" in otto_client.get(page).content.decode()
+    running.run_tuning(interrupted.pk)
+    interrupted.refresh_from_db()
+    assert (interrupted.status, interrupted.cause, interrupted.trials.count()) == ("done", "", 3)
+    Tuning.objects.update(status="queued", cause="worker lost")
+    lose_worker()
+    interrupted.refresh_from_db()
+    assert (interrupted.status, interrupted.cause[:11]) == ("failed", "worker lost")
 
 
 def test_old_ones_are_forgotten(policy, monkeypatch):
