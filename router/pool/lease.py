@@ -26,6 +26,7 @@ class Lease:
         "_unseen",
         "_weight",
         "alone",
+        "is_media",
         "tokens",
     )
 
@@ -39,6 +40,7 @@ class Lease:
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
+        self.is_media = False  # True for an image or sound, whose time its prompt does not tell
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens

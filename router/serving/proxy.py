@@ -11,7 +11,7 @@ from typing import Any, Literal
 from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError
 from router.contract.answer.verdict import Result
-from router.contract.api_paths import UNCOMPUTED
+from router.contract.api_paths import CLASSLESS, MEDIA, UNCOMPUTED
 from router.contract.connectors import AT_ONCE
 from router.contract.models import Condition
 from router.flows import serve
@@ -237,7 +237,9 @@ class Proxy:
         attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
-        lease.expect_no_token() if call.api_path in UNCOMPUTED else None
+        if call.api_path in CLASSLESS:
+            lease.is_media = call.api_path in MEDIA
+            lease.expect_no_token() if not lease.is_media else None
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)

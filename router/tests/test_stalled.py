@@ -256,6 +256,33 @@ async def test_engines_whose_counters_may_move_at_an_answers_end_have_the_time_o
     await end(*asked)
 
 
+@pytest.mark.parametrize("answers_probes", [False, True])
+@pytest.mark.parametrize("path", ["/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions"])
+async def test_an_image_or_sound_may_take_as_long_as_a_first_byte(
+    world: Build, path: str, answers_probes: bool
+) -> None:
+    w = await world(None)
+    await proven(w, "demo-0")
+    w.published.fleet(entry("demo-0", w.engines[0].url, kind="vllm"))
+    await w.until(lambda: endpoint(w).kind == "vllm")
+    w.engines[0].behaviour = answers_probes_alone if answers_probes else hang
+    asked = tasks(w, 1, path)
+    await w.until(lambda: endpoint(w).requests)
+    hold = hold_s if answers_probes else hold_mute_s
+    await hold(w, 1)
+    endpoint(w).progress.came()
+    await hold(w, 290)
+    assert not endpoint(w).progress.stalled
+    await hold(w, 20)
+    assert endpoint(w).progress.stalled
+    w.engines[0].release.set()
+    assert (await asyncio.gather(*asked))[0].status_code == 200
+
+
+async def hold_mute_s(w: World, seconds: int) -> None:
+    let_pass(w, seconds)
+
+
 @pytest.mark.parametrize("status", [400, 404, 429, 500])
 async def test_an_engine_that_refuses_requests_answers_its_clients(world: Build, status: int) -> None:
     w = await world(None)

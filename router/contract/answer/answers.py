@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from router.contract.answer.said import AnswerError, Ending, Said, SaidChoice
-from router.contract.api_paths import CLASSLESS, MEDIA
+from router.contract.api_paths import CLASSLESS, IMAGES, MEDIA
 from router.contract.values.json_value import JsonObject
 
 # quiet: a sign of life without output; end: nothing follows
@@ -260,7 +260,7 @@ def _holds(value: Any, api_path: str) -> bool:
         return bool(value.get("content")) or (value.get("type") == "message" and bool(value.get("stop_reason")))
     if api_path == "/v1/responses":
         return bool(value.get("output")) or (value.get("object") == "response" and bool(value.get("status")))
-    if api_path in CLASSLESS:  # an empty text has no tokens, and silence no words
+    if api_path in CLASSLESS and api_path not in IMAGES:  # an empty text has no tokens, and silence no words
         return isinstance(value, list) or any(name not in _REMARKS and held is not None for name, held in value.items())
     return _has_more(value)
 

@@ -36,10 +36,12 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
     rules, rates = pool.policy, pool.rates
     speed = rates.prefill_tokens_per_s * endpoint.pace
     longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
+    after_s, factor = rules["failure.stall_after_s"], rules["failure.stall_factor"]
+    late_s = float(rules["failure.first_byte_timeout_s"])
+    if any(lease.is_media for lease in endpoint.prefilling):
+        longest_s = max(longest_s, late_s / factor)
     counts = endpoint.progress.shows_probes and endpoint.kind in COUNTS_AS_THEY_COME
-    late_s = 0.0 if counts else float(rules["failure.first_byte_timeout_s"])
-    limits = rules["failure.stall_after_s"], rules["failure.stall_factor"]
-    return endpoint.progress.judge(*limits, longest_s, late_s)
+    return endpoint.progress.judge(after_s, factor, longest_s, 0.0 if counts else late_s)
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:

@@ -305,6 +305,7 @@ BESIDE = {"id": "x", "model": "llama", "created": 1, "usage": {"prompt_tokens": 
         ("/v1/embeddings", {"data": [{"embedding": "AAAA"}]}),
         ("/v1/rerank", {"results": [{"index": 0, "relevance_score": 0.0}]}),
         ("/v1/score", {"scores": [[0.5]]}),
+        ("/v1/images/generations", {"data": [{"b64_json": "AAAA"}]}),
         ("/classify", {"data": [{"label": "LABEL_0"}]}),
         ("/v1/decisions", {"answers": {"status": {"reason": {"choice": "yes"}}}}),
         ("/pooling", {"data": [{"object": "pooling", "data": [[0.5]]}]}),
