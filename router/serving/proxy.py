@@ -237,9 +237,7 @@ class Proxy:
         attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
-        if call.api_path in CLASSLESS:
-            lease.is_media = call.api_path in MEDIA
-            lease.expect_no_token() if not lease.is_media else None
+        _expect_other_times(call, lease) if call.api_path in CLASSLESS else None
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
@@ -388,6 +386,13 @@ class Proxy:
             learn(call, endpoint)
         else:
             outcome.close(result, _code(result), f"{endpoint.id} {attempt.error}")
+
+
+def _expect_other_times(call: Call, lease: Lease) -> None:
+    """Expect no token, or that of an image or sound, which may come late."""
+    lease.is_media = call.api_path in MEDIA
+    if not lease.is_media:
+        lease.expect_no_token()
 
 
 def _broke(
