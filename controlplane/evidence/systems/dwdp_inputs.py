@@ -63,7 +63,7 @@ class DwdpInputs:
     user_tokens_per_s: float = option(
         50.0, "Speed of an answer", "TPS/user while it is written.", unit="tokens/s", range=(0.1, 10_000)
     )
-    clients: int = option(512, "Clients", "In a closed loop; 0: not played.", range=(0, 4_096))
+    clients: int = option(512, "Clients", "In a closed loop; 0: not played.", range=(0, 2_048))
     max_load: float = option(85.0, "Highest load", "Of the context GPUs' throughput.", unit="%", range=(1, 99))
     # Experts
     held: int | None = option(None, "Experts held", "L of each GPU; left out: E - (N - 1)·P.", range=(1, 4_096))

@@ -18,7 +18,7 @@ from fleet.systems.dwdp.serving import ContextServer, Queues, dep_server, dwdp_s
 
 ROUNDS = 6  # answers of each client
 LEAST_ANSWER = 0.8  # shortest over longest answer, as SemiAnalysis sends them
-MOST_POOLS = 12  # pools that are tried
+MOST_POOLS, MOST_SERVERS = 6, 128  # pools of each mode that are played, context servers of the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ def _pools(
     law, _ = generation(phase, loop.generation_gpus, kv_bytes)
     context = round(loop.clients * (loop.prompt_tokens + loop.output_tokens / 2))
     most_per_s = loop.clients / loop.output_tokens / law.step_s(loop.clients, 0.0, context, loop.clients)
-    most = math.ceil(most_per_s * loop.prompt_tokens / gpu_tokens_per_s / ranks)
+    busy = math.ceil(most_per_s * loop.prompt_tokens / gpu_tokens_per_s / ranks)
+    most = min(busy, max(1, MOST_SERVERS * server.gpus // ranks))
     for groups in range(max(1, most // 2), most + 1, math.ceil(most / 2 / MOST_POOLS)):
         yield point(phase, server, groups * ranks // server.gpus, loop, kv_bytes)
 
