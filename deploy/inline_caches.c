@@ -10,6 +10,7 @@ enum {
     OF_MODULE,
     /* methods, by what calls them */
     ANY_CALL,
+    FORMAT,
     NO_ARGUMENT,
     ONE_ARGUMENT,
     FAST,
@@ -77,6 +78,8 @@ PyObject *cached_attribute(PyObject *object, PyObject *name, PlaceCache *cache) 
 static int call_of(PyObject *method) {
     if (!Py_IS_TYPE(method, &PyMethodDescr_Type))
         return ANY_CALL;
+    if (PyDescr_TYPE(method) == &PyUnicode_Type && PyUnicode_CompareWithASCIIString(PyDescr_NAME(method), "format") == 0)
+        return FORMAT;
     switch (((PyMethodDescrObject *)method)->d_method->ml_flags) {
     case METH_NOARGS:
         return NO_ARGUMENT;
@@ -109,7 +112,11 @@ PyObject *cached_method_call(
         || (cache->offset && *(PyObject **)((char *)self + cache->offset) != NULL)) /* attributes of its own */
         return look_up_method(name, arguments, count, keywords, cache);
     Py_ssize_t given = PyVectorcall_NARGS(count);
-    if (cache->kind != ANY_CALL) {
+    if (cache->kind == FORMAT) { /* mypyc's way to write f"{value:,.2f}" */
+        if (given == 3 && keywords == NULL && PyUnicode_CheckExact(arguments[2])
+            && PyUnicode_CompareWithASCIIString(self, "{:{}}") == 0)
+            return PyObject_Format(arguments[1], arguments[2]);
+    } else if (cache->kind != ANY_CALL) {
         void (*function)(void) = (void (*)(void))((PyMethodDescrObject *)cache->found)->d_method->ml_meth;
         if (cache->kind == FAST_WITH_KEYWORDS)
             return ((_PyCFunctionFastWithKeywords)function)(self, arguments + 1, given - 1, keywords);

@@ -49,6 +49,12 @@ def key(things: dict[str, Any], name: str) -> Any:
 
 def call(function: Any, given: Any) -> Any:
     return function(given)
+
+def formatted(value: Any, form: str) -> str:
+    return f"{value:,.1f} {value:{form}} {value!r:>4}"
+
+def form(pattern: str, value: Any) -> str:
+    return pattern.format(value, ">3")
 """
 ASKED = """
 import types
@@ -107,6 +113,9 @@ for turn in range(3):
     assert refused(TypeError, kept.__class__.append) and refused(AttributeError, places.append, slots, 1)
     assert places.call(len, [1]) == 1 and places.call(Plain().work, 2) == ("plain", 2)
     assert places.call(Asked(), 3) == ("called", 3) and refused(TypeError, places.call, 5, 1)
+    assert places.formatted(1234.56, ".0f") == "1,234.6 1235 1234.56" and places.formatted(1, "") == "1.0 1    1"
+    assert [places.form(pattern, 5) for pattern in ("{:{}}", "{} {}", "{:{}}")] == ["  5", "5 >3", "  5"]
+    assert refused(ValueError, places.formatted, 1, "?") and refused(IndexError, places.form, "{} {} {}", 1)
     things = {"k": 1}
     assert [places.item(things), places.item({"k": 2}), places.item(things)] == [1, 2, 1]
     things["k"] = 3

@@ -157,15 +157,16 @@ def by_rank(lines: Iterable[tuple[bytes, float]]) -> dict[str, float]:
 class Histogram:
     """A histogram with fixed bounds; recording a value takes one addition."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_edges", "bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
+        self._edges = [float(bound) for bound in bounds]  # integers compare with a value more slowly
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0  # sum of the values
 
     def observe(self, value: float, times: int = 1) -> None:
-        self.counts[bisect_left(self.bounds, value)] += times
+        self.counts[bisect_left(self._edges, value)] += times
         self.total += value * times
 
     def cumulative(self) -> list[int]:
