@@ -109,9 +109,18 @@ def raw_body(form: QueryDict) -> JsonObject:
     raw["arms"] = _chosen_arms(form)
     raw |= {name: _unless_long(text, json_of) for name in OBJECTS if (text := _text(form, name))}
     traces, loads = form.getlist("trace"), _numbers(form, "load_factor")
-    if isinstance(loads, str) or max(len(traces), len(loads)) > 1 or len(list_of(raw, "arms")) > ARMS_MAX:
+    if isinstance(loads, str) or max(len(traces), len(loads)) > 1:
         return raw | {"traces": [*traces], "loads": loads or [1.0]}
-    return raw | dict(zip(("trace",), traces, strict=False)) | dict(zip(("load_factor",), loads, strict=False))
+    single = dict(zip(("trace",), traces, strict=False)) | dict(zip(("load_factor",), loads, strict=False))
+    return with_room(raw | single)
+
+
+def with_room(raw: JsonObject) -> JsonObject:
+    """Return the body of an experiment, or of a matrix of one cell for more arms than an experiment may have."""
+    if len(list_of(raw, "arms")) <= ARMS_MAX:
+        return raw
+    rest = {name: value for name, value in raw.items() if name not in SEVERAL}
+    return rest | {"traces": [raw["trace"]] if "trace" in raw else [], "loads": [raw.get("load_factor", 1.0)]}
 
 
 def _numbers(form: QueryDict, name: str) -> Any:

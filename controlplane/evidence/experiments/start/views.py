@@ -33,6 +33,7 @@ from controlplane.evidence.experiments.start.form import (
     raw_body,
     read,
     size_of,
+    with_room,
 )
 from controlplane.evidence.traces import library
 from controlplane.people.accounts.decorators import operator_required
@@ -93,7 +94,7 @@ def _said(request: HttpRequest, raw: JsonObject, found: tuple[Asked | None, Mapp
     return {
         "curl": curl_of(request, asked) if asked else "",
         "size": size_of(unnamed, raw) if unnamed else "",
-        "problems": labelled(problems, raw, dict(arm_choices())),
+        "faults": labelled(problems, raw, dict(arm_choices())),
     }
 
 
@@ -103,7 +104,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
     earlier = request.GET.get("from", "")
     again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
     if again is not None and again.body:
-        return dict(again.body)
+        return with_room(dict(again.body))
     names = [pool.name for pool in pools()]
     example = example_body()
     pool = example["pool"] if example["pool"] in names or not names else names[0]

@@ -217,6 +217,19 @@ def test_the_form_of_an_experiment_keeps_the_order_of_the_one_that_it_repeats(ot
     assert [arm["name"] for arm in Experiment.objects.latest("pk").arms] == ["lpwl", "more", "round_robin"]
 
 
+def test_the_form_of_a_cell_with_many_arms_is_that_of_a_matrix(otto_client, started):
+    cell = started(arms=[f"lpwl name=arm{number}" for number in range(8)], loads=[2]).cells.get()
+    page = otto_client.get(f"/experiments/new?from={cell.pk}").content.decode()
+    assert "8 arms × 1 seed × 1 trace × 1 load = 8 runs in 1 cell; the baseline is arm0" in page
+    assert 'name="load_factor" value="2" checked' in page
+    assert "http://testserver/api/v1/matrices" in page
+
+
+def test_a_form_without_a_name_says_why_there_is_no_command(otto_client, demo_pool):
+    page = otto_client.get("/experiments/new?preset=peers").content.decode()
+    assert "<li>Name: too short; allowed: a length of at least 1</li>" in page
+
+
 def test_the_form_says_at_once_that_there_are_too_many_runs(otto_client, demo_pool):
     form = {"name": "x", "trace": ["agentic-demo"], "pool": "demo", "duration_s": "20"}
     form |= {"load_factor": "1 2 3 4 5 6 7 8 9 10", "seeds": " ".join(map(str, range(1, 21)))}
