@@ -3,10 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from django.db.models import Count, Prefetch, Q, QuerySet
 from django.utils import timezone
 
+from controlplane.common.description import Description
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.evidence.experiments.modes import MODES
 from fleet.jobs import DONE, ENDED, QUEUED, RUNNING, owner_of
@@ -35,7 +37,9 @@ class ExperimentProgress:
     requests: int  # requests of all runs; 0 until the first run has read its trace
     eta_s: float | None  # None once it has ended, or if nothing is known yet
     took_s: float | None  # time since it began; None before
-    queued_behind: int | None  # experiments that run or may have their turn earlier; None unless this one is queued
+    queued_behind: Annotated[
+        int | None, Description("Experiments that run or may have their turn earlier; null unless it is queued")
+    ]
 
 
 def progress_of(experiment: Experiment, now: datetime | None = None) -> ExperimentProgress:

@@ -31,6 +31,7 @@ from controlplane.evidence.experiments.results.records import LATENCIES
 from controlplane.evidence.experiments.results.types import Results
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.experiments.start.curl import curl_of, example_body
+from controlplane.evidence.traces.summary import HEAVY_NEW_TOKENS
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from fleet.counted import counted
@@ -40,7 +41,7 @@ from router.contract.values.problem import InvalidInput
 LISTED = 100
 MATRICES_LISTED = 20
 LONGEST_MS = 1e12
-BY_CACHE = " (by an unbounded cache: heavy from 20,000 new tokens)"
+BY_CACHE = f" (by an unbounded cache: heavy from {HEAVY_NEW_TOKENS:,} new tokens)"
 KV_SHOWN = 64  # instances of a heat map; more rows are too thin to read
 
 

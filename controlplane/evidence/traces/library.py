@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import redis
@@ -25,6 +26,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 
 from controlplane.base.process import env
 from controlplane.common.computing import computed
+from controlplane.common.description import Description
 from controlplane.evidence.traces import generated, recorded_traffic
 from controlplane.evidence.traces.formats import registry
 from controlplane.evidence.traces.models import Trace
@@ -54,14 +56,14 @@ class NameTaken(TraceError):
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """A trace. `summary` is None until the file has been read."""
-
     name: str
     format: str
-    source: str  # "built-in", "upload", "folder" or "recorded"
+    source: Annotated[str, Description("built-in, upload, folder or recorded")]
     bytes: int  # 0 for a built-in trace, and for recorded traffic until it is read
-    summary: Summary | None
-    recorded: recorded_traffic.RecordedTraffic | None = None  # set for recorded traffic only
+    summary: Annotated[Summary | None, Description("null until the file has been read")]
+    recorded: Annotated[
+        recorded_traffic.RecordedTraffic | None, Description("For recorded traffic: what is recorded now")
+    ] = None
 
 
 def store() -> Path:

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from controlplane.common.description import Description
 from fleet.redis import connect
 from router.contract.redis import redis_keys
 from router.contract.redis.codec import decode
@@ -33,7 +34,7 @@ return answer
 class RecordedTraffic:
     """The recorded traffic of a pool."""
 
-    requests: int
+    requests: Annotated[int, Description("Finished requests, served or not")]
     oldest_age_s: float
     newest_age_s: float
 

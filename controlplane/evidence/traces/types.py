@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Annotated
 
+from controlplane.common.description import Description
 from router.contract.values.problem import InvalidInput, Problem
 
 
@@ -84,11 +86,13 @@ class LoadedTrace:
 @dataclass(frozen=True, slots=True)
 class Summary:
     requests: int
-    sessions: int  # 0 if unknown
+    sessions: Annotated[int, Description("0 when the trace has no such data")]
     duration_s: float  # time from the first arrival to the last
     mean_input_tokens: float
     mean_output_tokens: float
-    ideal_hit_share: float  # share of prompt tokens that an unbounded prefix cache would hold, 0–1
-    heavy_share: float  # share of requests with at least HEAVY_NEW_TOKENS that such a cache lacks, 0–1
-    ignored: tuple[str, ...] = ()  # as in LoadedTrace; empty in older summaries
-    left_out: int = 0
+    ideal_hit_share: Annotated[float, Description("Share of prompt tokens that an unbounded prefix cache holds, 0–1")]
+    heavy_share: Annotated[float, Description("Share of requests with at least 20,000 uncached tokens, 0–1")]
+    ignored: Annotated[tuple[str, ...], Description("Fields of the file that no request keeps")] = ()
+    left_out: Annotated[
+        int, Description("Requests of the file that are not played: unanswered, or of unknown length")
+    ] = 0

@@ -1,47 +1,67 @@
 """Reads KV usage over time, recorded by runs in the twin, and GPU use, recorded by replays."""
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Struct
 
+from controlplane.common.description import Description
 from controlplane.evidence.experiments.models import Experiment, Run
-from controlplane.evidence.experiments.modes.gpu_use import STEP_S, GpuOverTime, GpusOverTime
+from controlplane.evidence.experiments.modes.gpu_use import STEP_S, GpusOverTime
 from controlplane.evidence.experiments.results.twin_records import InstanceKv, KvOverTime
 
 Kept = TypeVar("Kept", GpusOverTime, KvOverTime)
 
 
-class InstanceUse(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class InstanceUse:
     """The use of an instance or a GPU over time: a row of the heat map."""
 
     id: str
-    usage: list[float | None]  # None if not reported
+    usage: Annotated[
+        list[float | None], Description("Mean share of the KV blocks in use, 0–1, bucket by bucket; null: not reported")
+    ]
     mean: float
-    peak: float
+    peak: Annotated[float, Description("Of single seconds")]
 
 
-class RunUse(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunUse:
+    """A run; at most 256 buckets of virtual time."""
+
     arm: str
     seed: int
     bucket_s: float
-    of: int  # number of all instances, shown or not
+    of: Annotated[int, Description("Instances in all")]
     instances: list[InstanceUse]
 
 
-class NamedGpu(GpuOverTime, frozen=True, kw_only=True):
-    id: str
+@dataclass(frozen=True, slots=True)
+class NamedGpu:
+    """A GPU, whatever runs on it; the three lists have one value for each point."""
+
+    id: Annotated[str, Description("Node and number, as gpu-1/0")]
+    name: str
+    memory_bytes: int
+    at_s: Annotated[list[float], Description("After the start of the run, on the wall clock")]
+    use: Annotated[list[float], Description("0–1 share of time in which it computed")]
+    memory_used_bytes: list[int]
+    mean: Annotated[float, Description("Of `use`")]
+    peak: float
 
 
-class RunGpus(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunGpus:
+    """A run; at most 720 points for each GPU."""
+
     arm: str
     seed: int
     gpus: list[NamedGpu]
-    absent: dict[str, str]  # reason for missing values by node
+    absent: Annotated[dict[str, str], Description("Nodes without values, and why")]
 
 
 def kv_of(experiment: Experiment, arm: str, seed: int | None, limit: int) -> list[RunUse]:

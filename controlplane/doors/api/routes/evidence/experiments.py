@@ -17,7 +17,7 @@ from controlplane.evidence.experiments import provenance, selectors, services
 from controlplane.evidence.experiments.models import Arm, Experiment
 from controlplane.evidence.experiments.results import across
 from controlplane.evidence.experiments.results.assemble import results_of
-from controlplane.evidence.experiments.results.kv import gpu_use_of, kv_of
+from controlplane.evidence.experiments.results.kv import RunGpus, RunUse, gpu_use_of, kv_of
 from controlplane.evidence.experiments.results.output import exports
 from controlplane.evidence.experiments.results.types import JobStatus, Overall, Results
 from controlplane.evidence.experiments.start.body import SEED_MAX, ExperimentIn
@@ -58,18 +58,6 @@ class RunOut(Schema):
     warnings: list[str]
 
 
-class ProgressOut(Schema):
-    runs_done: int
-    runs: int
-    requests_done: int
-    requests: int
-    eta_s: float | None
-    took_s: float | None
-    queued_behind: int | None = Field(
-        description="Experiments that run or may have their turn earlier; null unless it is queued"
-    )
-
-
 class ExperimentOut(Schema):
     id: int
     matrix_id: int | None = Field(description="Of which it is a cell")
@@ -93,51 +81,12 @@ class ExperimentOut(Schema):
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    progress: ProgressOut
+    progress: selectors.ExperimentProgress
     runs: list[RunOut]
 
     @staticmethod
     def resolve_progress(row: Experiment) -> object:
         return selectors.progress_of(row)
-
-
-class InstanceKvOut(Schema):
-    id: str
-    usage: list[float] = Field(description="Mean share of the KV blocks in use, 0–1, bucket by bucket")
-    mean: float
-    peak: float = Field(description="Of single seconds")
-
-
-class KvOut(Schema):
-    """A run; at most 256 buckets of virtual time."""
-
-    arm: str
-    seed: int
-    bucket_s: int
-    of: int = Field(description="Instances in all")
-    instances: list[InstanceKvOut]
-
-
-class GpuOut(Schema):
-    """A GPU, whatever runs on it; the three lists have one value for each point."""
-
-    id: str = Field(examples=["gpu-1/0"], description="Node and number")
-    name: str
-    memory_bytes: int
-    at_s: list[float] = Field(description="After the start of the run, on the wall clock")
-    use: list[float] = Field(description="0–1 share of time in which it computed")
-    memory_used_bytes: list[int]
-    mean: float = Field(description="Of `use`")
-    peak: float
-
-
-class GpuUseOut(Schema):
-    """A run; at most 720 points for each GPU."""
-
-    arm: str
-    seed: int
-    gpus: list[GpuOut]
-    absent: dict[str, str] = Field(description="Nodes without values, and why")
 
 
 def _experiment(number: int) -> Experiment:
@@ -251,7 +200,7 @@ def get_junit(request: HttpRequest, number: Number) -> Any:
     return HttpResponse(exports.junit_of(experiment), content_type="application/xml; charset=utf-8")
 
 
-@router.get("/{number}/kv", response=list[KvOut], auth=needs("experiments:read"))
+@router.get("/{number}/kv", response=list[RunUse], auth=needs("experiments:read"))
 def get_kv_usage(
     request: HttpRequest,
     number: Number,
@@ -263,7 +212,7 @@ def get_kv_usage(
     return kv_of(_experiment(number), arm, seed, limit)
 
 
-@router.get("/{number}/gpu", response=list[GpuUseOut], auth=needs("experiments:read"))
+@router.get("/{number}/gpu", response=list[RunGpus], auth=needs("experiments:read"))
 def get_gpu_use(
     request: HttpRequest,
     number: Number,

@@ -3,44 +3,18 @@
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Router, Status
 from ninja.params.functions import Query
 
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.formats import registry
+from controlplane.evidence.traces.library import TraceEntry
 from controlplane.people.audit.services import actor_of
 from router.contract.values.problem import Problem
 
 router = Router(tags=["traces"])
-
-
-class SummaryOut(Schema):
-    requests: int
-    sessions: int = Field(description="0 when the trace has no such data")
-    duration_s: float
-    mean_input_tokens: float
-    mean_output_tokens: float
-    ideal_hit_share: float = Field(description="Share of prompt tokens that an unbounded prefix cache holds, 0–1")
-    heavy_share: float = Field(description="Share of requests with at least 20,000 uncached tokens, 0–1")
-    ignored: list[str] = Field([], description="Fields of the file that no request keeps")
-    left_out: int = Field(0, description="Requests of the file that are not played: unanswered, or of unknown length")
-
-
-class RecordedOut(Schema):
-    requests: int = Field(description="Finished requests, served or not")
-    oldest_age_s: float
-    newest_age_s: float
-
-
-class TraceOut(Schema):
-    name: str
-    format: str
-    source: str = Field(description="built-in, upload, folder or recorded")
-    bytes: int
-    summary: SummaryOut | None = Field(description="null until the file has been read")
-    recorded: RecordedOut | None = Field(None, description="For recorded traffic: what is recorded now")
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -61,13 +35,13 @@ _UPLOAD = {
 }
 
 
-@router.get("", response=list[TraceOut], auth=needs("experiments:read"))
+@router.get("", response=list[TraceEntry], auth=needs("experiments:read"))
 def list_traces(request: HttpRequest) -> Any:
     """Traces by name"""
     return library.entries()
 
 
-@router.post("", response={200: TraceOut, 201: TraceOut}, openapi_extra=_UPLOAD, auth=needs("experiments:write"))
+@router.post("", response={200: TraceEntry, 201: TraceEntry}, openapi_extra=_UPLOAD, auth=needs("experiments:write"))
 def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) -> Any:
     """Upload a trace as the raw body with ?name=, or as a form; the same content again answers 200"""
     name, data = _uploaded(request, name)
@@ -75,7 +49,7 @@ def upload_trace(request: HttpRequest, name: str = Query("", max_length=100)) ->
     return Status(201 if new else 200, library.entry(row.name))
 
 
-@router.get("/{name}", response=TraceOut, auth=needs("experiments:read"))
+@router.get("/{name}", response=TraceEntry, auth=needs("experiments:read"))
 def get_trace(request: HttpRequest, name: str) -> Any:
     """One trace"""
     return library.entry(name)
