@@ -217,7 +217,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", help="the interpreter of vLLM's environment, on a machine with a GPU")
     parser.add_argument("--model", choices=list(CONFIGS), help="with --python")
     parser.add_argument("--gpus", default="0,0", help="one for each engine, with --python")
-    parser.add_argument("--share", type=float, default=0.22, help="of a GPU's memory for each engine, with --python")
+    parser.add_argument(
+        "--share", type=float, default=0.22, help="of a GPU's memory for each engine, with --python; 0.22 of 141 GB"
+    )
     parser.add_argument("--heavy", type=int, default=1_500, help="tokens from which real engines' prompts are heavy")
     parser.add_argument("--sessions", type=int, default=8, help="of real engines")
     parser.add_argument("--every", type=float, default=6.0, metavar="S", help="between starts of these sessions")

@@ -63,15 +63,23 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
     [
         ("tutti", {"runs": 1, "requests": 100}, ["leval at 1.5", "Documents that are read again"]),
         ("neuron", {}, ["Prompts of 8K at"]),
+        ("neuron", {"prefills": 2, "decodes": 3}, ["Prompts of 8K at"]),
+        ("dwdp", {}, [f"{users} tokens/s for a user" for users in (227, 187, 154, 136, 127, 121, 116)]),
+        (
+            "dwdp",
+            {"model": "gpt-oss-120b", "gpu": "B200"},
+            [f"{users} tokens/s for a user" for users in (495, 453, 407, 365, 324, 293, 267)],
+        ),
         ("offload", dict(OFFLOAD.presets["The author's fleet"]), ["A, B and D", "C: the", "D at 3", "D at 3", "Both"]),
     ],
 )
 def test_a_pages_comparisons_can_be_started_there_and_over_rest(
     ci: Any, otto_client: Client, data_dir: Path, slug: str, given: dict[str, object], titles: list[str]
 ) -> None:
-    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-demo.yaml").read_text()), "ada")
+    example, pool = ("fleet-pd-dwdp", "r1") if slug == "dwdp" else ("fleet-demo", "demo")
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / f"{example}.yaml").read_text()), "ada")
     plays = ci.post(f"/systems/{slug}", {"inputs": given}).json()["plays"]
-    assert [play["pool"] for play in plays] == ["demo"] * len(titles)
+    assert [play["pool"] for play in plays] == [pool] * len(titles)
     assert all(play["title"].startswith(title) for play, title in zip(plays, titles, strict=True))
     page = otto_client.get(f"/systems/{slug}/", given).content.decode()
     (form,) = re.findall(r'<form[^>]*action="/experiments/new".*?</form>', page, re.DOTALL)
@@ -81,13 +89,17 @@ def test_a_pages_comparisons_can_be_started_there_and_over_rest(
     number = int(otto_client.post("/experiments/new", {"body": short}).headers["Location"].split("/")[2])
     running.run_experiment(number)
     records = {run.arm: read(run.records_path) for run in Experiment.objects.get(pk=number).runs.all()}
-    assert list(records) == [arm["name"] for arm in json.loads(bodies[0])["arms"]]
+    assert list(records) == [*map(name_of, json.loads(bodies[0])["arms"])]
     assert {one.outcome for found in records.values() for one in found} == {"ok"}
     for play in (plays[0], plays[-1]):
         answer = ci.post("/experiments", play["body"])
         assert answer.status_code == 201, answer.content
         engines = [arm["fleet"]["engine"] for arm in answer.json()["arms"]]
         assert {one["gpu"] for one in engines if "gpu" in one} <= {given.get("gpu", "h100_sxm")}
+
+
+def name_of(arm: dict[str, Any] | str) -> str:
+    return arm.rpartition("name=")[2] if isinstance(arm, str) else str(arm["name"])
 
 
 @pytest.mark.parametrize(
