@@ -117,6 +117,8 @@ class Picking(Proxy):
         prefiller = _prefiller(call, decision)
         lease = call.pool.lease(first, decision.new_tokens if prefiller is None else 0, outcome)
         lease.expect_no_token()
+        is_told = stream.tells_the_end and call.api_path not in UNCOMPUTED
+        first.picked += is_told
         try:
             self._sessions.sent(call, first)
             await stream.pick([address(one) for one in ranked], _headers(call, first, prefiller), body)
@@ -140,6 +142,7 @@ class Picking(Proxy):
                 raise
             return True  # the gateway's stream ends with the response
         finally:
+            first.picked -= is_told
             if outcome.label != "picked" or stream.tells_the_end:
                 _end(call, lease)
 
@@ -297,6 +300,7 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
 def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
     outcome = call.outcome
     outcome.status = outcome.attempts[-1].status = status
+    endpoint.progress.refused() if status >= 400 else None
     result, error, status = _judged(call, endpoint, status, kind)
     outcome.attempts[-1].result = result
     outcome.close(result, error=error)

@@ -52,7 +52,7 @@ class Silence:
         """Return whether the silence is beyond its limit. `prefill_s` is the expected time of the longest prompt in
         computation."""
         self._explained_s = max(self._explained_s, factor * prefill_s)
-        self.limit_s = max(least_s, factor * max(self._longest_s, self._before_s), self._explained_s)
+        self.limit_s = max(LEAST_S, least_s, factor * max(self._longest_s, self._before_s), self._explained_s)
         return self.s > self.limit_s
 
 
@@ -244,7 +244,7 @@ class Progress:
         """Return True if the engine is stalled. `after_s` is the limit for a new process, `prefill_s` the expected time
         of the longest prompt in computation. `late_s` is the least limit of the clients' silence where tokens may show
         only at the end of an answer, so that clients that gave up earlier prove nothing; otherwise 0."""
-        least_s = min(LEAST_S, after_s) if self.is_proven else after_s
+        least_s = 0.0 if self.is_proven else after_s
         self.is_suspected = self._quiet.is_over(least_s, factor, prefill_s)
         confirmed_s = 0.0 if self.by_requests else CONFIRM_S
         if self.is_suspected and self._quiet.s > self._quiet.limit_s + confirmed_s:

@@ -21,7 +21,8 @@ def look(pool: Pool, now: float, passed_s: float, routers: int = 1) -> None:
     for endpoint in pool.endpoints.values():
         endpoint.look(now)
         was, progress = endpoint.progress.stalled, endpoint.progress
-        alive, holds = endpoint.routable and not pool.observed, endpoint.holds_requests
+        alive = endpoint.routable and not pool.observed
+        holds = endpoint.holds_requests or (endpoint.picked > 0 and _counts(endpoint))  # nobody sees their tokens
         page_counts = not endpoint.awaiting and (progress.has_counters or not endpoint.unheld)
         if progress.look(passed_s, holds=holds, alive=alive, page_counts=page_counts, routers=routers):
             pool.stalls += _judge(pool, endpoint)
@@ -40,8 +41,12 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
     late_s = float(rules["failure.first_byte_timeout_s"])
     if any(lease.is_media for lease in endpoint.prefilling):
         longest_s = max(longest_s, late_s / factor)
-    counts = endpoint.progress.shows_probes and endpoint.kind in COUNTS_AS_THEY_COME
-    return endpoint.progress.judge(after_s, factor, longest_s, 0.0 if counts else late_s)
+    return endpoint.progress.judge(after_s, factor, longest_s, 0.0 if _counts(endpoint) else late_s)
+
+
+def _counts(endpoint: Endpoint) -> bool:
+    """Return whether tokens show on the metrics page as they come, as those of probes do."""
+    return endpoint.progress.shows_probes and endpoint.kind in COUNTS_AS_THEY_COME
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:

@@ -295,6 +295,32 @@ async def test_an_engine_that_hangs_with_what_was_picked_for_it_is_found_by_its_
     await work
 
 
+@pytest.mark.parametrize(("kind", "tokens"), [("vllm", 0), ("vllm", 30), ("sglang", 0)])
+async def test_an_engine_that_answers_probes_alone_is_found_by_counters_that_come_with_each_token(
+    three: World, kind: str, tokens: int
+) -> None:
+    gateway = Gateway(three)
+    asking, work = gateway.ask()
+    await asking.answer()
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    hung = next(one for one in pool.endpoints.values() if one.picked)
+    hung.kind, counted = kind, 7.0
+    hung.progress.came()
+    for second in range(120):
+        look(pool, float(second), 1.0)
+        if hung.progress.is_suspected and hung.progress.begin(probe=True):
+            hung.progress.probed()
+            hung.progress.end()
+            counted += 2
+        counted += 0 if second % 20 else tokens
+        hung.progress.read(1, counted)
+    assert stalled([pool]) == ([] if tokens or kind == "sglang" else [hung])
+    asking.say(None)
+    await work
+    assert [one.picked for one in pool.endpoints.values()] == [0, 0, 0]
+
+
 async def test_only_the_subset_is_picked(three: World) -> None:
     gateway = Gateway(three)
     last, name = ports(three)[2], "x-gateway-destination-endpoint-subset"

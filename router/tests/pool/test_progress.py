@@ -57,6 +57,11 @@ def test_an_engine_that_answered_at_once_before_has_the_least_time(proven: Progr
     assert pass_s(proven, 100) == LEAST_S + THEN_S
 
 
+def test_a_probe_may_answer_before_its_engine_is_stalled_however_short_the_time(proven: Progress) -> None:
+    looks = [proven.look(1.0, holds=True, alive=True) and proven.judge(5.0, FACTOR, 0.0) for _ in range(11)]
+    assert (any(looks), proven.is_suspected) == (False, True)
+
+
 def test_the_longest_silence_ended_by_a_token_times_the_factor_limits_the_next_one(proven: Progress) -> None:
     assert pass_s(proven, 9) is None
     token(proven)
