@@ -117,8 +117,7 @@ class Picking(Proxy):
         prefiller = _prefiller(call, decision)
         lease = call.pool.lease(first, decision.new_tokens if prefiller is None else 0, outcome)
         lease.expect_no_token()
-        is_told = stream.tells_the_end and call.api_path not in UNCOMPUTED
-        first.picked += is_told
+        first.picked += (held := stream.tells_the_end and call.api_path not in UNCOMPUTED)
         try:
             self._sessions.sent(call, first)
             await stream.pick([address(one) for one in ranked], _headers(call, first, prefiller), body)
@@ -142,7 +141,7 @@ class Picking(Proxy):
                 raise
             return True  # the gateway's stream ends with the response
         finally:
-            first.picked -= is_told
+            first.picked -= held
             if outcome.label != "picked" or stream.tells_the_end:
                 _end(call, lease)
 

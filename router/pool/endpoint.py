@@ -52,8 +52,7 @@ class Endpoint(LearnedFromAnswers):
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
         self.others_pulls = 0
         self.kv_usage = 0.0
-        self.kv_tokens = 0
-        self.waiting = 0
+        self.kv_tokens = self.waiting = 0
         self.models: Lengths = {}  # models that the engine lists; empty while unknown
         self.uncached = False  # whether it reuses no prefix
         self.sampled_at = 0.0  # Unix time by its node's clock
