@@ -141,6 +141,7 @@ class IndexProcess:
             wanted |= follows.get(pool, {})
         held = self.pools[pool]
         held.engines = wanted
+        held.index.of_models({engine.model for engine in wanted.values()})
         for key in [key for key in held.feeds if key not in wanted]:
             await self._feeds.end(held.feeds.pop(key))
         for key, engine in wanted.items():

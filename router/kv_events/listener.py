@@ -79,6 +79,8 @@ class Listener:
             if publishing or state.shared is not None:
                 self._shared.follow(pool, {endpoint: _place(endpoint) for endpoint in publishing})
             return
+        if state.index is not None:
+            state.index.of_models({endpoint.tokenizer for endpoint in publishing})
         for endpoint in publishing:
             if endpoint.feed in self._feeds:
                 continue

@@ -35,6 +35,7 @@ class FollowedEngine(Struct, array_like=True, frozen=True):
     shares: bool = False  # True if its store is that of the whole pool
     chunk: int = 0  # tokens per chunk of its model's attention, 0 if unknown
     tls: EngineTls = PLAIN
+    model: str = ""  # its model by the name of its tokenizer
 
 
 class Follow(Struct, array_like=True, tag="follow"):

@@ -49,7 +49,7 @@ class SharedFeed:
 
     def engine(self, endpoint: Endpoint, chunk: int) -> FollowedEngine:
         own = self.key, self._url, self._place, endpoint.kv_tokens, endpoint.block_size, self._engine_key
-        return FollowedEngine(*own, endpoint.shares_store, chunk, self._tls)
+        return FollowedEngine(*own, endpoint.shares_store, chunk, self._tls, endpoint.tokenizer)
 
 
 class ProcessIndex:

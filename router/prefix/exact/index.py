@@ -9,7 +9,7 @@ after the gap.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import takewhile
 from math import inf, nan
 
@@ -52,6 +52,7 @@ class ExactIndex:
         self._holders = IntTable(HOLDER_PARTS, "I")  # block → number of its set of holders
         self._sets = HolderSets()
         self._readers = Readers(self._sets)
+        self._models: Set[str] = frozenset()
         self._parts: dict[str, InstanceBlocks] = {}
         self._capacities: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
@@ -117,6 +118,12 @@ class ExactIndex:
     def read_store(self, instance: str) -> None:
         """Note that the instance can fetch from the pool's store."""
         self._readers.bits |= self._part(instance).bit
+
+    def of_models(self, models: Set[str]) -> None:
+        """Forget the store's blocks when the models of its instances change: no model reads another's."""
+        if models != self._models:
+            self._models = models
+            self.clear(STORE)
 
     def _place(
         self,

@@ -26,6 +26,7 @@ from router.pool.pool import Pool
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.groups import GroupNeed, GroupNeeds
 from router.prefix.exact.holders import FURTHER
+from router.prefix.exact.index import HOST
 from router.tests.conftest import Published, fleet, instance, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.test_exact_index import PROMPT, ask, belief, receipt, sim_entry, until
@@ -117,6 +118,23 @@ async def test_a_look_up_also_finds_what_engines_with_groups_of_layers_reuse_if_
         looked_up = await found(pool, prompts)
         assert looked_up.held == {"demo-0": (112, 0, 0), "demo-1": (128, 0, 0)}
         assert looked_up.speculating == {"demo-0": (112, 96)}
+
+
+async def test_the_store_of_a_pool_forgets_its_blocks_when_the_model_changes(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
+        await until(lambda: "demo" in process.pools)
+        process._feeds.follow = lambda *engine, **known: None  # type: ignore[method-assign,assignment,return-value]
+        await process._follow("demo")
+        index, (tokens, prompts) = process.pool("demo").index, prompt(8)
+        index.read_store(key(pool, "demo-1"))
+        index.share(key(pool, "demo-0"), list(range(1, 9)), None, tokens, SIZE, HOST)
+        await process._follow("demo")
+        assert sorted((await found(pool, prompts)).held) == ["demo-0", "demo-1"]
+        pool.endpoints["demo-0"].tokenizer = "/models/other"
+        follow(shared, pool)
+        await until(lambda: {engine.model for engine in process.routers.copy().pop().follows["demo"].values()} != {""})
+        await process._follow("demo")
+        assert (await found(pool, prompts)).held == {}
 
 
 async def test_an_index_process_learns_how_long_chunks_of_attention_are(tmp_path: Path) -> None:

@@ -155,6 +155,24 @@ def test_every_engine_of_a_shared_store_can_read_anothers_blocks(pair: tuple[Fee
     assert index.look_up(hashes(), 16, time.monotonic()) == index.match(hashes(), 16)
 
 
+def test_no_block_that_one_model_stored_counts_for_another(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+    """A pool changes its model while engines of both run; the store keeps their blocks apart by the model's name."""
+    index.of_models({"old"})
+    tell(pair[0], VLLM["plain"], VLLM["store"])
+    index.of_models({"old"})
+    assert held(index, by="b") == (0, 32, 0)
+    index.of_models({"old", "new"})
+    assert (held(index), held(index, by="b")) == ((32, 0, 0), (0, 0, 0))
+    tell(pair[0], VLLM["store"])
+    assert held(index, by="b") == (0, 32, 0)
+    index.clear("a")
+    index.of_models({"new"})
+    assert index.match(hashes(), 16) == {}
+    while index.sweep(100):
+        pass
+    assert (index.held, len(index)) == (0, 0)
+
+
 def test_an_engines_own_blocks_come_before_the_stores(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
     tell(pair[0], VLLM["plain"], VLLM["store"])
     half = pair[1]._index
