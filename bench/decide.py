@@ -102,7 +102,7 @@ class Bench:
 
     def call(self, number: int, prompt: bytes) -> Call:
         call = Call(f"req-{number}", "/v1/completions", time.time(), 0.0, pool=self.pool)
-        read = Prompt("bench", prompt, None, None, stream=True, usage_asked=True)
+        read = Prompt("bench", prompt, None, stream=True, usage_asked=True)
         chunks = self.pool.chains.hashes(prompt)
         call.request = ProxiedRequest(b"", b"", b"", read, chunks, turn=number)
         call.prediction.prompt_tokens = PROMPT_TOKENS

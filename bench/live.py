@@ -18,14 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import django
 import httpx
 import redis
 import websockets
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from controlplane import testing_browser
-from controlplane.live.dashboard.step import step
-from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 
 OUT = Path(__file__).parent / "out" / "live.json"
 WARM_UP_S = 5.0
@@ -37,7 +36,12 @@ class Writer(threading.Thread):
 
     def __init__(self, client: redis.Redis, instances: int) -> None:
         super().__init__(daemon=True)
-        self.client, self.fleet = client, FakeFleet(client, size=instances, routers=2)
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+        django.setup()
+        from controlplane.live.dashboard.step import step
+        from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
+
+        self.step, self.client, self.fleet = step, client, FakeFleet(client, size=instances, routers=2)
         self.stopping = threading.Event()
         self.build_s: list[float] = []
         self.bytes = 0
@@ -46,7 +50,7 @@ class Writer(threading.Thread):
         while not self.stopping.wait(1 - time.time() % 1):
             self.fleet.write()
             began = time.thread_time()
-            text = step(self.client, time.time(), "worker")
+            text = self.step(self.client, time.time(), "worker")
             self.build_s.append(time.thread_time() - began)
             self.bytes = len(text or b"")
 
