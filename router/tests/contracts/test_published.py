@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import msgpack
 import pytest
@@ -26,7 +26,7 @@ from router.flows.bodies import ROOM
 from router.flows.nixl import HOLD
 from router.kv_events.batch import UNTOLD, BlocksStored, decode
 from router.kv_events.feed import Feed
-from router.kv_events.sources import discover
+from router.kv_events.sources import RankPlace, discover, given
 from router.prefix.blocks import Medium, extra_keys, linked, media_keys
 from router.prefix.exact.index import ExactIndex
 from router.request.lending import ASKED, Whereabouts
@@ -74,6 +74,37 @@ def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(eng
     names = structs(engine)
     given = {*names["BlockStored"].__struct_fields__, *names["BlockRemoved"].__struct_fields__}
     assert given - READ <= LEFT
+
+
+def functions(engine: str, path: str, *wanted: str) -> dict[str, Any]:
+    """Return these functions of a file, of its classes as well, as the engine's own source has them."""
+    tree = ast.parse(sources(engine, path)[path])
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in wanted]
+    for node in found:
+        node.decorator_list = []
+    made: dict[str, Any] = {"Optional": Optional}
+    exec(compile(ast.Module(found, []), path, "exec"), made)
+    return made
+
+
+@contracts
+@pytest.mark.parametrize(
+    ("engine", "path"),
+    [("vllm", "vllm/distributed/kv_events.py"), ("sglang", "sglang/srt/disaggregation/kv_events.py")],
+)
+def test_each_rank_publishes_at_the_port_where_its_events_are_followed(engine: str, path: str) -> None:
+    port = functions(engine, path, "offset_endpoint_port")["offset_endpoint_port"]
+    for rank in range(4):
+        followed = given("tcp://10.0.0.1:5557?replay=tcp://10.0.0.1:6557", RankPlace(rank, rank, 4))
+        published = port("tcp://10.0.0.1:5557", rank), port("tcp://10.0.0.1:6557", rank)
+        assert (followed.endpoint, followed.replay) == published
+
+
+@contracts
+def test_ranks_of_sglang_are_numbered_alike_with_attention_in_parallel_and_without() -> None:
+    numbered = functions("sglang", "sglang/srt/disaggregation/kv_events.py", "select_kv_publisher_dp_rank")
+    of = numbered["select_kv_publisher_dp_rank"]
+    assert [of(4, rank, None) for rank in range(4)] == [of(1, 0, rank) for rank in range(4)] == [0, 1, 2, 3]
 
 
 @contracts
