@@ -6,7 +6,6 @@ from router.pool.load.lent import KEPT_S
 from router.prefix.accuracy import Accuracy
 from router.prefix.accuracy_by_kind import AccuracyByKind
 from router.prefix.belief import GUESS, Belief, Index
-from router.prefix.shortfall import SpeculationRule
 
 MOST_REASONS = 20  # reasons of refused answers
 
@@ -26,7 +25,6 @@ class LearnedFromAnswers:
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()
-        self.speculation = SpeculationRule()
         self.belief = GUESS
         self.beliefs: dict[str, Belief] = {}  # by kind of request, "" for others; if empty, `belief` applies
 

@@ -4,19 +4,21 @@ from collections.abc import Mapping
 
 from router.prefix.accuracy import JUDGED, Accuracy
 from router.prefix.belief import Belief, Doubt, believe
-from router.prefix.shortfall import Shortfall
+from router.prefix.exact.groups import NONE
+from router.prefix.shortfall import Shortfall, SpeculationRule
 
 MOST_KINDS = 32  # kinds with further fields, per instance; of a group, the least recently used is forgotten
 MOST_NEW = MOST_KINDS // 4  # limit of kinds with few judged answers, so that they cannot displace the others
 
 
 class KindAccuracy:
-    __slots__ = ("approximate", "exact", "shortfall", "used")
+    __slots__ = ("approximate", "exact", "shortfall", "speculation", "used")
 
     def __init__(self) -> None:
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.shortfall = Shortfall()
+        self.speculation = SpeculationRule()
         self.used = 0  # number of its latest use, counted over all kinds
 
     @property
@@ -50,6 +52,11 @@ class AccuracyByKind:
         """Return the tokens by which hits of the kind fall short of the blocks that an engine has."""
         known = self.kinds.get(kind)
         return known.shortfall.tokens if known is not None else 0
+
+    def rule_for(self, kind: str) -> int:
+        """Return the rule by which an engine that speculates drops blocks, as answers of the kind tell."""
+        known = self.kinds.get(kind)
+        return known.speculation.rule if known is not None else NONE
 
     def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, doubt: Doubt) -> tuple[Belief, dict[str, Belief]]:
         """Return the belief of the instance, and of each kind with enough requests; "" is for all other kinds."""

@@ -225,7 +225,7 @@ def _by_rule(call: Call, found: Mapping[str, Tiers], speculating: Mapping[str, t
         device, host, disk = found[name]
         whole = device + host + disk
         by_rule[name] = tokens = (whole, min(first, whole), min(every, whole))
-        left = tokens[endpoints[name].speculation.rule]
+        left = tokens[endpoints[name].by_kind.rule_for(call.prediction.kind)]
         device = min(device, left)
         host = min(host, left - device)
         shorter[name] = (device, host, left - device - host)
@@ -264,7 +264,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
     if prediction.exact_tokens is not None:
         allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
         if by_rule := prediction.by_rule.get(endpoint.id):
-            endpoint.speculation.add(by_rule, cached_tokens)
+            kind.speculation.add(by_rule, cached_tokens)
         else:
             kind.shortfall.add(allowed, cached_tokens, size)
         if cached_tokens < prediction.exact_tokens and prediction.index == "exact":

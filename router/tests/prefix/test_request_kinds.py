@@ -5,7 +5,9 @@ import pytest
 from router.pool.endpoint import Endpoint
 from router.prefix.accuracy_by_kind import MOST_KINDS, MOST_NEW, AccuracyByKind
 from router.prefix.belief import EXACT
+from router.prefix.exact.groups import FIRST, NONE
 from router.prefix.request_kind import kind_of, reads_cache
+from router.prefix.shortfall import SURE
 from router.tests.conftest import instance
 from router.tests.engine import ANSWER, USAGE, reply
 
@@ -141,6 +143,13 @@ def test_hits_of_one_kind_that_fall_short_shorten_no_others():
         for _ in range(10):
             accuracy.of(kind).shortfall.add(928, actual, 16)
     assert [accuracy.short_of(kind) for kind in (f"{CHAT} tools", CHAT, "/v1/messages")] == [16, 0, 0]
+
+
+def test_a_kind_whose_answers_look_like_those_of_speculation_drops_no_block_of_others():
+    kinds = AccuracyByKind()
+    for _ in range(SURE):
+        kinds.of("/v1/completions echo").speculation.add((160, 144, 144), 144)
+    assert [kinds.rule_for(kind) for kind in ("/v1/completions echo", "/v1/completions")] == [FIRST, NONE]
 
 
 def test_many_wrong_kinds_are_reported_in_one_line():
