@@ -148,7 +148,9 @@ def _unlike(feed: EventFeed, ahead: int) -> str:
 def _doubt(feed: EventFeed | None, state: KvEventState) -> Doubt:
     if feed is None or not feed.complete:
         return "from_start"
-    return "layers" if state.forgetful and not feed.names_layers else ""
+    # SGLang tells nothing of a cache of windows alone, so nothing of its layers either.
+    names = feed.names_layers if feed.block_size else not state.reader_name.startswith(AS_SGLANG)
+    return "layers" if state.forgetful and not names else ""
 
 
 def _but_for(feed: EventFeed, doubt: Doubt) -> str:

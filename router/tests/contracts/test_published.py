@@ -101,6 +101,12 @@ def test_each_rank_publishes_at_the_port_where_its_events_are_followed(engine: s
 
 
 @contracts
+def test_sglangs_cache_of_windows_alone_publishes_nothing() -> None:
+    path = "sglang/srt/mem_cache/pure_swa_radix_cache.py"
+    assert "event" not in sources("sglang", path)[path]
+
+
+@contracts
 def test_ranks_of_sglang_are_numbered_alike_with_attention_in_parallel_and_without() -> None:
     numbered = functions("sglang", "sglang/srt/disaggregation/kv_events.py", "select_kv_publisher_dp_rank")
     of = numbered["select_kv_publisher_dp_rank"]

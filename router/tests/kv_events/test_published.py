@@ -191,6 +191,17 @@ def test_events_that_name_no_layers_are_doubted_where_some_keep_less(
     assert _doubt(feed, state) == "from_start"
 
 
+@pytest.mark.parametrize(("folder", "doubt"), [("/models/a", ""), ("sglang:/models/a", "layers")])
+def test_an_sglang_that_publishes_no_block_of_a_model_with_windows_is_doubted(
+    folder: str, doubt: str, feed: Feed
+) -> None:
+    """Its cache of windows alone records no events."""
+    state = KvEventState()
+    state.reader_name, state.reader = folder, (reader := SimTokenizer())
+    reader.forgetful = feed.complete = True
+    assert (feed.block_size, _doubt(feed, state)) == (0, doubt)
+
+
 @pytest.mark.parametrize("more", [{}, {"group_idx": 0}, {"group_idx": 2, "kv_cache_spec_kind": "full_attention"}])
 def test_fewer_names_than_blocks_are_refused_by_number(more: dict[str, object]) -> None:
     with pytest.raises(Undecodable, match="1 names for 2 blocks of 16 tokens"):
