@@ -59,12 +59,14 @@ _WINDOWS_MTP: Config = {
     **{"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "moe_intermediate_size": 64},
 }
 _STATES_MTP: Config = {
-    **{"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "head_dim": 64, "num_hidden_layers": 4},
+    **{"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "head_dim": 128, "num_hidden_layers": 4},
     **{"layer_types": [*(["linear_attention"] * 3), "full_attention"], "num_nextn_predict_layers": 1},
     **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
+    "num_key_value_heads": 4,
     **{"linear_key_head_dim": 64, "linear_value_head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
 }
 _SPECULATES = ("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}')
+_COPYLESS = ("--worker-cls", "router.tests.engines.copyless.CopylessWorker")
 _PLAIN: Config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2}
 _FOLDER = "FOLDER"  # stands for that of the run
 _FILES: Config = {
@@ -82,7 +84,10 @@ KINDS: Mapping[str, tuple[Config, tuple[str, ...]]] = {
     "state": ({**_ALL, **_STATES}, ("--mamba-cache-mode", "align")),
     "mtp": ({**_ALL, **_MTP}, ("--block-size", "32", *_SPECULATES)),
     "window-mtp": ({**_ALL, **_WINDOWS_MTP}, ("--block-size", "32", *_SPECULATES)),
-    "state-mtp": ({**_ALL, **_STATES_MTP}, ("--mamba-cache-mode", "align", *_SPECULATES)),
+    "state-mtp": (
+        {**_ALL, **_STATES_MTP},
+        (*("--block-size", "32", "--dtype", "bfloat16", "--mamba-cache-mode", "align"), *_COPYLESS, *_SPECULATES),
+    ),
     "files": (  # 40 blocks on the device, 20 in memory, the others in files
         {**_ALL, **_PLAIN},
         (
