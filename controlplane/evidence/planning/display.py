@@ -29,7 +29,7 @@ class PlannedFleet:
     number: int
     cells: tuple[tuple[str, str], ...]  # (title, text)
     breaks_first: str
-    holds: bool  # the cheapest fleet that holds the SLO
+    badge: str  # holds: the cheapest that holds the SLO; undecided: a cheaper one that does unless engines are slower
     nearest: bool  # the fleet to draft first: it holds the SLO, or comes closest
 
 
@@ -70,10 +70,12 @@ def shown(plan: FleetPlan, now: datetime) -> ShownPlan:
 
 def _fleets(answer: planned.Answer) -> Iterator[PlannedFleet]:
     nearest = answer["holds"] or max(answer["rows"], key=lambda row: row["if_slower"], default=None)
+    marked = [(answer["holds"], "holds"), (answer.get("undecided"), "undecided")]  # older answers lack the second
     for at, row in enumerate(answer["rows"], start=1):
+        badge = next((word for other, word in marked if row == other), "")
         cells = (_percent(text) for text in planned.cells(row))
         titled = tuple(zip(planned.HEAD[1:], cells, strict=True))
-        yield PlannedFleet(at, titled, row["breaks_first"], row == answer["holds"], row == nearest)
+        yield PlannedFleet(at, titled, row["breaks_first"], badge, row == nearest)
 
 
 @dataclass(frozen=True, slots=True)
