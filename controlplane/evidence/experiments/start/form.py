@@ -184,7 +184,7 @@ def _asked(raw: JsonObject) -> Asked:
 
 def size_of(asked: Asked, raw: JsonObject) -> str:
     """Say how many runs are asked for, and the baseline: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in 6 cells; the
-    baseline is lpwl."""
+    baseline is Least prefill work left."""
     parts = {"arm": len(asked.arms), "seed": len(asked.seeds)}
     cells = ""
     if isinstance(asked, MatrixIn):
@@ -194,7 +194,9 @@ def size_of(asked: Asked, raw: JsonObject) -> str:
     for number in parts.values():
         runs *= number
     first = list_of(raw, "arms")[:1]
-    baseline = next((name for name, _ in in_words(first, raw.get("pool"))), arm_line(first[0]))
+    line = arm_line(first[0])
+    named = next((name for name, _ in in_words(first, raw.get("pool"))), line)
+    baseline = dict(arm_choices()).get(line, named)
     product = " × ".join(counted(number, name) for name, number in parts.items())
     return f"{product} = {counted(runs, 'run')}{cells}; the baseline is {baseline}"
 

@@ -188,7 +188,7 @@ def test_the_form_starts_resumes_and_cancels_for_operators(otto_client, vera_cli
 
 def test_the_form_keeps_the_baseline_of_its_preset_and_names_it(otto_client, demo_pool, sent):
     page = otto_client.get("/experiments/matrix/new?preset=peers", follow=True).content.decode()
-    assert "; the baseline is lpwl</p>" in page
+    assert "; the baseline is Least prefill work left</p>" in page
     order, ticked = (re.findall(f'name="{name}" value="([^"]*)"', page) for name in ("order", "arm"))
     assert order == PEERS
     assert ticked[0] == "round_robin"
@@ -196,7 +196,7 @@ def test_the_form_keeps_the_baseline_of_its_preset_and_names_it(otto_client, dem
     form |= {"mode": "twin", "duration_s": "20", "order": order, "more_arms": "lpwl name=more"}
     form |= {"arm": [arm for arm in ticked if arm in order]}
     said = otto_client.post("/experiments/curl", form).content.decode()
-    assert "= 13 runs in 1 cell; the baseline is lpwl</p>" in said
+    assert "= 13 runs in 1 cell; the baseline is Least prefill work left</p>" in said
     assert "http://testserver/api/v1/matrices" in said
     said = otto_client.post("/experiments/curl", form | {"arm": [], "order": []}).content.decode()
     assert ">1 arm × 1 seed = 1 run; the baseline is more</p>" in said
