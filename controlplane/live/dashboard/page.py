@@ -29,14 +29,15 @@ NO_TTFT = (None,) * len(PERCENTILES)
 
 def unscripted(frame: Frame, pool: str) -> dict[str, object]:
     """Return a pool's part of the frame, or the whole frame, for templates/live/unscripted.html."""
-    statuses = zip(frame["instances"]["pool"], frame["instances"]["status"], strict=True)
+    columns = (frame["instances"][key] for key in ("pool", "status", "last_known"))
+    statuses = [(status, known) for of, status, known in zip(*columns, strict=True) if pool in ("", of)]
     only = next(iter(frame["pools"]), "") if len(frame["pools"]) == 1 else ALL_POOLS  # a single pool needs no sums
     classes = frame["classes"].get(pool or only, {})
     windows = [(name, classes.get(name)) for name in CLASSES]
     return {
         "at": frame["at"],
         "banners": frame["banners"],
-        "counts": Counter(status for of, status in statuses if pool in ("", of)).items(),
+        "counts": [(*each, number) for each, number in Counter(statuses).items()],
         "totals": frame["totals"].get(pool or ALL_POOLS),
         "classes": [(name, window, (window and window["ttft"]) or NO_TTFT) for name, window in windows],
         "percentiles": list(PERCENTILES),

@@ -73,11 +73,24 @@ def test_without_scripts_live_is_a_table_of_the_newest_frame(vera_client: Client
     assert "4 ready 1 failed" in text
     assert re.search(r"[\d.]+ req/s, \d+ running, \d+ waiting", text)
     assert re.search(CLASS_ROW, text)
-    assert "demo-2 : failed: ended with exit status 1, since" in text
+    assert "demo-2 : failed: ended with exit status 1 (since" in text
     chat = unscripted(shown(vera_client, "/live?pool=chat"))
     assert "chat at" in chat
     assert "2 ready" in chat
     assert "demo-2" not in chat
+
+
+def test_without_scripts_live_says_which_states_are_only_the_last_known(
+    vera_client: Client, live_redis: redis.Redis
+) -> None:
+    fleet, at = FakeFleet(live_redis, size=3), ahead()
+    fleet.write(at)
+    fleet.write_samples(at - 30)
+    fleet.kv["demo-1"] = 0.97
+    fleet.write_samples(at - 20)
+    text = unscripted(shown(vera_client, "/live"))
+    assert "2 ready, last known 1 saturated, last known" in text
+    assert "since, since" not in text
 
 
 def test_the_classes_of_the_only_pool_are_those_of_all(vera_client: Client, live_redis: redis.Redis) -> None:
