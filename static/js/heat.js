@@ -10,8 +10,7 @@ const TALLEST = 6; // rows of a few instances, in heights of their labels
 const NAMES_SHARE = 0.3; // of the width, at most
 const NAMES_SHARE_NARROW = 0.45; // where that has no room for demo-105…111 (7)
 const nameFont = (row, size) => `${row.broken ? 600 : 400} ${size}px system-ui, sans-serif`;
-const LABEL_SHARE = 0.8; // of a label's size: the least height of a row, so that each has its name
-const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑" };
+const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑", stopping: "◑", stopped: "–", unseen: "○" };
 // Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
 const STOPS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 export const PALETTE = Array.from({ length: 101 }, (_, percent) => between(percent / 100 * (STOPS.length - 1)));
@@ -63,8 +62,7 @@ export class Heat {
     if (!this.instances.length) return;
     const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
     context.font = `${size}px system-ui, sans-serif`;
-    this.least = size * (this.latest ? 1 : LABEL_SHARE);
-    this.rows = this.named(Math.floor((height - size * 1.6 - 1) / this.least));
+    this.rows = this.named(Math.floor((height - size * 1.6 - 1) / size));
     this.drawn?.(this);
     const longest = Math.max(...this.rows.map((row) => {
       context.font = nameFont(row, size);
@@ -98,7 +96,7 @@ export class Heat {
     this.broken = this.rows.filter((row) => row.broken).length;
     const even = room / this.rows.length;
     const others = this.rows.length - this.broken;
-    const wide = this.broken ? Math.max(even, Math.min(size * 1.4, (room - others * this.least) / this.broken)) : 0;
+    const wide = this.broken ? Math.max(even, Math.min(size * 1.4, (room - others * size) / this.broken)) : 0;
     this.high = Math.min(size * TALLEST, others ? (room - wide * this.broken) / others : even);
     this.brokenHigh = Math.min(size * TALLEST, wide);
     this.box.bottom = this.box.top + this.brokenHigh * this.broken + this.high * others;
@@ -276,4 +274,4 @@ export class Heat {
 }
 
 const bounded = (value, most) => Math.min(most, Math.max(0, value));
-const tone = (status) => ({ failed: "failed", unreachable: "failed", saturated: "saturated", draining: "draining", drained: "draining", loading: "loading", starting: "loading" })[status] ?? "absent";
+const tone = (status) => ({ failed: "failed", unreachable: "failed", saturated: "saturated", draining: "draining", drained: "draining", stopping: "draining", loading: "loading", starting: "loading" })[status] ?? "absent";

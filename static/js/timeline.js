@@ -100,7 +100,7 @@ export class Timeline {
     this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * (this.hours ? 1.7 : 0.7) };
     this.frame(context, size);
     for (const event of this.shownEvents()) this.mark(context, event, size);
-    if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 2]);
+    if (this.limit) line(context, [[this.box.left, this.y(this.limit)], [this.box.right, this.y(this.limit)]], colour("failed"), size / 8, [size, size / 3, size / 4, size / 3]); // as .legend-slo, like no line of data
     for (const each of lines) if (this.only == null || each.name === this.only) this.drawLine(context, each, size);
     this.drawCursor(context, size);
   }

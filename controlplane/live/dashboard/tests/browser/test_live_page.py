@@ -466,6 +466,27 @@ def test_a_gap_is_read_as_no_data(running: RunningFleet, open_page: Any) -> None
     page.wait_for_url("**/fleet/instances/demo-*/")
 
 
+GAP = """async () => {
+  const { Chart } = await import("/static/js/live_chart.js");
+  const figure = document.body.appendChild(document.createElement("figure"));
+  figure.innerHTML = "<canvas></canvas><output></output><details open><div class=chart-table></div></details>";
+  const write = (value) => (value == null ? "–" : `${value} %`);
+  const lines = ({ kv }) => [{ name: "KV", values: kv, dash: [] }];
+  const chart = new Chart(figure, "KV", { write, lines });
+  chart.update([100, 101, 102], { kv: [0, null, 7] , n: [3, null, 0] }, [], 90, 110);
+  const readings = [100, 101, 102, 107].map((at) => chart.timeline.reading(at).split(" · ")[1]);
+  const rows = [...figure.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1).map((cell) => cell.textContent));
+  figure.remove();
+  return [readings, rows];
+}"""
+
+
+def test_a_missing_value_is_not_zero_in_a_reading_and_in_the_table(running: RunningFleet, open_page: Any) -> None:
+    readings, rows = open_page().goto("/live").evaluate(GAP)
+    assert readings == ["KV 0 %", "no data", "KV 7 %", "no data"]
+    assert rows == [["7 %", "0"], ["–", "–"], ["0 %", "3"]]
+
+
 def test_a_custom_range_is_in_the_url_and_its_numbers_stay_live(running: RunningFleet, open_page: Any) -> None:
     now = int(time.time())
     opened = open_page()
@@ -540,6 +561,8 @@ def test_the_first_view_reports_the_slo_of_each_class_and_one_switch_sets_the_zo
     running.fleet.write_event(1_760_000_000.0, "rollout of v1 complete", pools=["demo"])
     shown = page.locator("#events time")
     expect(shown).to_have_text("17:53:20")
+    checked = page.locator("#attention-checked time")
+    expect(checked).to_have_attribute("datetime", re.compile(r"Z$"))
     page.click("[data-zone=utc]")
     expect(shown).to_have_text("08:53:20")
     page.goto(page.url)
@@ -618,4 +641,4 @@ def test_a_list_of_300_long_names_is_shortened_with_failures_first(running: Runn
     assert flow["arcs"] == [["chat-0", "chat-59", 1, 9]]
     expect(page.locator("#heat-note")).to_have_text(re.compile(r"^300 instances in \d+ rows, the highest of each$"))
     rows = int(page.locator("#heat-note").inner_text().split()[3])
-    assert rows * 8.8 <= page.evaluate("document.getElementById('heat').clientHeight")
+    assert rows * 11 <= page.evaluate("document.getElementById('heat').clientHeight")
