@@ -176,7 +176,7 @@ export const shownEvents = (frame) => frame.events.filter(concerns(settings.pool
 export function attention(frame, limit = 50, words = (reason) => reason) {
   const items = frame.attention.filter(concerns(settings.pool)).slice(0, limit);
   renew(byId("attention"), JSON.stringify(items), () => (items.length ? items.map((item) => attentionItem(item, words)) : [element("li", "Nothing needs attention", "attention-none")]));
-  text(byId("attention-checked"), `checked ${clock(frame.at)}`);
+  byId("attention-checked").replaceChildren("checked ", timeNode(frame.at));
 }
 
 function attentionItem(item, words) {

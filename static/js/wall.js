@@ -106,6 +106,7 @@ function tick() {
   text(byId("state-text"), whole.text);
   if (old && frame) { instances(seconds); verdictsUnknown(frame.at); }
   countDowns(!old);
+  byId("clock").dateTime = new Date().toISOString();
   text(byId("clock"), `${clock(Date.now() / 1000)} ${zoneName()}`);
 }
 

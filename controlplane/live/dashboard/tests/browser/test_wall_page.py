@@ -190,4 +190,5 @@ def test_an_ended_session_keeps_the_last_frame_and_shows_no_login_form(running: 
     page.evaluate("() => globalThis.weirFeed.socket.close()")
     expect(page.locator('[data-kind="signin"]')).to_contain_text("Sign-in needed")
     expect(page.locator("#tile-note")).to_have_text("8 instances")
+    expect(page.locator(".wall-fleet")).to_have_css("opacity", "0.45")
     assert page.locator("input[type=password]").count() == 0
