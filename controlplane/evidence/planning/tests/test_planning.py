@@ -149,7 +149,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert shown.count("tuning-point--front") == holding
     assert shown.count("tuning-point--short") == len(rows) - holding
     assert text(otto_client.get(page)).count(" selected>") == 1
-    marked = {**made.result, "holds": rows[-1], "undecided": rows[0]}
+    marked: Any = {"rows": rows, "holds": rows[-1], "undecided": rows[0]}
     assert [fleet.badge for fleet in display._fleets(marked)] == ["undecided", *[""] * (len(rows) - 2), "holds"]
     monkeypatch.setattr(display, "source_sha256", lambda: "another")
     assert "Weir simulates otherwise" in text(vera_client.get(page))
