@@ -12,6 +12,7 @@ from controlplane.traffic.batches.lines import LineAnswer, meaning
 from controlplane.traffic.batches.running import answer_of
 from router.contract.answer import verdict
 from router.contract.answer.verdict import VERDICTS
+from router.flows import prefill
 from router.tests.conftest import World, published, world  # noqa: F401  (fixtures)
 from router.tests.engine import Behaviour, Engine, Received, Writer, reply, stream
 from router.tests.flows.test_fault_of_each_api import BODIES, fails, noted
@@ -38,37 +39,45 @@ STREAMS = (
     ("garbage",),
     plans.HONEST,
 )
+PAGES = tuple(Plan(page=name) for name in plans.PAGES)
 OF_LINES = {"ok": "answered", "client_error": "failed", "error": "again", "refused": "later"}
 
 
-def tells(events: tuple[str, ...]) -> Behaviour:
+def tells(plan: Plan) -> Behaviour:
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
-        if request.document.get("stream"):
-            behaviour = stream([plans.event(request.target, kind, (9, 3)) + b"\n\n" for kind in events])
+        if request.document.get("stream") and not plan.page:
+            behaviour = stream([plans.event(request.target, kind, (9, 3)) + b"\n\n" for kind in plan.events])
         else:
-            body = plans.whole(request.target, Plan(events=events))
+            body = plans.whole(request.target, plan)
             behaviour = reply(orjson.loads(body) if body.endswith(b"}") else body.decode())
         await behaviour(engine, request, writer)
 
     return behave
 
 
-@pytest.mark.parametrize("fallible", [STATUSES, BROKEN, STREAMS], ids=["statuses", "broken answers", "streams"])
-async def test_replays_and_lines_of_batches_end_as_the_receipt_says(world: Any, fallible: Any) -> None:  # noqa: F811
+@pytest.mark.parametrize(
+    "fallible",
+    [STATUSES, BROKEN, [Plan(events=events) for events in STREAMS], PAGES],
+    ids=["statuses", "broken answers", "streams", "pages"],
+)
+async def test_replays_lines_of_batches_and_prefills_end_as_the_receipt_says(world: Any, fallible: Any) -> None:  # noqa: F811
     w: World = await world(None, None, failure__breaker_failures=1000)
     found = noted(w.router.recorder)
     client = ReplayClient(str(w.client.base_url))
     for how in fallible:
         for one in w.engines:
-            one.behaviour = tells(how) if isinstance(how, tuple) else fails(how)
+            one.behaviour = tells(how) if isinstance(how, Plan) else fails(how)
         answer = await client.request("POST", PATH, body_of("llama", "hello", 9))
         await w.until(lambda: len(found) == 1, "receipt")
         assert ending_of(answer).outcome == found.pop()["outcome"], f"a replay, {how}"
-        for path in (plans.CHAT, plans.EMBEDDINGS):
+        for path in (plans.CHAT, plans.RESPONSES, plans.EMBEDDINGS):
             whole = await w.client.post(path, json={"model": "llama", **BODIES[path], "stream": False})
             await w.until(lambda: len(found) == 1, "receipt")
-            outcome = meaning(LineAnswer(whole.status_code, "r", whole.content)).outcome
-            assert outcome == OF_LINES[found.pop()["outcome"]], f"a line, {path}, {how}: {whole.text[:200]}"
+            said, outcome = meaning(LineAnswer(whole.status_code, "r", whole.content), path), found.pop()["outcome"]
+            assert said.outcome == OF_LINES[outcome], f"a line, {path}, {how}: {whole.text[:200]}"
+            if isinstance(how, Plan):
+                wrong = prefill._error_in(plans.whole(path, how), path)
+                assert (wrong is None) == (outcome == "ok"), f"a prefill, {path}, {how}: {wrong}"
     client.close()
 
 
@@ -85,7 +94,7 @@ async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again
     w: World = await world(in_turn, in_turn)
     response = await w.client.post(plans.CHAT, json={"model": "llama", **BODIES[plans.CHAT], "stream": False})
     answer = answer_of(response, "r")
-    assert (answer.status, meaning(answer).outcome) == (502, "failed")
+    assert (answer.status, meaning(answer, plans.CHAT).outcome) == (502, "failed")
     assert sum(len(one.received) for one in w.engines) == 2
 
 
