@@ -1,4 +1,4 @@
-"""Steps are taken in time by the worker that leads, whatever another lane or another step does."""
+"""The leading worker takes each step in time, whatever another lane or another step does."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def go_on(lane: StepThread, clock: Clock, leader: Leadership, seconds: int) -> N
         leader.step()
 
 
-def test_each_step_is_taken_as_often_as_it_says(leader: Leadership, clock: Clock) -> None:
+def test_each_step_is_taken_as_often_as_declared(leader: Leadership, clock: Clock) -> None:
     often, seldom, rare = Counted(), Counted(), Counted()
     made = lane(
         leader, clock, a=Step(often, 1.0, "x", "a"), b=Step(seldom, 5.0, "x", "b"), c=Step(rare, 3600.0, "x", "c")
@@ -75,7 +75,7 @@ def test_a_worker_that_does_not_lead_runs_only_steps_of_every_worker(leader: Lea
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
-    """Each line of the steps, and whether a traceback follows it."""
+    """The log lines of the steps, each with whether a traceback follows it."""
     return [(record.getMessage(), record.exc_info is not None) for record in caplog.records if record.name != "root"]
 
 
@@ -89,7 +89,7 @@ def rows_that_fail(error: Exception) -> Callable[[], None]:
     return run
 
 
-def test_a_store_that_is_full_is_one_line_for_each_step_and_minute(
+def test_a_full_redis_is_logged_in_one_line_for_each_step_and_minute(
     leader: Leadership, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'")
@@ -103,7 +103,7 @@ def test_a_store_that_is_full_is_one_line_for_each_step_and_minute(
     assert lines[1].endswith("; and 17 more")
 
 
-def test_our_own_error_is_logged_with_its_traceback_and_another_reason_at_once(
+def test_our_own_error_is_logged_with_its_traceback_and_a_new_reason_at_once(
     leader: Leadership, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = Counted(KeyError("a"))
@@ -124,7 +124,7 @@ def test_our_own_error_is_logged_with_its_traceback_and_another_reason_at_once(
 def test_no_step_fills_the_log_while_redis_is_full(
     leader: Leadership, clock: Clock, live_redis: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All steps of the product, each three times."""
+    """All steps of the product, each taken three times."""
     steps = {name: Step(step.run, 1.0, "all", step.what, step.by_leader) for name, step in STEPS.items()}
     before = live_redis.config_get("maxmemory")["maxmemory"]
     live_redis.config_set("maxmemory", 1)
@@ -227,7 +227,7 @@ def test_a_new_leader_forgets_steps_of_another_release(
     assert list(reports.read(live_redis)) == ["a"]
 
 
-def test_reconciling_shares_its_lane_with_nothing() -> None:
+def test_the_lane_of_reconciling_has_no_other_step() -> None:
     assert [name for name, step in STEPS.items() if step.lane == STEPS["fleet.reconcile"].lane] == ["fleet.reconcile"]
 
 

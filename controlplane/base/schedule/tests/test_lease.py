@@ -1,4 +1,4 @@
-"""One worker leads; who lost the lease writes nothing."""
+"""One worker leads; a worker that has lost the lease writes nothing."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def holder() -> tuple[str, int]:
 
 
 def silent_for(seconds: float, clock: Clock, waiting: Leadership) -> None:
-    """The others' lease thread does nothing for so long."""
+    """The thread that renews the others' lease does nothing for so long."""
     waiting.step()
     clock.now += seconds
     waiting.step()
@@ -55,7 +55,7 @@ def test_the_first_worker_leads_at_once(first: Leadership) -> None:
     assert holder() == ("control@a", 1)
 
 
-def test_a_second_worker_waits_as_long_as_the_first_renews(first: Leadership, second: Leadership, clock: Clock) -> None:
+def test_a_second_worker_waits_while_the_first_renews(first: Leadership, second: Leadership, clock: Clock) -> None:
     for _ in range(30):
         first.step()
         second.step()
@@ -63,7 +63,7 @@ def test_a_second_worker_waits_as_long_as_the_first_renews(first: Leadership, se
     assert (first.holds(), second.holds()) == (True, False)
 
 
-def test_a_silent_holder_is_followed_and_finds_out_when_it_wakes_up(
+def test_a_silent_holder_is_replaced_and_notices_when_it_wakes_up(
     first: Leadership, second: Leadership, clock: Clock
 ) -> None:
     silent_for(SILENT_S, clock, second)
@@ -82,13 +82,13 @@ def test_a_holder_stops_before_another_can_take_over(first: Leadership, second: 
     assert first.holds()
 
 
-def test_a_lease_that_was_given_back_is_taken_at_the_next_look(first: Leadership, second: Leadership) -> None:
+def test_a_lease_that_was_given_back_is_taken_at_the_next_poll(first: Leadership, second: Leadership) -> None:
     first.release()
     second.step()
     assert (first.holds(), second.holds()) == (False, True)
 
 
-def test_the_lease_of_a_process_that_is_gone_is_taken_at_the_next_look(first: Leadership, second: Leadership) -> None:
+def test_the_lease_of_a_process_that_is_gone_is_taken_at_the_next_poll(first: Leadership, second: Leadership) -> None:
     code = "import runpy; print(runpy.run_path('fleet/jobs/process_identity.py')['own']())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     Lease.objects.update(process=ended)
@@ -141,7 +141,7 @@ def test_a_process_that_slept_reads_nothing_more_in_its_step(first: Leadership, 
             Node.objects.count()
 
 
-def test_a_process_is_gone_only_where_that_can_be_known() -> None:
+def test_a_process_counts_as_gone_only_where_its_host_can_be_asked() -> None:
     own = process_identity.own()
     space, pid, started = own.split("/")
     assert int(pid) == os.getpid()

@@ -1,4 +1,4 @@
-"""Who leads, and which step is late, on the page Nodes, in `doctor` and in /metrics."""
+"""The page Nodes, `doctor` and /metrics show which worker leads and which step is late."""
 
 import time
 
@@ -39,7 +39,7 @@ def test_the_page_nodes_says_that_no_control_worker_is_there(db: None, vera_clie
     assert "No control worker is there" in vera_client.get("/fleet/nodes/").content.decode()
 
 
-def test_without_redis_the_leader_is_all_that_is_known(leader: Leadership, redis_away: None) -> None:
+def test_without_redis_only_the_leader_is_known(leader: Leadership, redis_away: None) -> None:
     assert [(worker.name, worker.text) for worker in control_workers()] == [("control@a", "no heartbeat")]
 
 
@@ -60,7 +60,7 @@ def test_doctor_says_that_no_control_worker_runs(db: None) -> None:
     assert "no control worker runs" in doctor.control_workers().text
 
 
-def test_doctor_leaves_it_to_others_to_say_that_redis_is_unreachable(db: None, redis_away: None) -> None:
+def test_doctor_leaves_it_to_another_check_to_report_that_redis_is_unreachable(db: None, redis_away: None) -> None:
     assert doctor.control_workers().good
 
 

@@ -1,4 +1,4 @@
-"""Two real control workers: the other one leads within 10 s, whatever happens to the first."""
+"""Two real control workers: when anything happens to the leader, the other one leads within 10 s."""
 
 import signal
 import tempfile
@@ -16,7 +16,7 @@ ONE, OTHER = "control@one", "control@other"
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    # /tmp: the path of a socket is short.
+    # In /tmp, as the path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="weir-lease-", dir="/tmp") as folder:
         made = Workers(Path(folder))
         try:

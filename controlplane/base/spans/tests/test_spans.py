@@ -1,4 +1,4 @@
-"""A span for each page and REST call, and for the jobs that they start, in what a collector gets."""
+"""What a collector receives: a span for each page and REST call, and for the jobs that they start."""
 
 import json
 import threading
@@ -71,10 +71,10 @@ def test_calls_are_spans_and_tasks_are_children_of_their_callers(
     monkeypatch.setattr("controlplane.people.audit.views.render", _publishing(sent))
     assert Client().get("/healthz", headers=SAMPLED).status_code in (200, 503)
     assert vera_client.get("/audit/", headers=SAMPLED).status_code == 200
-    assert vera_client.get("/audit/").status_code == 200  # nobody asked: by chance one in a hundred
+    assert vera_client.get("/audit/").status_code == 200  # not sampled: one in a hundred is
     for name, headers, state in (
         ("fleet.start_instance", sent, "FAILURE"),
-        ("fleet.stop_instance", {}, "SUCCESS"),  # by a periodic step
+        ("fleet.stop_instance", {}, "SUCCESS"),  # from a periodic step
     ):
         task = message(headers, name)
         tasks.begin(task_id=name, task=task)
@@ -108,7 +108,7 @@ def test_a_job_that_a_step_sends_again_begins_a_trace_of_its_own(collector: tupl
     assert (span["name"], span.get("parentSpanId"), span["status"]) == ("previews.run", None, {})
 
 
-def test_off_there_is_no_exporter_and_no_middleware(settings: Any) -> None:
+def test_when_tracing_is_off_there_is_no_exporter_and_no_middleware(settings: Any) -> None:
     settings.SPANS = None
     exporter.exporter.cache_clear()
     assert exporter.exporter() is None

@@ -13,7 +13,7 @@ URL = "/api/v1/policies"
 OPEN = "/api/v1/policies/default/draft"
 
 
-def test_a_stranger_gets_401_and_is_told_how_to_sign_in(db, client):
+def test_a_request_without_credentials_gets_401_and_the_way_to_sign_in(db, client):
     answer = client.get(URL)
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
@@ -35,12 +35,12 @@ def test_an_expired_token_gets_401(otto):
     assert ApiCaller(token).get("/policies").status_code == 401
 
 
-def test_a_token_dies_with_its_user(otto, ci):
+def test_a_token_of_a_deleted_user_gets_401(otto, ci):
     User.objects.filter(pk=otto.pk).update(is_active=False)
     assert ci.get("/policies").status_code == 401
 
 
-def test_a_token_never_does_more_than_its_user_may(policy, ada, vera):
+def test_a_token_is_limited_to_the_role_of_its_user(policy, ada, vera):
     caller = api_caller(vera, "policy:read", "policy:write")
     assert caller.get("/policies").status_code == 200
     answer = caller.post("/policies/default/draft")
@@ -48,7 +48,7 @@ def test_a_token_never_does_more_than_its_user_may(policy, ada, vera):
     assert (answer.status_code, answer.json()["detail"]) == (403, message)
 
 
-def test_a_token_never_does_more_than_its_scopes_say(policy, ada, otto):
+def test_a_token_is_limited_to_its_scopes(policy, ada, otto):
     answer = api_caller(otto, "policy:read").post("/policies/default/draft")
     assert answer.status_code == 403
     assert answer.json()["detail"] == "the token ci (otto) lacks the scope policy:write: create one that has it"
@@ -60,7 +60,7 @@ def test_editing_does_not_include_publishing(policy, otto):
     assert caller.post("/policies/default/draft/publish", {"reason": WHY}).status_code == 403
 
 
-def test_using_a_token_is_noted_once_a_minute(otto, ci, django_assert_num_queries):
+def test_the_time_of_a_tokens_use_is_stored_once_a_minute(otto, ci, django_assert_num_queries):
     ci.get("/policies")
     first = ApiToken.objects.get().last_used_at
     assert first is not None
@@ -96,6 +96,6 @@ def test_a_token_needs_no_csrf_token(policy, otto):
     assert client.post(OPEN, headers=header).status_code == 201
 
 
-def test_a_viewers_session_reads_only(policy, vera_client):
+def test_a_viewers_session_can_only_read(policy, vera_client):
     assert vera_client.get(URL).status_code == 200
     assert vera_client.post(OPEN).status_code == 403

@@ -37,7 +37,7 @@ def test_an_administrator_makes_lists_changes_rotates_tests_and_deletes_a_channe
     assert not Channel.objects.exists()
 
 
-def test_no_answer_but_the_first_holds_a_secret_or_the_url(ada_api, made):
+def test_only_the_first_answer_contains_the_secret_and_none_contains_the_url(ada_api, made):
     path = f"/channels/{made['id']}"
     ada_api.post(f"{path}/test")
     answers = [ada_api.get(p).content.decode() for p in ("/channels", path, f"{path}/notices", "/audit")]

@@ -1,4 +1,4 @@
-"""Made-up requests against every operation: never a 5xx, and only answers that the contract describes."""
+"""Generated requests against every operation: never a 5xx, and only answers that the contract describes."""
 
 import pytest
 import redis
@@ -13,7 +13,7 @@ from controlplane.traffic.policies.tests.conftest import OTTO, edit, published
 
 pytestmark = pytest.mark.slow
 
-# What starts processes or ends the session under test; their own tests look after them.
+# These operations start processes or end the session under test; other tests cover them.
 HANDS_OFF_TAGS = {"fleet", "instances", "experiments", "traces"}
 HANDS_OFF = {"revoke_token"}
 
@@ -40,13 +40,13 @@ def world(live_redis: redis.Redis, ada_api: ApiCaller) -> ApiCaller:
 
 @SCHEMA.include(is_harmless).parametrize()
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
-def test_made_up_requests_get_described_answers(case, world):
+def test_generated_requests_get_described_answers(case, world):
     case.call_and_validate(
         headers={"Authorization": f"Bearer {world.token}"},
         excluded_checks=[
-            # An unknown key in a query or a spare header is not refused, as usual.
+            # An unknown key in a query or an additional header is not refused, as usual.
             schemathesis.checks.negative_data_rejection,
-            # Rules between fields (thresholds, names, reasons) are beyond a schema.
+            # A schema cannot express rules between fields (thresholds, names, reasons).
             schemathesis.checks.positive_data_acceptance,
         ],
     )

@@ -128,7 +128,7 @@ def test_rejecting_needs_a_reason_and_ends_it(proposed, olga):
     assert olga.post(path, {"reason": "too steep a step"}).json()["state"] == "rejected"
 
 
-def test_withdrawing_makes_it_a_draft_again_for_its_proposer_only(proposed, ci, olga):
+def test_withdrawing_turns_it_into_a_draft_again_and_only_its_proposer_may(proposed, ci, olga):
     path = f"/deliveries/{proposed['id']}/withdraw"
     assert olga.post(path).status_code == 403
     assert ci.post(path).json()["state"] == "withdrawn"
@@ -177,7 +177,7 @@ def test_a_delivery_is_started_steered_and_aborted(draft, ci):
 BACK = {"mode": "switchback", "block_s": 60, "washout_s": 10, "pairs": 4}
 
 
-def test_a_switchback_says_its_block_its_schedule_and_what_the_steps_have_shown(draft, ci):
+def test_a_switchback_reports_its_block_its_schedule_and_what_its_steps_have_shown(draft, ci):
     made = ci.post(DELIVER, {"plan": plan(STEPS[1], BACK), "reason": WHY}).json()
     path = f"/deliveries/{made['id']}"
     assert (made["switchback"], made["results"], made["stands_still"]) == (None, [], False)
@@ -205,7 +205,7 @@ def test_a_stale_etag_is_412_and_changes_nothing(running, ci):
     assert ci.get(path).json()["etag"] == running["etag"]
 
 
-def test_the_scope_to_abort_only_makes_safer(running, otto):
+def test_a_token_that_may_only_abort_can_only_make_things_safer(running, otto):
     alone = api_caller(otto, "policy:abort")
     path = f"/deliveries/{running['id']}"
     for verb in ("approve", "reject", "withdraw", "start", "resume", "extend", "advance"):
@@ -250,14 +250,14 @@ def test_an_unchanged_delivery_is_304_with_its_etag(running, ci):
     assert ci.get(f"/deliveries/{running['id']}", If_None_Match='"other"').status_code == 200
 
 
-def test_waiting_ends_with_304_when_nothing_happens(running, ci):
+def test_a_wait_ends_with_304_when_nothing_happens(running, ci):
     begun = time.monotonic()
     answer = ci.get(f"/deliveries/{running['id']}?wait=1", If_None_Match=f'"{running["etag"]}"')
     assert answer.status_code == 304
     assert time.monotonic() - begun > 0.9
 
 
-def test_waiting_ends_as_soon_as_it_changes(running, ci, monkeypatch):
+def test_a_wait_ends_as_soon_as_the_delivery_changes(running, ci, monkeypatch):
     def sleep(_: float) -> None:
         row = Delivery.objects.get(pk=running["id"])
         services.pause(row, OTTO, "odd")
@@ -267,14 +267,14 @@ def test_waiting_ends_as_soon_as_it_changes(running, ci, monkeypatch):
     assert (answer.status_code, answer.json()["state"]) == (200, "paused")
 
 
-def test_without_an_etag_or_with_another_there_is_nothing_to_wait_for(running, ci):
+def test_without_an_etag_or_with_another_the_answer_comes_at_once(running, ci):
     begun = time.monotonic()
     assert ci.get(f"/deliveries/{running['id']}?wait=60").status_code == 200
     assert ci.get(f"/deliveries/{running['id']}?wait=60", If_None_Match='"y0.0"').status_code == 200
     assert time.monotonic() - begun < 60
 
 
-def test_more_waiters_than_there_is_room_for_are_answered_at_once(running, ci, monkeypatch):
+def test_waiters_beyond_the_limit_are_answered_at_once(running, ci, monkeypatch):
     monkeypatch.setattr(routes, "_waiters", threading.BoundedSemaphore(1))
     with routes._waiters:
         answer = ci.get(f"/deliveries/{running['id']}?wait=60", If_None_Match=f'"{running["etag"]}"')
@@ -299,7 +299,7 @@ WEEKLY = {
 }
 
 
-def test_rules_are_read_by_all_and_set_by_administrators(policy, ci, ada_api, ada):
+def test_everybody_reads_the_rules_and_administrators_set_them(policy, ci, ada_api, ada):
     path = "/policies/default/delivery-rules"
     least = {"least_share": 0.05, "least_for_s": 600, "least_bake_s": 600}
     read = ci.get(path)

@@ -23,18 +23,18 @@ def raw_post(caller, path: str, raw: str | bytes):
     return Client().generic("POST", f"/api/v1{path}", data=raw, content_type="application/json", headers=header)
 
 
-def test_an_address_that_nothing_serves(db, client):
+def test_an_unknown_address_has_the_shape_of_every_error(db, client):
     assert "/api/v1/openapi.json" in problem(client.get("/api/v1/nowhere"), 404)["detail"]
 
 
-def test_a_method_that_is_not_served(ci):
+def test_a_method_that_is_not_supported_has_the_shape_of_every_error(ci):
     answer = ci.call("PUT", "/policies/default")
     assert "GET" in problem(answer, 405)["detail"]
     assert answer.headers["Allow"] == "GET"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/yaml"])
-def test_a_body_that_is_not_json(policy, ci, kind):
+def test_a_body_that_is_not_json_has_the_shape_of_every_error(policy, ci, kind):
     header = {"Authorization": f"Bearer {ci.token}"}
     answer = Client().generic("POST", "/api/v1/policies", data="{}", content_type=kind, headers=header)
     assert kind in problem(answer, 415)["detail"]
@@ -43,7 +43,7 @@ def test_a_body_that_is_not_json(policy, ci, kind):
 @pytest.mark.parametrize(
     "raw", ["", "{", '{"name": NaN}', '{"name": "\\u0000"}', '{"name": "\\ud800"}', "[" * 100_000, b"\xff\xfe{"]
 )
-def test_a_body_that_no_database_could_hold(policy, ci, raw):
+def test_a_text_that_no_database_can_store_is_refused(policy, ci, raw):
     answer = raw_post(ci, "/policies", raw)
     assert answer.status_code in (400, 422)
     problem(answer, answer.status_code)
@@ -81,12 +81,12 @@ def test_the_error_for_an_unknown_query_parameter_lists_the_known_ones(policy, a
     assert error["message"] == f"unknown query parameter; allowed: {allowed}"
 
 
-def test_a_read_ignores_a_query_parameter_that_is_not_known(policy, ada_api):
+def test_a_read_ignores_an_unknown_query_parameter(policy, ada_api):
     assert ada_api.get("/policies?limit=5").json() == ada_api.get("/policies").json()
 
 
 @pytest.mark.parametrize("body", ["x", '{"overrides": {"classes.heavy_new_tokens": 9000}}', "[]", "{"])
-def test_a_body_that_the_operation_does_not_read_changes_nothing(policy, ci, body):
+def test_a_body_for_an_operation_without_one_is_refused_and_changes_nothing(policy, ci, body):
     answer = raw_post(ci, "/policies/default/draft", body)
     assert problem(answer, 422)["detail"] == "this operation takes no body"
     assert ci.get("/policies/default/draft").status_code == 404
@@ -113,11 +113,11 @@ def test_a_form_that_cannot_be_read_is_a_body(policy, ci, kind, body):
     assert problem(answer, 422)["errors"][0]["value"] == "a form that cannot be read"
 
 
-def test_a_stranger_learns_no_parameters(db, client):
+def test_a_stranger_is_not_told_the_parameters(db, client):
     problem(client.post("/api/v1/policies/default/draft?nonsense=1"), 401)
 
 
-def test_no_operation_takes_keys_that_it_does_not_read(db, client):
+def test_no_operation_accepts_keys_that_it_does_not_read(db, client):
     document = client.get("/api/v1/openapi.json").json()
     schemas = document["components"]["schemas"]
     operations = [one for path in document["paths"].values() for one in path.values()]
@@ -136,7 +136,7 @@ def test_a_body_beyond_the_limit_is_refused_with_the_limit(policy, ada_api, meth
     assert "1,000 bytes" in problem(ada_api.call(method, path, {"name": "x" * 2_000}), 413)["detail"]
 
 
-def test_a_backslash_before_u0000_is_text(policy, ci):
+def test_an_escaped_backslash_before_u0000_is_text(policy, ci):
     answer = ci.post("/policies", {"name": "\\u0000", "reason": "a backslash and six letters"})
     assert problem(answer, 422)["errors"][0]["path"] == "name"
 
@@ -175,7 +175,7 @@ def test_a_request_id_that_could_spoil_a_log_is_replaced(db, client, given):
 
 @pytest.mark.parametrize("depth", [51, 254, 600, 5000])
 @pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
-def test_deep_nesting_is_a_problem_of_the_body(ci, policy, depth, opened, closed):
+def test_deep_nesting_is_reported_as_a_problem_of_the_body(ci, policy, depth, opened, closed):
     body = opened * depth + "1" + closed * depth
     headers = {"Authorization": f"Bearer {ci.token}"}
     for method, path in (("PUT", "/fleet"), ("POST", "/experiments"), ("PATCH", "/policies/default/draft")):
@@ -184,7 +184,7 @@ def test_deep_nesting_is_a_problem_of_the_body(ci, policy, depth, opened, closed
         assert "nested" in answer.json()["detail"]
 
 
-def test_messages_have_no_prefix_of_the_library(ci):
+def test_messages_have_no_prefix_of_pydantic(ci):
     answer = ci.post("/experiments", {"name": "x", "trace": "t", "pool": "p", "arms": ["a"], "duration_s": -1})
     messages = [error["message"] for error in answer.json()["errors"]]
     assert "allowed is a number from 1 to 86,400" in messages

@@ -1,4 +1,4 @@
-"""What a plan can show, in the answers of a dry run and of a proposal."""
+"""The prediction of what a plan can show, in the answers to a dry run and to a proposal."""
 
 from controlplane.traffic.deliveries.foresight.tests.receipts import WARM_IN_A_MINUTE, fill
 from controlplane.traffic.deliveries.tests.conftest import CANARY, FULL, OTTO, plan

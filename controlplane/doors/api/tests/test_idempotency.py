@@ -16,7 +16,7 @@ from controlplane.traffic.policies.tests.conftest import WHY, edit
 NIGHT = {"name": "night", "reason": WHY}
 
 
-def test_a_repeated_post_is_answered_alike_and_done_once(policy, ci):
+def test_a_repeated_post_gets_the_same_answer_and_is_performed_once(policy, ci):
     edit(policy, heavy_new_tokens=9000)
     first, second = (
         ci.post("/policies/default/draft/publish", {"reason": WHY}, Idempotency_Key="deploy-7") for _ in range(2)
@@ -40,7 +40,7 @@ def test_another_key_is_another_request(policy, ci):
     assert ci.post("/policies", NIGHT, Idempotency_Key="k2").status_code == 409
 
 
-def test_keys_of_different_callers_do_not_meet(policy, ci, ada_api):
+def test_callers_with_the_same_key_do_not_affect_each_other(policy, ci, ada_api):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     assert "Idempotent-Replayed" not in ada_api.post("/policies/default/draft", Idempotency_Key="k1").headers
 
@@ -72,14 +72,14 @@ def test_a_revoked_token_gets_no_replay(policy, ci):
     assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 401
 
 
-def test_a_repeated_request_that_still_runs_elsewhere_is_asked_to_wait(policy, ci):
+def test_a_repeated_request_whose_first_is_still_running_is_told_to_wait(policy, ci):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     IdempotentAnswer.objects.update(status=0)
     answer = ci.post("/policies/default/draft", Idempotency_Key="k1")
     assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
 
 
-def test_a_claim_of_a_process_that_died_is_given_up(policy, ci):
+def test_a_claim_of_a_process_that_died_expires(policy, ci):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     IdempotentAnswer.objects.update(status=0, created_at=timezone.now() - timedelta(minutes=3))
     assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 200
@@ -96,14 +96,14 @@ def test_a_request_that_outlasts_its_claim_gets_its_answer(policy, ci, monkeypat
     assert ci.post("/policies", NIGHT, Idempotency_Key="k1").status_code == 201
 
 
-def test_a_refusal_for_want_of_a_scope_is_not_kept(policy, otto):
+def test_a_refusal_because_of_a_missing_scope_is_not_stored(policy, otto):
     caller = api_caller(otto, "policy:read")
     assert caller.post("/policies/default/draft", Idempotency_Key="k1").status_code == 403
     ApiToken.objects.update(scopes=["policy:write"])
     assert caller.post("/policies/default/draft", Idempotency_Key="k1").status_code == 201
 
 
-def test_a_crash_is_not_kept(policy, ci, monkeypatch):
+def test_a_crash_is_not_stored(policy, ci, monkeypatch):
     from controlplane.doors.api.routes.traffic import policies
 
     with monkeypatch.context() as patch:
@@ -112,18 +112,18 @@ def test_a_crash_is_not_kept(policy, ci, monkeypatch):
     assert ci.post("/policies/default/draft", Idempotency_Key="k1").status_code == 201
 
 
-def test_a_validation_error_is_kept(policy, ci):
+def test_a_validation_error_is_stored(policy, ci):
     first = ci.post("/policies", {"name": "X", "reason": WHY}, Idempotency_Key="k1")
     assert first.status_code == 422
     assert ci.post("/policies", {"name": "X", "reason": WHY}, Idempotency_Key="k1").content == first.content
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201])
-def test_a_key_has_a_sensible_length(policy, ci, key):
+def test_the_length_of_a_key_is_limited(policy, ci, key):
     assert ci.post("/policies", NIGHT, Idempotency_Key=key).status_code == 422
 
 
-def test_only_posts_are_kept(policy, ci):
+def test_only_answers_to_posts_are_stored(policy, ci):
     ci.get("/policies", Idempotency_Key="k1")
     assert not IdempotentAnswer.objects.exists()
 
@@ -136,7 +136,7 @@ def test_answers_are_forgotten_after_a_day(policy, ci):
     assert IdempotentAnswer.objects.get().key == "new"
 
 
-def test_a_token_is_not_kept_in_the_clear(ada_api):
+def test_a_token_in_an_answer_is_not_stored_in_the_clear(ada_api):
     answer = ada_api.post("/tokens", {"name": "x", "scopes": ["policy:read"]}, Idempotency_Key="k1")
     assert answer.status_code == 201
     assert answer.json()["token"] not in str(IdempotentAnswer.objects.values())

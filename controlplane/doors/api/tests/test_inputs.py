@@ -1,4 +1,4 @@
-"""What the page of the API says about what an operation takes."""
+"""The API's page describes the inputs of each operation."""
 
 from controlplane.doors.api.reference.page import Input, inputs_of
 from controlplane.management.commands import openapi_export
@@ -26,7 +26,7 @@ def test_every_field_of_a_body_is_described() -> None:
     assert fields["arms"].allowed.endswith(", 1 to 6 of them")
 
 
-def test_a_file_says_which_kinds_are_taken() -> None:
+def test_the_accepted_kinds_of_a_file_are_described() -> None:
     (file,) = [each for each in taken("/traces", "post").values() if each.place == "body"]
     assert "text/csv" in file.name
     assert "64 MiB" in file.meaning
@@ -38,7 +38,7 @@ def test_every_operation_can_be_described() -> None:
     assert all(each.place and each.name for one in operations for each in inputs_of(one, schemas))
 
 
-def test_the_page_shows_it(vera_client) -> None:
+def test_the_page_shows_the_descriptions(vera_client) -> None:
     page = vera_client.get("/api/v1/docs").content.decode()
     assert "<code>duration_s</code>" in page
     assert "number, 1 to 86,400; default 600.0" in page

@@ -25,7 +25,7 @@ def put(api, made, content="application/json", query=f"reason={WHY}", **headers)
     return Client().put(f"/api/v1/models?{query}", body, content_type=content, **headers)
 
 
-def test_a_document_is_put_checked_and_rolled_back(pools, api):  # noqa: F811
+def test_a_document_is_written_checked_and_rolled_back(pools, api):  # noqa: F811
     assert put(api, document(chat=SPLIT), query=f"reason={WHY}&dry_run=true").status_code == 200
     made = put(api, "schema: 1\nmodels:\n  chat: {pool: big}\n", "application/yaml")
     assert (made.status_code, made["ETag"]) == (201, '"v1"')
@@ -40,7 +40,7 @@ def test_a_document_is_put_checked_and_rolled_back(pools, api):  # noqa: F811
     assert [version["number"] for version in api.get("/models/versions").json()] == [3, 2, 1]
 
 
-def test_a_document_made_from_an_older_version_is_refused(pools, api):  # noqa: F811
+def test_a_document_based_on_an_older_version_is_refused(pools, api):  # noqa: F811
     seen = put(api, document(chat=SPLIT))["ETag"]
     assert put(api, document(chat={"pool": "big"}), HTTP_IF_MATCH=seen).status_code == 201
     late = put(api, document(bot={"pool": "small"}), HTTP_IF_MATCH=seen)

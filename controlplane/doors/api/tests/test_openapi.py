@@ -17,7 +17,7 @@ def test_the_committed_copy_is_current():
     call_command("openapi_export", check=True)
 
 
-def test_a_copy_that_is_not_current_is_reported(tmp_path, monkeypatch):
+def test_an_outdated_copy_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(openapi_export, "COPY", tmp_path / "openapi.json")
     with pytest.raises(CommandError, match="not current"):
         call_command("openapi_export", check=True)
@@ -31,7 +31,7 @@ def test_the_document_is_served(db, client):
     assert answer.json()["paths"].keys() == SCHEMA["paths"].keys()
 
 
-def test_the_document_is_made_once():
+def test_the_document_is_built_once():
     assert api.get_openapi_schema(path_params={}) is api.get_openapi_schema()
 
 
@@ -48,7 +48,7 @@ def test_operation_ids_are_unique():
     assert len(ids) == len(set(ids))
 
 
-def test_every_operation_is_closed_to_strangers(db, client):
+def test_every_operation_refuses_strangers(db, client):
     answered = {}
     for name, _ in OPERATIONS:
         method, path = name.split()
@@ -64,7 +64,7 @@ def test_the_page_lists_every_operation(vera_client):
     assert [scope for scope in SCOPES if scope not in content] == []
 
 
-def test_the_page_is_closed_to_strangers(db, client):
+def test_the_page_refuses_strangers(db, client):
     assert client.get("/api/v1/docs").status_code == 302
 
 
@@ -79,7 +79,7 @@ def test_every_answer_of_an_operation_has_a_media_type():
             assert answer.get("content") or status in ("204", "304"), (name, status)
 
 
-def test_each_format_that_can_be_asked_for_is_described():
+def test_each_available_format_is_described():
     for name, operation in OPERATIONS:
         asked = [one["schema"]["enum"] for one in operation["parameters"] if one["name"] == "format"]
         described = " ".join(operation["responses"].get("200", {}).get("content", {}))

@@ -29,7 +29,7 @@ def test_the_own_origin(settings: Any, origin: str, host: str) -> None:
     ("origin", "host"),
     [
         ("http://localhost:9000", "localhost:8000"),
-        ("https://127.0.0.1", "127.0.0.1:8000"),  # cookies are those of any port
+        ("https://127.0.0.1", "127.0.0.1:8000"),  # cookies are sent to every port
         ("https://localhost", "127.0.0.1:8000"),
         ("https://[::1]", "[::1]:8000"),
         ("http://localhost", "localhost:8000"),
@@ -58,7 +58,7 @@ async def joined(**headers: str) -> bool:
     return bool((await socket.receive_output(5))["type"] == "websocket.accept")
 
 
-async def test_a_handshake_of_another_port_is_refused_and_one_without_an_origin_is_a_program() -> None:
+async def test_a_handshake_from_another_port_is_refused_and_a_program_without_an_origin_accepted() -> None:
     assert await joined(origin="http://localhost:8000", host="localhost:8000")
     assert not await joined(origin="http://localhost:9000", host="localhost:8000")
     assert await joined(host="localhost:8000")

@@ -56,14 +56,14 @@ def test_a_policy_is_created_from_a_document_or_a_route(policy, ci):
         ({"reason": WHY}, 422, "name"),
     ],
 )  # fmt: skip
-def test_a_policy_that_cannot_be_created_is_told_why(policy, ci, body, status, path):
+def test_a_policy_that_cannot_be_created_is_refused_with_the_reason(policy, ci, body, status, path):
     answer = ci.post("/policies", body)
     assert answer.status_code == status
     if path is not None:
         assert path in [e["path"] for e in answer.json()["errors"]]
 
 
-def test_opening_a_draft_again_gives_the_open_one(policy, ci):
+def test_opening_a_draft_again_returns_the_open_one(policy, ci):
     first, second = ci.post(DRAFT), ci.post(DRAFT)
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.headers["ETag"] == second.headers["ETag"] == ci.get(DRAFT).headers["ETag"]
@@ -92,7 +92,7 @@ def test_a_whole_document_replaces_the_draft(policy, ci):
 
 
 @pytest.mark.parametrize("body", [{}, {"overrides": {}, "document": {}}])
-def test_a_patch_says_one_thing(policy, ci, body):
+def test_a_patch_changes_only_the_given_field(policy, ci, body):
     ci.post(DRAFT)
     assert ci.patch(DRAFT, body).json()["errors"][0]["path"] == "overrides"
 
@@ -124,12 +124,12 @@ def test_publishing_over_another_version_gets_409_with_the_fields(policy, ci):
     assert answer.json()["current"] == "v3"
 
 
-def test_publishing_nothing_new_is_refused(policy, ci):
+def test_publishing_an_unchanged_document_is_refused(policy, ci):
     ci.post(DRAFT)
     assert ci.post(f"{DRAFT}/publish", {"reason": WHY}).status_code == 422
 
 
-def test_the_answer_says_that_redis_was_away(policy, ci):
+def test_the_answer_says_that_redis_was_unreachable(policy, ci):
     edit(policy, heavy_new_tokens=9000)
     body = ci.post(f"{DRAFT}/publish", {"reason": WHY}).json()
     assert body["stored_only"] is True
@@ -170,7 +170,7 @@ def test_an_unknown_address_is_404(policy, ci, path):
 
 @pytest.mark.parametrize("path", [f"{POLICY}/versions/0", f"{POLICY}/versions/{10**30}", f"{POLICY}/diff?from=x&to=1",
                                   f"{POLICY}/versions?limit=0", f"{POLICY}/diff"])  # fmt: skip
-def test_senseless_input_is_422(policy, ci, path):
+def test_invalid_input_is_422(policy, ci, path):
     assert ci.get(path).status_code == 422
 
 

@@ -1,4 +1,4 @@
-"""Previews over REST: who may ask for one, what is answered when, and what is wrong with a request."""
+"""Previews over REST: who may start one, what is answered when, and what can be wrong with a request."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def draft(policy: Policy) -> Draft:
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was put on the queue, instead of a queue."""
+    """Collects what would be put on the queue."""
     found: list[Any] = []
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: found.append(args))
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
@@ -95,7 +95,7 @@ def test_cancelling_twice_is_reported(draft, ci):
     assert "has ended already: cancelled" in again.json()["detail"]
 
 
-def test_without_a_draft_it_is_a_conflict_as_publishing_is(policy, ci):
+def test_without_a_draft_a_preview_is_a_conflict_as_publishing_is(policy, ci):
     answer = ci.post(PREVIEW, {})
     assert answer.status_code == 409
     assert "no open draft" in answer.json()["detail"]
@@ -122,7 +122,7 @@ def test_a_draft_that_was_saved_in_the_meantime_is_not_previewed(draft, ci):
         ({"sedes": [1]}, "sedes"),
     ],
 )
-def test_a_request_that_cannot_be_served_is_told_why(draft, ci, body, path):
+def test_a_request_that_cannot_be_served_is_refused_with_the_reason(draft, ci, body, path):
     answer = ci.post(PREVIEW, body)
     assert answer.status_code == 422, answer.content
     assert path in {fault["path"] for fault in answer.json()["errors"]}
@@ -135,7 +135,7 @@ def test_a_missing_object_is_not_found(policy, ci):
     assert ci.post(f"{PREVIEWS}/77/cancel").status_code == 404
 
 
-def test_a_preview_of_unmodelled_engines_fails_and_says_what_to_do(draft, ci, sent):
+def test_a_preview_of_engines_without_a_model_fails_and_says_what_to_do(draft, ci, sent):
     sim_pool("real", kind="vllm", model="m")
     made = ci.post(PREVIEW, {"pool": "real"})
     assert (made.status_code, made.json()["status"]) == (202, "failed")
@@ -144,6 +144,6 @@ def test_a_preview_of_unmodelled_engines_fails_and_says_what_to_do(draft, ci, se
     assert sent == []
 
 
-def test_the_reference_says_what_can_be_asked(vera_client):
+def test_the_reference_lists_the_possible_inputs(vera_client):
     page = vera_client.get("/api/v1/docs").content.decode()
     assert "At most this many requests: the newest of a recording, the first of another trace" in page

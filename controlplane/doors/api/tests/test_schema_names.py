@@ -1,4 +1,5 @@
-"""Two schemas of one name become one in the description of the API, and it lies about the other."""
+"""Two schemas with the same name would become one in the description of the API, which would be wrong about one of
+them."""
 
 from collections import Counter
 

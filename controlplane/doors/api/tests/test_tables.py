@@ -1,4 +1,4 @@
-"""Every list of the API comes as CSV and Parquet."""
+"""Every list of the API is available as CSV and Parquet."""
 
 import csv
 import hashlib
@@ -55,7 +55,7 @@ def test_every_list_is_a_table() -> None:
     assert "class" in table_of(OPERATIONS["list_receipts"])[0]  # type: ignore[index]  # by the names that answers have
 
 
-def test_the_openapi_document_says_so() -> None:
+def test_the_openapi_document_lists_the_formats() -> None:
     document = api.get_openapi_schema(path_params={})
     listed = document["paths"]["/api/v1/keys"]["get"]
     assert [each["name"] for each in listed["parameters"]] == ["format"]

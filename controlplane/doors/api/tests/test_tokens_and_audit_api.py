@@ -23,7 +23,7 @@ def test_an_administrator_makes_lists_and_revokes_tokens(ada_api):
     assert ApiCaller(made["token"]).get("/policies").status_code == 401
 
 
-def test_nobody_else_does(ci):
+def test_only_an_administrator_does_so(ci):
     assert ci.get("/tokens").status_code == 403
     assert ci.post("/tokens", {"name": "x", "scopes": ["policy:read"]}).status_code == 403
 
@@ -59,7 +59,7 @@ def test_a_token_can_expire(ada_api):
 
 
 @pytest.mark.parametrize(("token", "user"), [("x (y) (", "u"), ("x" * 80, "u" * 150)])
-def test_an_actor_is_named_by_its_token_and_owned_by_its_user(ada, token, user):
+def test_an_audit_entry_names_the_token_and_its_owner(ada, token, user):
     ada.username = user
     ada.save()
     _, secret = ApiToken.issue(user=ada, name=token, scopes=["policy:read"])

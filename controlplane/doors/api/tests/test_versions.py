@@ -1,5 +1,4 @@
-"""Every write has a version: each write of each kind of object beside each other one, one after the other and at once.
-
+"""Every write checks a version: each pair of writes to each kind of object, in sequence and concurrently.
 On PostgreSQL the same tests run with `make test-deploy`.
 """
 
@@ -22,7 +21,7 @@ from controlplane.testing import ApiCaller, api_caller
 from controlplane.tests.schedules.database import empty, shared_database, tables
 from controlplane.traffic.policies import acknowledged
 
-# What makes something new, or changes nothing.
+# Writes that create something or change nothing.
 CREATE = {
     "create_budget", "create_channel", "create_key", "create_policy", "create_share", "create_token", "add_freeze",
     "open_draft", "open_models_draft", "start_experiment", "repeat_experiment", "start_matrix", "start_plan",
@@ -41,7 +40,7 @@ of_kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell no worker, and wait for no router."""
+    """Notify no worker, and wait for no router."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda *_, **__: None)
     monkeypatch.setattr(acknowledged, "WAIT_S", 0.0)
 
@@ -68,7 +67,7 @@ def operation_of(write: Write) -> dict[str, Any]:
     return known or OPERATIONS[write.method, re.sub(r"/[a-z]+$", "/{verb}", path)]
 
 
-def test_every_operation_that_changes_something_takes_the_version_that_was_seen() -> None:
+def test_every_operation_that_changes_something_takes_the_version_that_the_caller_saw() -> None:
     takes = {
         operation["operationId"]
         for (method, _), operation in OPERATIONS.items()
@@ -86,7 +85,7 @@ def test_every_operation_that_takes_a_version_documents_the_answer_to_a_stale_on
 
 
 @of_kinds
-def test_a_write_with_an_old_version_is_refused_and_names_the_present_one(ada_api: ApiCaller, kind: Kind) -> None:
+def test_a_write_with_an_old_version_is_refused_with_the_current_one(ada_api: ApiCaller, kind: Kind) -> None:
     of = kind.make()
     present = etag(ada_api, kind, of)
     for write in kind.writes:
@@ -119,7 +118,7 @@ def test_of_two_writes_with_the_same_version_the_second_is_refused(ada_api: ApiC
         transaction.savepoint_rollback(mark)
 
 
-# At once: two threads, each with its own connection
+# Concurrent: two threads, each with its own connection
 
 
 class World:
@@ -157,7 +156,7 @@ def world(transactional_db: None, tmp_path: Any) -> Iterator[World]:
 
 
 @of_kinds
-def test_of_two_writes_at_once_with_the_same_version_one_is_done_and_one_refused(world: World, kind: Kind) -> None:
+def test_of_two_concurrent_writes_with_the_same_version_one_is_done_and_one_refused(world: World, kind: Kind) -> None:
     for first, second in kind.pairs():
         api = world.fresh()
         of = kind.make()
@@ -183,7 +182,7 @@ OF_FIELDS = [kind for kind in KINDS if kind.name in ("freeze", "key", "budget", 
 
 
 @pytest.mark.parametrize("kind", OF_FIELDS, ids=lambda kind: kind.name)
-def test_two_writes_at_once_of_different_fields_both_stay_without_a_version(world: World, kind: Kind) -> None:
+def test_concurrent_writes_of_different_fields_without_a_version_are_both_kept(world: World, kind: Kind) -> None:
     for first, second in changes_of(kind):
         api = world.fresh()
         of = kind.make()

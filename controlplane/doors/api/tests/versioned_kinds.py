@@ -1,4 +1,4 @@
-"""Every kind of object that REST changes: how one is made, where it is read, and every write of it."""
+"""Every kind of object that REST changes: how it is created, where it is read, and every write to it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,20 +44,20 @@ class Write:
     path: str  # as in the OpenAPI document, without /api/v1
     body: Any = None
     query: str = ""
-    keeps: bool = False  # it leaves what people see as it was, so another write with the same ETag may follow
-    repeats: bool = False  # done already, it is answered like the first time whatever the version
+    keeps: bool = False  # what people see stays, so another write with the same ETag may follow
+    repeats: bool = False  # repeating it gets the first answer, whatever the version
 
 
 @dataclass(frozen=True)
 class Kind:
     name: str
-    path: str  # where its ETag is read
+    path: str  # path where its ETag is read
     make: Callable[[], Path]
     writes: tuple[Write, ...]
     shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # the part of an answer that writes change
 
     def pairs(self) -> Iterator[tuple[Write, Write]]:
-        """Each write beside each, itself included."""
+        """Each pair of writes, also of a write with itself."""
         for first, second in combinations_with_replacement(self.writes, 2):
             alike = first is second and first.repeats
             if not (first.keeps or second.keeps or alike):

@@ -1,4 +1,4 @@
-"""The command in this process, with Django's test client as its network."""
+"""The command in this process, which sends its requests through Django's test client."""
 
 import io
 import json
@@ -28,7 +28,7 @@ class Answer(io.BytesIO):
 
 @pytest.fixture
 def network(monkeypatch):
-    """The requests that were sent; put an error into `faults` for the next one to fail with."""
+    """The sent requests; an error put into `faults` makes the next one fail."""
     client, requests, faults = Client(raise_request_exception=False), [], []
 
     def opened(self, request, timeout):
@@ -47,7 +47,7 @@ def network(monkeypatch):
         return Answer(content, answer.headers)
 
     monkeypatch.setattr(api_module.Api, "__init__", _init(opened))
-    # The command's own clock: the control plane behind it, in this process, sleeps as ever.
+    # The clock of the command only: the control plane in the same process sleeps as usual.
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
     for module in (api_module, deliveries, waiting):
         monkeypatch.setattr(module, "time", clock)

@@ -1,4 +1,4 @@
-"""`weir deliver` from a pipeline: statuses, repetition, waiting, and being stopped."""
+"""`weir deliver` in a pipeline: exit statuses, repetition, waiting, and being stopped."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def plan(tmp_path):
 
 @pytest.fixture
 def passing(monkeypatch):
-    """What happens while the command sleeps, one thing a second."""
+    """What happens while the command sleeps, one change a second."""
     things = []
     monkeypatch.setattr(deliveries.time, "sleep", lambda _: things.pop(0)() if things else pytest.fail("it waits on"))
     return things
@@ -72,7 +72,7 @@ def test_the_exit_status_says_how_it_ended_and_a_repetition_says_the_same(
     assert Delivery.objects.count() == 1
 
 
-def test_a_delivered_file_gets_its_number_and_is_live_already(run, file, plan, passing):
+def test_a_delivered_file_gets_its_number_and_then_counts_as_live(run, file, plan, passing):
     passing.extend(ENDS[0][2])
     assert run("deliver", file, "--plan", plan(), "--wait")[0] == 0
     assert json.loads(file.read_text())["version"] == 2
@@ -83,12 +83,12 @@ def test_a_delivered_file_gets_its_number_and_is_live_already(run, file, plan, p
     assert Delivery.objects.count() == 1
 
 
-def test_a_document_live_without_a_delivery_is_live_already(run, default_file, demo):
+def test_a_document_that_went_live_without_a_delivery_counts_as_live(run, default_file, demo):
     assert run("deliver", default_file(), "--wait")[:2] == (0, "default: v1 is live with this document: already live\n")
     assert not Delivery.objects.exists()
 
 
-def test_without_waiting_it_is_started_and_named(run, file, plan):
+def test_without_waiting_the_delivery_is_started_and_its_number_printed(run, file, plan):
     status, told, error = run("deliver", file, "--plan", plan(), "--reason", WHY)
     made = Delivery.objects.get()
     assert (status, made.state, made.reason) == (0, State.ARMING, WHY), error
@@ -107,7 +107,7 @@ def test_a_plan_with_approvals_is_started_when_it_has_them(run, file, plan, pass
     assert states == ["proposed", "arming", "step", "aborted"]
 
 
-def test_time_and_pools_of_the_command_go_before_the_plan(run, file, plan):
+def test_options_of_the_command_replace_times_and_pools_of_the_plan(run, file, plan):
     status, _, error = run("deliver", file, "--plan", plan(), "--at", "2099-08-03T03:00", "--pool", "demo")
     made = Delivery.objects.get()
     assert (status, made.state, made.plan["start"]["zone"], made.plan["pools"]) == (0, "ready", "UTC", ["demo"]), error
@@ -115,7 +115,7 @@ def test_time_and_pools_of_the_command_go_before_the_plan(run, file, plan):
     assert (status, told.splitlines()[-1]) == (2, f"delivery {made.pk}: not ended after 0 s; it goes on")
 
 
-def test_a_freeze_is_waited_for(run, file, plan, passing, monkeypatch):
+def test_the_command_waits_for_a_freeze_to_end(run, file, plan, passing, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(deliveries.time, "monotonic", lambda: now[0])
     row = Freeze.objects.create(
@@ -132,7 +132,7 @@ def test_a_freeze_is_waited_for(run, file, plan, passing, monkeypatch):
     assert "ready, step 1 of 2: 409 Conflict: the freeze night is in force" in told
 
 
-def test_a_dry_run_is_checked_by_the_server_and_leaves_nothing(run, file, plan):
+def test_a_dry_run_is_checked_by_the_server_and_changes_nothing(run, file, plan):
     status, told, error = run("deliver", file, "--plan", plan(), "--dry-run")
     assert (status, told.splitlines()[0]) == (0, "default: v1 → v2 would be ready"), error
     assert told.splitlines()[1].startswith("  what it can show, no recent traffic of demo: ")
@@ -212,7 +212,7 @@ def test_a_control_plane_that_is_unreachable_for_a_while_ends_no_wait(run, file,
     assert (status, "trying again" in error) == (1, True), error
 
 
-def test_the_results_are_written(run, file, plan, passing, tmp_path):
+def test_the_results_are_printed(run, file, plan, passing, tmp_path):
     passing.extend(ENDS[1][2])
     assert run("deliver", file, "--plan", plan(), "--wait", "--results", tmp_path / "delivery.json")[0] == 1
     assert json.loads((tmp_path / "delivery.json").read_text())["outcome"] == "guard"

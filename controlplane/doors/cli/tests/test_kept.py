@@ -1,4 +1,4 @@
-"""What the server keeps of each command that changes something: who, why, and the value."""
+"""What the server records for each command that changes something: who, why, and the value."""
 
 import argparse
 import getpass
@@ -35,13 +35,13 @@ READS = {
 }  # fmt: skip
 CANARY_OF_HALF = {**CANARY, "share": 0.5}
 MANAGE_READS = {"doctor", "explain", "openapi_export", "fleet_export", "fleet_render", "fleet_status"}
-# They run or end processes; what should run stays as it is.
+# These commands run or end processes, and change nothing that is stored.
 MANAGE_RUNS = {"up", "node", "serve", "demo_traffic", "fleet_stop_all"}
 kept_of, manage_kept_of = set(), set()
 
 
 def keeps(*names, of=kept_of):
-    """The commands whose trace the test reads."""
+    """The commands whose record the test checks."""
 
     def mark(test):
         of.update(names)
@@ -51,14 +51,14 @@ def keeps(*names, of=kept_of):
 
 
 def last(action):
-    """(who, why, value) of the newest entry of that action."""
+    """(who, why, value) of the newest entry of the action."""
     entry = AuditEntry.objects.filter(action=action).first()
     assert entry is not None, f"nothing was kept of {action}"
     return entry.actor_name, entry.reason, entry.after
 
 
 def leaves(parser, words=""):
-    """The commands of a parser, by their words."""
+    """The commands of a parser, as typed."""
     groups = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     if not groups:
         return {words}
@@ -88,7 +88,7 @@ def fleet_file(tmp_path):
 
 
 @keeps("fleet apply")
-def test_a_fleet_document_is_kept_with_its_reason(run, ada, fleet_file, monkeypatch):
+def test_a_fleet_document_is_recorded_with_its_reason(run, ada, fleet_file, monkeypatch):
     monkeypatch.setenv("WEIR_TOKEN", api_caller(ada).token)
     assert run("fleet", "apply", fleet_file, "--reason", WHY)[0] == 0
     who, why, value = last("fleet.applied")
@@ -97,14 +97,14 @@ def test_a_fleet_document_is_kept_with_its_reason(run, ada, fleet_file, monkeypa
 
 
 @keeps("policy apply")
-def test_a_published_document_is_kept_with_its_reason(run, default_file):
+def test_a_published_document_is_recorded_with_its_reason(run, default_file):
     assert run("policy", "apply", default_file(classes__heavy_new_tokens=12_000), "--reason", WHY)[0] == 0
     who, why, value = last("policy.publish")
     assert (who, why, value["classes"]["heavy_new_tokens"]) == (BY_TOKEN, WHY, 12_000)
 
 
 @keeps("profile")
-def test_a_made_profile_is_kept_with_its_layout(run, tmp_path, monkeypatch):
+def test_a_new_profile_is_recorded_with_its_layout(run, tmp_path, monkeypatch):
     monkeypatch.setenv("WEIR_PROFILES_PYTHON", interpreter(tmp_path))
     status, told = run("profile", "acme/Model-7B", "--gpu", "h200_sxm", "--tp", "2", "-o", tmp_path / "made.json")[:2]
     assert (status, "expected of a warm engine (dense): TPOT 14 %" in told) == (0, True)
@@ -114,7 +114,7 @@ def test_a_made_profile_is_kept_with_its_layout(run, tmp_path, monkeypatch):
 
 
 @keeps("models apply", "models rollback")
-def test_each_version_of_the_document_models_is_kept_with_its_reason(run, demo, tmp_path):
+def test_each_version_of_the_document_models_is_recorded_with_its_reason(run, demo, tmp_path):
     for number in (1, 2):
         (tmp_path / "models.json").write_text(json.dumps({"schema": 1, "models": {f"chat-{number}": {"pool": "demo"}}}))
         assert run("models", "apply", tmp_path / "models.json", "--reason", WHY)[0] == 0
@@ -125,7 +125,7 @@ def test_each_version_of_the_document_models_is_kept_with_its_reason(run, demo, 
 
 
 @keeps("budget set", "budget delete", "batch get", "batch cancel")
-def test_budgets_and_what_is_done_with_a_batch_are_kept(run, ada, demo, data_dir, monkeypatch):
+def test_changes_of_budgets_and_batches_are_recorded(run, ada, demo, data_dir, monkeypatch):
     monkeypatch.setenv("WEIR_TOKEN", api_caller(ada).token)
     budget = ("--pool=demo", "--unit", "tokens", "--per", "month")
     assert run("budget", "set", *budget, "--limit", "5000")[0] == 0
@@ -142,7 +142,7 @@ def test_budgets_and_what_is_done_with_a_batch_are_kept(run, ada, demo, data_dir
 
 
 @keeps("deliver", "deliver pause", "deliver resume", "deliver advance", "deliver abort")
-def test_each_thing_done_with_a_delivery_is_kept_with_its_reason(run, default_file, demo, tmp_path):
+def test_each_action_on_a_delivery_is_recorded_with_its_reason(run, default_file, demo, tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({"steps": [{**CANARY, "then": "ask"}, CANARY_OF_HALF]}))
     path = default_file(classes__heavy_new_tokens=12_000)
     assert run("deliver", path, "--plan", tmp_path / "plan.json", "--reason", WHY)[0] == 0
@@ -163,7 +163,7 @@ def test_each_thing_done_with_a_delivery_is_kept_with_its_reason(run, default_fi
 
 
 @keeps("experiment run")
-def test_an_experiment_is_kept_as_it_was_asked_for(run, demo, tmp_path, data_dir, sent):
+def test_an_experiment_is_recorded_as_requested(run, demo, tmp_path, data_dir, sent):
     path = experiment(tmp_path, [], question="does the seed matter?")
     assert run("experiment", "run", path)[0] == 0
     who, _, value = last("experiment.start")
@@ -171,7 +171,7 @@ def test_an_experiment_is_kept_as_it_was_asked_for(run, demo, tmp_path, data_dir
 
 
 @keeps("preview")
-def test_a_preview_is_kept_with_its_trace(run, tuned, default_file, sent):  # noqa: F811
+def test_a_preview_is_recorded_with_its_trace(run, tuned, default_file, sent):  # noqa: F811
     path = default_file(classes__heavy_new_tokens=12_000)
     run("preview", path, "--trace", "agentic-demo", "--timeout", 0)
     who, _, value = last("preview.start")
@@ -179,7 +179,7 @@ def test_a_preview_is_kept_with_its_trace(run, tuned, default_file, sent):  # no
 
 
 @keeps("tune")
-def test_a_tuning_and_its_draft_are_kept(run, tuned):  # noqa: F811
+def test_a_tuning_and_its_draft_are_recorded(run, tuned):  # noqa: F811
     words = (*TUNE, "--bound", "classes.heavy_new_tokens=8000:60000:500", "--draft", "balanced")
     status, _, error = run(*words)
     assert status == 0, error
@@ -189,14 +189,14 @@ def test_a_tuning_and_its_draft_are_kept(run, tuned):  # noqa: F811
 
 
 @keeps("fleet_apply", of=manage_kept_of)
-def test_manage_fleet_apply_keeps_its_reason(default_policy, fleet_file):
+def test_manage_fleet_apply_records_its_reason(default_policy, fleet_file):
     call_command("fleet_apply", str(fleet_file), reason=WHY)
     who, why, value = last("fleet.applied")
     assert (who, why, value["spec"]["pools"][0]["name"]) == (BY_PROCESS, WHY, "night")
 
 
 @keeps("calibrate", of=manage_kept_of)
-def test_manage_calibrate_keeps_its_reason(demo, monkeypatch):
+def test_manage_calibrate_records_its_reason(demo, monkeypatch):
     Instance.objects.create(pool=demo, ordinal=0, node="local", state="ready")
     monkeypatch.setattr(calibrate.actions.calibrations, "ask_for", lambda name, *more, **options: name)
     asked = calibrate.Command()._ask("demo-0", WHY, 30.0, anyway=False, source="sweep")
@@ -204,13 +204,13 @@ def test_manage_calibrate_keeps_its_reason(demo, monkeypatch):
 
 
 @keeps("sign_in_link", of=manage_kept_of)
-def test_manage_sign_in_link_is_kept(otto):
+def test_manage_sign_in_link_is_recorded(otto):
     call_command("sign_in_link", "otto")
     assert last("user.sign_in_link")[:2] == (BY_PROCESS, "")
 
 
 @keeps("deliver", of=manage_kept_of)
-def test_manage_deliver_keeps_its_reason(demo, default_file):
+def test_manage_deliver_records_its_reason(demo, default_file):
     path = default_file(classes__heavy_new_tokens=12_000)
     document = path.with_name("document.json")
     document.write_text(json.dumps(json.loads(path.read_text())["document"]))

@@ -1,4 +1,4 @@
-"""The shell of the CI templates, run against a web process and a worker for experiments."""
+"""The shell scripts of the CI templates, run against a web process and a worker for experiments."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def plane():
 
 @pytest.fixture
 def job(plane, tmp_path):
-    """job(template, *words) → (exit status, verdict, what it printed)."""
+    """job(template, *words) → (exit status, verdict, output)."""
 
     def run(template, *words, **more):
         url, token = plane
@@ -107,7 +107,7 @@ def test_a_policy_in_git_is_applied_once(job, tmp_path):
 
 @pytest.fixture
 def policy_file(job, tmp_path):
-    """policy_file(heavy tokens, step…): the live policy with them, and a plan of these steps."""
+    """policy_file(heavy tokens, step…): the live policy with these values, and a plan of these steps."""
 
     def write(tokens, *steps, **more):
         assert job("github", "policy export default -o policy.json")[0] == 0
@@ -131,7 +131,7 @@ def test_a_policy_in_git_is_delivered_once(job, policy_file, tmp_path):
     status, verdict, shown = job("github", DELIVER, WEIR_REASON=f"{TITLE}\n\nand more")
     assert (status, verdict) == (0, "pass"), shown
     assert f"baking, step 1 of 1: {TITLE}" in shown
-    (tmp_path / "policy.json").write_text(before)  # the checkout of the job that is run again
+    (tmp_path / "policy.json").write_text(before)  # the checkout of the job that runs again
     for template in ("github", "gitlab"):
         status, _, again = job(template, DELIVER)
         assert (status, again.splitlines()[-1]) == (0, shown.splitlines()[-1]), again
@@ -151,8 +151,8 @@ def test_a_delivery_that_a_person_ends_or_that_needs_one_fails_the_job(job, poli
 @pytest.mark.parametrize(
     ("template", "tokens", "stop"),
     [
-        ("github", 12_348, lambda pid: os.kill(pid, signal.SIGTERM)),  # its runner ends the shell of the step
-        ("gitlab", 12_349, lambda pid: os.killpg(pid, signal.SIGTERM)),  # its runner ends every process
+        ("github", 12_348, lambda pid: os.kill(pid, signal.SIGTERM)),  # GitHub's runner ends the shell of the step
+        ("gitlab", 12_349, lambda pid: os.killpg(pid, signal.SIGTERM)),  # GitLab's runner ends every process
     ],
 )
 def test_a_job_that_is_cancelled_says_that_the_delivery_continues(plane, policy_file, template, tokens, stop, tmp_path):
@@ -179,7 +179,7 @@ def test_a_job_that_is_cancelled_says_that_the_delivery_continues(plane, policy_
     assert f"stopped; delivery {number} goes on: weir deliver wait {number}" in error
 
 
-def test_a_fault_fails_the_job(job):
+def test_an_error_fails_the_job(job):
     status, verdict, told = job("github", "experiment run missing.json --wait")
     assert (status, verdict) == (3, "error"), told
     assert job("github", "policy diff x", WEIR_TOKEN="wrong")[0] not in (0, 1, 2)

@@ -15,14 +15,14 @@ def live(name="default"):
     return selectors.live_version(selectors.policy(name))
 
 
-def test_an_exported_policy_is_as_in_the_file_and_applying_it_does_nothing(run, default_file):
+def test_an_exported_policy_equals_its_file_and_applying_it_changes_nothing(run, default_file):
     path = default_file()
     assert run("policy", "diff", path)[:2] == (0, "default v1: as in the file\n")
     assert run("policy", "apply", path)[:2] == (0, "default: v1 is live with this document; nothing to do\n")
     assert live().number == 1
 
 
-def test_a_changed_file_is_shown_tried_and_published_once(run, default_file):
+def test_a_changed_file_is_compared_tried_and_published_once(run, default_file):
     path = default_file(classes__heavy_new_tokens=12_000)
     assert run("policy", "diff", path)[0] == 1
     status, told, _ = run("policy", "apply", path, "--dry-run")
@@ -35,7 +35,7 @@ def test_a_changed_file_is_shown_tried_and_published_once(run, default_file):
     assert live().number == 2
 
 
-def test_a_stale_document_is_refused_with_what_differs(run, default_file):
+def test_a_document_based_on_an_older_version_is_refused_with_the_differences(run, default_file):
     path = default_file(classes__heavy_new_tokens=12_000)
     policy, actor = selectors.policy("default"), Actor("user", "otto")
     services.open_draft(policy, actor)
@@ -67,7 +67,7 @@ def test_an_invalid_document_leaves_no_draft_and_names_the_field(run, default_fi
 
 
 @pytest.mark.parametrize("way", [[], ["--deliver"]])
-def test_a_refusal_leaves_no_draft_that_it_opened_and_an_earlier_one_stays(run, default_file, way):
+def test_a_refusal_leaves_no_new_draft_and_keeps_an_earlier_one(run, default_file, way):
     path, policy = default_file(classes__heavy_new_tokens=12_000), selectors.policy("default")
     status, _, error = run("policy", "apply", path, *way, "--reason", "short")
     assert (status, selectors.open_draft(policy)) == (3, None), error

@@ -1,4 +1,4 @@
-"""The command as a process that is stopped, whatever the shell that started it did with SIGINT."""
+"""The command as a process that is stopped, even if the shell that started it ignores SIGINT."""
 
 import json
 import signal
@@ -50,7 +50,7 @@ def plane():
 
 @pytest.fixture
 def start(plane, weir_file, tmp_path):
-    """start(shell's words before the command) → the process that waits for the experiment."""
+    """start(words of the shell before the command) → the process that waits for the experiment."""
     (tmp_path / "experiment.json").write_text("{}")
     started = []
 
@@ -87,7 +87,7 @@ def test_an_interrupted_command_cancels_its_job_and_ends_with_3(start, plane, be
 
 
 @pytest.mark.parametrize(("is_terminal", "lines"), [(False, 2), (True, 4)])
-def test_without_a_terminal_only_a_change_of_state_is_a_line(monkeypatch, capsys, is_terminal, lines):
+def test_without_a_terminal_a_line_is_printed_only_when_the_state_changes(monkeypatch, capsys, is_terminal, lines):
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
     progress = waiting.ProgressLines()
     for state, detail in (

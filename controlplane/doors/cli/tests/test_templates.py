@@ -1,4 +1,4 @@
-"""Every command line of the CI templates and of docs/ci.md is one that the command takes."""
+"""The command accepts every command line of the CI templates and of docs/ci.md."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ LINES = [
 ]
 
 
-def test_there_are_such_lines():
+def test_there_are_command_lines_to_check():
     assert len(LINES) > 8
     assert any(line.startswith("deliver ") and "--wait" in line for line in LINES)
 
@@ -30,7 +30,7 @@ def test_the_command_accepts_the_templates(line):
     assert parser().parse_args(joined(shlex.split(line))).run
 
 
-def test_the_templates_are_yaml_whose_shell_can_be_read():
+def test_the_templates_are_valid_yaml_with_valid_shell():
     action = yaml.safe_load((CI / "github" / "action.yml").read_text())
     (step,) = action["runs"]["steps"]
     subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)

@@ -1,4 +1,4 @@
-"""Experiments, fleet, preview and explanations from a pipeline, and what happens when something is wrong."""
+"""Experiments, fleet, previews and explanations from a pipeline, and how errors are reported."""
 
 import io
 import json
@@ -33,7 +33,7 @@ COMMANDS = (
 
 @pytest.fixture
 def worker(monkeypatch):
-    """Runs what is put on the queue at once."""
+    """Runs each queued task at once."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda name, args, queue: running.run_experiment(*args))
 
 
@@ -72,7 +72,7 @@ def test_an_inconclusive_verdict_is_reported_with_the_requests_that_would_decide
     assert simulations.VERDICTS["inconclusive"] == 2
 
 
-def test_without_waiting_it_names_the_experiment_and_one_can_wait_for_it_later(run, demo, tmp_path, data_dir, sent):
+def test_without_waiting_the_experiment_is_named_and_can_be_waited_for_later(run, demo, tmp_path, data_dir, sent):
     status, told, _ = run("experiment", "run", experiment(tmp_path, []))
     number = Experiment.objects.get().pk
     assert (status, told) == (0, f"experiment {number}: http://weir.test/experiments/{number}\n")
@@ -90,14 +90,14 @@ def test_an_interrupted_command_cancels_its_job(run, demo, tmp_path, data_dir, s
     assert Experiment.objects.get().status == "cancelled"
 
 
-def test_out_of_time_it_continues(run, demo, tmp_path, data_dir, sent):
+def test_after_its_time_limit_the_command_ends_and_the_experiment_continues(run, demo, tmp_path, data_dir, sent):
     status, told, error = run("experiment", "run", experiment(tmp_path, []), "--wait", "--timeout", "0")
     assert (status, "not ended after 0 s; it goes on" in error) == (3, True)
     assert told.splitlines()[1] == "queued, next to run"
     assert Experiment.objects.get().status == "queued"
 
 
-def test_each_wrong_field_has_its_line(run, demo, tmp_path, data_dir, sent):
+def test_each_invalid_field_is_reported_on_its_own_line(run, demo, tmp_path, data_dir, sent):
     path = experiment(tmp_path, [], trace="none", arms=["nothing"])
     status, _, error = run("experiment", "run", path)
     assert status == 3
@@ -125,7 +125,7 @@ def test_a_request_without_a_receipt_is_an_error(run, live_redis):
     assert (status, "404" in error, "no receipt" in error) == (3, True, True)
 
 
-def test_unavailable_servers_are_asked_again_and_refusals_are_not(run, default_policy, network):
+def test_the_command_retries_unavailable_servers_but_not_refusals(run, default_policy, network):
     requests, faults = network
     faults += [
         urllib.error.URLError("connection refused"),
@@ -153,7 +153,7 @@ def test_settings_that_cannot_work_are_reported(weir_file, url, token, why):
     assert (done.returncode, why in done.stderr) == (3, True), done.stderr
 
 
-def test_the_server_hands_out_its_own_version_to_callers_with_a_token(client, ci, vera_client, tmp_path):
+def test_the_server_offers_its_own_version_of_the_command_to_callers_with_a_token(client, ci, vera_client, tmp_path):
     assert client.get("/cli/weir").status_code == 401
     for answer in (
         client.get("/cli/weir", headers={"Authorization": f"Bearer {ci.token}"}),
@@ -212,13 +212,13 @@ def test_tuning_reports_the_winners_and_opens_a_draft_when_asked(run, tuned):
         ("nonsense", "cannot be tuned"),
     ],
 )
-def test_a_wrong_parameter_is_named(run, tuned, parameter, text):
+def test_an_invalid_parameter_is_named(run, tuned, parameter, text):
     status, _, error = run(*TUNE, "--parameter", parameter)
     assert status == 3
     assert text in error
 
 
-def test_engines_that_run_elsewhere_are_looked_at_before_they_are_adopted(run, tmp_path, monkeypatch):
+def test_running_engines_are_inspected_before_they_are_adopted(run, tmp_path, monkeypatch):
     engine = OtherEngine(SERVERS["vllm"])
     try:
         status, told, error = run("fleet", "discover", "--urls", engine.url)

@@ -1,4 +1,4 @@
-"""Jobs that start: no more than may run beside each other, in turns of their owners."""
+"""Starting jobs: how many may run at the same time, and whose turn it is."""
 
 import contextlib
 import threading
@@ -19,7 +19,7 @@ from fleet.models import Calibration
 
 
 def previews() -> list[Job]:
-    """Two of them, and room for one."""
+    """Two previews, only one of which may run."""
     assert jobs.claim(Preview, preview().pk)
     return [preview(), preview()]
 
@@ -66,7 +66,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.django_db
-def test_whoever_asked_for_one_job_does_not_wait_for_all_of_another(sent: list[int], data_dir: Path) -> None:
+def test_the_owner_of_one_job_does_not_wait_for_all_jobs_of_another(sent: list[int], data_dir: Path) -> None:
     many = [preview(actor="anna").pk for _ in range(5)]
     single = preview(actor="otto").pk
     jobs.send_next(Preview)
@@ -82,7 +82,7 @@ def test_whoever_asked_for_one_job_does_not_wait_for_all_of_another(sent: list[i
 
 
 @pytest.mark.django_db
-def test_jobs_of_a_node_that_is_unreachable_hold_up_none_of_another_node(sent: list[int], data_dir: Path) -> None:
+def test_jobs_of_an_unreachable_node_do_not_delay_jobs_of_another_node(sent: list[int], data_dir: Path) -> None:
     away = [calibration(instance=f"chat-{i}", node="gpu-away").pk for i in range(Calibration.AT_ONCE + 1)]
     there = calibration(instance="code-0", node="gpu-2").pk
     jobs.send_next(Calibration)
@@ -90,7 +90,7 @@ def test_jobs_of_a_node_that_is_unreachable_hold_up_none_of_another_node(sent: l
 
 
 @pytest.mark.django_db
-def test_owners_take_turns_though_one_runs_at_a_time(
+def test_owners_take_turns_even_if_only_one_job_runs_at_a_time(
     sent: list[int], data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The messages arrive in the order of requests. A token's jobs are its owner's."""
@@ -107,7 +107,7 @@ def test_owners_take_turns_though_one_runs_at_a_time(
 
 
 @pytest.mark.django_db
-def test_an_experiment_of_many_runs_makes_room_between_two_of_them(sent: list[int], data_dir: Path) -> None:
+def test_an_experiment_with_many_runs_yields_to_other_jobs_between_two_runs(sent: list[int], data_dir: Path) -> None:
     job = experiment(actor="anna", mode="twin")
     mine = jobs.claim_next(Experiment, job.pk)
     assert mine is not None
@@ -128,7 +128,7 @@ def test_an_experiment_of_many_runs_makes_room_between_two_of_them(sent: list[in
 
 
 @pytest.mark.django_db
-def test_a_replay_that_has_its_turn_is_not_held_up_by_older_twins(sent: list[int], data_dir: Path) -> None:
+def test_a_replay_whose_turn_it_is_does_not_wait_for_older_simulations(sent: list[int], data_dir: Path) -> None:
     first, second, *_ = [experiment(actor="anna", mode="twin") for _ in range(5)]
     assert jobs.claim_next(Experiment, first.pk) == first
     replay = experiment(actor="otto", mode="replay")

@@ -1,4 +1,4 @@
-"""Every kind of job is failed when its worker died, and sent again when its message got lost."""
+"""Jobs of every kind fail when their worker dies, and are sent again when their message is lost."""
 
 import subprocess
 import sys
@@ -105,7 +105,7 @@ def test_a_job_is_claimed_once_and_ended_once(make: Any, message: Any) -> None:
 
 
 @KINDS
-def test_a_lost_worker_stops_even_when_the_job_was_resumed_and_runs_elsewhere(make: Any, message: Any) -> None:
+def test_a_lost_worker_stops_even_if_the_job_was_resumed_elsewhere(make: Any, message: Any) -> None:
     job = make()
     claimed = jobs.claim(type(job), job.pk)
     lost = jobs.Heartbeat(claimed)
@@ -160,7 +160,7 @@ def test_a_job_that_cannot_be_ended_does_not_keep_others_from_ending(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_has_heartbeats_while_its_work_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_sends_heartbeats_even_while_its_work_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "ALIVE_S", 0.02)
     job = preview()
     with jobs.held(Preview, job.pk) as held:
@@ -173,7 +173,7 @@ def test_a_job_has_heartbeats_while_its_work_says_nothing(monkeypatch: pytest.Mo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_heartbeats_of_a_lost_worker_do_not_keep_its_successor_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heartbeats_of_a_lost_worker_do_not_keep_its_successors_job_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "ALIVE_S", 0.02)
     job = preview()
     with jobs.held(Preview, job.pk):
@@ -186,7 +186,7 @@ def test_the_heartbeats_of_a_lost_worker_do_not_keep_its_successor_alive(monkeyp
         assert Preview.objects.get().heartbeat_at == heard
 
 
-def test_an_experiment_whose_runs_are_all_done_is_ended_by_another_worker_and_by_one_more_at_most(
+def test_an_experiment_whose_runs_are_all_done_is_ended_by_at_most_one_other_worker(
     sent: list[Any],
 ) -> None:
     job = experiment(status=RUNNING, started_at=ago(100), heartbeat_at=ago(90))

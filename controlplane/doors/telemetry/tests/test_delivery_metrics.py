@@ -46,7 +46,7 @@ def look(row, **more):
     return Look.objects.create(delivery=row, **fields, **more)
 
 
-def test_an_open_delivery_says_where_it_is(running, vera):
+def test_an_open_delivery_reports_its_step(running, vera):
     found = page(vera)
     assert values(found["weir_delivery_state"], policy="default") == [1]
     assert [sample.labels["state"] for sample in found["weir_delivery_state"]] == ["step"]
@@ -79,7 +79,7 @@ def test_the_latest_look_is_shown_with_its_guards(running, vera):
     assert values(found["weir_delivery_look_seconds"]) == [0.0125]
 
 
-def test_a_judge_that_is_silent_shows_by_the_age_of_its_look(running, vera):
+def test_a_silent_judge_is_visible_by_the_age_of_its_latest_look(running, vera):
     type(running).objects.update(state_at=timezone.now() - timedelta(hours=1))
     (age,) = values(page(vera)["weir_delivery_look_age_seconds"])
     assert age == pytest.approx(3600, abs=60)

@@ -1,4 +1,4 @@
-"""The files for Prometheus and Grafana name metrics that exist, and the panels are those of the pages."""
+"""The files for Prometheus and Grafana name existing metrics, and the panels match those of the pages."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def dashboard():
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_asks_for_metrics_that_exist_and_says_what_to_do(rule):
+def test_an_alert_queries_existing_metrics_and_says_what_to_do(rule):
     assert unknown(rule["expr"]) == set()
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"]["summary"]
@@ -47,7 +47,7 @@ def test_an_alert_asks_for_metrics_that_exist_and_says_what_to_do(rule):
 
 
 @pytest.mark.parametrize("panel", dashboard()["panels"], ids=lambda panel: panel["title"])
-def test_a_panel_asks_for_metrics_that_exist(panel):
+def test_a_panel_queries_existing_metrics(panel):
     assert panel["targets"]
     for target in panel["targets"]:
         assert METRIC.search(target["expr"])
@@ -76,7 +76,8 @@ def test_prometheus_takes_the_file(arguments):
 
 @pytest.fixture
 def scraping(tmp_path):
-    """Prometheus with the files of deploy/, but for ports and intervals, beside a demo with two routers and advice."""
+    """Prometheus with the files of deploy/, except for ports and intervals, beside a demo with two routers and
+    autoscaling advice."""
     shutil.copytree(PROMETHEUS, tmp_path, dirs_exist_ok=True)
     document = yaml.safe_load((CODE / "examples/fleet-demo.yaml").read_text())
     document["spec"]["pools"][0]["autoscale"] = {"mode": "advisory", "min": 0, "max": 8, "target_queue": 4}
@@ -96,13 +97,13 @@ def scraping(tmp_path):
 
 
 def scraped(server):
-    """Names of all metrics that it was told of, with a value or only with a meaning: of a counter without _total."""
+    """Names of all metrics that Prometheus knows by a value or by their description, where counters have no _total."""
     told, valued = server.get("metadata") or (), server.get("label/__name__/values") or ()
     return {*told, *(f"{name}_total" for name in told), *(re.sub(r"_(bucket|sum|count)$", "", name) for name in valued)}
 
 
 @pytest.mark.deploy
-def test_prometheus_scrapes_every_documented_metric_and_can_judge_every_alert(scraping):
+def test_prometheus_scrapes_every_documented_metric_and_can_evaluate_every_alert(scraping):
     weir, server = scraping
     weir.until(lambda: documented() - ALONE <= scraped(server), "metrics")
     weir.until(lambda: all(one["health"] == "up" for one in server.get("targets")["activeTargets"]), "every target")

@@ -21,7 +21,7 @@ DOCUMENTATION = Path(__file__).resolve().parents[4] / "docs" / "monitoring.md"
 
 
 def undocumented(names):
-    """The parser takes `_total` off counters."""
+    """The parser removes `_total` from the names of counters."""
     rows = [line.split("|")[1] for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
     known = {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
     return [name for name in names if name not in known and f"{name}_total" not in known]
@@ -62,7 +62,7 @@ def test_the_metrics_of_a_fleet_equal_its_frame(fleet, vera):
     assert values(found["weir_redis_up"]) == [1]
 
 
-def test_scalers_of_other_systems_read_the_advice(fleet, vera):
+def test_autoscalers_of_other_systems_read_the_advice(fleet, vera):
     Pool.objects.create(name="demo", kind="sim", model="m", autoscale={"min": 0, "target_queue": 4})
     value = {"pool": "demo", "at": 1.0, "changed_at": 0.0, "replicas": 0, "mode": "advisory", "advised": 3, "why": ""}
     value |= {"prefills": 0, "advised_prefills": 1}
@@ -78,7 +78,7 @@ def test_scalers_of_other_systems_read_the_advice(fleet, vera):
 
 
 def keda():
-    """The example of a ScaledObject."""
+    """The documented example of a ScaledObject."""
     blocks = re.findall(r"```yaml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
     (document,) = [yaml.safe_load(block) for block in blocks if "kind: ScaledObject" in block]
     (trigger,) = document["spec"]["triggers"]
@@ -103,13 +103,13 @@ def test_only_summaries_have_quantiles_as_prometheus_expects(fleet, vera):
     assert with_quantiles == {"weir_class_ttft_seconds", "weir_class_tpot_seconds"}
 
 
-def test_a_silent_node_shows_by_its_age(fleet, vera):
+def test_a_silent_node_is_visible_by_the_age_of_its_heartbeat(fleet, vera):
     Node.objects.update_or_create(name="gpu-1", defaults={"last_seen": "2026-01-01T00:00:00Z"})
     (age,) = values(page(vera)["weir_node_age_seconds"], node="gpu-1")
     assert age > 0
 
 
-def test_a_key_has_its_name_beside_the_id_by_which_routers_label(redis_away, vera):
+def test_a_key_has_its_name_beside_the_id_with_which_routers_label(redis_away, vera):
     kept, _ = ApiKey.issue(name="ci", created_by="ada")
     revoked, _ = ApiKey.issue(name="old", created_by="ada")
     revoked.revoke()
@@ -117,7 +117,7 @@ def test_a_key_has_its_name_beside_the_id_by_which_routers_label(redis_away, ver
     assert (sample.labels, sample.value) == ({"key": str(kept.pk), "name": "ci"}, 1)
 
 
-def test_without_redis_only_metrics_of_the_database_are_given(redis_away, vera):
+def test_without_redis_only_metrics_from_the_database_are_reported(redis_away, vera):
     found = page(vera)
     assert values(found["weir_redis_up"]) == [0]
     assert "weir_instance_kv_usage" not in found
@@ -129,7 +129,7 @@ def test_a_stranger_gets_401_and_no_sign_in_page(db):
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_a_token_without_the_scope_is_refused_by_its_name(vera):
+def test_a_token_without_the_scope_is_refused_with_the_scopes_name(vera):
     answer = Client().get("/metrics", headers={"authorization": f"Bearer {api_caller(vera, 'policy:read').token}"})
     assert answer.status_code == 403
     assert "live:read" in answer.content.decode()

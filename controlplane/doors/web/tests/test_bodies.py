@@ -1,4 +1,4 @@
-"""Who may send how large a body, through the application that every server runs."""
+"""How large a body each caller may send, through the application that every server runs."""
 
 import json
 from typing import Any
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test is one transaction, on one connection."""
+    """A test is one transaction, so everything uses one connection."""
     monkeypatch.setattr("channels.db.close_old_connections", lambda: None)
 
 
 class Django:
-    """Stands for it: reads the whole body before it does anything else."""
+    """Replaces Django: reads the whole body before it does anything else."""
 
     received = 0
 
@@ -42,7 +42,7 @@ class Django:
 
 
 class Asking(Django):
-    """Answers only after it has itself asked the next of `further`, as (size, headers)."""
+    """Answers only after it has itself sent the next request of `further`, as (size, headers)."""
 
     def __init__(self, *further: tuple[int, dict[str, str]]) -> None:
         self.further = [*further]
@@ -92,7 +92,7 @@ def cookie(client: Client) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_stranger_sends_a_small_body_and_no_larger_one(announced: bool) -> None:
+def test_a_stranger_may_send_a_small_body_and_no_larger_one(announced: bool) -> None:
     app = Django()
     assert (ask(app, ANONYMOUS, announced=announced))[0] == 200
     app = Django()
@@ -124,7 +124,7 @@ def test_a_user_without_a_role_is_a_stranger(client: Client) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_session_sends_what_the_endpoint_needs(vera_client: Client, announced: bool) -> None:
+def test_a_session_may_send_what_the_endpoint_needs(vera_client: Client, announced: bool) -> None:
     limit = limit_of("/policies/")
     assert (ask(Django(), limit, cookie(vera_client), "/policies/", announced))[0] == 200
     app = Django()
@@ -133,13 +133,13 @@ def test_a_session_sends_what_the_endpoint_needs(vera_client: Client, announced:
     assert app.received <= limit
 
 
-def test_a_token_uploads_a_trace(ci: ApiCaller) -> None:
+def test_a_token_may_upload_a_trace(ci: ApiCaller) -> None:
     headers = {"authorization": f"Bearer {ci.token}"}
     assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/traces"))[0] == 200
     assert (ask(Django(), registry.MAX_BYTES, headers, "/api/v1/fleet"))[0] == 413
 
 
-def test_a_callers_bodies_in_flight_share_a_bound_that_leaves_other_callers_free(
+def test_a_callers_concurrent_bodies_share_a_limit_that_leaves_room_for_other_callers(
     ci: ApiCaller, vera_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = ANONYMOUS + 1
@@ -152,7 +152,7 @@ def test_a_callers_bodies_in_flight_share_a_bound_that_leaves_other_callers_free
     assert not app.bounded._under_way
 
 
-def test_a_request_without_a_body_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_without_a_body_is_passed_on_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -171,7 +171,7 @@ def test_without_a_database_every_caller_is_refused_with_the_reason(monkeypatch:
     assert (status, headers[b"retry-after"]) == (503, b"5")
 
 
-def test_an_answer_that_has_begun_is_not_answered_again() -> None:
+def test_a_second_answer_is_not_begun_after_the_first() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -187,7 +187,7 @@ def test_every_server_runs_it() -> None:
     assert isinstance(application.application_mapping["http"], BoundedBodies)
 
 
-def test_the_documented_bounds_are_those_of_the_code() -> None:
+def test_the_documented_limits_are_those_of_the_code() -> None:
     text = (settings.BASE_DIR / "docs" / "limits.md").read_text().partition("## Web server")[2].partition("\n## ")[0]
     values = (
         protocol.MAX_HEAD, protocol.HEAD_S, protocol.BODY_S, protocol.BODY_BYTES_PER_S, protocol.STALL_S,

@@ -1,4 +1,4 @@
-"""Pages and the API can still be read on a full disk. Needs root: the disk is a small tmpfs."""
+"""Pages and the API can be read on a full disk. Needs root, as the disk is a small tmpfs."""
 
 import http.client
 import os

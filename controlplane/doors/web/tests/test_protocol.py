@@ -1,4 +1,4 @@
-"""The bounds of a client's connection, on a real uvicorn with raw clients."""
+"""Limits on a client's connection, on a real uvicorn with raw clients."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ class Client:
             await self.writer.drain()
 
     async def rest(self) -> bytes:
-        """All until the server closes."""
+        """Everything until the server closes."""
         with contextlib.suppress(ConnectionError):
             return await asyncio.wait_for(self.reader.read(-1), 30)
         return b""
@@ -122,7 +122,7 @@ async def test_requests_are_answered_one_after_another(connect):
 @pytest.mark.parametrize(
     "part", [b"GET /%b HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nA: %b\r\n\r\n"], ids=["target", "header"]
 )
-async def test_a_head_that_is_too_large_is_refused_and_not_kept(connect, app, part, step):
+async def test_headers_that_are_too_large_are_refused_and_not_buffered(connect, app, part, step):
     client = await connect()
     data = part % (b"a" * 200_000)
     for start in range(0, len(data), step):
@@ -133,7 +133,7 @@ async def test_a_head_that_is_too_large_is_refused_and_not_kept(connect, app, pa
     assert app.requests == 0
 
 
-async def test_a_large_head_within_the_bound_is_served(connect):
+async def test_large_headers_within_the_limit_are_accepted(connect):
     status, _ = await asked(connect, b"GET / HTTP/1.1\r\nHost: a\r\nA: %b\r\n\r\n" % (b"a" * 60_000))
     assert status == 200
 
@@ -152,7 +152,7 @@ async def test_a_head_that_does_not_end_in_time_ends_the_connection(connect, mon
     assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_single_bytes_do_not_keep_a_kept_connection_alive(connect, monkeypatch):
+async def test_single_bytes_do_not_keep_an_idle_connection_open(connect, monkeypatch):
     monkeypatch.setattr(protocol, "HEAD_S", 0.3)
     _, client = await asked(connect, GET)
     ended = asyncio.create_task(client.rest())
@@ -177,7 +177,7 @@ async def test_only_a_body_that_stops_arriving_times_out(connect, monkeypatch):
     assert (await slow.rest()).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_chunk_extensions_buy_no_time(connect, monkeypatch):
+async def test_chunk_extensions_do_not_extend_the_time_limit(connect, monkeypatch):
     monkeypatch.setattr(protocol, "BODY_S", 0.3)
     client = await connect()
     await client.send(CHUNKED + b"1;a=")
@@ -190,7 +190,7 @@ async def test_chunk_extensions_buy_no_time(connect, monkeypatch):
     pytest.fail("the connection is still open")
 
 
-async def test_trailers_become_no_headers(connect):
+async def test_trailers_do_not_become_headers(connect):
     status, client = await asked(connect, CHUNKED + b"1\r\na\r\n0\r\nAuthorization: Bearer x\r\nCookie: s=1\r\n\r\n")
     assert (status, client.body) == (200, b"1 ['host', 'transfer-encoding']")
     await client.send(GET)
@@ -205,7 +205,7 @@ async def test_many_trailers_end_the_connection(connect):
 
 @pytest.fixture
 def busy(connect, app):
-    """Call it for a connection whose request is under way until `app.wait` is set."""
+    """Occupies a connection with a request until `app.wait` is set."""
 
     async def build(address: str = "127.0.0.1") -> Client:
         app.wait.clear()
@@ -228,7 +228,7 @@ async def test_connections_beyond_the_bound_are_refused_and_served_again_later(c
     assert (await asked(connect, GET))[0] == 200
 
 
-async def test_the_oldest_half_open_connection_makes_way_then_the_oldest_idle_one(connect, busy, monkeypatch):
+async def test_the_oldest_half_open_connection_is_closed_first_then_the_oldest_idle_one(connect, busy, monkeypatch):
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(room, "SHARE", 1.0)
     idle = (await asked(connect, GET))[1]
@@ -242,14 +242,14 @@ async def test_the_oldest_half_open_connection_makes_way_then_the_oldest_idle_on
     assert (await (await connect()).rest()).startswith(b"HTTP/1.1 503 ")
 
 
-async def test_a_flood_of_half_heads_keeps_no_client_out(connect, monkeypatch):
+async def test_a_flood_of_incomplete_requests_keeps_no_client_out(connect, monkeypatch):
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 10)
     for _ in range(60):
         await (await connect()).send(b"GET / HTTP/1.1\r\n")
     assert [(await asked(connect, GET))[0] for _ in range(20)] == [200] * 20
 
 
-async def test_one_address_has_a_part_of_the_connections(connect, busy, app, monkeypatch):
+async def test_one_address_can_have_only_part_of_the_connections(connect, busy, app, monkeypatch):
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 4)
     for _ in range(2):
         await busy("127.0.0.1")
@@ -257,7 +257,7 @@ async def test_one_address_has_a_part_of_the_connections(connect, busy, app, mon
     await busy("127.0.0.2")
 
 
-async def test_a_trusted_proxy_can_have_all(connect, busy, monkeypatch):
+async def test_a_trusted_proxy_can_have_all_connections(connect, busy, monkeypatch):
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(room, "is_trusted", lambda address, proxies: True)
     for _ in range(3):
@@ -273,12 +273,12 @@ def test_trusted_proxies_are_addresses_and_networks(address, trusted):
     assert room.is_trusted(address, ("*",))
 
 
-def test_the_bound_leaves_half_of_the_open_files(monkeypatch):
+def test_the_limit_is_at_most_half_of_the_open_files(monkeypatch):
     monkeypatch.setattr(room.resource, "getrlimit", lambda _: (256, 4096))
     assert room.max_connections() == 128
 
 
-async def test_a_client_that_reads_nothing_is_cut_off(connect, app, monkeypatch):
+async def test_a_client_that_reads_nothing_is_disconnected(connect, app, monkeypatch):
     monkeypatch.setattr(protocol, "STALL_S", 0.3)
     app.answer = b"x" * 20_000_000
     client = await connect()
@@ -300,7 +300,7 @@ async def test_a_client_that_reads_slowly_gets_its_answer(connect, app, monkeypa
     assert await client.status() == 200
 
 
-async def test_a_bad_head_behind_a_running_request_does_not_answer_it(connect, app):
+async def test_an_invalid_request_behind_a_running_one_does_not_answer_that_one(connect, app):
     app.wait.clear()
     client = await connect()
     await client.send(GET)
@@ -310,7 +310,7 @@ async def test_a_bad_head_behind_a_running_request_does_not_answer_it(connect, a
     assert await client.rest() == b""
 
 
-async def test_a_websocket_outlives_the_times_of_requests(connect, monkeypatch):
+async def test_a_websocket_may_stay_open_longer_than_a_request(connect, monkeypatch):
     for name in ("HEAD_S", "BODY_S"):
         monkeypatch.setattr(protocol, name, 0.4)
     client = await connect()

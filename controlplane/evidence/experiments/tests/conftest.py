@@ -1,4 +1,4 @@
-"""A fleet with a sim pool and a real one, a queue that is only listened to, and ready-made experiments."""
+"""A fleet with a simulated and a real pool, a queue that only collects tasks, and ready-made experiments."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def demo_pool(db: None) -> Any:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was put on the queue, instead of a queue."""
+    """Collects what would be put on the queue."""
     found: list[Any] = []
     monkeypatch.setattr(
         "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
@@ -63,13 +63,13 @@ def asked(demo_pool: Any, sent: Any, data_dir: Any) -> Callable[..., Experiment]
 
 
 def read_again(twin: RecordedTwin) -> Modelled:
-    """Return the twin as it is read back from the stored JSON record."""
+    """Return the twin as it is restored from the stored JSON record."""
     kept = json.loads(json.dumps(provenance.stored(twin), allow_nan=False))
     return fleets.modelled(msgspec.convert(kept, RecordedTwin, strict=False))
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    """What starts an experiment."""
+    """A body that starts an experiment."""
     return {
         "name": "A vs B",
         "trace": "agentic-demo",
@@ -110,7 +110,7 @@ def record(index: int, **changes: Any) -> Record:
 
 @pytest.fixture
 def ended(db: None, data_dir: Any) -> Callable[..., Experiment]:
-    """An experiment of two arms whose second is 20 ms faster, with its records in the data folder."""
+    """A finished experiment of two arms, the second 20 ms faster, with its records in the data folder."""
 
     def make(n: int = 40, status: str = "done", **changes: Any) -> Experiment:
         arms = [arm_of("round_robin"), arm_of("adaptive_v1")]

@@ -1,4 +1,4 @@
-"""A small OpenAI endpoint over real sockets: streams a completion token by token, counts what it was sent."""
+"""A small OpenAI endpoint over real sockets: streams a completion token by token and records its requests."""
 
 import asyncio
 import json
@@ -14,14 +14,14 @@ STATUSES = {"refuse": 429, "error": 500, "reject": 400, "missing": 404}
 
 @dataclass
 class FakeEngine:
-    """What it was asked, and how it behaves."""
+    """The received requests, and how to answer."""
 
     behaviour: Behaviour = lambda number, body: "ok"
     token_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     connections: int = 0
-    answered: int = 0  # whole answers that have left
+    answered: int = 0  # answers sent completely
     url: str = ""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

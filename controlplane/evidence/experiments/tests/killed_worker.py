@@ -1,7 +1,8 @@
-"""Run by a test as a process of its own, which forks a worker for each line of words: `prepare SECONDS` an experiment,
-`run URL [PLACE]` it against an endpoint, or `expire URL`. At PLACE the worker stands still, to be killed there.
-
-A worker prints its process id and its result; then the process prints `ended`."""
+"""Run by a test as a separate process, which forks a worker for each line it reads: `prepare SECONDS` creates an
+experiment, `run URL [PLACE]` runs it against an endpoint, `expire URL` expires it. At PLACE the worker stops, to be
+killed there.
+A worker prints its process id and its result; then the process prints `ended`.
+"""
 
 import json
 import os
@@ -27,7 +28,7 @@ from controlplane.people.audit.services import Actor  # noqa: E402
 from fleet import jobs  # noqa: E402
 from fleet.models import Pool  # noqa: E402
 
-# Each is about to be called when the process stands there.
+# Functions at whose call the worker can stop.
 PLACES: dict[str, tuple[Any, str]] = {
     "every request has its record": (replay, "performed"),
     "the run was performed": (ephemeral_pool, "tear_down"),
@@ -72,7 +73,7 @@ def look_later(url: str) -> dict[str, Any]:
 
 
 def work(name: str, *words: str) -> None:
-    """Do it in a process of its own; this one has no connection that both would use."""
+    """Do it in a forked process. The parent has no database connection, which both would share."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""Stands in for the fleet and the routers: runs are played against one given endpoint."""
+"""Replaces the fleet and the routers: runs are played against one given endpoint."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from controlplane.evidence.experiments.modes import ephemeral_pool
 
 
 class StandIn:
-    """Takes the place of the functions of `ephemeral_pool` that a replay calls."""
+    """Replaces the functions of `ephemeral_pool` that a replay calls."""
 
     def __init__(self, url: str, fails: Exception | None = None) -> None:
         self.url, self.fails = url, fails

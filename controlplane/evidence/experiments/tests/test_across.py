@@ -22,7 +22,7 @@ def performed(ci, demo_pool, sent, data_dir):
 
 
 @pytest.mark.slow
-def test_arms_that_played_the_same_requests_compare_and_the_link_keeps_the_choice(performed, ci, vera_client):
+def test_arms_that_played_the_same_requests_can_be_compared_and_the_link_keeps_the_choice(performed, ci, vera_client):
     one, two = performed(arms=["round_robin", "lpwl"]), performed(arms=["lpwl fleet.replicas=4"])
     arms = f"arm={one}:lpwl&arm={two}:lpwl replicas=4"
     results = ci.get(f"/experiments/compare?{arms}").json()
@@ -39,7 +39,7 @@ def test_arms_that_played_the_same_requests_compare_and_the_link_keeps_the_choic
 
 
 @pytest.mark.slow
-def test_a_comparison_is_resampled_beside_the_web_process_once_for_page_and_api(
+def test_a_comparison_is_resampled_outside_the_web_process_once_for_page_and_api(
     performed, ci, vera_client, monkeypatch
 ):
     beside = []
@@ -79,7 +79,7 @@ def test_arms_that_cannot_be_compared_are_refused(performed, ci, vera_client):
     assert "notice--warning" not in page
 
 
-def test_the_page_of_a_cell_with_many_arms_is_shown_without_a_command(ci, demo_pool, sent, data_dir, vera_client):
+def test_the_page_of_a_cell_with_many_arms_has_no_command(ci, demo_pool, sent, data_dir, vera_client):
     asked = {"name": "many", "traces": ["agentic-demo"], "pool": "demo", "duration_s": 5, "arms": PEERS}
     cell = ci.post("/matrices", asked).json()["cells"][0]["id"]
     page = vera_client.get(f"/experiments/{cell}/").content.decode()

@@ -23,7 +23,7 @@ async def test_a_streamed_answer_yields_its_times_headers_and_usage():
     assert completions.ending_of(answer) == completions.RequestEnding("ok", 2, 1, 5, cached_from=(8, 4, 2, 0))
 
 
-async def test_requests_that_follow_one_another_share_one_connection():
+async def test_sequential_requests_share_one_connection():
     async with fake_engine() as engine:
         client = ReplayClient(engine.url)
         for _ in range(3):
@@ -32,7 +32,7 @@ async def test_requests_that_follow_one_another_share_one_connection():
     assert engine.connections == 1
 
 
-async def test_requests_at_the_same_time_use_a_connection_each():
+async def test_concurrent_requests_use_separate_connections():
     async with fake_engine(token_s=0.01) as engine:
         client = ReplayClient(engine.url)
         await asyncio.gather(*(client.request("POST", completions.PATH, body()) for _ in range(4)))
@@ -64,7 +64,7 @@ async def test_a_stream_that_breaks_off_is_not_an_answer():
         client.close()
 
 
-async def test_without_a_server_there_is_no_answer():
+async def test_without_a_server_the_request_fails():
     client = ReplayClient("http://127.0.0.1:9")
     with pytest.raises(NoAnswer, match=r"no connection to 127\.0\.0\.1:9"):
         await client.request("GET", "/v1/models")
@@ -133,7 +133,7 @@ def test_a_stream_is_judged_by_what_its_end_says(answer, outcome, error):
     ("status", "code", "outcome"),
     [(504, "deadline_exceeded", "refused"), (502, "failed_alike", "client_error"), (503, "shutting_down", "error")],
 )
-def test_a_routers_own_answer_has_the_outcome_of_its_receipt(status, code, outcome):
+def test_an_answer_made_by_the_router_has_the_outcome_of_its_receipt(status, code, outcome):
     body = bytearray(orjson.dumps({"error": {"message": "why", "code": code}}))
     assert completions.ending_of(ReplayAnswer(0.0, status=status, tail=body)).outcome == outcome
 

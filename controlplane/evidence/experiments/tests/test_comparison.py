@@ -30,7 +30,7 @@ def rows_of(arms, **limits):
     }
 
 
-def test_pairs_are_the_requests_that_every_arm_was_sent_with_unanswered_ones_infinitely_late():
+def test_pairs_are_requests_sent_to_every_arm_and_unanswered_ones_count_as_infinitely_late():
     one = keyed(*(record(i) for i in range(5)))
     other = keyed(record(0, ttft_ms=1.0), refused(1), record(2, ttft_ms=None), record(3, outcome="cancelled"))
     found, sessions = pairs.latency_columns({"a": one, "b": other}, "all", "ttft")
@@ -50,13 +50,13 @@ def test_an_arm_that_refuses_slow_requests_is_not_better_and_its_quantile_is_inf
 
 
 def difference(metric, difference=4.0, low=0.2, high=8.7, **changes):
-    """Different from zero by itself, and not beside other metrics."""
+    """A difference from zero that is significant alone, but not together with other metrics."""
     bounds = {"difference": difference, "low": low, "high": high, "relative": 0.02}
     kept = {"arm": "new", "baseline": "old", "class": "all", "metric": metric, "n": 50, "reference": 200.0}
     return {**kept, **bounds, "relative_low": 0.001, "relative_high": 0.044, "verdict": "worse"} | changes
 
 
-def test_marks_hold_together_over_the_main_metrics_of_an_arm_and_over_all_others():
+def test_marks_are_valid_jointly_for_the_main_metrics_of_an_arm_and_jointly_for_all_others():
     def verdicts(*rows):
         return [row["verdict"] for row in comparison.jointly(rows)]
 
@@ -88,7 +88,7 @@ def test_marks_hold_together_over_the_main_metrics_of_an_arm_and_over_all_others
         ),
     ],
 )
-def test_the_finite_end_of_a_half_open_interval_holds_together_with_those_of_other_metrics(ends, widened):
+def test_the_finite_end_of_a_half_open_interval_is_valid_jointly_with_other_metrics(ends, widened):
     rows = [difference(metric, **ends) for metric in MAIN]
     assert {row["verdict"] for row in comparison.jointly(rows[:1])} == {"worse"}
     for row in comparison.jointly(rows):
@@ -161,7 +161,7 @@ def test_a_single_arm_is_not_compared():
     assert comparison.differences({"a": keyed(record(0)), "b": {}}, {}, no_beat) == []
 
 
-def test_a_request_that_an_arm_was_not_sent_is_in_no_level_and_counted_as_left_out():
+def test_a_request_not_sent_to_an_arm_is_in_no_level_and_counted_as_left_out():
     """The arm was cancelled before the slow half: with it, the baseline would look slow and full of errors."""
     base = keyed(
         *(record(i, ttft_ms=100.0 if i < 40 else 900.0, outcome="ok" if i < 40 else "error") for i in range(80))
@@ -185,7 +185,7 @@ def test_the_interval_of_a_ratio_comes_from_its_logarithm_and_never_falls_below_
 
 
 def in_sessions(gain_of, sessions=10, turns=20):
-    """Arms whose requests differ by session only: `gain_of` a session, in ms."""
+    """Arms whose requests differ only by session; `gain_of` returns a session's gain in ms."""
     each = [(i, i // turns) for i in range(sessions * turns)]
     base = keyed(*(record(i, ttft_ms=100.0, session=f"s{number}") for i, number in each))
     arm = keyed(*(record(i, ttft_ms=100.0 - gain_of(number), session=f"s{number}") for i, number in each))

@@ -19,7 +19,7 @@ async def run_until(engine: FakeEngine, requests: int, **options) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_demo_traffic_asks_for_the_first_model_with_a_session_of_its_own(monkeypatch):
+async def test_demo_traffic_requests_the_first_model_and_has_its_own_session(monkeypatch):
     monkeypatch.setattr(demo, "FIRST_STARTS_S", 0.0)
     async with fake_engine() as engine:
         await run_until(engine, 3, sessions=3)
@@ -27,14 +27,14 @@ async def test_demo_traffic_asks_for_the_first_model_with_a_session_of_its_own(m
     assert {headers["x-session-id"] for headers in engine.headers} == {"agent-1-0", "agent-1-1", "agent-1-2"}
 
 
-async def test_demo_traffic_keeps_asking_for_the_model_that_it_was_given(monkeypatch):
+async def test_demo_traffic_keeps_requesting_the_given_model(monkeypatch):
     monkeypatch.setattr(demo, "AWAY_S", 0.01)
     async with fake_engine(behaviour=lambda number, body: "missing" if number < 3 else "ok") as engine:
         await run_until(engine, 3, sessions=1, model="mine")
     assert {body["model"] for body in engine.bodies} == {"mine"}
 
 
-async def test_demo_traffic_waits_patiently_while_the_router_refuses(monkeypatch):
+async def test_demo_traffic_retries_while_the_router_refuses(monkeypatch):
     monkeypatch.setattr(demo, "AWAY_S", 0.01)
     async with fake_engine(behaviour=lambda number, body: "refuse" if number < 4 else "ok") as engine:
         await run_until(engine, 4, sessions=1)

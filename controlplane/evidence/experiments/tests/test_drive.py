@@ -43,11 +43,11 @@ async def test_every_request_becomes_a_record_with_what_the_router_and_the_engin
     ("first", "whole", "tokens", "expected"),
     [(0.5, 1.5, 5, 0.25), (0.5, 0.5, 5, None), (0.5, 0.5, 1, None), (0.5, 1.5, None, None), (None, None, 5, None)],
 )
-def test_the_time_per_token_is_known_only_when_tokens_came_one_after_the_other(first, whole, tokens, expected):
+def test_the_time_per_token_is_known_only_if_tokens_arrived_one_after_the_other(first, whole, tokens, expected):
     assert per_token(first, whole, tokens) == expected
 
 
-async def test_the_body_asks_for_exactly_the_traces_output_with_its_usage():
+async def test_the_body_requests_exactly_the_output_of_the_trace_and_its_usage():
     async with fake_engine() as engine:
         await play(load(request(0)), [engine.url], lambda record: None)
     body = engine.bodies[0]
@@ -56,7 +56,7 @@ async def test_the_body_asks_for_exactly_the_traces_output_with_its_usage():
     assert len(body["prompt"]) == 160
 
 
-async def test_times_are_the_engines_time():
+async def test_times_are_in_the_engines_time_scale():
     found: list[Record] = []
     async with fake_engine(token_s=0.01) as engine:
         await play(load(request(0), time_scale=100.0), [engine.url], found.append)
@@ -71,7 +71,7 @@ async def test_requests_keep_their_bands():
     assert bands == {"replay-0": "-5", "replay-1": "7", "replay-2": None}
 
 
-async def test_by_the_clock_requests_do_not_wait_for_answers():
+async def test_an_open_loop_sends_requests_without_waiting_for_answers():
     found: list[Record] = []
     async with fake_engine(token_s=0.05) as engine:
         await play(load(*(request(i, 0.1 * i) for i in range(5))), [engine.url], found.append)
@@ -98,7 +98,7 @@ async def test_in_a_closed_loop_no_turn_begins_after_the_window():
     assert 1 <= len(found) < 10
 
 
-async def test_refusals_errors_and_broken_streams_are_records_not_the_end():
+async def test_refusals_errors_and_broken_streams_are_recorded_and_do_not_end_the_run():
     answers = {1: "refuse", 2: "error", 3: "cut", 4: "ok"}
     found: list[Record] = []
     async with fake_engine(behaviour=lambda number, body: answers[number]) as engine:
@@ -128,7 +128,7 @@ async def test_cancelling_records_what_was_in_flight_as_cancelled():
     assert (progress.sent, progress.done) == (2, 0)
 
 
-async def test_a_disk_that_is_full_ends_the_replay_with_its_own_error():
+async def test_a_full_disk_ends_the_replay_with_its_own_error():
     def full(record: Record) -> None:
         raise OSError("No space left on device")
 

@@ -1,4 +1,4 @@
-"""What an engine is asked before a run: its window, and how its tokenizer counts."""
+"""What a run asks an engine first: its context window, and how its tokenizer counts."""
 
 import json
 import threading
@@ -49,7 +49,7 @@ def pool(db: None, answers: dict[str, Any]) -> Iterator[Pool]:
     server.server_close()
 
 
-def test_a_pool_has_the_names_that_its_answers_carry(pool: Pool) -> None:
+def test_a_pool_has_the_model_names_that_its_answers_contain(pool: Pool) -> None:
     ranked = {"role": "both", "dp": {"ranks": 2, "first": 2}}
     Instance.objects.create(pool=pool, name="exp-1-1-1", ordinal=1, state=State.READY, wire=ranked)
     assert ephemeral_pool.endpoint_names(pool) == ["exp-1-1-0", "exp-1-1-1#2", "exp-1-1-1#3"]
@@ -69,7 +69,7 @@ def test_a_pool_has_the_names_that_its_answers_carry(pool: Pool) -> None:
         (200, b'{"data":[{"max_model_len":4096}],"more":"' + b"x" * 17_000_000 + b'"}', ephemeral_pool.CONTEXT_TOKENS),
     ],
 )
-def test_the_window_is_the_engines_own_where_it_says_it(
+def test_the_window_is_the_one_that_the_engine_reports(
     pool: Pool, answers: dict[str, Any], status: int, value: Any, tokens: int
 ) -> None:
     answers["/v1/models"] = (status, value)
@@ -86,7 +86,7 @@ def test_an_engine_that_requires_a_key_gets_its_pools_key(
     assert answers["authorization"] == "Bearer sk-engine-1"
 
 
-def test_an_engine_that_is_gone_has_the_window_that_most_have(pool: Pool) -> None:
+def test_an_engine_that_is_gone_has_the_most_common_window(pool: Pool) -> None:
     Instance.objects.update(url="http://127.0.0.1:1")
     assert ephemeral_pool.context_tokens(pool) == ephemeral_pool.CONTEXT_TOKENS
 

@@ -1,4 +1,4 @@
-"""The tables of docs/findings/: what counts as best or tied, and that each is there."""
+"""The tables of docs/findings/: which arms are best or tied, and that every table exists."""
 
 import argparse
 import math
@@ -21,7 +21,7 @@ SMALL = {"kv": "nixl", "prefill_instances": 3, "kv_blocks": 3_000}
 
 
 def played(seconds, **changes):
-    """A run of four requests that all took this long."""
+    """A run of four requests, which all took this long."""
     whole = Played((seconds,) * 4, (0.01,) * 4, (seconds,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0)
     return replace(whole, **changes)
 
@@ -35,15 +35,15 @@ def runs(**arms):
     [
         (runs(a=(1.0, 1.1, 1.0), b=(2.0, 2.2, 2.1)), {"a"}),
         (runs(a=(1.0, 1.1, 1.0), b=(1.001, 1.102, 1.001)), {"a", "b"}),  # less than 1 %
-        (runs(a=(1.0, 2.0, 3.0), b=(2.0, 2.1, 2.2)), {"a", "b"}),  # by chance
-        (runs(a=(1.0, 1.1, 1.0), b=(0.1, math.inf, 0.1)), {"a"}),  # does not answer
+        (runs(a=(1.0, 2.0, 3.0), b=(2.0, 2.1, 2.2)), {"a", "b"}),  # may be chance
+        (runs(a=(1.0, 1.1, 1.0), b=(0.1, math.inf, 0.1)), {"a"}),  # one without an answer
     ],
 )
 def test_an_arm_is_tied_when_no_other_beats_it(arms, marked):
     assert findings.best_or_tied(arms, "ttft_p90") == marked
 
 
-def test_tokens_that_may_have_been_transferred_mark_no_arm():
+def test_no_arm_is_marked_by_tokens_that_may_have_been_transferred():
     by_cache = {"A": [played(1.0, cached=0.1)] * 3, "static": [played(2.0, cached=1.0)] * 3}
     _, _, a, static = findings.table(by_cache, ("ttft_p90", "cached"))
     assert (a, static) == ("| A | **1.00 ± 0.00** | 10.0 ± 0.0 |", "| static | 2.00 ± 0.00 | 100.0 ± 0.0 |")
@@ -52,7 +52,7 @@ def test_tokens_that_may_have_been_transferred_mark_no_arm():
         assert not any("*" in row[head.index("cached or transferred, %")] for row in rows)
 
 
-def test_requests_that_were_refused_are_late_and_outside_of_the_slo():
+def test_refused_requests_are_infinitely_late_and_miss_the_slo():
     one = played(1.0, ttft=(1.0, 1.0, 1.0, math.inf), within=(True, True, True, False), refused=1)
     assert METRICS["ttft_p90"](one) == math.inf
     assert METRICS["goodput"](one) == 75.0
@@ -64,7 +64,7 @@ def test_the_default_policy_is_among_the_strategies():
     assert documents.default() in played
 
 
-def test_a_cell_may_have_answers_of_another_length():
+def test_the_answers_of_a_cell_may_differ_in_length():
     def tokens(answers):
         return [one.output_tokens for one in requests_of(Cell(findings.GENERATED, 1.0, 30.0, "", answers), 1)[0]]
 
@@ -124,7 +124,7 @@ def test_a_wall_shows_the_median_mean_and_peak_of_a_run():
     assert 0 < one.waits_for_kv <= one.waits <= 1
 
 
-def test_the_load_of_a_fleet_follows_how_many_prompts_it_can_compute():
+def test_the_load_of_a_fleet_is_proportional_to_the_prompts_that_it_can_compute():
     half, four_times, *others = (fleet.capacity / findings.ON.capacity for fleet in findings.FLEETS[1:])
     assert (half, four_times) == (0.5, 4.0)
     assert all(0.5 < scale < 10 for scale in others)
@@ -132,7 +132,7 @@ def test_the_load_of_a_fleet_follows_how_many_prompts_it_can_compute():
     assert len(asked.instances) == 4
 
 
-def test_a_fleet_shrinks_until_it_misses_the_slo_and_costs_what_is_left(monkeypatch):
+def test_a_fleet_shrinks_until_it_misses_the_slo_and_the_smallest_that_met_it_has_a_cost(monkeypatch):
     def play(cell, arm, seed):
         size = arm["fleet"]["replicas"]
         return played(1.0, within=(size > seed,) * 4, output_per_s=100.0)
@@ -176,7 +176,7 @@ def test_a_long_table_is_a_file_to_which_a_page_links(name):
     assert re.findall(r"\d%", text) == []
 
 
-def test_tables_of_equal_columns_become_one_file(tmp_path, monkeypatch):
+def test_tables_with_equal_columns_become_one_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sheets, "FOLDER", tmp_path)
     head = ["", "| | TTFT, s |", "|---|---|"]
     lines = ["### Small", "", "**half** load", *head, "| A | **1.0** |", "", "**full** load", *head, "| A | 2.0 |"]
@@ -207,7 +207,7 @@ def rows_of_tiers() -> dict[str, list[str]]:
     return rows_of("tiers.md", "documents-reread, 2× load")
 
 
-def test_the_page_of_findings_says_of_costs_and_tiers_what_their_tables_have():
+def test_the_page_of_findings_states_the_costs_and_tiers_of_its_tables():
     text, cost, tiers = (
         FINDINGS.with_suffix(".md").read_text(),
         rows_of("cost.md", "agentic-demo, 4× load"),
@@ -226,12 +226,12 @@ def test_the_page_of_findings_says_of_costs_and_tiers_what_their_tables_have():
 
 
 def claim(begin: str) -> str:
-    """What differs, by the table of claims."""
+    """The last column of a claim: what differs."""
     (row,) = (row for row in sheets.read("claims") if row[1].startswith(begin))
     return row[6]
 
 
-def test_the_texts_about_agents_that_pause_say_what_their_table_has():
+def test_the_texts_about_agents_that_pause_agree_with_their_table():
     (_, *of_hbm), (_, *of_drives) = sheets.read("pauses")[1:]
     needed = [[int(one) for one in cells[0].split(", ")] for cells in (of_hbm, of_drives)]
     dollars = [[int(one) for one in cells[1].split(", ")] for cells in (of_hbm, of_drives)]
@@ -247,7 +247,7 @@ def test_the_texts_about_agents_that_pause_say_what_their_table_has():
 
 
 @pytest.mark.slow
-def test_the_engines_that_agents_with_pauses_need_are_those_of_the_twin():
+def test_the_engines_needed_by_agents_that_pause_are_those_of_the_twin():
     """One seed with drives; the others take as long."""
     name, strategy, engine = costs.PAUSE_ARMS[1]
     (row,) = (row for row in sheets.read("pauses") if row[0] == name)
@@ -282,7 +282,7 @@ def test_the_causes_of_a_longer_tpot_are_those_of_the_twin():
             assert abs(float(now.split()[0]) - float(middle)) <= 2 * float(half), arm
 
 
-def test_the_text_about_tiers_says_what_its_table_has():
+def test_the_text_about_tiers_agrees_with_its_table():
     rows = rows_of_tiers()
     tutti, gds, dram, lmcache, twice = (
         rows[name]
@@ -307,7 +307,7 @@ def test_the_text_about_tiers_says_what_its_table_has():
     )
 
 
-def test_the_text_about_thresholds_by_class_says_what_its_tables_have():
+def test_the_text_about_thresholds_by_class_agrees_with_its_tables():
     text = (FINDINGS / "design.md").read_text()
     own, twice = ({row[0]: row for row in section("thresholds-2", f"conversation, {load}× load")} for load in (1, 2))
     c10, c20, c40, priced = (twice[name] for name in ("C at T=10k", "C at T=20k", "C at T=40k", "priced"))
@@ -347,7 +347,7 @@ def test_the_text_about_the_authors_fleet_agrees_with_its_tables():
     assert f"here it is {walls['static 6P2D'][4]}, with {walls['static 6P2D'][5]} in queues" in text
 
 
-def test_the_text_about_sessions_of_the_designs_shares_agrees_with_its_tables():
+def test_the_text_about_sessions_with_the_designs_shares_agrees_with_its_tables():
     text = (FINDINGS / "design.md").read_text()
     changes, arms, walls = (
         {row[0]: row for row in section(name, "agentic-design")} for name in ("own-fleet", "own-fleet-2", "own-fleet-3")
@@ -371,7 +371,7 @@ def test_the_text_about_sessions_of_the_designs_shares_agrees_with_its_tables():
     assert f"B also costs heavy requests TTFT p50 × {costs_b[1]} and E2E p50 × {costs_b[2]}." in text
 
 
-def test_every_measurement_that_goes_the_other_way_here_is_in_the_text():
+def test_every_measurement_that_contradicts_a_publication_is_in_the_text():
     text = (FINDINGS / "design.md").read_text().partition("**The other direction.**")[2].partition("\n")[0]
     found = [row for row in sheets.read("own-fleet")[1:] if row[5] == "the other direction"]
     assert found
@@ -402,7 +402,7 @@ def test_offloads_moved_kv_over_http_as_in_the_twin_and_the_other_arms_moved_non
     assert all((count > 0) is arm.startswith("D") for (_, arm, _), count in moved.items())
 
 
-def test_the_text_about_arms_over_http_says_what_its_table_has():
+def test_the_text_about_arms_over_http_agrees_with_its_table():
     rows = [row for row in sheets.read("arms")[1:] if row[0].startswith("8 sim")]
     text = (FINDINGS / "design.md").read_text()
     for column, words in ((5, "TTFT p50 is {} s, in the twin {}:"), (11, "heavy TPOT p90 is {} ms, in the twin {}.")):
@@ -410,7 +410,7 @@ def test_the_text_about_arms_over_http_says_what_its_table_has():
         assert words.format(*("{}, {} and {}".format(*each) for each in values)) in text
 
 
-def test_the_text_about_the_wall_says_what_its_table_has():
+def test_the_text_about_the_wall_agrees_with_its_table():
     row = next(row for row in section("static", "") if row[0] == "conversation, 1×: static 6P2D")
     text = (FINDINGS / "design.md").read_text()
     assert f"{row[4]} of the TTFT waits for KV and {row[5]} in queues; the decoders are {row[1]} full" in text
@@ -442,7 +442,7 @@ def test_a_measured_change_is_found_by_the_interval_of_the_seeds(measured, middl
     assert own_fleet.verdict(measured, middle, half) == word
 
 
-def test_transfers_in_no_time_take_less_than_a_step():
+def test_instant_transfers_take_less_than_a_step():
     fleet = fleet_of({"fleet": {"engine": {"kv": "nixl", **own_fleet.INSTANT}}})
     (model,) = {one.transfers for one in fleet.instances.values()}
     assert model.seconds(10**9, 2, busy=True) < 0.0025

@@ -1,4 +1,4 @@
-"""Arms that change the fleet: settled, checked by the kind, shown apart from the policy."""
+"""Arms that change the fleet: resolved, checked by the kind, and shown separately from the policy."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_an_arm_with_another_fleet_is_simulated_with_it_and_distinguished_from_t
     assert len(experiment.record["fleets"]) == 2
 
 
-def test_the_page_shows_policy_and_fleet_apart(ci, otto_client, demo_pool, sent, data_dir):
+def test_the_page_shows_policy_and_fleet_separately(ci, otto_client, demo_pool, sent, data_dir):
     arms = ["round_robin", "lpwl fleet.replicas=4"]
     number = ci.post("/experiments", body(**IN_TWIN, arms=arms)).json()["id"]
     page = otto_client.get(f"/experiments/{number}/").content.decode()
@@ -52,7 +52,7 @@ def test_the_page_shows_policy_and_fleet_apart(ci, otto_client, demo_pool, sent,
     assert "instances = 4" in page
 
 
-def test_words_behind_a_policy_change_the_policy_and_the_fleet(ci, demo_pool, sent):
+def test_words_after_a_policy_change_the_policy_and_the_fleet(ci, demo_pool, sent):
     arms = [
         "adaptive_v1 classes.heavy_new_tokens=10000 fleet.replicas=3 fleet.engine.kv_blocks=900 name=T10k",
         "round_robin fleet.kv_blocks=900 fleet.gpu=h200_sxm",
@@ -114,13 +114,13 @@ def test_an_arm_may_change_the_store_that_the_instances_share(ci, demo_pool, sen
         (STORE | {"store": {"gb_per_s": 3}}, {}, "only the twin can change its options"),
     ],
 )
-def test_a_change_of_the_store_that_cannot_be_is_reported_by_path(ci, demo_pool, sent, fleet, mode, message):
+def test_an_impossible_change_of_the_store_is_reported_by_path(ci, demo_pool, sent, fleet, mode, message):
     Pool.objects.create(name="cellar", model="m", kind="sim-store")
     found = faults(ci.post("/experiments", body(**mode, arms=[{"strategy": "lpwl", "fleet": fleet}])))
     assert message in next(text for path, text in found.items() if path.startswith("arms.0.fleet.store"))
 
 
-def test_an_option_of_null_gets_its_default_again(ci, demo_pool, sent):
+def test_an_option_set_to_null_gets_its_default(ci, demo_pool, sent):
     Pool.objects.filter(pk=demo_pool.pk).update(engine={"kv_blocks": 500})
     arms = [{"name": "whole", "strategy": "lpwl", "fleet": {"engine": {"kv_blocks": None}}}]
     made = Experiment.objects.get(pk=ci.post("/experiments", body(**IN_TWIN, arms=arms)).json()["id"])
@@ -129,7 +129,7 @@ def test_an_option_of_null_gets_its_default_again(ci, demo_pool, sent):
     assert fleet["twin"]["models"][0]["kv_blocks"] > 500
 
 
-def test_extra_instances_are_counted_from_the_desired_number(ci, demo_pool, sent):
+def test_extra_instances_are_added_to_the_desired_number(ci, demo_pool, sent):
     for ordinal, desired in enumerate(("running", "stopped", "running")):
         Instance.objects.create(pool=demo_pool, name=f"demo-{ordinal}", ordinal=ordinal, desired=desired)
     arms = [{"name": "small", "strategy": "lpwl", "fleet": {"engine": {"kv_blocks": 900}}}]
@@ -138,7 +138,7 @@ def test_extra_instances_are_counted_from_the_desired_number(ci, demo_pool, sent
     assert list(fleet["twin"]["instances"]) == ["demo-0", "demo-1"]
 
 
-def test_a_replay_changes_simulated_engines_only(ci, demo_pool, sent):
+def test_a_replay_can_change_only_simulated_engines(ci, demo_pool, sent):
     arms = [{"name": "four", "strategy": "lpwl", "fleet": {"replicas": 4}}]
     found = faults(ci.post("/experiments", body(arms=arms, pool="real", time_scale=1)))
     assert "a replay can change the fleet of simulated engines only" in found["arms.0.fleet"]
@@ -161,7 +161,7 @@ def test_a_replay_starts_the_recorded_fleet(ci, demo_pool, sent, monkeypatch):
     assert (pool.replicas, pool.engine) == (4, {"seed": 1, "kv_blocks": 900, "time_scale": 10})
 
 
-def test_calibrated_engines_can_only_be_more_or_fewer(ci, demo_pool, sent, monkeypatch, live_redis):
+def test_calibrated_engines_can_only_change_in_number(ci, demo_pool, sent, monkeypatch, live_redis):
     from fleet.calibration import services as calibration
 
     monkeypatch.setattr(calibration, "measure", measure_well)

@@ -46,7 +46,7 @@ def test_a_sentence_says_what_the_intervals_say(rows, text):
     assert forest.sentences(results(*rows), "all", "old") == [text]
 
 
-def test_the_plot_has_the_zero_line_each_interval_its_mark_and_the_margins():
+def test_the_plot_has_the_zero_line_the_margins_and_a_mark_for_each_interval():
     expected = {"class": "all", "metric": "ttft_p50_ms", "arm": "new", "relative_to": "old"}
     found = results(
         row(-20.0, -30.0, -10.0, "better"),

@@ -27,7 +27,7 @@ def fresh_inventory():
 
 
 def on_gpu(monkeypatch, percent, used=2):
-    """What NVML says from now on."""
+    """Set what NVML reports from now on."""
     module = nvml(
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda number: number,
@@ -105,8 +105,8 @@ def test_the_api_and_the_page_have_the_series_of_each_run_that_kept_one(ended, c
 @pytest.mark.parametrize(
     ("at_s", "use", "shown"),
     [
-        ([0.0, 5.1, 10.2, 15.3], [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),  # a little late each time
-        ([3.0, 8.0, 30.0], [0.1, 0.2, 0.3], [0.1, 0.2, 0.2, None, None, None, 0.3]),  # not reported for a while
+        ([0.0, 5.1, 10.2, 15.3], [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),  # each slightly late
+        ([3.0, 8.0, 30.0], [0.1, 0.2, 0.3], [0.1, 0.2, 0.2, None, None, None, 0.3]),  # missing for a while
         ([12.0], [0.5], [None, None, 0.5]),
     ],
 )

@@ -1,4 +1,4 @@
-"""kill -9 of the worker in the middle of a run and after it: real processes, a real database file."""
+"""kill -9 of the worker in the middle of a run and after it, with real processes and a real database file."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SCRIPT = [sys.executable, "-m", "controlplane.evidence.experiments.tests.killed_
 
 
 class Worker:
-    """Forks the processes, all with one data folder."""
+    """Forks the workers, all with one data folder."""
 
     def __init__(self, folder: Path) -> None:
         database = f"sqlite://{folder / 'weir.sqlite3'}"
@@ -36,7 +36,7 @@ class Worker:
         return json.loads(list(self.said())[-1])
 
     def _begin(self, *words: str) -> int:
-        """The process id."""
+        """Return the process id."""
         assert self.process.stdin
         self.process.stdin.write(json.dumps(words) + "\n")
         return int(next(self.said()))
@@ -92,7 +92,7 @@ def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worke
 
 
 def killed_at(worker: Worker, place: str) -> tuple[Any, int]:
-    """What is found afterwards, and how many records were on the disk at the kill."""
+    """Return what is found afterwards, and how many records were on the disk at the kill."""
 
     def stands() -> None:
         assert next(worker.said(), "") == "standing\n", "it ended before the place"
@@ -111,7 +111,9 @@ def test_a_worker_that_is_killed_after_its_run_was_performed_loses_no_result(wor
     assert found["n"] == found["done"] == kept > 0
 
 
-def test_a_worker_that_is_killed_before_its_run_says_so_leaves_it_failed_with_its_records(worker: Worker) -> None:
+def test_a_run_whose_worker_is_killed_before_marking_it_as_performed_fails_and_keeps_its_records(
+    worker: Worker,
+) -> None:
     found, kept = killed_at(worker, "every request has its record")
     assert (found["run"], found["experiment"], found["partial"]) == ("failed", "failed", True)
     assert "worker lost: its process ended, while replaying" in found["cause"]

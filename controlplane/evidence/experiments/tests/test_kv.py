@@ -22,7 +22,7 @@ def outcome(**samples):
     return TwinOutcome((), use, 10.0, ())
 
 
-def test_seconds_become_at_most_so_many_buckets_with_their_means():
+def test_seconds_are_averaged_into_a_limited_number_of_buckets():
     short = kv_over_time(outcome(a=[0.0, 0.5], b=[1.0, 1.0]))
     assert short.bucket_s == 1
     assert short.instances["a"] == InstanceKv([0.0, 0.5], mean=0.25, peak=0.5)
@@ -47,7 +47,7 @@ def performed(ci, demo_pool, sent, data_dir):
 
 
 @pytest.mark.django_db
-def test_each_run_keeps_the_usage_of_its_instances_and_the_api_gives_the_fullest(performed, ci, vera_client):
+def test_each_run_stores_the_usage_of_its_instances_and_the_api_returns_the_fullest(performed, ci, vera_client):
     experiment = performed(seeds=[1, 2])
     path = f"/experiments/{experiment.pk}/kv"
     every = ci.get(path).json()
@@ -63,7 +63,7 @@ def test_each_run_keeps_the_usage_of_its_instances_and_the_api_gives_the_fullest
 
 
 @pytest.mark.django_db
-def test_the_ttft_is_the_sum_of_its_parts_and_a_slow_link_is_waited_for(performed, ci):
+def test_the_ttft_is_the_sum_of_its_parts_and_includes_waiting_for_a_slow_link(performed, ci):
     Pool.objects.filter(name="demo").update(engine=WALL)
     limits = "classes.heavy_new_tokens=1001 classes.warm_new_tokens=1000"
     experiment = performed(arms=[f"adaptive_offload {limits} name=offloads"])

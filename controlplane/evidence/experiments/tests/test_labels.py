@@ -1,4 +1,4 @@
-"""What the form calls what the API names by path."""
+"""The form's labels for what the API names by path."""
 
 import html
 
@@ -31,18 +31,18 @@ RAW = {
         ("colour", "colour", "colour"),
     ],
 )
-def test_a_fault_is_reported_by_the_label_of_its_field(path, field, label):
+def test_a_problem_is_reported_with_the_label_of_its_field(path, field, label):
     (found,) = labelled({path: "no"}, RAW, CHOICES)
     assert (found.field, found.label) == (field, label)
 
 
-def test_beside_its_field_a_fault_does_not_repeat_the_label():
+def test_beside_its_field_a_problem_does_not_repeat_the_label():
     whole, part = labelled({"pool": "gone", "arms.2": "no version 99"}, RAW, CHOICES)
     assert (whole.beside, part.beside) == ("gone", "line 1: no version 99")
 
 
 @pytest.mark.django_db
-def test_a_wrong_arm_that_was_typed_as_an_object_is_reported_at_its_line_and_kept(otto_client, demo_pool):
+def test_an_invalid_arm_typed_as_an_object_is_reported_at_its_line_and_kept(otto_client, demo_pool):
     typed = '{"strategy": "adaptive_v1", "overrides": {"classes.heavy_new_tokens": 10}}'
     form = {"name": "A", "trace": "agentic-demo", "pool": "demo", "seeds": "1", "arm": ["lpwl"], "more_arms": typed}
     answer = otto_client.post("/experiments/new", form)

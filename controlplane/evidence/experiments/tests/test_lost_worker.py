@@ -1,4 +1,4 @@
-"""An experiment whose worker is lost, or whose message is, and what is left of either."""
+"""An experiment whose worker or message is lost, and what remains of it."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def expire() -> None:
 
 
 def lose(experiment: Experiment, seconds: float) -> Run:
-    """Make the first run's last heartbeat this many seconds old."""
+    """Set the age of the first run's last heartbeat, in seconds."""
     heard = timezone.now() - timedelta(seconds=seconds)
     Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=heard)
     run = experiment.runs.first()
@@ -47,14 +47,14 @@ def test_a_run_without_a_heartbeat_fails_as_lost_with_partial_figures(asked):
     assert {other.status for other in experiment.runs.exclude(pk=run.pk)} == {"cancelled"}
 
 
-def test_a_run_that_was_heard_of_lately_is_left_alone(asked):
+def test_a_run_with_a_recent_heartbeat_is_left_alone(asked):
     run = lose(asked(), 5)
     expire()
     run.refresh_from_db()
     assert run.status == "running"
 
 
-def test_a_worker_that_was_taken_for_lost_stops_itself(asked):
+def test_a_worker_that_was_declared_lost_stops_itself(asked):
     run = lose(asked(), jobs.LOST_S + 1)
     run.refresh_from_db()
     heart = running.RunHeartbeat(run.experiment, run)
@@ -118,7 +118,7 @@ def _lose_one(run: Run) -> None:
         pytest.param(lambda run: run.records_path.unlink(), id="all records are gone"),
     ],
 )
-def test_a_run_with_other_records_than_it_wrote_fails_as_lost(asked, change):
+def test_a_run_with_fewer_or_more_records_than_it_wrote_fails_as_lost(asked, change):
     experiment = asked()
     run = performed(experiment, [record(i) for i in range(7)])
     change(run)
@@ -180,7 +180,7 @@ def test_a_run_whose_worker_died_after_the_cancellation_ends(asked, whole):
     assert (run.status, run.cause) == (("done", "") if whole else ("cancelled", "cancelled by otto"))
 
 
-def test_a_cancelled_run_whose_worker_lives_is_left_to_it(asked):
+def test_a_cancelled_run_whose_worker_is_alive_is_left_to_that_worker(asked):
     experiment = asked()
     run = lose(experiment, 5)
     services.cancel_experiment(experiment, OTTO)
@@ -224,7 +224,7 @@ def test_a_queued_experiment_says_behind_how_many(asked, ci, vera_client):
     assert behind() == [None, 0, 1]
 
 
-def test_pools_of_runs_that_have_ended_are_taken_away(asked, monkeypatch):
+def test_pools_of_ended_runs_are_removed(asked, monkeypatch):
     from fleet.models import Pool
 
     gone: list[str] = []

@@ -1,4 +1,4 @@
-"""Matrices: cells in the twin, their heat table, drill-down, resuming, and presets."""
+"""Matrices: cells in the twin, their heat table, the pages of cells, resuming, and presets."""
 
 import csv
 import html
@@ -98,7 +98,7 @@ def test_a_matrix_that_ended_in_an_older_version_has_the_marks_of_its_cells_page
     assert ci.get(f"/experiments/{cell.pk}/results").json()["best_or_tied"] == marks()[0]
 
 
-def test_the_list_shows_a_matrix_once_and_its_cells_only_when_asked_for(started, ci, vera_client):
+def test_the_list_shows_a_matrix_once_and_its_cells_only_on_request(started, ci, vera_client):
     matrix = started()
     page = vera_client.get("/experiments/").content.decode()
     assert f'href="/experiments/matrix/{matrix.pk}/"' in page
@@ -153,7 +153,7 @@ def test_a_resumed_matrix_keeps_the_runs_that_are_done(started, ci):
         ({"expect": [{"metric": "nothing", "max": 1}]}, "expect.0.metric", "allowed"),
     ],
 )
-def test_each_fault_is_reported_once_by_path(ci, demo_pool, sent, changes, path, message):
+def test_each_problem_is_reported_once_by_path(ci, demo_pool, sent, changes, path, message):
     answer = ci.post("/matrices", BODY | changes)
     assert answer.status_code == 422
     found = [error for error in answer.json()["errors"] if error["path"] == path]
@@ -274,7 +274,7 @@ def test_transfers_are_compared_over_the_connectors_that_the_fleet_has():
     assert over() == {(kv, rate) for kv in ("nixl", "mooncake_p2p", "mooncake_store") for rate in rates}
 
 
-def test_cells_run_beside_each_other_and_a_replay_has_the_machine_to_itself(started, ci):
+def test_cells_run_concurrently_and_a_replay_has_the_machine_to_itself(started, ci):
     def next_of(message: int) -> int | None:
         job = jobs.claim_next(Experiment, message)
         return job and job.pk
@@ -283,10 +283,10 @@ def test_cells_run_beside_each_other_and_a_replay_has_the_machine_to_itself(star
     first, second = (cell.pk for cell in matrix.cells.order_by("pk"))
     assert next_of(second) == first
     replay = ci.post("/experiments", body()).json()["id"]
-    assert next_of(replay) == second  # the oldest of one actor, whichever message arrives
+    assert next_of(replay) == second  # the owner's oldest, whichever message arrives
     later = ci.post("/experiments", body(mode="twin", time_scale=1)).json()["id"]
     assert next_of(replay) is None
-    assert next_of(later) is None  # it waits for the replay before it
+    assert next_of(later) is None  # waits for the earlier replay
     Experiment.objects.filter(pk__in=(first, second)).update(status="done")
     assert next_of(later) == replay
     assert next_of(later) is None

@@ -1,4 +1,4 @@
-"""Experiments of the time before policy schema 2 can be looked at, finished and started again."""
+"""Experiments from before policy schema 2 can be viewed, finished and started again."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def old(ended) -> Experiment:
     return experiment
 
 
-def test_an_old_arm_is_upgraded_and_an_upgraded_one_left_alone():
+def test_an_old_arm_is_upgraded_and_an_upgraded_one_is_not_changed():
     arms = [Arm.stored(arm) for arm in ARMS]
     assert arms[0].strategy == "cache_aware"
     assert arms[0].overrides == {"strategy.hit_weight": 2}
@@ -38,7 +38,7 @@ def test_the_page_shows_what_the_old_arms_ran(old, otto_client):
     assert "route.hit_weight" not in page
 
 
-def test_the_api_gives_the_old_arms_with_the_names_of_today(old, ci):
+def test_the_api_returns_old_arms_with_the_current_names(old, ci):
     arms = ci.get(f"/experiments/{old.pk}").json()["arms"]
     assert [arm["strategy"] for arm in arms] == ["cache_aware", "lpwl"]
     assert arms[0]["document"]["schema"] == 1

@@ -1,4 +1,4 @@
-"""The pages say what the API says, to whoever may look."""
+"""The pages show what the API returns, to every user with a role."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from router.policy.schema.document import default
 pytestmark = pytest.mark.django_db
 
 
-def test_without_experiments_the_list_explains_and_offers_a_button_and_a_curl(otto_client, demo_pool):
+def test_an_empty_list_explains_itself_and_offers_a_button_and_a_curl_command(otto_client, demo_pool):
     page = otto_client.get("/experiments/").content.decode()
     assert "No experiments yet" in page
     assert 'href="/experiments/new"' in page
@@ -50,7 +50,7 @@ def test_the_list_is_filtered_by_the_url(vera_client, ended, query, shown):
     assert ("No experiment matches" in page) != shown
 
 
-def test_runs_that_did_not_end_well_are_not_counted_and_unsent_requests_are_explained(vera_client, ended):
+def test_failed_and_cancelled_runs_are_not_counted_and_unsent_requests_are_explained(vera_client, ended):
     experiment = ended(status="cancelled")
     assert "0/2 runs" in vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
     experiment = ended()
@@ -89,7 +89,8 @@ def test_the_page_shows_the_levels_of_the_api(otto_client, ci, ended, request_cl
 
 @pytest.mark.parametrize("baseline", ["round_robin", "adaptive_v1"])
 def test_a_shown_difference_has_the_sign_of_the_levels_beside_it(otto_client, ended, baseline):
-    """The faster arm was not sent the last requests, left some unanswered, and was slower on those that both have."""
+    """The faster arm was not sent the last requests, left some unanswered, and was slower on the requests that both
+    were sent."""
     experiment = ended(n=60, slo={"all": {"ttft_ms": 220}})
     slow = [record(100 + i, ttft_ms=5_000.0 + i, e2e_ms=9_000.0 + i, trace_class="heavy") for i in range(30)]
     first, second = experiment.runs.order_by("ordinal")
@@ -145,7 +146,7 @@ def test_a_difference_whose_quantile_falls_on_unanswered_requests_says_so(otto_c
     assert row in text
 
 
-def test_the_difference_against_the_chosen_baseline_is_shown_with_its_verdict(otto_client, ended):
+def test_the_difference_from_the_chosen_baseline_is_shown_with_its_verdict(otto_client, ended):
     experiment = ended()
     page = otto_client.get(f"/experiments/{experiment.pk}/?baseline=round_robin").content.decode()
     assert "● better" in page
@@ -199,7 +200,7 @@ def test_the_form_starts_the_same_experiment_as_the_api(otto_client, demo_pool, 
     assert len(sent) == 1
 
 
-def test_a_wrong_form_keeps_what_was_typed_and_reports_each_field(otto_client, demo_pool, sent):
+def test_an_invalid_form_keeps_what_was_typed_and_reports_each_field(otto_client, demo_pool, sent):
     form = {"name": "My question", "trace": "agentic-demo", "pool": "demo", "time_scale": "fast", "seeds": "1"}
     answer = otto_client.post("/experiments/new", {**form, "arm": ["round_robin"], "more_arms": "nothing@3"})
     page = answer.content.decode()
@@ -220,7 +221,7 @@ def test_a_new_form_folds_what_is_optional_and_shows_what_a_link_has_set(otto_cl
     assert folded not in page
 
 
-def test_typed_arms_are_said_in_the_words_of_the_policy_form(otto_client, demo_pool):
+def test_typed_arms_are_described_with_the_titles_of_the_policy_form(otto_client, demo_pool):
     arm = "adaptive_v1 classes.heavy_new_tokens=10000 fleet.replicas=4 fleet.kv=nixl name=T10k"
     given = {"name": "Earlier", "trace": "agentic-demo", "arms": [arm]}
     page = otto_client.get("/experiments/new", {"body": json.dumps(given)}).content.decode()
@@ -251,14 +252,14 @@ def test_copy_as_curl_has_the_body_of_the_form(otto_client, demo_pool):
     assert sent_body["time_scale"] == 10
 
 
-def test_cancelling_from_the_page_takes_an_operator(vera_client, otto_client, ci, demo_pool, sent):
+def test_cancelling_from_the_page_requires_an_operator(vera_client, otto_client, ci, demo_pool, sent):
     number = ci.post("/experiments", body()).json()["id"]
     assert vera_client.post(f"/experiments/{number}/cancel").status_code == 403
     assert otto_client.post(f"/experiments/{number}/cancel").status_code == 302
     assert Experiment.objects.get().cancelled_by == "otto"
 
 
-def test_the_moving_part_asks_for_a_reload_when_the_experiment_has_ended(vera_client, ended):
+def test_the_refreshed_part_reloads_the_page_when_the_experiment_has_ended(vera_client, ended):
     answer = vera_client.get(f"/experiments/{ended().pk}/progress")
     assert answer.headers["HX-Refresh"] == "true"
 

@@ -1,4 +1,4 @@
-"""What the twin computes with is what the pool's engines compute with."""
+"""The twin computes with the same model as the pool's engines."""
 
 import re
 from typing import Any
@@ -54,7 +54,7 @@ def test_a_sim_pool_of_tables_says_their_source_and_the_expected_error_of_their_
     assert any("mixtures of experts stall" in text for text in made.cautions)
 
 
-def test_instances_that_are_alike_share_one_model_under_the_names_that_routers_know() -> None:
+def test_equal_instances_share_one_model_under_the_names_that_routers_know() -> None:
     fleet = twin_of(pool(3)).fleet
     assert list(fleet.instances) == ["chat-0", "chat-1", "chat-2"]
     assert len({id(model) for model in fleet.instances.values()}) == 1
@@ -74,14 +74,14 @@ def test_prefill_instances_have_their_role_and_their_connector() -> None:
     assert (prefill.transfers.bytes_per_token, prefill.transfers.idle_bytes_per_s) == (131_072, 20e9)
 
 
-def test_neurons_batches_are_those_of_the_role_in_the_twin_too() -> None:
+def test_in_the_twin_too_neurons_batches_are_those_of_the_role() -> None:
     prefill, decode = twin_of(pool(kv="neuron", prefill_instances=1)).fleet.instances.values()
     assert (prefill.limits.batching, decode.limits.batching) == ("neuron_prefill", "neuron_decode")
     assert prefill.transfers is not None
     assert prefill.transfers.together
 
 
-def test_the_store_that_instances_share_is_that_of_its_pool() -> None:
+def test_the_store_of_a_pool_is_the_one_that_its_instances_share() -> None:
     Pool.objects.create(name="cellar", model="", kind="sim-store", engine={"capacity_gb": 2, "gb_per_s": 5})
     made = twin_of(pool(kv="mooncake_store", store_pool="cellar"))
     store = made.fleet.store
@@ -90,13 +90,13 @@ def test_the_store_that_instances_share_is_that_of_its_pool() -> None:
     assert made.cautions == ()
 
 
-def test_a_store_whose_pool_is_gone_is_named_as_left_out() -> None:
+def test_a_store_whose_pool_is_gone_is_reported_as_left_out() -> None:
     made = twin_of(pool(kv="mooncake_store", store_pool="cellar"))
     assert made.fleet.store is None
     assert made.cautions == ("the store cellar is not modelled: its pool is gone",)
 
 
-def test_tiers_below_the_gpu_are_those_of_the_options() -> None:
+def test_tiers_below_the_gpu_come_from_the_options() -> None:
     model = the_model(twin_of(pool(dram_gb=64, ssd_gb=1000, ssd_access="ssd-gds", tier_write="evict")))
     assert [(tier.device.name, tier.capacity_bytes) for tier in model.tiers.tiers] == [
         ("dram", 64e9),
@@ -105,7 +105,7 @@ def test_tiers_below_the_gpu_are_those_of_the_options() -> None:
     assert (model.tiers.write, model.tiers.always_load) == ("evict", False)
 
 
-def test_an_instance_that_is_drained_on_request_is_left_out_as_it_is_in_the_fleet() -> None:
+def test_an_instance_drained_on_request_is_left_out_as_in_the_fleet() -> None:
     made = pool(2)
     Instance.objects.create(pool=made, name="chat-0", ordinal=0)
     Instance.objects.create(pool=made, name="chat-1", ordinal=1, desired=DesiredState.DRAINED)
@@ -186,7 +186,7 @@ def test_doubts_about_the_measurement_are_reported(calibrated: Pool) -> None:
     assert twin_of(calibrated).cautions == ("the law fits TTFT poorly, error 40 %",)
 
 
-def test_unmeasured_settings_of_the_engines_are_named(calibrated: Pool) -> None:
+def test_unmeasured_settings_of_the_engines_are_listed(calibrated: Pool) -> None:
     Pool.objects.update(
         engine={"kv": "nixl", "prefill_instances": 1, "prefix_caching": False, "chunked_prefill": False}
     )
@@ -215,7 +215,7 @@ IDLE_BUSY = "9.7 GB/s, 3 while the sender computes"
         ("vllm", {"kv": "lmcache-gds"}, "KV below the GPU (ssd-gds) is read and written at published rates"),
     ],
 )
-def test_kv_of_measured_engines_moves_and_is_kept_at_published_rates(
+def test_kv_of_measured_engines_is_transferred_and_stored_at_published_rates(
     calibrated: Pool, kind: str, engine: dict[str, Any], caution: str
 ) -> None:
     Pool.objects.update(kind=kind, engine=engine, model="org/Llama-3.1-8B-Instruct")
@@ -265,7 +265,7 @@ def test_a_store_pool_of_measured_engines_is_as_large_as_its_clients(calibrated:
     assert store.capacity_bytes == 2 * (1e9 + 2**30)
 
 
-def test_engines_that_were_never_measured_name_the_command() -> None:
+def test_engines_that_were_never_measured_are_refused_with_the_command_to_measure_them() -> None:
     instance()
     with pytest.raises(NotModelled, match=r"measure one with manage\.py calibrate chat-0$"):
         twin_of(Pool.objects.get())
@@ -291,7 +291,7 @@ def test_a_pool_of_real_engines_computes_by_its_profile_until_one_is_measured() 
     assert any("KV over nixl is not modelled" in text for text in found.cautions)
 
 
-def test_a_profile_of_another_layout_or_none_is_refused() -> None:
+def test_a_missing_profile_or_one_for_another_layout_is_refused() -> None:
     text = msgspec.json.encode(profiles.profile("h200_sxm", "gpt-oss-120b", 2).tables).decode()
     for profile, says in (
         (text, "is one of tp 2; the pool has tp 4, dp 1"),

@@ -1,4 +1,4 @@
-"""Prompts keep what matters of a trace: lengths, and which prefixes are shared."""
+"""Generated prompts keep what matters of a trace: their lengths, and which prefixes are shared."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ ids = st.lists(st.integers(0, 5), max_size=8)
 
 
 def request(index: int, blocks: list[int], extra: int) -> TraceRequest:
-    """`extra` tokens beyond the blocks (negative: the last block is cut)."""
+    """`extra` tokens after the blocks; if negative, the last block is cut."""
     tokens = max(1, len(blocks) * BLOCK + extra)
     return TraceRequest(index, 0.0, "s", tokens, 1, tuple(range(b, b + 1) for b in blocks), BLOCK, 0.0)
 
@@ -20,7 +20,7 @@ def shared(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def test_there_is_a_word_of_four_bytes_for_each_value_of_a_byte():
+def test_each_value_of_a_byte_has_a_word_of_four_bytes():
     assert len(set(WORDS)) == 256
     assert {len(word) for word in WORDS} == {4}
 
@@ -38,18 +38,18 @@ def test_prompts_share_a_prefix_exactly_as_far_as_their_blocks_agree(first, seco
         (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y), min(len(first), len(second))
     )
     block = 4 * BLOCK
-    # What follows the shared blocks may agree by chance in a few words, never in a whole block.
+    # After the shared blocks a few words may be equal by chance, but never a whole block.
     assert common * block <= shared(a, b) < (common + 1) * block or first == second
 
 
 @given(ids, st.integers(-BLOCK + 1, -1))
-def test_a_block_that_is_cut_is_a_prefix_of_the_whole_one(blocks, extra):
+def test_a_cut_block_is_a_prefix_of_the_whole_one(blocks, extra):
     whole, cut = PromptWriter().write(request(0, blocks, 0)), PromptWriter().write(request(1, blocks, extra))
     if blocks:
         assert whole.startswith(cut)
 
 
-def test_text_beyond_the_blocks_belongs_to_one_request_alone():
+def test_text_after_the_blocks_belongs_to_one_request_only():
     a, b = PromptWriter().write(request(0, [], 12)), PromptWriter().write(request(1, [], 12))
     assert shared(a, b) < 20
 
@@ -59,7 +59,7 @@ def test_another_salt_shares_nothing():
     assert shared(PromptWriter("x").write(asked), PromptWriter("y").write(asked)) < 20
 
 
-def test_lengths_follow_another_tokenizer():
+def test_lengths_are_adapted_to_another_tokenizer():
     assert len(PromptWriter(bytes_per_token=3.0).write(request(0, [1, 2], 0))) == 3 * 2 * BLOCK
 
 

@@ -31,7 +31,7 @@ IN_TWIN = {"mode": "twin", "time_scale": 1, "duration_s": 20}
 
 @pytest.fixture
 def performed(ci, demo_pool, sent, data_dir):
-    """Started over REST and run."""
+    """An experiment started over REST and run."""
 
     def perform(path="/experiments", **changes) -> Experiment:
         answer = ci.post(path, body(**IN_TWIN, **changes) if path == "/experiments" else None)
@@ -46,7 +46,7 @@ def bytes_of(experiment):
     return [run.records_path.read_bytes() for run in experiment.runs.all()]
 
 
-def test_running_again_from_the_record_is_byte_identical_whatever_became_of_the_pool(performed, ci, demo_pool):
+def test_running_again_from_the_record_is_byte_identical_whatever_happened_to_the_pool(performed, ci, demo_pool):
     first = performed()
     Pool.objects.filter(pk=demo_pool.pk).update(engine={"seed": 1, "kv_blocks": 500}, replicas=5)
     again = performed(f"/experiments/{first.pk}/repeat")
@@ -60,7 +60,7 @@ def test_running_again_from_the_record_is_byte_identical_whatever_became_of_the_
     assert bytes_of(performed(f"/experiments/{first.pk}/repeat")) == bytes_of(first)
 
 
-def test_the_record_names_all_that_the_runs_depend_on(performed, ci):
+def test_the_record_contains_everything_that_the_runs_depend_on(performed, ci):
     experiment = performed(seeds=[3], load_factor=2)
     record = ci.get(f"/experiments/{experiment.pk}/record").json()
     assert record["product"] == msgspec.to_builtins(provenance.product())
@@ -94,7 +94,7 @@ def test_secrets_of_engines_are_hidden_in_the_record(performed, ci):
     assert b"hf_abc" not in ci.get(f"/experiments/{experiment.pk}/record").content
 
 
-def test_a_trace_that_changed_is_neither_repeated_nor_played(performed, ci):
+def test_an_experiment_whose_trace_changed_is_neither_repeated_nor_played(performed, ci):
     line = '{"timestamp": %d, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]}\n'
     library.upload("t.jsonl", "".join(line % (i * 500) for i in range(30)).encode(), Actor("user", "otto"))
     experiment = performed(trace="t.jsonl")
@@ -110,7 +110,7 @@ def test_a_trace_that_changed_is_neither_repeated_nor_played(performed, ci):
     assert "trace t.jsonl has changed since" in experiment.runs.first().cause
 
 
-def test_an_experiment_older_than_records_says_so(performed, ci, otto_client):
+def test_an_experiment_from_before_records_says_so(performed, ci, otto_client):
     experiment = performed()
     Experiment.objects.update(record={}, status="queued")
     experiment.runs.update(status="queued")
@@ -129,7 +129,7 @@ def test_the_page_runs_it_again_and_links_both(performed, otto_client, vera_clie
     assert provenance.product().version in page
 
 
-def test_a_repetition_by_another_product_warns(performed, monkeypatch):
+def test_repeating_with_another_version_of_weir_warns(performed, monkeypatch):
     first = performed()
     newer = msgspec.structs.replace(provenance.product(), commit="newer")
     monkeypatch.setattr("controlplane.evidence.experiments.services.product", lambda: newer)
@@ -139,7 +139,7 @@ def test_a_repetition_by_another_product_warns(performed, monkeypatch):
     assert warning.endswith("now newer")
 
 
-def test_numbers_stay_when_a_newer_version_makes_the_results_again(performed, data_dir, monkeypatch):
+def test_figures_stay_when_a_newer_version_computes_the_results_again(performed, data_dir, monkeypatch):
     experiment = performed()
     first = json.loads(json.dumps(results_of(experiment)))
     path = data_dir / "experiments" / f"results-{experiment.pk}.json"
@@ -154,7 +154,7 @@ def test_numbers_stay_when_a_newer_version_makes_the_results_again(performed, da
     assert results_of(experiment) == newer
 
 
-def test_first_numbers_win_at_any_depth():
+def test_stored_figures_take_precedence_at_any_depth():
     made = {"a": {"x": 2.0, "y": 3.0}, "rows": [{"n": 5, "m": 6}], "other": [1, 2]}
     kept = {"a": {"x": 1.0}, "rows": [{"n": 4}], "other": [1]}
     assert with_first_numbers(made, kept) == {"a": {"x": 1.0, "y": 3.0}, "rows": [{"n": 4, "m": 6}], "other": [1]}
@@ -178,7 +178,7 @@ def kept_results(schema: int, endpoint: str) -> KeptResults:
         (2, "p-0", 20.0, "pass", 0.5),
     ],
 )
-def test_costs_of_ranks_and_marks_by_themselves_are_put_right_and_everything_else_stays(
+def test_wrong_costs_of_ranks_and_unadjusted_marks_are_corrected_and_everything_else_stays(
     schema, endpoint, throughput, verdict, low
 ):
     runs = [{"prompt_tokens_by_instance": {endpoint: 1}}]
@@ -197,14 +197,14 @@ def test_costs_of_ranks_and_marks_by_themselves_are_put_right_and_everything_els
     assert (results["expectations"][0]["value"], results["differences"]) == (throughput, [{"low": low}])
 
 
-def test_a_product_has_a_version_and_the_hash_of_its_source(monkeypatch):
+def test_weir_has_a_version_and_the_hash_of_its_source(monkeypatch):
     found = provenance.product()
     assert len(found.source_sha256) == 64
     monkeypatch.setattr(provenance.shutil, "which", lambda name: None)
     assert provenance._commit() == ""
 
 
-def test_a_replay_knows_its_host_and_the_nodes_of_its_engines(demo_pool):
+def test_a_replay_records_its_host_and_the_nodes_of_its_engines(demo_pool):
     Node.objects.create(name="local", inventory={"cpus": 8})
     demo_pool.instances.create(name="demo-0", ordinal=0, node="local")
     assert provenance.nodes(demo_pool) == {"local": {"cpus": 8}}

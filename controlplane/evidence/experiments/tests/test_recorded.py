@@ -1,4 +1,4 @@
-"""Recorded traffic as a trace: named by its pool, kept as a copy, played as an experiment."""
+"""Recorded traffic as a trace: named by its pool, stored as a copy, played as an experiment."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ OTTO = Actor("user", "otto")
 
 @pytest.fixture
 def record(live_redis, data_dir):
-    """Put entries into the stream as a router does."""
+    """Add entries to the stream as a router does."""
 
     def add(*lines: str, pool: str = "demo") -> None:
         for line in lines:
@@ -80,14 +80,14 @@ def test_the_error_for_a_missing_trace_lists_the_existing_ones(ci, record, demo_
     assert not Trace.objects.exists()
 
 
-def test_a_recording_of_nothing_but_failures_says_so(ci, record, demo_pool, sent):
+def test_a_recording_with_only_failures_says_so(ci, record, demo_pool, sent):
     record(*lines(3, outcome="refused"))
     told = faults(ci.post("/experiments", body(trace="recorded:demo")))["trace"]
     assert "none of 3 entries" in told
     assert "answered" in told
 
 
-def test_without_redis_the_other_traces_are_listed(ci, redis_away, data_dir):
+def test_without_redis_other_traces_are_listed(ci, redis_away, data_dir):
     built_in = ["agentic-demo", "agentic-design", "documents-reread", "prompts-8k", *questions.LOADS]
     assert [row["name"] for row in ci.get("/traces").json()] == sorted(built_in)
     answer = ci.get("/traces/recorded:demo")
@@ -95,7 +95,7 @@ def test_without_redis_the_other_traces_are_listed(ci, redis_away, data_dir):
     assert "does not answer" in answer.json()["detail"]
 
 
-def test_an_experiment_plays_a_copy_that_stays_as_it_was(ci, record, demo_pool, sent, data_dir, live_redis):
+def test_an_experiment_plays_a_copy_that_does_not_change(ci, record, demo_pool, sent, data_dir, live_redis):
     record(*lines(6))
     made = ci.post("/experiments", body(trace="recorded:demo"))
     assert made.status_code == 201, made.content
@@ -119,7 +119,7 @@ def test_every_load_of_a_matrix_plays_the_same_copy(ci, record, demo_pool, sent,
     assert [row.trace for row in Experiment.objects.all()] == [Trace.objects.get().name] * 3
 
 
-def test_the_same_recording_is_kept_once_and_a_longer_one_beside_it(ci, record, demo_pool, sent):
+def test_equal_recordings_are_stored_once_and_a_longer_one_separately(ci, record, demo_pool, sent):
     record(*lines(2))
     for _ in range(2):
         assert ci.post("/experiments", body(trace="recorded:demo")).status_code == 201
@@ -129,13 +129,13 @@ def test_the_same_recording_is_kept_once_and_a_longer_one_beside_it(ci, record, 
     assert Trace.objects.count() == 2
 
 
-def test_nothing_is_kept_when_the_experiment_is_refused(ci, record, demo_pool, sent):
+def test_nothing_is_stored_when_the_experiment_is_refused(ci, record, demo_pool, sent):
     record(*lines(2))
     assert "pool" in faults(ci.post("/experiments", body(trace="recorded:demo", pool="nope")))
     assert not Trace.objects.exists()
 
 
-def test_a_closed_loop_is_refused_for_want_of_think_times(ci, record, demo_pool, sent):
+def test_a_closed_loop_is_refused_as_think_times_are_missing(ci, record, demo_pool, sent):
     record(*lines(2))
     told = faults(ci.post("/experiments", body(trace="recorded:demo", pacing="closed_loop")))
     assert "no think times" in told["pacing"]
@@ -160,7 +160,7 @@ def test_recorded_traffic_runs_as_an_experiment(record, demo_pool, sent, monkeyp
         assert sorted(one.input_tokens for one in records.read(run.records_path)) == [1100] * 8
 
 
-def test_the_page_says_what_is_known_of_each_trace_and_why_the_rest_is_not(client, otto, record, settings):
+def test_the_page_reports_what_is_known_of_each_trace_and_why_the_rest_is_not(client, otto, record, settings):
     record(*lines(3))
     client.force_login(otto)
     page = client.get("/experiments/traces/").content.decode()

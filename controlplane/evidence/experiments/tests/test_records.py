@@ -9,7 +9,7 @@ def test_a_record_that_was_appended_is_there_before_the_file_is_closed(tmp_path)
     appender.close()
 
 
-def test_a_last_line_that_was_cut_is_left_out(tmp_path):
+def test_a_cut_last_line_is_ignored(tmp_path):
     path = tmp_path / "requests.jsonl"
     appender = records.Appender(path)
     appender.append(record(1))

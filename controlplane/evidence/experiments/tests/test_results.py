@@ -37,7 +37,7 @@ def test_results_hold_figures_differences_and_distributions_of_each_arm(ci, ende
     assert answer["partial"] is False
 
 
-def test_results_are_made_again_when_a_run_has_more_records(ended):
+def test_results_are_computed_again_when_a_run_has_more_records(ended):
     experiment = ended()
     before = results_of(experiment)
     run = Run.objects.get(experiment=experiment, arm="round_robin")
@@ -69,7 +69,7 @@ def test_the_parquet_file_has_the_columns_of_the_csv(ci, ended):
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_a_large_export_is_made_beside_the_web_process_and_is_the_same(ci, ended, monkeypatch, form):
+def test_a_large_export_is_made_outside_the_web_process_and_is_the_same(ci, ended, monkeypatch, form):
     path = f"/experiments/{ended().pk}/results?format={form}"
     small, beside = ci.get(path).content, []
     made = computing._beside
@@ -79,7 +79,7 @@ def test_a_large_export_is_made_beside_the_web_process_and_is_the_same(ci, ended
     assert beside == [exports.FORMS[form]]
 
 
-def test_the_results_of_many_records_are_made_beside_the_web_process_and_are_the_same(ci, ended, monkeypatch):
+def test_results_of_many_records_are_computed_outside_the_web_process_and_are_the_same(ci, ended, monkeypatch):
     path = f"/experiments/{ended(status='running').pk}/results"
     small, beside = ci.get(path).json(), []
     made = computing._beside
@@ -100,7 +100,7 @@ def test_duckdb_reads_the_parquet_file_as_the_csv(ci, ended):
     assert (len(rows), rows[0]["arm"], rows[0]["seed"], rows[0]["ttft_ms"]) == (80, "round_robin", 1, 200.0)
 
 
-def test_the_report_carries_its_pictures_or_has_them_beside_it(ci, ended):
+def test_the_report_contains_its_pictures_or_has_them_beside_it(ci, ended):
     number = ended().pk
     text = ci.get(f"/experiments/{number}/report.md").content.decode()
     assert "![Difference from round_robin, class all](data:image/svg+xml;base64," in text
@@ -110,7 +110,7 @@ def test_the_report_carries_its_pictures_or_has_them_beside_it(ci, ended):
     assert ci.get(f"/experiments/{number}/report.zip?baseline=nobody").status_code == 422
 
 
-def test_a_text_that_a_spreadsheet_would_run_is_defused(ci, ended):
+def test_a_text_that_a_spreadsheet_would_execute_is_escaped(ci, ended):
     experiment = ended()
     write_records(Run.objects.filter(experiment=experiment)[0], [record(77, error="=cmd()", outcome="error")])
     answer = ci.get(f"/experiments/{experiment.pk}/results?format=csv")
@@ -151,7 +151,7 @@ def test_junit_has_a_case_for_each_run_and_each_expectation(ci, ended):
     ("status", "ratio", "verdict"),
     [("done", 1.0, "pass"), ("done", 0.5, "fail"), ("failed", 1.0, "none"), ("running", 1.0, "none")],
 )
-def test_the_experiment_has_one_verdict_once_it_has_ended_well(ci, ended, status, ratio, verdict):
+def test_the_experiment_has_one_verdict_once_it_has_succeeded(ci, ended, status, ratio, verdict):
     relative = {"metric": "ttft_p90_ms", "class": "all", "relative_to": "round_robin", "max_ratio": ratio}
     experiment = ended(status=status, expect=[relative], slo={"all": {"ttft_ms": 230}})
     results = ci.get(f"/experiments/{experiment.pk}/results").json()

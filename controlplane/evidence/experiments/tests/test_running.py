@@ -1,4 +1,4 @@
-"""Running an experiment from its first run to its results, with a stand-in for the fleet."""
+"""Running an experiment from its first run to its results, with a replacement for the fleet."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ def test_every_arm_gets_the_same_requests_and_a_pool_of_its_own(asked, stand_in)
     assert results_of(experiment)["differences"]
 
 
-def test_a_run_keeps_its_figures_and_what_was_measured_beside_them(asked, stand_in):
+def test_a_run_stores_its_figures_and_the_other_measurements(asked, stand_in):
     experiment = asked()
     running.run_experiment(experiment.pk)
     run = experiment.runs.first()
@@ -39,14 +39,14 @@ def test_a_run_keeps_its_figures_and_what_was_measured_beside_them(asked, stand_
     assert run.results["balance"] == 2.0
 
 
-def test_a_message_that_comes_twice_runs_it_once(asked, stand_in):
+def test_a_message_that_arrives_twice_runs_the_experiment_once(asked, stand_in):
     experiment = asked()
     running.run_experiment(experiment.pk)
     running.run_experiment(experiment.pk)
     assert len(stand_in.set_up_for) == 2
 
 
-def test_a_pool_that_does_not_start_fails_the_run_with_its_log_and_starts_no_other(asked, stand_in):
+def test_a_pool_that_does_not_start_fails_the_run_with_its_log_and_no_other_run_starts(asked, stand_in):
     experiment = asked()
     stand_in.fails = ephemeral_pool.RunFailed("exp-1-1-0 does not start: exit status 1", "Traceback: boom")
     running.run_experiment(experiment.pk)
@@ -63,7 +63,7 @@ def test_a_pool_that_does_not_start_fails_the_run_with_its_log_and_starts_no_oth
     assert stand_in.torn_down == [first.pool_name]
 
 
-def test_an_unexpected_error_names_its_step_and_takes_the_pool_away(asked, stand_in):
+def test_an_unexpected_error_is_reported_with_its_step_and_the_pool_is_removed(asked, stand_in):
     experiment = asked()
     stand_in.fails = RuntimeError("surprise")
     running.run_experiment(experiment.pk)
@@ -72,7 +72,7 @@ def test_an_unexpected_error_names_its_step_and_takes_the_pool_away(asked, stand
     assert stand_in.torn_down == [run.pool_name]
 
 
-def test_a_window_without_a_request_that_fits_fails_in_words(asked, stand_in, monkeypatch):
+def test_a_run_fails_with_an_explanation_if_no_request_fits_its_window(asked, stand_in, monkeypatch):
     experiment = asked()
     monkeypatch.setattr(ephemeral_pool, "context_tokens", lambda pool: 10)
     running.run_experiment(experiment.pk)
@@ -80,7 +80,7 @@ def test_a_window_without_a_request_that_fits_fails_in_words(asked, stand_in, mo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_cancelling_stops_a_replay_within_seconds_and_keeps_what_finished(asked, stand_in, engine, monkeypatch):
+def test_cancelling_stops_a_replay_within_seconds_and_keeps_finished_requests(asked, stand_in, engine, monkeypatch):
     monkeypatch.setattr(jobs, "BEAT_S", 0.05)
     experiment = asked(duration_s=600, time_scale=1, arms=["round_robin"])
     cancelled_at = []

@@ -1,4 +1,4 @@
-"""Starting an experiment over REST: accepted bodies, and the report of each wrong field."""
+"""Starting an experiment over REST: accepted bodies, and the report on each invalid field."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_a_viewer_cannot_start_one(vera, demo_pool, sent):
         ({"seeds": list(range(20)), "arms": ["round_robin", "lpwl", "adaptive_v1", "cache_aware"]}, "seeds", "60"),
     ],
 )
-def test_a_wrong_field_is_reported_with_its_path_and_what_is_allowed(
+def test_an_invalid_field_is_reported_with_its_path_and_what_is_allowed(
     ci, demo_pool, sent, default_policy, changes, path, allowed
 ):
     found = faults(ci.post("/experiments", body(**changes)))
@@ -92,7 +92,7 @@ def default_policy(live_redis):
     return ensure_default_policy()
 
 
-def test_every_fault_is_reported_at_once(ci, demo_pool, sent):
+def test_all_problems_are_reported_at_once(ci, demo_pool, sent):
     found = faults(ci.post("/experiments", body(trace="nowhere", pool="prod", arms=["fastest"])))
     assert set(found) == {"trace", "pool", "arms.0"}
 
@@ -113,7 +113,7 @@ def test_arms_are_strategies_versions_and_changes_of_them(ci, demo_pool, sent, d
     assert made[2]["document"]["classes"]["heavy_new_tokens"] == 10000
 
 
-def test_an_arm_of_changes_only_applies_them_to_the_pools_policy(ci, demo_pool, sent, default_policy):
+def test_an_arm_with_only_changes_applies_them_to_the_pools_policy(ci, demo_pool, sent, default_policy):
     arms = [{"overrides": {"classes.heavy_new_tokens": 10000}}, {"name": "as it is", "version": 1}]
     answer = ci.post("/experiments", body(arms=arms))
     assert answer.status_code == 201, answer.content

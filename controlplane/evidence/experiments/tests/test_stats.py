@@ -1,4 +1,4 @@
-"""Statistics against values worked out by hand."""
+"""Statistics compared with values computed by hand."""
 
 import random
 from collections import Counter
@@ -69,12 +69,12 @@ def test_few_requests_get_no_verdict():
     assert {d.verdict for d in stats.differences(columns(19, -1000))["new", "old"]} == {"too few requests"}
 
 
-def test_no_requests_give_no_differences():
+def test_without_requests_there_are_no_differences():
     assert stats.differences({"a": [], "b": []}) == {}
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says(monkeypatch):
-    """The median of 60 paired differences of known shift: 95 % intervals, 60 repetitions, at least 85 % must cover."""
+def test_an_interval_covers_the_truth_about_as_often_as_its_level(monkeypatch):
+    """The median of 60 paired differences with a known shift: of 60 intervals at 95 %, at least 85 % must cover it."""
     monkeypatch.setattr(stats, "RESAMPLES", 150)
     covered = 0
     for seed in range(60):
@@ -108,5 +108,5 @@ def test_a_resample_has_the_quantiles_of_the_values_that_were_drawn(values, draw
 @pytest.mark.parametrize(
     ("hits", "n", "low", "high"), [(10, 100, 0.0552, 0.1744), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (0, 0, 0, 1)]
 )
-def test_a_share_has_the_interval_of_wilson(hits, n, low, high):
+def test_the_interval_of_a_share_is_wilsons(hits, n, low, high):
     assert stats.wilson(hits, n) == pytest.approx((low, high), abs=1e-4)

@@ -31,13 +31,13 @@ def test_the_hit_ratio_weighs_by_tokens_and_ignores_unreported_ones():
     assert summarize.class_results([])["hit_ratio"] is None
 
 
-def test_balance_counts_the_instances_that_got_nothing():
+def test_balance_includes_instances_without_requests():
     found = [record(i, instance="a", prompt_tokens=100) for i in range(4)]
     assert summarize.balance(found, ["a", "b"]) == (2.0, {"a": 400, "b": 0})
     assert summarize.balance([], ["a"]) == (None, {"a": 0})
 
 
-def test_tokens_per_second_are_of_the_engines_time():
+def test_tokens_per_second_are_in_the_engines_time():
     found = [record(0, sent_s=0.0, e2e_ms=1000.0, output_tokens=50), record(1, sent_s=1.0, e2e_ms=1000.0)]
     assert summarize.output_tokens_per_s(found) == 50
 
@@ -79,7 +79,7 @@ def test_an_answer_of_one_token_gives_no_warning():
     assert replay_warnings(summarize.run_results(found, []), facts(), 1) == []
 
 
-def test_a_policy_that_refuses_is_warned_of():
+def test_a_policy_that_refuses_requests_gets_a_warning():
     found = [record(i) for i in range(9)] + [record(9, outcome="refused", ttft_ms=None)]
     told = replay_warnings(summarize.run_results(found, []), facts(), 1)
     assert "1 of 10 requests were refused or failed" in told[0]

@@ -48,7 +48,7 @@ def start(weir, **changes):
 
 
 def watch(weir, number, holds, within_s=120.0):
-    """The experiment as soon as `holds` of it, and how long that took."""
+    """The experiment as soon as `holds` is true of it, and how long that took."""
     began = time.monotonic()
     while time.monotonic() - began < within_s:
         found = call(weir, f"/experiments/{number}")
@@ -79,7 +79,7 @@ def test_cancelling_stops_it_within_five_seconds_and_keeps_the_runs_before(weir)
     assert runs_by(found, "done")
 
 
-def test_a_killed_worker_loses_the_run_that_it_was_at_and_no_other(weir):
+def test_a_killed_worker_loses_its_current_run_and_no_other(weir):
     number = start(weir, **LONG)
     before, _ = watch(weir, number, lambda found: runs_by(found, "done") and runs_by(found, "running"))
     os.kill(weir.children()["experiments"], signal.SIGKILL)

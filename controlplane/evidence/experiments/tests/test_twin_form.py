@@ -7,7 +7,7 @@ from controlplane.evidence.experiments.models import Experiment
 pytestmark = pytest.mark.django_db
 
 
-def test_the_form_takes_the_same_and_keeps_what_was_chosen(otto_client, demo_pool, sent):
+def test_the_form_starts_the_same_experiment_and_keeps_what_was_chosen(otto_client, demo_pool, sent):
     form = {"name": "A vs B", "trace": "agentic-demo", "pool": "demo", "mode": "twin", "seeds": "1"}
     form |= {"arm": ["round_robin"], "duration_s": "20"}
     refused = otto_client.post("/experiments/new", {**form, "time_scale": "10"})
@@ -25,7 +25,7 @@ def test_a_number_that_was_not_sent_is_shown_as_its_default(otto_client, demo_po
     assert 'name="time_scale" value="1"' in page
 
 
-def test_the_command_of_the_form_says_the_mode(otto_client, demo_pool):
+def test_the_command_of_the_form_contains_the_mode(otto_client, demo_pool):
     form = {"name": "A", "trace": "agentic-demo", "pool": "demo", "mode": "twin", "seeds": "1", "arm": ["lpwl"]}
     page = otto_client.post("/experiments/curl", form).content.decode()
     assert "&quot;mode&quot;: &quot;twin&quot;" in page

@@ -1,4 +1,4 @@
-"""An experiment in the twin, from what starts it to every page and file that says so."""
+"""An experiment in the twin, from its start to every page and file that reports it."""
 
 import csv
 import io
@@ -45,7 +45,7 @@ def asked(ci, demo_pool, sent, data_dir):
 
 @pytest.fixture
 def no_engines(monkeypatch):
-    """Whoever asks for a pool, a router or an engine in the twin is wrong."""
+    """Fails every request for a pool, a router or an engine, as the twin needs none."""
     for name in ("set_up", "tear_down", "keep_policy", "context_tokens", "router_urls"):
         monkeypatch.setattr(ephemeral_pool, name, None)
 
@@ -70,7 +70,7 @@ def test_every_arm_plays_the_same_requests_without_an_engine_or_a_router(ended):
     assert 0 < first.facts["kv_usage"]["mean"] < first.facts["kv_usage"]["peak"] <= 1
 
 
-def test_tiers_below_the_gpu_are_facts_and_columns_of_a_run(asked, no_engines, demo_pool, vera_client):
+def test_tiers_below_the_gpu_are_in_the_facts_and_columns_of_a_run(asked, no_engines, demo_pool, vera_client):
     demo_pool.engine |= {"dram_gb": 10, "ssd_gb": 100, "kv_blocks": 2_000, "tier_load": "always"}
     demo_pool.save()
     experiment = asked(duration_s=5)
@@ -91,7 +91,7 @@ def test_the_same_experiment_gives_the_same_figures(asked, no_engines):
     assert found[0] == found[1]
 
 
-def test_seeds_that_a_trace_leaves_nothing_to_are_reported(asked, no_engines, ci):
+def test_seeds_without_effect_on_the_trace_are_reported(asked, no_engines, ci):
     experiment = asked(seeds=[1, 2])
     running.run_experiment(experiment.pk)
     (warning,) = ci.get(f"/experiments/{experiment.pk}/results").json()["warnings"]
@@ -115,7 +115,7 @@ def test_settings_that_the_twin_cannot_simulate_are_refused_by_field(ci, demo_po
     assert sent == []
 
 
-def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(asked, monkeypatch):
+def test_cancelling_stops_a_running_simulation_and_keeps_earlier_runs(asked, monkeypatch):
     experiment = asked(duration_s=180)
     simulate, begun = twin.simulate, []
 
@@ -139,7 +139,7 @@ def test_cancelling_stops_a_simulation_on_its_way_and_keeps_the_runs_before_it(a
     assert read(second.records_path) == []
 
 
-def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch):
+def test_heartbeats_and_progress_are_written_while_it_computes(asked, monkeypatch):
     experiment = asked(duration_s=180, arms=["round_robin"])
     seen = []
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)
@@ -153,13 +153,13 @@ def test_the_heart_beats_and_progress_moves_while_it_computes(asked, monkeypatch
     assert run.heartbeat_at is not None
 
 
-def test_the_time_left_follows_from_the_pace_so_far(asked):
+def test_the_remaining_time_follows_from_the_pace_so_far(asked):
     experiment = asked(seeds=[1, 2])
     now = timezone.now()
     assert progress_of(experiment, now).eta_s is None
     Experiment.objects.update(status="running", started_at=now - timedelta(seconds=4))
     first, second, *_ = experiment.runs.all()
-    hour_ago, began = now - timedelta(hours=1), now - timedelta(seconds=4)  # another one had its turn between
+    hour_ago, began = now - timedelta(hours=1), now - timedelta(seconds=4)  # another one had its turn in between
     ended = hour_ago + timedelta(seconds=6)
     Run.objects.filter(pk=first.pk).update(status="done", done=90, total=100, started_at=hour_ago, ended_at=ended)
     Run.objects.filter(pk=second.pk).update(status="running", done=60, total=100, started_at=began)
@@ -240,7 +240,7 @@ def test_real_engines_run_in_the_twin_once_one_was_measured_and_its_age_is_repor
     assert "the twin: the calibration is 9 days old" in results["warnings"]
 
 
-def test_a_replay_is_called_one_and_has_no_badge_of_the_twin(ci, demo_pool, sent, data_dir, vera_client):
+def test_a_replay_is_labelled_as_one_and_not_as_simulated(ci, demo_pool, sent, data_dir, vera_client):
     number = ci.post("/experiments", body()).json()["id"]
     results = ci.get(f"/experiments/{number}/results").json()
     assert (results["mode"], results["twin"]) == ("replay", None)

@@ -1,4 +1,4 @@
-"""What the twin says, as records."""
+"""The twin's outcomes as records."""
 
 from msgspec.structs import replace
 
@@ -34,14 +34,14 @@ def test_an_answer_is_recorded_as_a_client_would_have_seen_it():
     assert (found.cached_device, found.cached_host, found.cached_disk, found.cached_pulled) == (0, 300, 100, 0)
 
 
-def test_a_refused_request_has_no_latency_that_would_make_refusing_look_slow_or_fast():
+def test_a_refused_request_has_no_latency():
     (found,) = recorded(REFUSED)
     assert (found.outcome, found.status, found.error) == ("refused", 503, "full")
     assert (found.ttft_ms, found.e2e_ms, found.prompt_tokens, found.output_tokens) == (None,) * 4
     assert found.cached_host is None
 
 
-def test_failures_have_the_status_that_a_router_would_give():
+def test_failures_have_the_status_that_a_router_would_return():
     too_long = replace(REFUSED, outcome="client_error", code="too_long")
     found = recorded(too_long, replace(too_long, index=7, outcome="error", code="out_of_memory"))
     assert [(one.outcome, one.status) for one in found] == [("client_error", 400), ("error", 500)]
@@ -54,7 +54,7 @@ def test_figures_are_summarized_from_records_of_the_twin_as_from_a_replay():
     assert own["prompt_tokens_by_instance"] == {"demo-0": 1000, "demo-1": 0}
 
 
-def test_the_second_token_and_the_interruptions_are_means_over_answers():
+def test_second_token_and_interruptions_are_means_over_answers():
     long = replace(ANSWERED, second_s=0.2, interruptions=7, transfers=1)
     single = replace(ANSWERED, output_tokens=1)
     assert token_facts(outcome(long, single, REFUSED)) == {

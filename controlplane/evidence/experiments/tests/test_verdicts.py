@@ -23,7 +23,8 @@ RELATIVE = {"metric": "ttft_p90_ms", "class": "all", "relative_to": "base", "max
 
 
 def arms_of(n=200, **factors):
-    """Arms whose TTFT is that of the base times a factor, with noise; a factor of None refuses every fifth request."""
+    """Arms whose TTFT is that of the base times a factor, with noise; with None as its factor, an arm refuses every
+    fifth request."""
     draw = random.Random(1)
     base = [draw.lognormvariate(5, 0.5) for _ in range(n)]
     arms = {}
@@ -57,7 +58,7 @@ def test_a_ratio_passes_fails_or_is_inconclusive_and_refusing_never_helps(factor
         assert row["low"] < row["ratio"] < row["high"]
 
 
-def test_as_many_requests_as_are_needed_decide_it():
+def test_the_estimated_number_of_requests_decides_it():
     needed = ResampledEstimate.normal(1.0, 0.05, 100).needed_n(1.02, 0.05)
     assert needed == pytest.approx(100 * (1.96 * 0.05 / 0.02) ** 2, rel=0.03)
     decided = ResampledEstimate.normal(1.0, 0.05 * (100 / needed) ** 0.5, needed)
@@ -137,7 +138,7 @@ def test_one_failure_fails_the_verdict_and_one_inconclusive_answer_leaves_it_ope
         ({"max": 3, "max_ratio": 1}, "max_ratio", "needs relative_to"),
     ],
 )
-def test_an_expectation_that_makes_no_sense_is_refused_by_field(item, field, message):
+def test_an_invalid_expectation_is_refused_by_field(item, field, message):
     asked = ExpectIn.model_validate({"metric": "ttft_p90_ms", **item})
     (problem,) = check([asked], {"base", "arm"}, has_slo=False)
     assert problem.path == f"expect.0.{field}"

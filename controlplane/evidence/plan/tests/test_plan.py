@@ -1,4 +1,4 @@
-"""`weir plan`: the cheapest fleets that hold an SLO, from a trace file alone."""
+"""`weir plan`: the cheapest fleets that meet an SLO, from a trace file alone."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def candidate(replicas: int, dollars: float, policy: str = "priced") -> PlanCand
     return PlanCandidate(PoolSpec("plan", "m", "sim", replicas, policy, engine={"tp": 1}), replicas, dollars)
 
 
-def test_a_plan_finds_a_fleet_that_holds_and_gives_the_same_bytes_again(requests, few):
+def test_a_plan_finds_a_fleet_that_meets_the_slo_and_repeats_byte_for_byte(requests, few):
     done = []
     answer = plan(QUESTION, requests, "closed_loop", lambda at, total: done.append((at, total)))
     assert answer.holds is not None
@@ -60,7 +60,7 @@ def test_a_plan_finds_a_fleet_that_holds_and_gives_the_same_bytes_again(requests
     assert fingerprint(replace(QUESTION, share=0.8), requests, "closed_loop") != answer.fingerprint
 
 
-def test_a_fleet_that_holds_unless_engines_are_slower_is_undecided(requests, few, monkeypatch):
+def test_a_fleet_that_meets_the_slo_only_if_engines_are_as_fast_as_predicted_is_undecided(requests, few, monkeypatch):
     unsure = ExpectedError(tpot=99.0, e2e=None, ttft_mean=None, ttft_p99=None)
     monkeypatch.setattr(fleets.expected_error, "of_built_in", lambda *_: unsure)
     answer = plan(QUESTION, requests, "closed_loop")
@@ -77,7 +77,7 @@ def test_a_fleet_that_holds_unless_engines_are_slower_is_undecided(requests, few
     assert "undecided" not in planned.verdict(planned.as_json(QUESTION, sure))
 
 
-def test_no_fleet_holds_a_limit_that_no_engine_reaches(requests, few):
+def test_no_fleet_meets_a_limit_that_no_engine_reaches(requests, few):
     hopeless = replace(QUESTION, slo={"all": {"tpot_ms": 0.1}}, most_gpus=2)
     answer = plan(hopeless, requests, "closed_loop")
     assert answer.holds is None
@@ -87,7 +87,7 @@ def test_no_fleet_holds_a_limit_that_no_engine_reaches(requests, few):
     assert "TPOT at ×1" in answer.rows[0].breaks_first
 
 
-def test_a_layout_that_a_request_does_not_fit_is_named_and_more_work_needs_more_instances(requests, few):
+def test_a_layout_too_small_for_a_request_is_named_and_more_work_needs_more_instances(requests, few):
     strict = replace(QUESTION, slo={"all": {"e2e_ms": 1_000}}, most_gpus=512)
     dense = [replace(one, at_s=one.at_s / 200) for one in requests]
     least, of_dense = (
@@ -122,7 +122,7 @@ def test_measured_layouts_of_ranks_and_dealt_experts_are_candidates(requests, fe
     assert question._least(mixture, both, bound) == (least + 1) // 2 < least
 
 
-def test_no_fleet_is_left_out_for_work_that_may_wait(requests, few):
+def test_no_fleet_is_excluded_because_of_work_that_may_wait(requests, few):
     dense = [replace(one, at_s=one.at_s / 200) for one in requests]
 
     def too_small(pacing, *classes):
@@ -135,7 +135,7 @@ def test_no_fleet_is_left_out_for_work_that_may_wait(requests, few):
     assert min(sizes) == 1 < 4 < max(sizes), "small fleets and those that the work keeps busy"
 
 
-def test_a_window_is_long_enough_for_what_the_slo_limits(requests, few, monkeypatch):
+def test_a_window_is_long_enough_for_the_limits_of_the_slo(requests, few, monkeypatch):
     monkeypatch.setattr(search, "LEAST", 1)
     played, simulate = [], search.simulate
     monkeypatch.setattr(
@@ -158,14 +158,14 @@ def test_a_robust_fleet_is_listed_beside_an_equally_cheap_fleet_that_needs_fast_
     assert search.frontier([barely, holds, worse, holds]) == (barely, holds)
 
 
-def test_the_cheapest_of_each_shape_continues_first():
+def test_the_cheapest_of_each_shape_is_tried_first():
     scored = [(1.0, candidate(3, 5)), (0.95, candidate(2, 5)), (0.5, candidate(1, 5)), (1.0, candidate(4, 5, "lpwl"))]
     kept = best(scored, 0.9, 2)
     assert [(one.pool.policy, one.pool.replicas) for one in kept] == [("priced", 2), ("lpwl", 4)]
     assert [one.pool.replicas for one in best([(0.1, candidate(1, 5)), (0.2, candidate(2, 5))], 0.9, 1)] == [2]
 
 
-def test_the_busiest_requests_in_a_row_are_played():
+def test_the_busiest_sequence_of_requests_is_played():
     slow = generate(seed=3, duration_s=240).requests[:40]
     later = [replace(one, at_s=1_000 + one.at_s / 50) for one in slow]
     part = busiest([*slow, *later], 40)
@@ -199,7 +199,7 @@ def test_the_command_writes_json_and_the_draft_of_a_row_with_its_difference(tmp_
     assert "--row: 99 (1 to " in told.err
 
 
-def test_the_autoscaler_may_add_what_holds_the_slo_at_more_load():
+def test_the_autoscaler_may_add_as_many_instances_as_meet_the_slo_at_more_load():
     shares = {1: (0.9, 0.8, 0.5, 0.1), 2: (1, 1, 0.9, 0.5), 4: (1, 1, 1, 0.8)}
     rows = [
         {"replicas": count, "engine": {"tp": 1}, "at_load": dict(zip(("1", "1.1", "1.25", "1.5"), held, strict=True))}
@@ -226,7 +226,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_row_is_not_drafted_into_a_pool_of_real_engines(tmp_path, capsys):
+def test_a_row_cannot_become_the_draft_of_a_pool_of_real_engines(tmp_path, capsys):
     (tmp_path / "fleet.yaml").write_text(
         re.sub("engine: .*", "engine: {tensor_parallel: 8, attention_dp: true}", FLEET).replace(
             "m\n      kind: sim\n", "DeepSeek-R1\n      kind: trtllm\n"
@@ -239,7 +239,7 @@ def test_a_row_is_not_drafted_into_a_pool_of_real_engines(tmp_path, capsys):
 
 @pytest.fixture
 def measured(tmp_path):
-    """A pool of vLLM in a fleet document, and the answer over REST for one of its instances."""
+    """A pool of vLLM in a fleet document, and the REST answer for one of its instances."""
     (tmp_path / "fleet.yaml").write_text(re.sub("engine: .*", "engine: {max_num_seqs: 64}", VLLM_FLEET))
     row = {name: None for name in ("ttft_error", "tpot_error", "held_out", "load_range", "ended_at")}
     row |= {"instance": "chat-0", "kind": "vllm", "model": "m", "config_hash": "old", "n": 9, "notes": ["noted"]}
@@ -302,7 +302,7 @@ def test_a_plan_without_a_control_plane_scales_measured_engines(tmp_path, capsys
         (lambda row: {"measured": row}, ["--fleet", ""], "--calibration: needs --fleet FILE"),
     ],
 )
-def test_a_calibration_that_does_not_fit_is_refused_in_one_line(tmp_path, capsys, measured, change, more, said):
+def test_a_calibration_that_does_not_match_is_refused_in_one_line(tmp_path, capsys, measured, change, more, said):
     words = ["plan", "agentic-demo", "--slo", "ttft=9", "--fleet", str(tmp_path / "fleet.yaml")]
     assert main([*words, *measured(change), *more]) == 2
     error = capsys.readouterr().err
@@ -344,7 +344,7 @@ def test_a_calibration_plans_for_equal_instances_without_a_store_that_weir_start
         (["--slo", "ttft=5", "--host-gb", "-1"], "--host-gb: -1 (0 to "),
     ],
 )
-def test_a_bad_option_is_refused_in_one_line_with_its_value_and_what_is_allowed(words, said, capsys):
+def test_an_invalid_option_is_refused_in_one_line_with_its_value_and_what_is_allowed(words, said, capsys):
     assert main(["plan", "agentic-demo", *words]) == 2
     error = capsys.readouterr().err
     assert said in error

@@ -1,4 +1,4 @@
-"""`weir replay`: what users would have felt, from a trace file alone."""
+"""`weir replay`: the latencies that users would have seen, from a trace file alone."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def trace() -> LoadedTrace:
     return replace(made, requests=made.requests[:60])
 
 
-def test_each_policy_gets_a_row_per_class_with_its_cost_and_the_same_again(trace):
+def test_each_policy_gets_a_row_per_class_with_its_cost_and_repeats_exactly(trace):
     fleet = fleets.of_text(FLEET)
     assert (fleet.gpus, fleet.per_hour, len(fleet.twin.instances)) == (4, 8, 2)
     arms = [arm("round_robin"), arm("priced")]
@@ -76,7 +76,7 @@ def test_a_trace_without_prefixes_is_bounded_from_both_sides(trace):
     assert "what caches save cannot be known" in text
 
 
-def test_requests_that_the_engines_have_no_room_for_are_counted_and_alone_refused(trace):
+def test_requests_too_large_for_the_engines_are_counted_and_refused_if_there_are_no_others(trace):
     far = replace(trace.requests[0], session="far", input_tokens=3_000_000)
     found = replay(
         fleets.of_text(FLEET), replace(trace, requests=(far, *trace.requests)), [arm("priced")], most=9, seed=1
@@ -86,7 +86,7 @@ def test_requests_that_the_engines_have_no_room_for_are_counted_and_alone_refuse
         replay(fleets.of_text(FLEET), replace(trace, requests=(far,)), [arm("priced")], most=9, seed=1)
 
 
-def test_the_page_asks_no_network_and_shows_a_picture_for_each_class(trace):
+def test_the_page_loads_nothing_from_the_network_and_shows_a_picture_for_each_class(trace):
     found = replay(fleets.of_text(FLEET), trace, [arm("priced"), arm("llm_d")], most=40, seed=1)
     page = report.html(found)
     assert "default-src 'none'" in page
@@ -146,7 +146,7 @@ def test_the_command_writes_its_reports_and_plays_a_given_policy(tmp_path, capsy
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 
 
-def test_a_bad_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
+def test_an_invalid_trace_policy_or_number_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
     (tmp_path / "t.jsonl").write_text('{"timestamp": 0, "input_length": -1, "output_length": 1, "hash_ids": []}\n')
     (tmp_path / "p.json").write_text("[")
     assert main(["replay", str(tmp_path / "t.jsonl")]) == 2

@@ -1,4 +1,4 @@
-"""The predictions of a plan's row beside the measurements, over REST and on the plan's page, from made-up receipts."""
+"""Predictions of a plan's row beside measurements, over REST and on the plan's page, from generated receipts."""
 
 import random
 import time
@@ -66,7 +66,7 @@ def plan(db: None) -> FleetPlan:
 
 @pytest.fixture
 def pool(db: None) -> Pool:
-    """A pool as in the row, unchanged for half an hour."""
+    """A pool that equals the row and has not changed for half an hour."""
     policy_services.ensure_default_policy({"strategy.name": "priced"})
     made = sim_pool("demo", engine=ENGINE, created_at=timezone.now() - timedelta(minutes=30))
     for ordinal in range(2):
@@ -140,14 +140,16 @@ def test_a_figure_is_judged_by_its_interval_and_the_expected_error(
     assert verdicts(said(ci, plan))[metric] == verdict
 
 
-def test_another_load_is_named_and_nothing_is_judged(ci: ApiCaller, plan: FleetPlan, pool: Pool, receive: Any) -> None:
+def test_another_load_is_reported_and_nothing_is_judged(
+    ci: ApiCaller, plan: FleetPlan, pool: Pool, receive: Any
+) -> None:
     receive(prompt_tokens=3000, cached_tokens=2600)
     answer = said(ci, plan)
     assert answer["reason"] == "The load is not as planned: 3,000 prompt tokens instead of 1,000."
     assert {*verdicts(answer).values()} == {"another load"}
 
 
-def test_few_requests_and_classes_without_a_prediction_are_named(
+def test_few_requests_and_classes_without_a_prediction_are_reported(
     ci: ApiCaller, plan: FleetPlan, pool: Pool, receive: Any
 ) -> None:
     receive(10)

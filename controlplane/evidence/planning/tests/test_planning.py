@@ -1,4 +1,4 @@
-"""Plans as jobs: over REST and on their pages, from a question to the draft of a fleet document."""
+"""Plans as jobs: over REST and on their pages, from the question to the draft of a fleet document."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def text(answer: Any) -> str:
     return str(answer.content.decode())
 
 
-def test_a_plan_asked_over_rest_has_the_answer_of_the_command_and_is_computed_once(
+def test_a_plan_over_rest_has_the_result_of_the_command_and_is_computed_once(
     ci: ApiCaller, vera: Any, sent: Any
 ) -> None:
     viewer = api_caller(vera)
@@ -93,7 +93,7 @@ def test_a_plan_asked_over_rest_has_the_answer_of_the_command_and_is_computed_on
         ({"most_gpus": 0}, "most_gpus", "at least 1"),
     ],
 )
-def test_a_wrong_question_is_refused_with_its_path_and_what_is_allowed(
+def test_an_invalid_question_is_refused_with_its_path_and_what_is_allowed(
     ci: ApiCaller, changes: Any, path: str, said: str
 ) -> None:
     answer = ci.post("/plans", {**ASKED, **changes})
@@ -187,7 +187,7 @@ def test_a_search_that_is_too_large_fails_with_its_limit(ci: ApiCaller, monkeypa
     assert ci.post("/plans", ASKED).json()["id"] != number, "a failed one is computed again"
 
 
-def test_a_search_that_takes_too_long_fails_and_says_what_to_ask(
+def test_a_search_that_takes_too_long_fails_and_says_what_to_change(
     ci: ApiCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LONGEST_S", 0.0)
@@ -201,7 +201,7 @@ def test_a_search_that_takes_too_long_fails_and_says_what_to_ask(
 
 @pytest.fixture
 def chat(monkeypatch: pytest.MonkeyPatch) -> Pool:
-    """A pool of vLLM, one instance of which was measured."""
+    """A pool of vLLM with one measured instance."""
     monkeypatch.setattr(calibrating, "measure", measure_well)
     policy_services.ensure_default_policy()
     made: Pool = instance().pool
@@ -243,7 +243,7 @@ def test_a_plan_of_a_calibrated_pool_scales_its_own_engines(ci: ApiCaller, otto_
         ({"pool": "demo", "host_gb": [8]}, "has one GPU and its own host memory"),
     ],
 )
-def test_a_pool_that_cannot_be_planned_with_is_named(ci: ApiCaller, pool: Pool, changes: Any, said: str) -> None:
+def test_a_pool_that_cannot_be_planned_for_is_named(ci: ApiCaller, pool: Pool, changes: Any, said: str) -> None:
     answer = ci.post("/plans", {**ASKED, **changes})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == "pool"

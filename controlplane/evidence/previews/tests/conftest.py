@@ -1,4 +1,4 @@
-"""A policy with an open draft, a pool of two sim instances that routes by it, and a queue that is only listened to."""
+"""A policy with an open draft, its pool of two simulated instances, and a queue that only collects tasks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ def draft(policy: Policy, pool: Pool) -> Draft:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was put on the queue, instead of a queue."""
+    """Collects what would be put on the queue."""
     found: list[Any] = []
     monkeypatch.setattr(
         "controlplane.celery.app.send_task", lambda name, args, queue: found.append((name, args, queue))
@@ -51,7 +51,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def record(live_redis: redis.Redis) -> Callable[..., None]:
-    """Recorded traffic as a router leaves it: a request a second, the newest at NOW."""
+    """Recorded traffic as a router writes it: one request a second, the newest at NOW."""
 
     def add(count: int, pool: str = "demo", **changes: Any) -> None:
         for i in range(count):

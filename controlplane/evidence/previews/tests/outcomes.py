@@ -1,4 +1,4 @@
-"""What the twin says, made up request by request."""
+"""Outcomes of the twin, made up request by request."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from controlplane.evidence.twin.simulation.types import Simulated, SimulatedUse,
 
 
 def request(index: int, **changes: Any) -> Simulated:
-    """One that demo-0 answered; the first token after 100 ms and a ms more for each index."""
+    """A request that demo-0 answered, with a TTFT of 100 ms plus 1 ms for each index."""
     values: dict[str, Any] = {
         "index": index,
         "seed": 1,

@@ -1,4 +1,4 @@
-"""Previews as JSON in every state, as the API gives them."""
+"""Previews as JSON in every state, as the API returns them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def metric(name: str, live: float | None, draft: float | None, half: float = 10.
 
 
 def of_class(n: int, ttft: float = 1.0, half: float = 10.0, **changes: Any) -> dict[str, Any]:
-    """TTFT of the draft is `ttft` times the live one's; TPOT and E2E stay."""
+    """A class in which the draft's TTFT is `ttft` times the live one's, and TPOT and E2E are equal."""
     own = {"n": n, **changes}
     tails = {"p50": 1.0, "p90": 2.5, "p99": 6.0}
     rows = {

@@ -1,4 +1,4 @@
-"""Previews as rows, in every state, of the draft and the live version as they are."""
+"""Previews as rows in every state, of the current draft and live version."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the guards of a delivery would have seen of the draft, beside the truth."""
+"""What the guards of a delivery would have found about the draft, beside the truth."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from controlplane.evidence.twin.simulation.tests.builders import fleet, policy
 
 
 def played(count: int = 3_000, factor: float = 1.0, session: int = 1):
-    """`session`: requests of one; the candidate's take `factor` times as long."""
+    """`session` is the number of requests per session; the candidate's take `factor` times as long."""
     draw, made = random.Random(1), []
     for index in range(count):
         key = f"s{index // session}"
@@ -70,7 +70,7 @@ def test_it_is_json():
 
 
 def test_tallies_count_sessions_once():
-    """A hundred of three requests; one of them is refused twice."""
+    """A hundred sessions of three requests; one of them is refused twice."""
     candidate = arm_and_cell("preview", "s0", SHARE)[0]
     turned_away = [refused(300 + n, key="s0", arm_class="warm", candidate=candidate) for n in range(2)]
     tallies = Tallies({})
@@ -91,7 +91,7 @@ def test_an_error_counts_as_failed():
     assert (total.failed, total.errors, total.ttft.n) == (2, 1, 0)
 
 
-def test_a_prompt_that_no_engine_can_hold_is_nobodys_failure():
+def test_a_prompt_that_no_engine_can_hold_counts_as_nobodys_failure():
     tallies = Tallies({})
     for one in answered([request(1, key="s0", arm_class="warm", outcome="client_error", ttft_s=None)], "x"):
         tallies.add(one)
@@ -99,7 +99,7 @@ def test_a_prompt_that_no_engine_can_hold_is_nobodys_failure():
     assert (total.ended, total.judged, total.client_errors, total.failed, total.refused) == (1, 0, 1, 0, 0)
 
 
-def test_a_preview_plays_it_once_more():
+def test_a_preview_simulates_the_canary_once():
     trace = generate(3, 120.0, 4.0)
     few = LoadedTrace(trace.format, trace.requests[:200], trace.pacing)
     draft, told = policy("round_robin"), []

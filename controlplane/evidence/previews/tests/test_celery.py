@@ -1,4 +1,4 @@
-"""Previews as they run: a database file, Redis, a Celery worker with its schedule, `kill -9` of that worker."""
+"""Previews with a database file, Redis, a Celery worker with its schedule, and `kill -9` of that worker."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from controlplane.tests.migrated import migrated
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[4]
 
-# No worker listens to the queue of the node, so that no engine is started: the twin needs none.
+# No worker consumes the node's queue, so no engine is started: the twin needs none.
 PREPARE = """
 from controlplane.traffic.policies import services
 from controlplane.traffic.policies.tests.conftest import edit
@@ -36,7 +36,7 @@ print(services.start(selectors.policy("default"), OTTO, body.PreviewIn(seeds={se
 
 
 class Running:
-    """A Weir of its own: folder, Redis, control worker."""
+    """A separate Weir: folder, Redis, control worker."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -103,7 +103,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> bytes:
-    """Empty when it is no more."""
+    """Return the command line; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -112,7 +112,7 @@ def command_line(pid: int) -> bytes:
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    # /tmp: the path of a socket is short.
+    # In /tmp, as the path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="weir-preview-", dir="/tmp") as folder:
         made = Running(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""What a preview says of the load that it played."""
+"""What a preview reports about the load that it simulated."""
 
 from dataclasses import replace
 
@@ -18,6 +18,6 @@ def not_modelled(model: EngineModel) -> tuple[str, ...]:
     return compute(job, lambda _: None).not_modelled
 
 
-def test_a_preview_names_loads_outside_its_engines_calibration() -> None:
+def test_a_preview_reports_loads_outside_its_engines_calibration() -> None:
     (text,) = set(not_modelled(NARROW)) - set(not_modelled(MODEL))
     assert "new tokens in a prompt; the calibration did not" in text

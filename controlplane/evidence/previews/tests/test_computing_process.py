@@ -1,4 +1,4 @@
-"""The computation in a process of its own: progress, what it raises, how it is ended."""
+"""The computation in a separate process: its progress, its errors, and how it is ended."""
 
 import os
 import signal
@@ -30,21 +30,21 @@ def run(job, beat=lambda: None, take=lambda sent: None):
     return computation.run_in_subprocess(compute, job, beat, take)
 
 
-def test_a_subprocess_computes_the_same_as_the_caller():
+def test_a_subprocess_computes_the_same_result_as_the_caller():
     seen, beats = [], []
     assert run(job(), lambda: beats.append(len(seen)), seen.append) == compute(job(), lambda _: None)
     assert (done := [sent for sent in seen if isinstance(sent, int)]) == sorted(done)
     assert beats[0] == 0
 
 
-def test_the_first_answers_are_of_the_first_requests_and_of_all_before_the_canary_and_change_nothing():
+def test_the_first_answers_cover_the_first_requests_and_then_all_requests_and_change_no_result():
     job_of_all, sent = job(first=20), []
     whole = run(job_of_all, take=sent.append)
     first, of_all = (one.effect for one in sent if isinstance(one, FirstAnswer))
     assert (first["classes"]["all"]["n"], first["changed"]["of"]) == (20, 20)
     assert of_all == whole.effect | {"canary": None}
     assert whole == compute(job(), lambda _: None)
-    assert sent[-1] == simulated(1, len(job_of_all.traces[0][1].requests))  # with the canary's
+    assert sent[-1] == simulated(1, len(job_of_all.traces[0][1].requests))  # includes the canary's
 
 
 def test_an_error_in_the_subprocess_is_raised_in_the_caller():
@@ -90,4 +90,4 @@ def test_a_computing_process_ends_once_nobody_waits_for_it(monkeypatch):
     ours, theirs = Pipe()
     ours.send((compute, job()))
     ours.close()
-    computation.serve(theirs)  # says nothing, and waits for nobody
+    computation.serve(theirs)  # sends nothing, and nobody waits for it

@@ -1,4 +1,4 @@
-"""How far the twin is from what routers measured of the same requests."""
+"""The deviation of the twin from what routers measured for the same requests."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ LIVE = ("default", 3)
 
 
 def played(index: int, **changes: Any) -> TraceRequest:
-    """MeasuredLatency at 200 ms under the live version."""
+    """Measured latencies of 200 ms under the live version."""
     values = {"at": 1000.0 + index, "pool": "demo", "model": "m", "policy": "default", "version": 3}
     measured = MeasuredLatency(**values | {"ttft_ms": 200.0, "tpot_ms": None} | changes)
     return TraceRequest(index, float(index), "", 1000, 10, (), 512, 0.0, measured)
@@ -23,7 +23,7 @@ def simulated(count: int, ttft_s: float = 0.25):
 
 
 def test_the_deviation_is_the_median_ratio_over_the_later_half():
-    """The first half warms the twin's caches up."""
+    """In the first half the twin's caches are still filling."""
     requests = [played(i, ttft_ms=1.0 if i < 30 else 200.0) for i in range(60)]
     found = compared(requests, simulated(60), "demo", LIVE)
     assert found.versions == ()
@@ -44,7 +44,7 @@ def test_decisions_of_another_version_are_left_out():
     assert (found.deviation["relative"], found.deviation["n"], found.versions) == (0.0, 20, ())
 
 
-def test_when_hardly_any_was_decided_by_the_live_version_all_count_and_their_versions_are_reported():
+def test_if_the_live_version_decided_hardly_any_all_count_and_their_versions_are_reported():
     requests = [played(i, version=2) for i in range(79)] + [played(79)]
     found = compared(requests, simulated(80), "demo", LIVE)
     assert (found.deviation["n"], found.versions) == (40, (("default", 2), ("default", 3)))
@@ -55,7 +55,7 @@ def test_without_a_measurement_of_the_pool_there_is_none(changes):
     assert compared([played(i, **changes) for i in range(80)], simulated(80), "demo", LIVE).deviation is None
 
 
-def test_few_measurements_show_nothing():
+def test_few_measurements_give_no_deviation():
     assert compared([played(i) for i in range(39)], simulated(39), "demo", LIVE).deviation is not None
     assert compared([played(i) for i in range(38)], simulated(38), "demo", LIVE).deviation is None
 

@@ -1,4 +1,4 @@
-"""What a preview says to people, from its JSON."""
+"""How pages describe a preview, from its JSON."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def effects(table):
 NO_DIFFERENCE = "no difference in TTFT p90 or E2E p50 that these requests can show"
 
 
-def test_the_sentence_says_what_share_goes_elsewhere_and_what_is_refused():
+def test_the_sentence_states_the_share_that_goes_elsewhere_and_the_refused_requests():
     assert display.sentence(result()) == f"{CHANGED}; {NO_DIFFERENCE}; refused requests 0 → 3."
 
 
@@ -39,15 +39,15 @@ def test_the_sentence_covers_the_declared_latencies_whether_better_or_worse():
         {},
     ],
 )
-def test_a_latency_or_class_that_was_not_declared_first_makes_no_headline(found):
+def test_a_latency_or_class_that_was_not_declared_in_advance_makes_no_headline(found):
     said = display.sentence(result(classes=found, refused={"live": 0, "draft": 0}))
     assert said == f"{CHANGED}; {NO_DIFFERENCE}."
 
 
-def test_headline_plot_and_table_give_a_latency_declared_first_one_verdict_that_allows_for_both():
+def test_headline_plot_and_table_show_the_same_verdict_for_a_declared_latency():
     barely = metric("e2e_p50_ms", 1000.0, 900.0, 95.0, relative_low=-0.195, relative_high=-0.005)
     found = result(classes=classes(all=[metric("ttft_p90_ms", 820.0, 821.0), barely]))
-    assert barely["verdict"] == "better"  # alone
+    assert barely["verdict"] == "better"  # if judged alone
     assert NO_DIFFERENCE in display.sentence(found)
     assert "−10 % (−20.8 % to +0.944 %)" in display.plot(found, "Draft against v3")
     row = effects(display.class_tables(found)[0])[1]
@@ -57,15 +57,15 @@ def test_headline_plot_and_table_give_a_latency_declared_first_one_verdict_that_
 
 
 @pytest.mark.parametrize("ends", [{}, {"low": None}])
-def test_latencies_that_were_not_declared_first_hold_together_over_all_classes(ends):
+def test_undeclared_latencies_are_judged_jointly_over_all_classes(ends):
     barely = metric("tpot_p50_ms", 1000.0, 900.0, 95.0, **ends)
-    assert barely["verdict"] == "better"  # alone
+    assert barely["verdict"] == "better"  # if judged alone
     found = result(classes=classes(all=[barely], warm=[metric("ttft_p90_ms", 820.0, 821.0)]))
     assert effects(display.class_tables(found)[0])[0].verdict == "not distinguishable"
     assert "better" not in display.plot(found, "Draft against v3")
 
 
-def test_a_draft_that_decides_alike_is_described_so_without_latencies():
+def test_a_draft_that_decides_the_same_is_described_so_without_latencies():
     found = classes(all=[metric("ttft_p50_ms", 820.0, 821.0)])
     said = display.sentence(result(changed=NOTHING, classes=found, refused={"live": 0, "draft": 0}))
     assert said == "The draft would decide all 1,870 requests as the live version does."
@@ -87,7 +87,7 @@ def test_an_unknown_value_is_a_dash_and_not_zero():
     assert (row.sign, row.verdict) == ("◌", "unknown")
 
 
-def test_no_difference_has_no_sign():
+def test_a_zero_difference_has_no_sign():
     [table] = display.class_tables(result(classes=classes(all=[metric("tpot_p50_ms", 9.5, 9.5, 0.5)])))
     assert (effects(table)[0].difference, effects(table)[0].interval) == ("0 ms (0 %)", "−0.5 ms to +0.5 ms")
 
@@ -134,7 +134,7 @@ def test_a_long_list_of_instances_shows_the_largest_changes():
     assert {row[3] for row in found.rows} == {"+6", "+5", "+4"}
 
 
-def test_how_far_the_twin_is_from_the_fleet_is_reported_in_words():
+def test_the_deviation_of_the_twin_from_the_fleet_is_described_in_words():
     said = display.deviation(preview()["twin"]["deviation"])
     assert said == "the twin's TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240)"
     below = {**preview()["twin"]["deviation"], "relative": -0.25}
@@ -150,7 +150,7 @@ def test_a_preview_of_the_same_content_is_current_whatever_the_revision():
     assert status_now(revision=6).current
 
 
-def test_a_preview_of_an_older_revision_says_of_which():
+def test_a_preview_of_an_older_revision_names_it():
     assert status_now(5, "e" * 64).why == "of revision 2, and the draft is now revision 5"
 
 
@@ -179,7 +179,7 @@ def test_a_failure_says_its_cause():
     assert (found.active, found.said) == (False, "Preview failed. no law is known for vllm")
 
 
-def test_doubts_about_a_preview_come_before_its_findings():
+def test_doubts_about_a_preview_are_shown_before_its_findings():
     doubtful = preview(trust=[{"code": "trace_old", "text": "the newest request is 3 days old"}])
     said = display.shown(doubtful, status_now()).said
     assert said.startswith("Preview done. 1 caveat. The draft would route")
@@ -192,7 +192,7 @@ def test_a_class_without_a_finding_does_not_count_against_the_others():
     assert "caveat" not in found.said
 
 
-def test_shares_name_percent_once():
+def test_shares_contain_one_percent_sign():
     assert display.shown(preview(), status_now()).hit_share == "54.2 → 58.1 %"
     assert display.shares({"live": None, "draft": 0.4437}) == "– → 44.4 %"
 
@@ -214,7 +214,7 @@ CURRENT = display.PreviewStatus(True, "")
         ("recorded", "running", 1870, "First answer, from all 1,870 requests, without the canary of the draft."),
     ],
 )
-def test_a_first_answer_says_what_it_covers_and_the_time_left(source, status, n, said):
+def test_a_first_answer_states_what_it_covers_and_the_remaining_time(source, status, n, said):
     first = result(classes={"all": of_class(n)})
     found = preview(status, first_result=first, left_s=3.2, done=1000)
     found["trace"]["source"] = source
@@ -225,7 +225,7 @@ def test_a_first_answer_says_what_it_covers_and_the_time_left(source, status, n,
     assert display.shown(preview(), CURRENT).first == ""
 
 
-def test_the_differences_of_all_requests_are_drawn_and_no_others():
+def test_the_plot_shows_the_differences_of_all_requests_only():
     rows = [metric("ttft_p50_ms", 820.0, 640.0), metric("ttft_p99_ms", 900.0, 400.0), metric("e2e_p50_ms", None, None)]
     svg = display.plot(result(classes=classes(all=rows)), "Draft against v1")
     assert svg.count('<circle class="forest-better"') == svg.count("<svg") == 2

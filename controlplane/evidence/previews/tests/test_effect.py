@@ -1,4 +1,4 @@
-"""What a draft would change, from two outcomes: decisions in the same situation, latencies of the same requests."""
+"""The effect of a draft, from two outcomes: decisions in the same situation, latencies of the same requests."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def row(found, metric, name="all"):
     return next(row for row in found["classes"][name]["metrics"] if row["metric"] == metric)
 
 
-def test_changed_are_decisions_that_the_draft_would_take_otherwise_in_the_same_situation():
+def test_a_decision_counts_as_changed_if_the_draft_would_differ_in_the_same_situation():
     live = [request(i, shadow_changed=i < 3, request_class="heavy" if i < 2 else "warm") for i in range(20)]
     changed = effect(live, live)["changed"]
     assert (changed["decisions"], changed["of"], changed["share"]) == (3, 20, 0.15)
@@ -38,7 +38,7 @@ def test_latencies_are_those_of_the_same_requests_in_ms():
     assert (found["low"], found["high"], found["n"], found["verdict"]) == (-50.0, -50.0, 40, "better")
 
 
-def test_a_request_that_one_of_both_refuses_is_left_out_of_latencies_and_counted():
+def test_a_request_that_either_version_refuses_is_left_out_of_latencies_and_counted():
     live = [request(i) for i in range(30)]
     draft = [*(refused(i) for i in range(5)), *(request(i) for i in range(5, 30))]
     found = effect(live, draft)
@@ -92,7 +92,7 @@ def test_the_requests_of_every_seed_are_compared_together():
 
 
 def cached(draft_tokens, sessions):
-    """Two requests of each session; under the draft with so many cached tokens, one value a session."""
+    """Two requests per session; under the draft with this many cached tokens, one value per session."""
     live = [request(at, session=f"s{at // 2}") for at in range(2 * sessions)]
     draft = [request(at, session=f"s{at // 2}", cached_tokens=draft_tokens[at // 2]) for at in range(2 * sessions)]
     return effect(live, draft)["saved_tokens_per_s"]

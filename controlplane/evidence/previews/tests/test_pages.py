@@ -1,4 +1,4 @@
-"""The preview on the editor, the review, its own page and in the history, in every state."""
+"""The preview in every state on the editor, the review, its own page and in the history."""
 
 import re
 from html import unescape
@@ -21,7 +21,7 @@ FEW = {"code": "few_requests", "text": "87 requests were compared, fewer than 20
 
 @pytest.fixture
 def started(monkeypatch) -> list[body.PreviewIn]:
-    """What was asked to be computed; the answer is a queued preview of the open draft."""
+    """Collects what would be computed; the answer is a queued preview of the open draft."""
     found: list[body.PreviewIn] = []
 
     def start(policy, actor, asked):
@@ -33,7 +33,7 @@ def started(monkeypatch) -> list[body.PreviewIn]:
 
 
 def form_of(answer) -> dict[str, str]:
-    """The draft's fields, as a browser would route them with the preview's."""
+    """The draft's fields together with the preview's, as a browser sends them."""
     fields = {f.path: f.text for part in answer.context["sections"] for f in part.fields}
     return {"etag": answer.context["etag"], "loaded": answer.context["loaded"], **fields}
 
@@ -43,11 +43,11 @@ def page(client, path=DRAFT) -> str:
 
 
 def text_of(html: str) -> str:
-    """What is to be read of it."""
+    """The text that a reader sees."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html))).replace(" ,", ",")
 
 
-def test_before_the_first_preview_the_panel_says_what_one_is(draft, otto_client):
+def test_before_the_first_preview_the_panel_explains_previews(draft, otto_client):
     html = page(otto_client)
     assert "Not previewed yet" in html
     assert "It uses no router and no engine" in html
@@ -77,14 +77,14 @@ def test_starting_saves_what_was_typed_first(draft, started, otto_client):
     assert answer.headers["Location"] == f"/policies/default/previews/{Preview.objects.get().pk}/"
 
 
-def test_a_wrong_value_is_reported_at_its_field_and_nothing_is_started(draft, started, otto_client):
+def test_an_invalid_value_is_reported_at_its_field_and_nothing_is_started(draft, started, otto_client):
     answer = otto_client.post(START, {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "plenty"})
     assert answer.status_code == 422
     assert 'value="plenty"' in answer.content.decode()
     assert started == []
 
 
-def test_a_draft_saved_by_another_in_the_meantime_is_settled_before_a_preview(draft, started, otto_client):
+def test_a_conflict_with_a_draft_that_another_saved_is_settled_before_a_preview(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8000"}
     edit(draft.policy, ADA, heavy_new_tokens=7000)
     answer = otto_client.post(START, typed)
@@ -102,7 +102,7 @@ def test_starting_from_the_review_takes_the_draft_as_it_is(draft, started, otto_
     ("seeds", "allowed"),
     [*((seeds, "whole number from 0 to ") for seeds in ("one", "-1", "1.5")), ("1 2 3 4 5 6", "at most 5")],
 )
-def test_seeds_that_are_no_numbers_are_refused_with_what_is_allowed(draft, started, otto_client, seeds, allowed):
+def test_seeds_that_are_not_numbers_are_refused_with_what_is_allowed(draft, started, otto_client, seeds, allowed):
     answer = otto_client.post(START, {**form_of(otto_client.get(DRAFT)), "seeds": seeds})
     html = answer.content.decode()
     assert (answer.status_code, started) == (422, [])
@@ -110,19 +110,19 @@ def test_seeds_that_are_no_numbers_are_refused_with_what_is_allowed(draft, start
     assert f'value="{seeds}"' in html
 
 
-def test_a_draft_that_equals_what_is_live_is_not_previewed(policy, pool, otto_client):
+def test_a_draft_that_equals_the_live_version_is_not_previewed(policy, pool, otto_client):
     policy_services.open_draft(policy, OTTO)
     answer = otto_client.post(START)
     assert answer.status_code == 422
     assert "the draft equals v1, which is live" in answer.content.decode()
 
 
-def test_a_draft_that_is_gone_leads_to_its_policy(policy, pool, otto_client):
+def test_a_missing_draft_redirects_to_its_policy(policy, pool, otto_client):
     answer = otto_client.post(START, follow=True)
     assert "There is no open draft of default" in answer.content.decode()
 
 
-def test_in_place_the_answer_is_the_panel_and_the_next_etag(draft, started, otto_client):
+def test_a_request_by_htmx_gets_the_panel_and_the_next_etag(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "8000"}
     html = otto_client.post(START, typed, headers={"HX-Request": "true"}).content.decode()
     assert html.lstrip().startswith('<div id="preview-state"')
@@ -132,7 +132,7 @@ def test_in_place_the_answer_is_the_panel_and_the_next_etag(draft, started, otto
     assert html.count('id="draft-hidden"') == html.count('id="draft-state"') == 1
 
 
-def test_in_place_a_wrong_value_marks_its_field_and_starts_nothing(draft, started, otto_client):
+def test_a_request_by_htmx_with_an_invalid_value_marks_its_field_and_starts_nothing(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "classes.heavy_new_tokens": "7"}
     html = otto_client.post(START, typed, headers={"HX-Request": "true"}).content.decode()
     assert started == []
@@ -141,14 +141,14 @@ def test_in_place_a_wrong_value_marks_its_field_and_starts_nothing(draft, starte
     assert 'id="draft-hidden"' not in html
 
 
-def test_in_place_another_route_loads_its_fields(draft, started, otto_client):
+def test_a_request_by_htmx_for_another_strategy_loads_its_fields(draft, started, otto_client):
     typed = {**form_of(otto_client.get(DRAFT)), "strategy.name": "lpwl"}
     answer = otto_client.post(START, typed, headers={"HX-Request": "true"})
     assert answer.headers["HX-Refresh"] == "true"
     assert len(started) == 1
 
 
-def test_while_it_runs_the_panel_shows_how_far_it_is_and_can_cancel(draft, otto_client):
+def test_while_it_runs_the_panel_shows_the_progress_and_can_cancel(draft, otto_client):
     running = preview_of(draft, RUNNING, done=1200)
     html = page(otto_client, f"{START}/state")
     assert 'value="1200" max="3740"' in html
@@ -164,14 +164,14 @@ def test_without_javascript_the_page_of_a_running_preview_reloads_itself(draft, 
     assert "waiting for a worker" in html
 
 
-def test_a_preview_that_has_ended_is_asked_for_no_more(draft, otto_client):
+def test_the_panel_of_an_ended_preview_is_not_polled(draft, otto_client):
     done = preview_of(draft)
     html = page(otto_client, f"/policies/default/previews/{done.pk}/")
     assert "http-equiv" not in html
     assert "every 1s" not in html
 
 
-def test_the_result_says_it_is_simulated_in_a_sentence_with_tables_below(draft, otto_client):
+def test_the_result_is_described_as_simulated_in_a_sentence_with_tables_below(draft, otto_client):
     preview_of(draft)
     html = page(otto_client)
     said = text_of(html)
@@ -196,7 +196,7 @@ def test_each_verdict_is_a_word_with_a_shape(draft, otto_client):
         assert re.search(rf'<span class="verdict verdict--[a-z-]+ nowrap">{words}</span>', html)
 
 
-def test_doubts_come_first_and_take_the_verdicts_their_weight(draft, otto_client):
+def test_doubts_come_first_and_tone_the_verdicts_down(draft, otto_client):
     preview_of(draft, trust=[FEW])
     html = page(otto_client)
     said = text_of(html)
@@ -205,7 +205,7 @@ def test_doubts_come_first_and_take_the_verdicts_their_weight(draft, otto_client
     assert "preview-result--doubtful" in html
 
 
-def test_without_doubts_nothing_is_said_of_them(draft, otto_client):
+def test_without_doubts_none_are_mentioned(draft, otto_client):
     preview_of(draft)
     html = page(otto_client)
     assert "Caveats" not in html
@@ -257,7 +257,7 @@ def test_cancelling_leads_back_to_the_preview(draft, otto_client):
     assert "cancelled by otto" in answer.content.decode()
 
 
-def test_cancelling_in_place_answers_with_the_panel(draft, otto_client):
+def test_cancelling_by_htmx_answers_with_the_panel(draft, otto_client):
     running = preview_of(draft, RUNNING)
     url = f"/policies/default/previews/{running.pk}/cancel"
     html = otto_client.post(url, headers={"HX-Request": "true"}).content.decode()
@@ -265,7 +265,7 @@ def test_cancelling_in_place_answers_with_the_panel(draft, otto_client):
     assert f'hx-get="{START}/state"' in html
 
 
-def test_cancelling_on_its_own_page_stays_with_it(draft, otto_client):
+def test_cancelling_on_its_own_page_returns_to_that_page(draft, otto_client):
     running = preview_of(draft, RUNNING)
     url = f"/policies/default/previews/{running.pk}/"
     html = otto_client.post(f"{url}cancel", {"fixed": "1"}, headers={"HX-Request": "true"}).content.decode()
@@ -288,7 +288,7 @@ def test_a_viewer_cannot_start_or_cancel(draft, started, vera_client):
 
 
 @pytest.mark.parametrize("number", [7, 2**63])
-def test_a_preview_that_is_not_there_is_a_404(draft, otto_client, number):
+def test_an_unknown_preview_is_a_404(draft, otto_client, number):
     assert otto_client.get(f"/policies/default/previews/{number}/").status_code == 404
 
 
@@ -300,7 +300,7 @@ def test_the_review_shows_the_preview_of_exactly_this_content_in_one_line(draft,
     assert "Simulated" in html
 
 
-def test_the_review_of_another_content_says_not_previewed_and_offers_it(draft, otto_client):
+def test_the_review_of_other_content_says_not_previewed_and_offers_a_preview(draft, otto_client):
     preview_of(draft)
     edit(draft.policy, heavy_new_tokens=8000)
     html = page(otto_client, f"{DRAFT}/review")
@@ -313,7 +313,7 @@ def test_the_review_without_any_preview_says_not_previewed(draft, otto_client):
     assert "Not previewed." in page(otto_client, f"{DRAFT}/review")
 
 
-def test_the_review_does_not_hide_cautions(draft, otto_client):
+def test_the_review_shows_cautions(draft, otto_client):
     preview_of(draft, trust=[FEW])
     assert "1 caveat" in page(otto_client, f"{DRAFT}/review")
 

@@ -1,4 +1,4 @@
-"""Computing a preview: its result and what speaks against it, progress, cancelling, every way to fail."""
+"""Computing a preview: its result and its cautions, progress, cancelling, and every way to fail."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ NOTHING = Computed({"classes": {"all": {"n": 200, "metrics": []}}, "new_tokens_p
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """The computation itself, without a process of its own."""
+    """Computes in this process instead of a separate one."""
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
 
 
@@ -33,7 +33,7 @@ def preview(policy, draft):
 
 
 def answer(monkeypatch, act):
-    """`act` instead of the computation."""
+    """Runs `act` instead of the computation."""
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: act(beat, take))
 
 
@@ -50,7 +50,7 @@ def run(preview):
     return as_dict(preview)
 
 
-def test_a_preview_ends_with_what_the_draft_would_change(preview, in_this_process):
+def test_a_preview_ends_with_the_effect_of_the_draft(preview, in_this_process):
     found = run(preview)
     assert (found["status"], found["cause"], found["done"]) == (DONE, "", found["total"])
     assert found["result"]["changed"]["of"] == found["result"]["classes"]["all"]["n"] == 40
@@ -80,7 +80,7 @@ def test_doubts_are_reported(preview, in_this_process):
     assert "few_requests" in codes
 
 
-def test_the_twin_is_held_against_what_routers_measured(policy, draft, record, in_this_process):
+def test_the_twin_is_compared_with_what_routers_measured(policy, draft, record, in_this_process):
     record(220, policy="default", version=1, ttft_ms=1.0)
     found = run(services.start(policy, OTTO))
     deviation = found["twin"]["deviation"]
@@ -116,7 +116,7 @@ def test_progress_is_written_while_it_runs(preview, monkeypatch):
     assert seen == [(RUNNING, 17)]
 
 
-def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch):
+def test_a_preview_cancelled_while_it_runs_stops_at_the_next_heartbeat(preview, monkeypatch):
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)
 
     def act(beat, _):
@@ -129,7 +129,7 @@ def test_cancelled_while_it_runs_it_stops_at_the_next_beat(preview, monkeypatch)
     assert (found["status"], found["cause"], found["result"]) == (CANCELLED, "cancelled by otto", None)
 
 
-def test_the_first_answer_is_shown_until_the_whole_one_is_there(preview, monkeypatch):
+def test_the_first_answer_is_shown_until_the_complete_one_is_there(preview, monkeypatch):
     first, seen = FirstAnswer({"classes": {"all": {"n": 500}}}), []
 
     def act(_, take):
@@ -143,7 +143,7 @@ def test_the_first_answer_is_shown_until_the_whole_one_is_there(preview, monkeyp
     assert (seen, found["first_result"], found["status"]) == ([first.effect], None, DONE)
 
 
-def test_cancelled_after_the_first_answer_it_keeps_that_answer(preview, monkeypatch):
+def test_a_preview_cancelled_after_the_first_answer_keeps_it(preview, monkeypatch):
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)
 
     def act(beat, take):
@@ -179,7 +179,7 @@ def test_any_failure_ends_it_with_the_cause(preview, monkeypatch, error, cause):
     assert (found["status"], found["cause"]) == (FAILED, cause)
 
 
-def test_a_preview_of_engines_no_longer_modelled_fails_and_says_what_to_do(preview, pool):
+def test_a_preview_of_engines_without_a_model_fails_and_says_what_to_do(preview, pool):
     pool.kind = "vllm"
     pool.save()
     found = run(preview)
@@ -194,7 +194,7 @@ def test_a_pool_that_was_removed_in_the_meantime_ends_it(preview, pool):
     assert (found["status"], found["cause"]) == (FAILED, "pool demo is no longer there")
 
 
-def test_traffic_that_is_gone_in_the_meantime_ends_it(policy, draft, record, live_redis):
+def test_traffic_that_was_removed_in_the_meantime_ends_it(policy, draft, record, live_redis):
     record(200)
     made = services.start(policy, OTTO)
     live_redis.flushall()
@@ -244,7 +244,7 @@ def test_a_preview_whose_message_got_lost_is_sent_again(preview, sent):
     assert preview.status == QUEUED
 
 
-def test_results_that_come_after_the_job_was_given_up_are_not_written(preview):
+def test_results_that_arrive_after_the_job_was_given_up_are_not_written(preview):
     held = jobs.claim(Preview, preview.pk)
     expire.step(later(jobs.LOST_S + 1))
     assert not jobs.end(held, DONE)

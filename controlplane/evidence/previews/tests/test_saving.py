@@ -1,4 +1,4 @@
-"""What a draft saves a day: tokens that it does not compute, their GPU-hours, their price."""
+"""What a draft saves per day: tokens that are not computed, their GPU-hours, their price."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -24,7 +24,7 @@ from router.contract.redis.use import SavingLines
 COST = PromptCost(0.0001, has_gpus=True)
 
 
-def test_tokens_found_in_caches_are_gpu_hours_and_dollars() -> None:
+def test_cached_tokens_are_converted_to_gpu_hours_and_dollars() -> None:
     found = saving_of(
         {"live": 1_000.0, "draft": 900.0}, PromptCost(0.02, has_gpus=True), 5.0, {"low": 50.0, "high": 150.0}
     )
@@ -59,7 +59,7 @@ def test_a_saving_is_unknown_without_answers_and_has_no_price_without_gpus() -> 
 @pytest.mark.parametrize(
     "bounds", [None, {"low": -10.0, "high": 150.0}, {"low": 0.0, "high": 150.0}, {"low": -150.0, "high": 10.0}]
 )
-def test_a_saving_that_may_be_nothing_has_no_figure(bounds: Bounds | None) -> None:
+def test_a_saving_that_may_be_zero_has_no_figure(bounds: Bounds | None) -> None:
     found = saving_of({"live": 1_000.0, "draft": 900.0}, COST, 5.0, bounds)
     assert saving(found) == "no difference that these requests can show"
 
@@ -80,7 +80,7 @@ def reported(client: redis.Redis) -> SavingLines:
     return found
 
 
-def test_the_live_version_has_what_its_preview_promised_per_request(
+def test_the_saving_of_the_live_version_is_the_one_per_request_of_its_preview(
     live_redis: redis.Redis, draft: Draft, policy: Policy
 ) -> None:
     made = preview_of(draft, result=RESULT)
@@ -91,7 +91,7 @@ def test_the_live_version_has_what_its_preview_promised_per_request(
     assert line.gpu_s == pytest.approx(24 * 3600 / 864_000)
     assert line.dollars == pytest.approx(120 / 864_000)
     policy_services.rollback(policy, 1, OTTO, WHY)
-    assert reported(live_redis).lines == ()  # nothing was previewed in that direction
+    assert reported(live_redis).lines == ()  # no preview compared them in this direction
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_live_version_has_what_its_preview_promised_per_request(
         {"saving": SAVED | {"low": -1}},
     ],
 )
-def test_a_preview_without_a_load_or_a_price_promises_no_dollars(
+def test_a_preview_without_a_load_or_a_price_gives_no_dollars(
     live_redis: redis.Redis, draft: Draft, policy: Policy, changes: dict[str, Any]
 ) -> None:
     preview_of(draft, result=RESULT | changes)

@@ -1,4 +1,4 @@
-"""Reading previews: the newest of a draft, that of a version, and how old its traffic is."""
+"""Reading previews: the newest of a draft, the one of a version, and how old its traffic is."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def codes(preview, at):
     return [one["code"] for one in selectors.as_dict(preview, datetime.fromtimestamp(at, UTC))["trust"]]
 
 
-def test_the_newest_preview_of_the_current_draft_precedes_newer_ones_of_earlier_drafts(policy, draft):
+def test_the_newest_preview_of_the_current_draft_precedes_newer_previews_of_earlier_drafts(policy, draft):
     of_this = done(policy)
     edit(policy, heavy_new_tokens=8000)
     of_that = done(policy)
@@ -42,21 +42,21 @@ def test_the_newest_preview_of_the_current_draft_precedes_newer_ones_of_earlier_
     assert selectors.latest_of(policies.open_draft(policy)) == of_this
 
 
-def test_a_draft_that_was_never_previewed_shows_what_it_held_before(policy, draft):
+def test_a_draft_without_a_preview_shows_that_of_its_earlier_content(policy, draft):
     assert selectors.latest_of(draft) is None
     before = done(policy)
     edit(policy, heavy_new_tokens=7000)
     assert selectors.latest_of(policies.open_draft(policy)) == before
 
 
-def test_the_one_asked_for_last_is_the_newest_though_it_was_there_already(policy, draft):
+def test_the_preview_asked_for_last_is_the_newest_even_if_it_existed_before(policy, draft):
     first = done(policy, seed=1)
     done(policy, seed=2)
     services.start(policy, OTTO, PreviewIn(seeds=(1,), max_requests=20))
     assert selectors.latest_of(draft) == first
 
 
-def test_a_version_remembers_the_preview_of_its_content(policy, draft):
+def test_a_version_keeps_the_preview_of_its_content(policy, draft):
     seen = done(policy)
     policy_services.publish(policy, OTTO, WHY)
     assert preview_of(policy, 2) == seen
@@ -95,7 +95,7 @@ def test_a_trace_that_was_not_recorded_has_no_age(policy, draft):
     assert shown["trace"]["name"] == "agentic-demo"
 
 
-def test_the_time_left_goes_by_the_pace_so_far(policy, draft):
+def test_the_remaining_time_follows_the_pace_so_far(policy, draft):
     made = done(policy)
     start = datetime.fromtimestamp(NOW, UTC)
     made.status, made.started_at, made.done, made.total = "running", start, 250, 1000

@@ -41,7 +41,7 @@ def test_a_draft_is_previewed_against_the_live_version(policy, draft, sent):
     assert sent == [("previews.run", [made.pk], "control")]
 
 
-def test_who_started_it_is_in_the_audit_log_and_outlives_the_account(policy, draft):
+def test_the_audit_log_names_who_started_it_even_after_the_account_is_deleted(policy, draft):
     made = start(policy)
     entry = AuditEntry.objects.get(action="preview.start")
     assert (entry.actor_name, entry.subject) == ("otto", f"preview {made.pk} of default")
@@ -54,7 +54,7 @@ def test_without_recorded_traffic_the_built_in_trace_is_played(policy, draft):
     assert (made.trace_name, made.trace["source"], made.trace["last_at"]) == ("agentic-demo", "built-in", None)
 
 
-def test_a_few_recorded_requests_are_not_enough(policy, draft, record):
+def test_too_few_recorded_requests_are_not_played(policy, draft, record):
     record(199)
     assert start(policy).trace_name == "agentic-demo"
 
@@ -74,7 +74,7 @@ def test_the_first_requests_of_a_named_trace_are_played(policy, draft):
 
 
 @pytest.mark.parametrize("name", ["recorded:demo", "large.jsonl"])
-def test_a_large_trace_is_read_beside_the_web_process(policy, draft, record, data_dir, monkeypatch, name):
+def test_a_large_trace_is_read_outside_the_web_process(policy, draft, record, data_dir, monkeypatch, name):
     record(210)
     (data_dir / "large.jsonl").write_text("\n".join(mooncake_line(timestamp=i) for i in range(40)))
     monkeypatch.setenv("WEIR_TRACE_DIR", str(data_dir))
@@ -87,7 +87,7 @@ def test_a_large_trace_is_read_beside_the_web_process(policy, draft, record, dat
     assert (part.facts(), beside) == (made, [read_part])
 
 
-def test_the_pool_with_most_recorded_requests_is_taken(policy, draft, record):
+def test_the_pool_with_the_most_recorded_requests_is_chosen(policy, draft, record):
     sim_pool("quiet")
     sim_pool("busy")
     record(3)
@@ -119,19 +119,19 @@ def test_a_recording_without_an_answered_request_is_refused(policy, draft, recor
         start(policy, trace="recorded:demo")
 
 
-def test_a_recording_cannot_be_named_while_redis_is_unreachable(policy, draft, redis_away):
+def test_a_recording_cannot_be_chosen_while_redis_is_unreachable(policy, draft, redis_away):
     with pytest.raises(InvalidInput, match="Redis, which does not answer"):
         start(policy, trace="recorded:demo")
     assert start(policy).trace_name == "agentic-demo"
 
 
-def test_a_policy_that_no_pool_routes_by_cannot_be_previewed(policy):
+def test_a_policy_without_pools_cannot_be_previewed(policy):
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput, match="no pool uses policy default"):
         start(policy)
 
 
-def test_a_draft_that_equals_the_live_version_changes_nothing(policy, pool):
+def test_a_draft_that_equals_the_live_version_is_not_previewed(policy, pool):
     policy_services.open_draft(policy, OTTO)
     with pytest.raises(InvalidInput, match="equals v1"):
         start(policy)
@@ -143,14 +143,14 @@ def test_without_a_draft_there_is_nothing_to_preview(policy, pool):
     assert conflict.value.kind == "gone"
 
 
-def test_a_draft_that_was_saved_in_the_meantime_is_not_what_was_looked_at(policy, draft):
+def test_a_draft_saved_by_others_in_the_meantime_is_not_previewed(policy, draft):
     with pytest.raises(Conflict) as conflict:
         services.start(policy, OTTO, if_match="d0.1")
     assert conflict.value.current == draft.etag
     assert services.start(policy, OTTO, if_match=draft.etag).status == QUEUED
 
 
-def test_a_pool_whose_engines_are_not_known_ends_it_at_once_and_says_what_to_do(policy, draft, sent):
+def test_a_preview_of_engines_without_a_model_fails_at_once_and_says_what_to_do(policy, draft, sent):
     sim_pool("real", kind="vllm", model="m")
     made = start(policy, pool="real")
     assert made.status == FAILED
@@ -159,14 +159,14 @@ def test_a_pool_whose_engines_are_not_known_ends_it_at_once_and_says_what_to_do(
     assert sent == []
 
 
-def test_the_same_question_while_it_is_computed_gets_the_same_preview(policy, draft, sent):
+def test_the_same_question_while_it_is_computed_returns_the_same_preview(policy, draft, sent):
     first = start(policy)
     assert start(policy).pk == first.pk
     assert len(sent) == AuditEntry.objects.filter(action="preview.start").count() == 1
     assert not first.was_cached
 
 
-def test_the_same_question_later_gets_the_earlier_result_marked_as_such(policy, draft):
+def test_the_same_question_later_returns_the_earlier_result_marked_as_such(policy, draft):
     first = ended(start(policy))
     assert selectors.as_dict(first)["cached"] is False
     again = start(policy)
@@ -183,31 +183,31 @@ def test_a_preview_without_a_result_is_computed_again(policy, draft, status):
 @pytest.mark.parametrize(
     "asked", [{"seeds": (2,)}, {"max_requests": 50}, {"trace": "agentic-demo", "max_requests": 60}]
 )
-def test_another_question_gets_a_preview_of_its_own(policy, draft, asked):
+def test_another_question_gets_its_own_preview(policy, draft, asked):
     assert start(policy).pk != start(policy, **asked).pk
 
 
-def test_other_engines_ask_another_question(policy, draft, pool):
+def test_other_engines_make_it_another_question(policy, draft, pool):
     first = start(policy)
     pool.engine = {"max_num_seqs": 16}
     pool.save()
     assert start(policy).pk != first.pk
 
 
-def test_changed_code_asks_another_question(policy, draft, monkeypatch):
+def test_changed_code_makes_it_another_question(policy, draft, monkeypatch):
     first = start(policy)
     monkeypatch.setattr(services, "source_sha256", lambda: "another")
     assert start(policy).pk != first.pk
 
 
-def test_newer_traffic_asks_another_question(policy, draft, record):
+def test_newer_traffic_makes_it_another_question(policy, draft, record):
     record(200)
     first = start(policy)
     record(1)
     assert start(policy).pk != first.pk
 
 
-def test_the_newest_are_kept(policy, draft, monkeypatch):
+def test_only_the_newest_previews_are_kept(policy, draft, monkeypatch):
     monkeypatch.setattr(services, "KEPT", 3)
     made = [ended(start(policy, seeds=(seed,))) for seed in range(1, 6)]
     assert set(Preview.objects.values_list("pk", flat=True)) == {one.pk for one in made[2:]}
@@ -237,7 +237,7 @@ def test_cancelling_ends_it_once(policy, draft):
     assert not jobs.claim(Preview, made.pk)
 
 
-def test_so_many_are_computed_at_once_and_the_next_when_one_has_ended(policy, draft, sent):
+def test_a_limited_number_is_computed_at_once_and_the_next_when_one_has_ended(policy, draft, sent):
     first, second, third = (start(policy, seeds=(seed,)) for seed in (1, 2, 3))
     held = jobs.claim(Preview, first.pk)
     assert jobs.claim(Preview, second.pk)

@@ -1,4 +1,4 @@
-"""What speaks against a preview, in words that say what is wrong and what to do."""
+"""Reasons to doubt a preview, in sentences that say what is wrong and what to do."""
 
 import pytest
 
@@ -32,13 +32,13 @@ def test_few_requests_in_all_are_reported():
 
 
 @pytest.mark.parametrize(("count", "told"), [(19, "19 heavy requests were"), (1, "1 heavy request was")])
-def test_a_class_with_few_requests_is_named(count, told):
+def test_a_class_with_few_requests_is_reported(count, told):
     (found,) = trust.of_requests({**ENOUGH, "heavy": count})
     assert found["code"] == "few_of_class"
     assert found["text"].startswith(f"{told} compared, fewer than 20")
 
 
-def test_a_class_that_does_not_occur_is_named():
+def test_a_class_without_requests_is_reported():
     (found,) = trust.of_requests({"all": 400, "warm": 200, "medium": 200})
     assert found["text"].startswith("0 heavy requests were")
 
@@ -51,21 +51,21 @@ def test_a_class_that_does_not_occur_is_named():
         (("b", "b"), ("m",), "other_pool", "recorded from pool b, not from demo"),
     ],
 )
-def test_traffic_of_elsewhere_is_reported(pools, models, code, told):
+def test_traffic_from_elsewhere_is_reported(pools, models, code, told):
     (found,) = trust.of_origin("agentic", "demo", "m", pools=pools, models=models)
     assert found["code"] == code
     assert told in found["text"]
 
 
 @pytest.mark.parametrize(("relative", "told"), [(0.16, "16 % above"), (-0.4, "40 % below")])
-def test_a_twin_that_is_off_is_reported(relative, told):
+def test_a_deviating_twin_is_reported(relative, told):
     (found,) = trust.of_deviation({"relative": relative, "n": 1240})
     assert found["code"] == "twin_off"
     assert told in found["text"]
     assert "n = 1,240" in found["text"]
 
 
-def test_a_deviation_that_the_constants_let_expect_is_not_a_reason():
+def test_a_deviation_within_the_expected_error_is_no_reason_for_doubt():
     assert trust.of_deviation({"relative": 0.19, "n": 30}, 0.2) == []
     (found,) = trust.of_deviation({"relative": 0.21, "n": 30}, 0.2)
     assert "more than 20 %" in found["text"]

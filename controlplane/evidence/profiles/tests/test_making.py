@@ -1,4 +1,4 @@
-"""Profiles over REST: the catalogue, and making another one."""
+"""Profiles over REST: the catalogue, and computing another one."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_made_profile_is_what_the_tables_say_and_fits_the_option_of_a_pool(ci: ApiCaller, tables: Path) -> None:
+def test_a_computed_profile_agrees_with_the_tables_and_fits_the_option_of_a_pool(ci: ApiCaller, tables: Path) -> None:
     made = ci.post("/profiles", BODY).json()
     assert (made["name"], made["family"], made["expected"]["tpot"]) == ("Model-7B-BF16", "dense", 0.14)
     assert made["source"] == "aiconfigurator-core 0.12.0, tables of vLLM 0.24.0"
@@ -54,7 +54,7 @@ def test_impossible_input_is_refused_before_the_tables_are_read(ci: ApiCaller) -
         assert says in str(problem), changes
 
 
-def test_models_that_the_tables_do_not_know_are_refused_with_their_reason(
+def test_models_unknown_to_the_tables_are_refused_with_the_reason(
     ci: ApiCaller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_PROFILES_PYTHON", interpreter(tmp_path, error="no data of l4"))
@@ -66,7 +66,7 @@ def test_models_that_the_tables_do_not_know_are_refused_with_their_reason(
     assert not AuditEntry.objects.filter(action="profile.make").exists()
 
 
-def test_a_missing_library_a_dead_child_and_a_second_one_at_once_are_reported(
+def test_a_missing_library_a_dead_child_and_a_second_concurrent_one_are_reported(
     ci: ApiCaller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_PROFILES_PYTHON", str(tmp_path / "nowhere"))
@@ -85,5 +85,5 @@ def test_the_catalogue_is_listed_by_gpu_and_model(ci: ApiCaller) -> None:
     assert len(ci.get("/profiles").json()) > 200
 
 
-def test_a_viewer_makes_none(vera: Any, tables: Path) -> None:
+def test_a_viewer_computes_none(vera: Any, tables: Path) -> None:
     assert api_caller(vera).post("/profiles", BODY).status_code == 403

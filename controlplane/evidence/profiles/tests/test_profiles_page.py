@@ -19,7 +19,7 @@ def read(client: Client, **query: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.content.decode())).split())
 
 
-def test_the_catalogue_is_found_by_model_and_gpu_as_over_rest(vera_client: Client, ci: ApiCaller) -> None:
+def test_the_catalogue_can_be_searched_by_model_and_gpu_as_over_rest(vera_client: Client, ci: ApiCaller) -> None:
     assert f"The first {LISTED} of {len(catalogue())} profiles" in read(vera_client)
     listed = ci.get("/profiles?gpu=h200_sxm&model=llama-3.1-70b").json()
     page = read(vera_client, gpu="h200_sxm", model="LLAMA-3.1-70b")
@@ -30,5 +30,5 @@ def test_the_catalogue_is_found_by_model_and_gpu_as_over_rest(vera_client: Clien
     assert "No profile matches" in read(vera_client, model="no-such-model")
 
 
-def test_typed_text_stays_text(vera_client: Client) -> None:
+def test_typed_markup_is_shown_as_text(vera_client: Client) -> None:
     assert b"<b>x" not in vera_client.get("/fleet/profiles/", {"model": "<b>x"}).content

@@ -32,7 +32,8 @@ from fleet.systems.dwdp.published import r1_phase, within
 from router.contract.values.problem import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[4]
-# Points of a preset's curve at which DWDP's first token is earlier; time between iterations holds a whole group of DEP.
+# Points of a preset's curve at which DWDP's first token is earlier; the time between iterations is that of a whole DEP
+# group.
 KNOWN_EARLIER = {"Context only, as published": 5, "Uneven prompts of 16,384": 11, "gpt-oss-120b on 4 B200": 13}
 
 
@@ -44,7 +45,7 @@ def fact(answer: Answer, label: str) -> Value:
     return next(one.value for one in answer.facts if one.label.startswith(label))
 
 
-def test_the_verdict_answers_the_question_first_with_what_the_first_token_costs_then_says_why() -> None:
+def test_the_verdict_answers_the_question_first_then_states_the_cost_in_ttft_and_the_reason() -> None:
     hidden = preset("DeepSeek-R1 on GB200 NVL72, DWDP4").verdict
     assert re.match(
         r"Yes: 4 context GPUs instead of 8, but the mean TTFT is [\d.]+ s instead of \d+ ms\. "
@@ -58,7 +59,7 @@ def test_the_verdict_answers_the_question_first_with_what_the_first_token_costs_
 
 
 def test_the_defaults_are_the_papers_set_up() -> None:
-    """But for rounding of the shares that the form shows."""
+    """Except for rounding of the shares on the form."""
     own, paper = phase_of(DwdpInputs()), r1_phase(Prompts.uniform(8192, 0.8))
     assert own.prompts.mean == pytest.approx(paper.prompts.mean, rel=1e-3)
     assert own.prompts.cv == pytest.approx(paper.prompts.cv, rel=0.01)
@@ -94,7 +95,7 @@ def test_fewer_context_gpus_let_the_same_clients_wait_and_are_faster_afterwards(
 
 
 @pytest.mark.parametrize("name", DWDP.presets)
-def test_an_earlier_first_token_is_shown_in_every_answer_that_has_one(name: str) -> None:
+def test_every_answer_in_which_the_first_token_is_earlier_says_so(name: str) -> None:
     answer = preset(name)
     tables = {
         table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in answer.tables
@@ -128,7 +129,7 @@ def test_slices_and_an_all_gather_are_shown_beside_whole_pulls() -> None:
     assert gains["whole pulls, chunks of 4,096"] < 1
 
 
-def test_fewer_gpus_that_whole_groups_alone_explain_are_reported() -> None:
+def test_fewer_gpus_explained_by_whole_groups_alone_are_reported() -> None:
     answer = ask(DWDP, {"link_gb_per_s": 250.0, "ranks": 3, "prompts_per_s": 10.2})
     assert any(caution.startswith("Fewer GPUs come from whole groups only") for caution in answer.cautions)
     assert not any(caution.startswith("Fewer GPUs") for caution in ask(DWDP, {}).cautions)
@@ -141,7 +142,7 @@ def test_the_bars_of_a_layer_add_up() -> None:
     assert totals == pytest.approx([phase.dwdp_ms, phase.dep_ms])
 
 
-def test_sizes_that_are_given_replace_those_of_model_and_gpu() -> None:
+def test_given_sizes_replace_those_of_model_and_gpu() -> None:
     given = DwdpInputs(
         experts=64, top_k=4, bytes_per_weight=1.0, memory_gb=141.0, expert_pflops=2.0, link_gb_per_s=450.0
     )
@@ -162,7 +163,7 @@ def test_sizes_that_are_given_replace_those_of_model_and_gpu() -> None:
         ({"moe_layers": 62}, "moe_layers", "more than there are; allowed: 1 to 61"),
     ],
 )
-def test_sizes_that_exclude_each_other_are_refused(given: dict[str, Any], path: str, words: str) -> None:
+def test_contradictory_sizes_are_refused(given: dict[str, Any], path: str, words: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         ask(DWDP, given)
     (problem,) = refused.value.problems
@@ -189,7 +190,7 @@ def test_doubts_about_the_answer_are_shown(given: dict[str, Any], words: str) ->
     assert ask(DWDP, {}).cautions == ()
 
 
-def test_throughput_against_the_users_speed_has_the_published_gain_and_no_more_sequences_than_fit() -> None:
+def test_throughput_over_user_speed_shows_the_published_gain_and_no_more_sequences_than_fit() -> None:
     answer = ask(DWDP, {"generation_gpus": 8})
     curve = next(table for table in answer.tables if table.title == "Points of the curve")
     rows = [dict(zip(curve.columns, row, strict=True)) for row in curve.rows]
@@ -300,7 +301,7 @@ def test_a_point_of_the_curve_is_played_from_the_page(
 
 
 @pytest.mark.django_db
-def test_hot_experts_are_played_on_a_pool_of_the_kind_trtllm_too(data_dir: Path, otto: User) -> None:
+def test_hot_experts_are_also_played_on_a_pool_of_the_kind_trtllm(data_dir: Path, otto: User) -> None:
     fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-dwdp.yaml").read_text()), "ada")
     pool = PoolFacts("r1", "trtllm", "deepseek-r1", {"prefill_instances": 4})
     assert DWDP.playable is not None
@@ -338,7 +339,7 @@ def test_the_preset_of_the_context_phase_alone_has_the_published_throughput(prom
     assert fact(ask(DWDP, {**given, "between_ms": 0.0}), "Throughput per context GPU") > 1.11  # type: ignore[operator]
 
 
-def test_misses_are_reported_beside_the_published_values() -> None:
+def test_deviations_are_reported_beside_the_published_values() -> None:
     told = {figure.name: figure.note for figure in figures("dwdp")}
     assert told["TPS/GPU by MNT: 16384"] == "missed"
     assert told["TPS/GPU, whole pulls: 0.5/16384"] == "missed"

@@ -16,7 +16,7 @@ def fact(answer: Answer, label: str) -> Value:
     return next(one.value for one in answer.facts if one.label.startswith(label))
 
 
-def test_one_prefill_worker_wants_two_decoders_at_the_guides_rates() -> None:
+def test_at_the_guides_rates_one_prefill_worker_needs_two_decoders() -> None:
     first, second = (ask(NEURON, dict(NEURON.presets[name])) for name in ("1P1D, the guide's rates", "1P2D"))
     assert "decode is the slower side" in first.verdict
     assert "1P2D would be in balance" in first.verdict
@@ -24,7 +24,7 @@ def test_one_prefill_worker_wants_two_decoders_at_the_guides_rates() -> None:
     assert fact(first, "Balance") == "1P2D"
 
 
-def test_seven_interruptions_against_none_and_one_transfer() -> None:
+def test_seven_interruptions_are_compared_with_none_and_one_transfer() -> None:
     answer = ask(NEURON, {})
     assert fact(answer, "Interruptions per answer, continuous") == pytest.approx(7, abs=0.2)
     assert fact(answer, "Interruptions per answer, disaggregated") == 0
@@ -32,7 +32,7 @@ def test_seven_interruptions_against_none_and_one_transfer() -> None:
     assert fact(answer, "Largest batch") > fact(answer, "The same, continuous batching")  # type: ignore[operator]
 
 
-def test_a_slow_link_and_a_small_batch_stop_the_prefill() -> None:
+def test_a_slow_link_and_a_small_batch_block_the_prefill() -> None:
     """The prefill's slots wait for transfers, which run one at a time for a second each."""
     answer = ask(NEURON, {"decodes": 4, "rate": 3.0, "transfer_gb_per_s": 0.33, "prefill_batch": 2})
     assert fact(answer, "Prefill blocked") > 1  # type: ignore[operator]
@@ -66,7 +66,7 @@ def test_both_sides_grow_by_the_autoscalers_rules_when_traffic_changes() -> None
     assert {row[6] for row in table.rows} >= {"stays"}
 
 
-def test_scaled_workers_are_as_many_as_the_offered_load_needs_and_settle() -> None:
+def test_scaled_workers_match_the_offered_load_and_settle() -> None:
     found = list(readings(play_inputs(NeuronInputs()), 1.8))
     sizes = [(one.traffic, one.prefills, one.decodes) for one in found]
     assert len(set(sizes)) == len(sizes)
@@ -75,7 +75,7 @@ def test_scaled_workers_are_as_many_as_the_offered_load_needs_and_settle() -> No
     assert all(one.point.answers_per_s > 1.6 and one.decode_busy > 0.4 for one in ends)
 
 
-def test_more_requests_than_are_served_are_cautioned() -> None:
+def test_more_requests_than_can_be_served_give_a_caution() -> None:
     assert any("queues grow" in one for one in ask(NEURON, {"rate": 5.0}).cautions)
     assert not any("queues grow" in one for one in ask(NEURON, {}).cautions)
 

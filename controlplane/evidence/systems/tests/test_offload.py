@@ -44,7 +44,7 @@ def test_static_decode_instances_hold_everything_and_an_adaptive_pool_spreads_it
     assert any("do not fit" in each for each in asked(tpot_ms=1_000.0).cautions)
 
 
-def test_without_heavy_requests_nothing_moves() -> None:
+def test_without_heavy_requests_nothing_is_transferred() -> None:
     answer = asked(heavy_new_tokens=1_000_000)
     assert "nothing would move" in answer.verdict
     assert fact(answer, "Transfer of a heavy prompt") is None
@@ -66,7 +66,7 @@ def refused(**given: object) -> tuple[str, str, str]:
     return problem.path, problem.message, problem.allowed
 
 
-def test_an_unanswerable_question_is_refused_with_the_allowed_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_without_an_answer_is_refused_with_the_allowed_values(monkeypatch: pytest.MonkeyPatch) -> None:
     path, _, allowed = refused(trace="none")
     assert (path, "agentic-demo" in allowed) == ("trace", True)
     assert refused(prefill_instances=8) == (
@@ -79,7 +79,7 @@ def test_an_unanswerable_question_is_refused_with_the_allowed_values(monkeypatch
     assert refused()[:2] == ("trace", "too large for a page")
 
 
-def test_the_links_fill_the_form_with_experiments_that_start(otto_client: Client, data_dir: Any) -> None:
+def test_the_links_fill_the_form_with_experiments_that_can_be_started(otto_client: Client, data_dir: Any) -> None:
     pools = [
         {"name": "demo", "model": "m", "kind": "sim", "replicas": 2},
         {"name": "shared", "model": "m", "kind": "sim-store", "replicas": 1},

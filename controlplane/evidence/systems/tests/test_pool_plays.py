@@ -1,4 +1,4 @@
-"""Tutti's and Neuron's comparisons start on a pool of simulated engines, with what their pages were asked."""
+"""Comparisons for Tutti and Neuron start on a pool of simulated engines, with the inputs of their pages."""
 
 import html
 import json
@@ -73,7 +73,7 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
         ("offload", dict(OFFLOAD.presets["The author's fleet"]), ["A, B and D", "C: the", "D at 3", "D at 3", "Both"]),
     ],
 )
-def test_a_pages_comparisons_can_be_started_there_and_over_rest(
+def test_the_comparisons_of_a_page_can_be_started_there_and_over_rest(
     ci: Any, otto_client: Client, data_dir: Path, slug: str, given: dict[str, object], titles: list[str]
 ) -> None:
     example, pool = ("fleet-pd-dwdp", "r1") if slug == "dwdp" else ("fleet-demo", "demo")
@@ -111,7 +111,7 @@ def name_of(arm: dict[str, Any] | str) -> str:
         ({"object_tokens": 32, "picks_faster": True}, "HBM", {"block_size": 32, "tier_load": "if_faster"}),
     ],
 )
-def test_a_play_of_tutti_takes_the_given_values_of_its_tier(
+def test_a_comparison_of_tutti_uses_the_given_values_of_its_tier(
     given: dict[str, object], arm: str, engine: dict[str, object]
 ) -> None:
     body = tutti_play(given).body
@@ -131,7 +131,7 @@ def test_a_play_of_tutti_takes_the_given_values_of_its_tier(
         dict(SYSTEMS["tutti"].presets["As published"]),
     ],
 )
-def test_a_play_of_tutti_reads_host_memory_as_the_page_does(given: dict[str, object]) -> None:
+def test_a_comparison_of_tutti_models_host_memory_as_the_page_does(given: dict[str, object]) -> None:
     body = tutti_play(given).body
     (arm,) = (one for one in body["arms"] if one["name"] == "DRAM")  # type: ignore[call-overload, index, union-attr]
     played = host_memory(arm["fleet"]["engine"])  # type: ignore[call-overload, index]
@@ -145,12 +145,12 @@ def test_a_play_of_tutti_reads_host_memory_as_the_page_does(given: dict[str, obj
     ("engine", "rate", "setup_ms"),
     [
         ({"tier_law": "published"}, 50e9, 4.15),
-        ({"tier_law": "published", "dram_gb_per_s": 19.4}, 19.4e9, 0),  # either fit alone
+        ({"tier_law": "published", "dram_gb_per_s": 19.4}, 19.4e9, 0),  # each model is allowed alone
         ({"tier_law": "published", "dram_layer_ms": 0}, 50e9, 0),
         ({}, 50e9, 0),
     ],
 )
-def test_host_memory_has_one_fit_at_a_time(engine: dict[str, object], rate: float, setup_ms: float) -> None:
+def test_host_memory_has_only_one_model_at_a_time(engine: dict[str, object], rate: float, setup_ms: float) -> None:
     memory = host_memory({"dram_gb": 256, **engine})
     assert (memory.read_bytes_per_s, round(memory.layer_setup_s * 1e3, 2)) == (rate, setup_ms)
 
@@ -167,17 +167,17 @@ def test_host_memory_has_one_fit_at_a_time(engine: dict[str, object], rate: floa
         ({"floor_s": 0.217, "attention": 1}, "Attention factor"),
     ],
 )
-def test_a_play_says_which_values_engines_do_not_take(given: dict[str, object], titles: str) -> None:
+def test_a_comparison_lists_values_that_engines_do_not_accept(given: dict[str, object], titles: str) -> None:
     assert str(tutti_play(given).body["question"]).endswith(f"change? Engines keep their own: {titles}.")
 
 
-def test_a_play_whose_values_engines_take_says_nothing_more() -> None:
+def test_a_comparison_whose_values_engines_accept_adds_nothing() -> None:
     published = dict(SYSTEMS["tutti"].presets["As published"])
     assert tutti_play(published).body["question"] == "What does each tier below HBM change?"
 
 
 def host_memory(engine: dict[str, object]) -> TierDevice:
-    """Return that of an engine with these options in the twin."""
+    """Return the host memory of an engine with these options in the twin."""
     tiers = twin_model(build(SIM.spec, engine), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine.tiers
     assert tiers is not None
     return tiers.tiers[0].device
@@ -189,7 +189,7 @@ def tutti_play(given: dict[str, object]) -> Play:
     return next(iter(tutti.playable.plays(inputs_of(tutti, given), [PoolFacts("demo", "sim", "m", {})])))
 
 
-def test_arrivals_that_no_experiment_plays_offer_none() -> None:
+def test_arrivals_that_no_experiment_can_play_offer_no_comparison() -> None:
     neuron = SYSTEMS["neuron"]
     assert neuron.playable is not None
     pools = [PoolFacts("demo", "sim", "m", {})]

@@ -1,4 +1,4 @@
-"""What holds for every system: its page, its REST route, and the declaration of its inputs."""
+"""Rules for every system: its page, its REST route, and the declaration of its inputs."""
 
 import html
 import json
@@ -25,7 +25,7 @@ from router.contract.values.problem import InvalidInput
 pytestmark = pytest.mark.django_db  # a page may read traces
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 EVERY = pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.slug)
-ANSWER_S = 4.0  # CPU of a busy machine: a page must not make its reader wait
+ANSWER_S = 4.0  # CPU time on a busy machine: a page must not make its reader wait
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_every_claim_is_in_the_table_with_its_evidence_or_the_reason_for_none() 
 
 
 def of_figure_8(tier: str) -> tuple[tuple[str, str], ...]:
-    """The closed form, event by event, and with nothing fitted."""
+    """The model alone, computed event by event, with nothing fitted."""
     return (
         ("tutti", f"LEval, 1.5 requests/s: mean TTFT, {tier}"),
         ("tutti-played", f"Figure 8, 1.5 requests/s: mean TTFT, {tier}"),
@@ -194,7 +194,7 @@ VALUES: dict[str, tuple[str, str] | Places] = {
     "table 1: hits": (("tutti", "LEval: hits, "), ("tutti", "LEval's own documents: hits, ")),
     "8.9 GB/s of SGL": ("tutti", "SGL, objects of 128 KiB"),
 }
-LAW_ALONE = "by the law alone"  # rows beside the model's
+LAW_ALONE = "by the law alone"  # rows that our model alone gives
 
 
 @pytest.mark.parametrize("claim", VALUES)
@@ -229,7 +229,7 @@ def rows_at(name: str, begin: str) -> list[tuple[float, float, str]]:
         ("NVLink 4 is infeasible", "Verdict by link: window over copy with the GPU's own window"),
     ],
 )
-def test_a_claim_agrees_if_none_of_its_rows_misses(claim: str, values: str) -> None:
+def test_a_claim_agrees_if_none_of_its_rows_deviates(claim: str, values: str) -> None:
     (found,) = (row for row in sheets.read("claims") if row[1].startswith(claim))
     (compared,) = (row for row in sheets.read("dwdp") if row[0] == values)
     assert (found[5] == "yes") is (compared[5] == "–")
@@ -274,7 +274,7 @@ def test_the_list_links_to_every_system(vera_client: Client) -> None:
     assert '<a href="/systems/" aria-current="page">' in content
 
 
-def test_the_list_asks_one_system_after_another_and_leaves_turns_to_other_pages(vera_client: Client) -> None:
+def test_the_list_computes_one_system_after_another_and_lets_other_pages_take_turns(vera_client: Client) -> None:
     content = vera_client.get("/systems/").content.decode()
     (queued,) = re.findall(r'<ul [^>]*hx-sync="this:queue all">(.*?)\n</ul>', content, re.DOTALL)
     assert queued.count(' hx-get="/systems/') == content.count(' hx-get="/systems/') == len(SYSTEMS) > WAITING
@@ -288,7 +288,7 @@ def test_an_unknown_system_is_not_found(vera_client: Client, vera_api: ApiCaller
         assert "tutti" in refused.json()["detail"]
 
 
-@pytest.mark.slow  # several publications' worth of runs
+@pytest.mark.slow  # simulates runs of several publications
 @EVERY
 def test_published_values_are_compared_on_a_page_and_over_rest(
     vera_client: Client, vera_api: ApiCaller, system: System
@@ -309,7 +309,7 @@ def test_pages_need_a_sign_in(client: Client, db: None) -> None:
     assert client.get("/systems/tutti/").status_code == 302
 
 
-def test_a_viewer_lists_and_asks_over_rest(vera_api: ApiCaller) -> None:
+def test_a_viewer_can_list_and_compute_over_rest(vera_api: ApiCaller) -> None:
     listed = {each["slug"]: each for each in vera_api.get("/systems").json()}
     assert listed.keys() == SYSTEMS.keys()
     assert {one["name"] for one in listed["tutti"]["inputs"]} == {
@@ -341,7 +341,7 @@ def test_an_unknown_field_beside_the_inputs_is_refused(vera_api: ApiCaller) -> N
     assert vera_api.post("/systems/tutti", {"input": {}}).status_code == 422
 
 
-def test_the_pictures_are_carried_as_data(vera_client: Client) -> None:
+def test_the_pictures_are_returned_as_data(vera_client: Client) -> None:
     content = vera_client.get("/systems/tutti/").content.decode()
     found = re.search(r'<script id="system-charts" type="application/json">(.+?)</script>', content)
     assert found is not None

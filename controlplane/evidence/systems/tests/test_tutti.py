@@ -1,4 +1,5 @@
-"""The Tutti page: its inputs become the model, its verdict names what pays, the documents have its published values."""
+"""The Tutti page: its inputs become the model, its verdict says which tier pays, the documents have its published
+values."""
 
 import re
 from dataclasses import replace
@@ -29,7 +30,7 @@ QUICK = {"runs": 1, "requests": 200}
 STUDIES = [study_of(TierInputs(io_percent=share)) for share in (0.0, 3.0)]
 
 
-def test_a_given_value_takes_the_place_of_the_tiers_own() -> None:
+def test_a_given_value_replaces_the_tiers_own() -> None:
     inputs = TierInputs(
         tier="ssd-tutti", read_gb_s=10.0, layer_setup_ms=1.0, object_us=3.0, mode="block", contention="naive"
     )
@@ -41,7 +42,7 @@ def test_a_given_value_takes_the_place_of_the_tiers_own() -> None:
     assert study_of(TierInputs()).tiers["ssd-tutti"].device == SSD_TUTTI
 
 
-def test_address_lists_come_off_the_pool() -> None:
+def test_address_lists_reduce_the_pool() -> None:
     found = profile_of(TierInputs())
     sgl, prp, none = (
         pool_tokens(TierInputs(metadata=kind, hbm_tokens=480_000), found) for kind in ("sgl", "prp", "none")
@@ -74,7 +75,7 @@ def test_the_verdict_says_whether_the_tier_pays() -> None:
     assert "it keeps 1 s up to" in ask(TUTTI, {**QUICK, "tier": "hbm", "rate": 0.3}).verdict
 
 
-def test_a_load_that_is_not_sustained_is_reported_first() -> None:
+def test_a_load_that_cannot_be_sustained_is_reported_first() -> None:
     answer = ask(TUTTI, {**QUICK, "rate": 15})
     assert "cannot sustain 15 requests/s" in answer.verdict
     assert "grow with the length of the run" in answer.cautions[0]
@@ -110,7 +111,7 @@ def test_every_tier_is_in_the_tables_and_the_pictures() -> None:
     assert not [chart for chart in hbm.charts if chart.title.startswith("Reads beside writes")]
 
 
-def test_at_equal_hits_tiers_differ_by_their_loads_alone() -> None:
+def test_at_equal_hits_tiers_differ_only_by_their_loads() -> None:
     (chart,) = (one for one in ask(TUTTI, QUICK).charts if one.title.startswith("TTFT of 131,072"))
     lines = {one.name: one.y for one in chart.series}
     assert len({y[0] for y in lines.values()}) == 1, "without hits nothing is loaded"
@@ -120,14 +121,14 @@ def test_at_equal_hits_tiers_differ_by_their_loads_alone() -> None:
     assert shortest == ["LMCache-DRAM", "Tutti", by_gpus, "LMCache-GDS", "LMCache-SSD", by_cpu]
 
 
-def test_multiprocessors_for_io_slow_computing_down_at_most_by_their_share() -> None:
+def test_multiprocessors_for_io_slow_computing_by_at_most_their_share() -> None:
     none, some = (fact(ask(TUTTI, {**QUICK, "io_percent": share}), "Mean TTFT") for share in (0.0, 3.0))
     assert 1 < cast(float, some) / cast(float, none) < 1.2
     job_s = [serving.job(study.engine, study.tiers["ssd-tutti"].device, 9_000, 0, 0).compute_s for study in STUDIES]
     assert job_s[1] == pytest.approx(job_s[0] / 0.97)
 
 
-def test_reduces_on_the_drives_link_are_mentioned_only_for_several_gpus() -> None:
+def test_all_reduces_on_the_drives_link_are_mentioned_only_for_several_gpus() -> None:
     title = "Reads and reduces on one link"
     assert title not in [table.title for table in ask(TUTTI, QUICK).tables]
     (table,) = (one for one in ask(TUTTI, {**QUICK, "model": "Qwen3-32B", "tp": "2"}).tables if one.title == title)
@@ -136,7 +137,7 @@ def test_reduces_on_the_drives_link_are_mentioned_only_for_several_gpus() -> Non
     assert hidden["512 after 8,192"] == "no"
 
 
-def test_by_default_overlap_by_layers_gains_and_the_tiers_rank_as_published() -> None:
+def test_by_default_overlapping_by_layers_gains_and_the_tiers_rank_as_published() -> None:
     answer = ask(TUTTI, {})
     rows = sorted(answer.tables[0].rows, key=lambda row: cast(float, row[1]), reverse=True)
     assert [row[0] for row in rows] == [TITLES[name] for name in ("hbm", "ssd", "ssd-gds", "dram", "ssd-tutti")]
@@ -146,7 +147,7 @@ def test_by_default_overlap_by_layers_gains_and_the_tiers_rank_as_published() ->
 
 @pytest.mark.parametrize("rate", [0.3, 0.5, 1.5])
 @pytest.mark.parametrize("floor_s", [0.0, LAYER_PASS_S])
-def test_without_all_designs_requests_wait_longer_than_without_one(rate: float, floor_s: float) -> None:
+def test_without_all_optimizations_requests_wait_longer_than_without_one(rate: float, floor_s: float) -> None:
     answer = ask(TUTTI, {"rate": rate, "floor_s": floor_s})
     (table,) = (one for one in answer.tables if one.title == "With a design left out")
     as_it_is, *one_less, none = (cast(float, row[1]) for row in table.rows)
@@ -165,7 +166,7 @@ def published() -> dict[str, Figure]:
 
 
 @pytest.mark.slow
-def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published: dict[str, Figure]) -> None:
+def test_figure_8_keeps_its_order_and_each_time_within_a_factor_of_one_and_a_half(published: dict[str, Figure]) -> None:
     names = [name for name in published if name.startswith("LEval, 1.5 requests/s: mean TTFT")]
     ours = [published[name].ours for name in names]
     assert len(names) == 5
@@ -173,7 +174,7 @@ def test_figure_8_keeps_its_order_and_each_time_within_one_and_a_half(published:
     assert all(abs(published[name].error or 0) < 0.5 for name in names)
 
 
-def test_the_page_of_findings_has_figure_8_as_its_tables_do() -> None:
+def test_the_page_of_findings_has_the_values_of_figure_8_of_its_tables() -> None:
     page = (sheets.FOLDER.parent / "reproduced.md").read_text()
     order = [TITLES[name] for name in ("hbm", "ssd", "ssd-gds", "dram", "ssd-tutti")]
     for begins, table, name in (
@@ -198,7 +199,7 @@ def test_each_published_time_of_figure_8_is_within_the_span_of_the_runs(publishe
 
 
 @pytest.mark.slow
-def test_with_36_runs_chance_leaves_hbm_within_10_percent_of_figure_8() -> None:
+def test_with_36_runs_chance_keeps_hbm_within_10_percent_of_figure_8() -> None:
     study = Study(of_figures.ENGINE, of_figures.TIERS, of_figures.LEVAL, Runs(36, 2_000, 1_500))
     assert study.ttft_s("hbm", of_figures.RATE) == pytest.approx(TTFT_S["hbm"], rel=0.1)
 
@@ -212,7 +213,7 @@ def test_the_rates_that_figures_2_and_13_imply_are_not_those_of_the_other_figure
 
 
 def test_the_crossover_of_lmcache_ssd_contradicts_figure_8() -> None:
-    """At 50 % of 32K it would load with 2.4 GB/s, and figure 8's load would be more than it can serve."""
+    """At 50 % of 32K it would load at 2.4 GB/s, and the load of figure 8 would be more than it can serve."""
     at_half = of_figures.LLAMA.bytes(16_384) / of_figures.LAW.prefill_s(16_384, 16_384)
     assert at_half == pytest.approx(2.4e9, rel=0.05)
     assert effective_bytes_per_s(of_figures.SSD_AT_HALF, of_figures.LLAMA, 16_384) == pytest.approx(2.4e9)
@@ -234,7 +235,7 @@ def test_with_the_benchmarks_own_documents_and_nothing_fitted_each_published_tim
     assert below == pytest.approx(0.691, abs=0.03)
 
 
-def test_a_page_may_be_asked_about_the_documents_of_a_benchmark() -> None:
+def test_a_page_can_use_the_documents_of_a_benchmark() -> None:
     answer = ask(TUTTI, {**QUICK, "benchmark": "loogle-documents", "rate": 0.6})
     assert study_of(TierInputs(benchmark="loogle-documents")).load is LOOGLE_DOCUMENTS
     hits = [cast(float, fact(answer, f"Hits in {where}")) for where in ("HBM", "the tier")]
@@ -248,7 +249,7 @@ def claim(begin: str) -> tuple[str, ...]:
 
 
 def modelled(name: str, begin: str) -> str:
-    """Return our value, without its unit."""
+    """Return our value without its unit."""
     columns, *rows = sheets.read(name)
     at = columns.index("event by event" if name == "tutti-played" else "model")
     (found,) = (row for row in rows if row[0].startswith(begin))
@@ -265,7 +266,7 @@ def test_640k_tokens_are_judged_with_tokenizing_as_figure_11_is() -> None:
     assert f"{engine.ours:.3g} of the engine alone" in why
 
 
-def test_the_time_of_dram_in_figure_8_stands_beside_its_hits() -> None:
+def test_the_time_of_dram_in_figure_8_is_shown_beside_its_hits() -> None:
     hits = "hits, LMCache-DRAM"
     for name, time, of_hits in (
         ("tutti", "LEval, 1.5 requests/s: mean TTFT, LMCache-DRAM", f"LEval: {hits}"),
@@ -293,7 +294,7 @@ def test_no_set_up_has_69_and_78_percent_and_the_order_of_figure_8() -> None:
         assert words in why
 
 
-def test_the_lengths_of_a_review_are_told_beside_those_of_the_benchmarks() -> None:
+def test_the_lengths_of_the_review_are_shown_beside_those_of_the_benchmarks() -> None:
     shortest = min(one.shortest for one in LEVAL_DOCUMENTS.subsets if one.shortest)
     longest = max(one.longest for one in LEVAL_DOCUMENTS.subsets)
     means = sorted(one.mean for one in LOOGLE_DOCUMENTS.subsets)

@@ -53,14 +53,14 @@ def test_curls_own_content_type_is_taken(ci, data_dir):
     assert upload(ci, LINES, content_type="application/x-www-form-urlencoded").status_code == 201
 
 
-def test_a_form_upload_takes_its_name_from_the_file(ci, data_dir):
+def test_an_upload_by_form_takes_its_name_from_the_file(ci, data_dir):
     file = SimpleUploadedFile("form.jsonl", LINES)
     headers = {"Authorization": f"Bearer {ci.token}"}
     answer = ci._client.post("/api/v1/traces", {"file": file}, headers=headers)
     assert (answer.status_code, answer.json()["name"]) == (201, "form.jsonl")
 
 
-def test_the_same_content_again_is_not_a_conflict_and_other_content_is(ci, data_dir):
+def test_uploading_equal_content_again_is_no_conflict_but_other_content_is(ci, data_dir):
     upload(ci, LINES)
     assert upload(ci, LINES).status_code == 200
     assert upload(ci, LINES + b"\n" + mooncake_line().encode()).status_code == 409
@@ -129,7 +129,7 @@ def test_the_error_for_an_unknown_trace_lists_the_known_ones(ci):
 
 
 def test_nothing_is_computed_while_other_writers_wait(ci, data_dir, monkeypatch):
-    """SQLite has one writer: a summary inside of the transaction would lock all others out."""
+    """SQLite has one writer: a summary inside the transaction would lock out all others."""
     outside, depths = len(connection.savepoint_ids), []
     for name in ("summarise", "registry.read"):
         original = operator.attrgetter(name)(library)

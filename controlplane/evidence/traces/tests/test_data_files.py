@@ -1,4 +1,4 @@
-"""The public traces, where the data folder is there: their figures are the published ones."""
+"""Public traces, where the data folder is present: their figures are the published ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Reading trace files: what is taken, and how each bad line is refused."""
+"""Reading trace files: what is accepted, and how each bad line is refused."""
 
 import json
 
@@ -38,13 +38,13 @@ def test_a_session_of_mooncake_is_kept_whether_text_or_number(given, kept):
 
 
 @pytest.mark.parametrize("wrong", ["x" * 101, "é", "a\nb", -1, 1.5, True, ["a"]])
-def test_a_session_of_mooncake_that_cannot_be_one_is_refused_by_name(wrong):
+def test_an_impossible_session_of_mooncake_is_refused_by_name(wrong):
     with pytest.raises(BadTrace) as error:
         read(mooncake_line(session_id=wrong))
     assert error.value.path == "line 1, session_id"
 
 
-def test_columns_that_no_request_keeps_are_named_in_every_format():
+def test_unused_columns_are_listed_in_every_format():
     assert read(mooncake_line(wait_for=[], tools=[], priority=None)).ignored == ("tools", "wait_for")
     assert read(agent_line()).ignored == ("api_time", "i")
     assert read(HEADER + ",SessionId,Model", "2023-11-16 18:17:03,10,5,s,m").ignored == ("Model", "SessionId")
@@ -59,7 +59,7 @@ def test_a_long_list_of_ignored_columns_is_cut_and_counted():
     assert "?" in ignored
 
 
-def test_arrivals_of_a_bucket_are_spread_inside_it_in_their_order_by_the_seed():
+def test_arrivals_of_a_bucket_are_spread_within_it_in_their_order_by_the_seed():
     lines = [mooncake_line(timestamp=t, output_length=n) for t in (0, 3000, 6000) for n in (1, 2, 3)]
     first, again, other = read(*lines), read(*lines), read(*lines, seed=2)
     assert first == again
@@ -106,7 +106,7 @@ def test_azure_rows_have_lengths_and_arrivals_but_no_prefix():
     assert trace.requests[0].blocks == ()
 
 
-def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_no_fault():
+def test_blank_lines_a_byte_order_mark_and_windows_line_ends_are_accepted():
     data = b"\xef\xbb\xbf" + f"{HEADER}\r\n2023-11-16 18:17:03,1,1\r\n\r\n".encode()
     assert len(registry.read(data, 1).requests) == 1
 
@@ -146,7 +146,7 @@ BAD = [
 def test_a_bad_line_is_refused_with_its_number_field_and_what_is_allowed(lines, line, field, allowed):
     with pytest.raises(BadTrace) as refused:
         read(*lines)
-    if field == "session" and not allowed:  # without runs the file is of no known format
+    if field == "session" and not allowed:  # without block numbers the file has no known format
         assert refused.value.line == 1
         return
     assert (refused.value.line, refused.value.field) == (line, field)
@@ -164,7 +164,7 @@ def test_a_file_that_is_too_large_is_refused(monkeypatch):
         read(GOOD)
 
 
-def test_too_many_requests_are_refused_at_the_line_that_is_too_many(monkeypatch):
+def test_too_many_requests_are_refused_at_the_first_line_beyond_the_limit(monkeypatch):
     from controlplane.evidence.traces.formats import fields
 
     monkeypatch.setattr(fields, "MAX_REQUESTS", 2)
@@ -172,7 +172,7 @@ def test_too_many_requests_are_refused_at_the_line_that_is_too_many(monkeypatch)
         read(GOOD, GOOD, GOOD)
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_line():
+def test_bytes_that_are_not_text_are_refused_with_their_line():
     with pytest.raises(BadTrace, match=r"line 2.*UTF-8"):
         registry.read(GOOD.encode() + b"\n\xff\xfe", 1)
 
@@ -186,7 +186,7 @@ def test_a_session_ends_at_the_models_context_window():
     assert [r.index for r in registry.window(requests, 100, 100)] == [0, 3]
 
 
-def test_a_window_leaves_out_requests_that_do_not_fit_or_come_later():
+def test_a_window_leaves_out_requests_that_do_not_fit_or_arrive_later():
     requests = [turn(0, "", 95, 0), turn(1, "", 20, 1), turn(2, "", 20, 60)]
     assert [r.index for r in registry.window(requests, 60, 100)] == [1]
 
@@ -195,7 +195,7 @@ def test_a_higher_load_brings_arrivals_closer_together():
     assert [r.at_s for r in registry.faster([turn(0, "", 1, 0), turn(1, "", 1, 10)], 2)] == [0, 5]
 
 
-SPARSE = list(range(0, 10_000, 2))  # a run of its own for each block
+SPARSE = list(range(0, 10_000, 2))  # each block is a run of its own
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ SPARSE = list(range(0, 10_000, 2))  # a run of its own for each block
         (agent_line(input_length=64, runs=[[0, 1], *([n, 0] for n in SPARSE)]), "line 1, runs"),
     ],
 )
-def test_a_request_of_very_many_runs_is_refused(line, path):
+def test_a_request_with_very_many_runs_is_refused(line, path):
     with pytest.raises(BadTrace, match="at most 4,096 runs of blocks") as refused:
         read(line)
     assert refused.value.path == path
 
 
-def test_a_trace_of_very_many_runs_is_refused(monkeypatch):
+def test_a_trace_with_very_many_runs_is_refused(monkeypatch):
     monkeypatch.setattr(fields, "MAX_RUNS", 5)
     lines = [mooncake_line(input_length=1024, hash_ids=[1, 9])] * 3
     assert len(read(*lines[:2]).requests) == 2

@@ -1,4 +1,4 @@
-"""Trace files as people have them: units, block sizes, sessions, gateways' and engines' own logs."""
+"""Trace files of other programs: units, block sizes, sessions, logs of gateways and engines."""
 
 import json
 from contextlib import suppress
@@ -26,7 +26,7 @@ def test_the_size_of_blocks_follows_from_the_rows(size):
     assert {request.block_tokens for request in trace.requests} == {size}
 
 
-def test_rows_that_fit_no_common_block_size_are_refused_at_the_first_that_does_not():
+def test_rows_without_a_common_block_size_are_refused_at_the_first_that_does_not_fit():
     wide, narrow = (mooncake_line(input_length=51_200, hash_ids=list(range(count))) for count in (100, 3_200))
     with pytest.raises(BadTrace, match=r"line 2, hash_ids.*100 or 100 of 512 tokens"):
         read(wide, narrow)
@@ -44,7 +44,7 @@ def test_ids_that_are_hashes_or_texts_are_numbered_so_that_prefixes_agree():
 
 
 @pytest.mark.parametrize(("start", "step"), [(1.7e9, 2), (1.7e12, 2e3), (1.7e15, 2e6), (1.7e18, 2e9)])
-def test_the_unit_of_times_since_1970_follows_from_their_size(start, step):
+def test_the_unit_of_times_since_1970_is_inferred_from_their_size(start, step):
     lines = [mooncake_line(timestamp=int(start + n * step)) for n in range(60)]
     assert times(read(*lines))[:3] == [0, 2, 4]
 
@@ -58,7 +58,7 @@ def test_a_first_line_states_unit_and_block_size():
         read('{"time_unit": "h"}', *lines)
 
 
-def test_rows_with_the_blocks_of_a_beginning_alone_are_read_where_the_file_states_their_size():
+def test_rows_with_the_blocks_of_a_prefix_only_are_read_if_the_file_states_the_block_size():
     """AIPerf 0.13.0 plays such rows: findings/mooncake-traces-refused.sh."""
     lines = [mooncake_line(timestamp=n, input_length=2_048, hash_ids=[1]) for n in range(2)]
     trace = read('{"block_tokens": 512}', *lines)
@@ -83,7 +83,7 @@ IMPLAUSIBLE = [
 
 
 @pytest.mark.parametrize(("lines", "why"), IMPLAUSIBLE)
-def test_a_unit_that_gives_an_implausible_load_is_refused_with_the_way_to_state_another(lines, why):
+def test_a_unit_that_implies_an_implausible_load_is_refused_with_the_way_to_state_another(lines, why):
     with pytest.raises(BadTrace) as refused:
         read(*lines)
     assert why in refused.value.value
@@ -91,7 +91,7 @@ def test_a_unit_that_gives_an_implausible_load_is_refused_with_the_way_to_state_
     assert refused.value.field.lower() == "timestamp"
 
 
-def test_aiperf_turns_keep_their_delays_and_follow_the_answer_before():
+def test_aiperf_turns_keep_their_delays_after_the_previous_answer():
     trace = read(
         mooncake_line(session_id="a", timestamp=1_000),
         json.dumps({"session_id": "a", "delay": 2_500, "input_length": 1_000, "output_length": 4, "hash_ids": [1, 3]}),
@@ -176,7 +176,7 @@ def span(span_id, parent, at_ns, **attributes):
     return {"spanId": span_id, "parentSpanId": parent, "startTimeUnixNano": str(at_ns), "attributes": found}
 
 
-def test_spans_with_usage_are_requests_once_though_gateway_and_engine_report_them():
+def test_spans_with_usage_become_one_request_even_if_gateway_and_engine_report_it():
     usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
     engine = {"gen_ai.usage.prompt_tokens": 700, "gen_ai.usage.completion_tokens": 30}
     start = 1_762_164_000_000_000_000
@@ -194,7 +194,7 @@ def test_spans_with_usage_are_requests_once_though_gateway_and_engine_report_the
         assert [(request.session, request.input_tokens) for request in trace.requests] == [("c", 700), ("", 700)]
 
 
-def test_a_stream_whose_usage_logfire_logs_at_its_end_arrived_when_it_began():
+def test_a_stream_whose_usage_logfire_logs_at_its_end_arrives_when_it_began():
     """Logfire 5.4.0: findings/logfire-streams.sh."""
     usage = {"gen_ai.usage.input_tokens": 700, "gen_ai.usage.output_tokens": 30}
     log = {"logfire.span_type": "log", "duration": 4.5, **usage}
@@ -208,7 +208,7 @@ def test_a_stream_whose_usage_logfire_logs_at_its_end_arrived_when_it_began():
         read(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [broken]}]}]}))
 
 
-def test_spans_under_the_names_of_openinference_are_requests():
+def test_spans_with_the_attribute_names_of_openinference_become_requests():
     """openinference-instrumentation-openai 0.1.66: findings/logfire-streams.sh."""
     usage = {"llm.token_count.prompt": 700, "llm.token_count.completion": 30}
     named = span("a", "", 1_762_164_000_000_000_000, **usage, **{"session.id": "c"})
@@ -216,7 +216,7 @@ def test_spans_under_the_names_of_openinference_are_requests():
     assert (request.session, request.input_tokens, request.output_tokens) == ("c", 700, 30)
 
 
-def test_sglang_reports_arrivals_by_the_end_and_the_latency_in_both_forms():
+def test_arrivals_of_sglang_are_computed_from_end_and_latency_in_both_forms():
     meta = {"id": "r", "prompt_tokens": 300, "completion_tokens": 20, "cached_tokens": 0, "e2e_latency": 1.5}
     lines = [
         "[2025-11-03 10:00:00] server is fired up",
@@ -232,7 +232,7 @@ def test_sglang_reports_arrivals_by_the_end_and_the_latency_in_both_forms():
         read(lines[0], broken)
 
 
-def test_vllm_at_debug_reports_prefixes_by_its_tokens_and_at_info_says_what_is_missing():
+def test_a_debug_log_of_vllm_gives_prefixes_by_tokens_and_an_info_log_says_what_is_missing():
     shared = list(range(32))
     lines = ["INFO 11-03 10:00:00 [api_server.py:1] Starting"]
     for second, name in enumerate("abc"):
@@ -278,12 +278,12 @@ FINISHED = "[2025-11-03 10:00:09] Finish: obj=x, out={'meta_info': {'prompt_toke
         ("Timestamp,Request tokens,Response tokens\n5,9,0", "at least one request"),
     ],
 )
-def test_a_file_that_no_program_would_write_is_refused_in_one_line(text, refused):
+def test_a_malformed_file_is_refused_in_one_line(text, refused):
     with pytest.raises(BadTrace, match=refused):
         read(text)
 
 
-def test_an_attribute_named_as_a_field_of_its_span_does_not_take_its_place():
+def test_an_attribute_named_like_a_field_of_its_span_does_not_replace_it():
     named = span(
         "a", "", 1_762_164_000_000_000_000, **{"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3}
     )
@@ -291,7 +291,7 @@ def test_an_attribute_named_as_a_field_of_its_span_does_not_take_its_place():
     assert len(read(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [named]}]}]})).requests) == 1
 
 
-def test_an_entry_nested_too_deeply_to_be_written_again_is_refused():
-    for depth in range(800, 1_000):  # some can be read and not be written
+def test_an_entry_nested_too_deeply_to_be_written_is_refused():
+    for depth in range(800, 1_000):  # some can be parsed but not written
         with suppress(BadTrace):
             assert read(json.dumps([spend()])[:-2] + f', "x": {"[" * depth}{"]" * depth}}}]').requests

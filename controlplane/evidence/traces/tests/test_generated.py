@@ -17,12 +17,12 @@ def trace():
     return generate(seed=1)
 
 
-def test_the_same_seed_gives_the_same_requests_and_another_seed_others(trace):
+def test_equal_seeds_give_equal_requests_and_different_seeds_different_ones(trace):
     assert generate(seed=1) == trace
     assert generate(seed=2) != trace
 
 
-def test_lengths_sharing_and_the_share_of_heavy_requests_are_those_of_agents(trace):
+def test_lengths_sharing_and_the_share_of_heavy_requests_are_typical_of_agents(trace):
     summary = summarise(trace.requests)
     assert 300 < summary.mean_output_tokens < 400
     assert 12_000 < summary.mean_input_tokens < 122_000
@@ -30,8 +30,8 @@ def test_lengths_sharing_and_the_share_of_heavy_requests_are_those_of_agents(tra
     assert 0.03 < summary.heavy_share < 0.10
 
 
-def test_the_designs_sessions_have_the_shares_that_it_prints():
-    """36, 44 and 20 %; 22 % with more than 90 % cached and 1,300 new tokens; 17,700 new tokens of those without."""
+def test_sessions_of_the_design_have_the_published_shares():
+    """36, 44 and 20 %; 22 % with more than 90 % cached and 1,300 new tokens; the others have 17,700 new tokens."""
     whole = design(seed=1, duration_s=4_000)
     requests, hits = whole.requests, ideal_hits(whole.requests)
     counts = Counter(trace_classes(requests).values())
@@ -50,7 +50,7 @@ def test_every_class_occurs_within_the_first_minute(trace):
     assert min(counts[name] for name in ("warm", "medium", "heavy")) >= 2
 
 
-def test_a_turn_continues_the_prompt_before_it():
+def test_a_turn_continues_the_previous_prompt():
     for number in range(20):
         for before, after in pairwise(session_turns(1, number)):
             assert after.input_tokens > before.input_tokens + before.output_tokens
@@ -60,7 +60,7 @@ def test_a_turn_continues_the_prompt_before_it():
             assert after.input_tokens <= MAX_INPUT_TOKENS
 
 
-def test_sessions_share_their_system_prompts_and_nothing_else(trace):
+def test_sessions_share_only_their_system_prompts(trace):
     by_session = {r.session: list(r.block_ids()) for r in trace.requests}
     sessions = list(by_session.values())
     for one, other in pairwise(sessions):
@@ -73,7 +73,7 @@ def test_requests_are_in_order_of_arrival_and_numbered(trace):
     assert all(a.at_s <= b.at_s for a, b in pairwise(trace.requests))
 
 
-def test_questions_about_documents_hit_as_published_where_nothing_is_evicted():
+def test_without_eviction_questions_about_documents_have_the_published_hits():
     """84 and 86 % with drives, after the first questions."""
     for load, published in ((LOADS["leval"], 0.84), (LOADS["loogle"], 0.86)):
         requests = questions.generate(load).requests
@@ -82,14 +82,14 @@ def test_questions_about_documents_hit_as_published_where_nothing_is_evicted():
         assert hits == pytest.approx(published, abs=0.05)
 
 
-def test_the_benchmarks_documents_hit_nearly_as_published_where_nothing_is_evicted():
+def test_without_eviction_the_benchmarks_documents_have_nearly_the_published_hits():
     for name, total, published in (("leval-documents", 2_197, 0.84), ("loogle-documents", 6_448, 0.86)):
         requests = questions.generate(LOADS[name], requests=total).requests
         hits = sum(ideal_hits(requests)) / sum(request.input_tokens for request in requests)
         assert hits == pytest.approx(published, abs=0.07)
 
 
-def test_documents_are_opened_again_by_others_and_by_readers_who_come_back_after_minutes():
+def test_documents_are_opened_again_by_others_and_by_their_readers_after_minutes():
     trace = documents.generate(1, duration_s=1_200)
     assert trace == documents.generate(1, duration_s=1_200) != documents.generate(2, duration_s=1_200)
     requests = trace.requests

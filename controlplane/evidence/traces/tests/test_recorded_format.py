@@ -1,4 +1,4 @@
-"""Reading recorded traffic: blocks by their hashes, arrivals by the clock, and how a bad entry is refused."""
+"""Reading recorded traffic: blocks from their hashes, arrivals from timestamps, and how a bad entry is refused."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ def test_entries_that_are_not_played_are_counted_and_unread_fields_named():
     assert (len(trace.requests), trace.left_out, trace.ignored) == (1, 2, ("arm", "delivery"))
 
 
-def test_requests_come_by_the_clock_of_their_arrival():
+def test_requests_arrive_at_their_recorded_times():
     trace = read(recorded_line(at=12.5, output_tokens=2), recorded_line(at=10.0, output_tokens=1))
     assert [(r.index, r.at_s, r.output_tokens) for r in trace.requests] == [(0, 0.0, 1), (1, 2.5, 2)]
 
@@ -52,7 +52,7 @@ def test_an_entry_reports_what_the_router_measured_and_by_which_version():
     assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "default", 3, 120.5, 8.25)
 
 
-def test_an_entry_of_an_earlier_router_reports_no_version_and_no_times():
+def test_an_entry_of_an_earlier_router_has_no_version_and_no_times():
     (request,) = read(recorded_line()).requests
     assert request.measured == MeasuredLatency(1_700_000_000.5, "demo", "llama", "", 0, None, None)
 
@@ -93,7 +93,7 @@ def test_requests_without_an_answer_of_known_length_are_left_out(changes):
     assert len(read(recorded_line(at=1.0), recorded_line(at=2.0, **changes)).requests) == 1
 
 
-def test_an_entry_that_was_handed_over_twice_counts_once():
+def test_an_entry_that_was_read_twice_counts_once():
     assert len(read(recorded_line(at=1.0), recorded_line(at=2.0), recorded_line(at=1.0)).requests) == 2
 
 
@@ -129,17 +129,17 @@ def test_a_bad_entry_is_refused_with_line_field_and_what_is_allowed(changes, pat
     assert allowed in refused.value.allowed
 
 
-def test_nothing_to_play_is_refused():
+def test_a_recording_without_requests_is_refused():
     with pytest.raises(BadTrace, match="none of 1 entries"):
         read(recorded_line(outcome="error"))
 
 
-def test_think_times_are_known_of_sessions_formats_only():
+def test_think_times_are_known_only_in_formats_with_sessions():
     known = [name for name in (*registry.FORMATS, "generated") if registry.has_think_times(name)]
     assert known == ["aiperf", "coding_agent", "generated"]
 
 
-def test_an_entry_of_very_many_runs_is_refused(monkeypatch):
+def test_an_entry_with_very_many_runs_is_refused(monkeypatch):
     monkeypatch.setattr(fields, "MAX_RUNS_OF_REQUEST", 1)
     with pytest.raises(BadTrace, match="at most 1 runs of blocks") as refused:
         read(recorded_line(blocks=blocks(1, 2)), recorded_line(blocks=blocks(1, 3, 2)))

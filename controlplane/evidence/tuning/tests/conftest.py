@@ -32,7 +32,7 @@ def policy(db: None) -> Policy:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The computation in this process."""
+    """Computes in this process."""
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: function(job, take))
 
 

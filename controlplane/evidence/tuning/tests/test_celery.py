@@ -1,4 +1,4 @@
-"""A tuning as it runs: a web process, a control worker that is killed, Optuna, curl and `weir tune`."""
+"""A tuning with real processes: a web process, a control worker that is killed, Optuna, curl and `weir tune`."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from controlplane.evidence.previews.tests.test_celery import children_of, comman
 from controlplane.testing_browser import ROOT, Web, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-WAIT_S = 300.0  # for a busy machine; each wait ends as soon as its condition holds
+WAIT_S = 300.0  # enough for a busy machine; each wait ends as soon as its condition holds
 TUNINGS = "/policies/default/tunings"
 TRIALS = 12
 LONG = {"trace": "agentic-demo", "max_requests": 400, "trials": TRIALS, "workers": 1}

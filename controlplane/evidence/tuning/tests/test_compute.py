@@ -1,4 +1,4 @@
-"""The search and the check on a small trace."""
+"""The search and the check of its winners on a small trace."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -55,18 +55,18 @@ def test_equal_seeds_give_equal_trials():
     assert computed() == computed()
 
 
-def test_kept_trials_are_not_simulated_again_and_lead_to_the_same_end(monkeypatch):
+def test_stored_trials_are_not_simulated_again_and_lead_to_the_same_result(monkeypatch):
     whole, tried = computed()
     played = []
     simulate = compute.simulate
     monkeypatch.setattr(compute, "simulate", lambda *given, **how: played.append(given) or simulate(*given, **how))
     other = replace(tried[1], values={**tried[1].values, "classes.heavy_new_tokens": 1})
-    found, new = computed(kept=(tried[0], other))  # the second one was drawn by another search
+    found, new = computed(kept=(tried[0], other))  # the second was drawn by another search
     assert (found, [each.number for each in new]) == (whole, [2, 3])
     assert len(played) == 1 + 2 + 1 + len(whole.result["winners"])  # live, trials, check
 
 
-def test_points_that_are_no_document_are_not_played_and_bounded():
+def test_points_that_are_no_valid_document_are_not_simulated_and_their_number_is_limited():
     space = space_of("adaptive_v1", [Range("classes.warm_new_tokens", 900_000, 999_999)])
     asked = []
 
@@ -82,7 +82,7 @@ def test_points_that_are_no_document_are_not_played_and_bounded():
     assert len(asked) == 3 * TRIES
 
 
-def test_the_time_limit_ends_the_search_and_what_was_found_is_checked(monkeypatch):
+def test_the_time_limit_ends_the_search_and_its_best_points_are_checked(monkeypatch):
     clock = iter((0.0, 6.0))
     monkeypatch.setattr(compute, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     tuned, tried = computed(time_limit_s=5.0)
@@ -90,7 +90,7 @@ def test_the_time_limit_ends_the_search_and_what_was_found_is_checked(monkeypatc
     assert [winner["trial"] for winner in tuned.result["winners"]] == [1]
 
 
-def test_one_objective_has_one_winner_without_a_balance():
+def test_with_one_objective_there_is_one_winner_and_no_compromise():
     tuned, tried = computed(objectives=("goodput",))
     (winner,) = tuned.result["winners"]
     assert winner["reasons"] == ["goodput"]
@@ -105,7 +105,7 @@ def test_the_progress_can_stop_it():
         compute.compute(job(), stop)
 
 
-def test_without_optuna_points_are_spread_evenly_and_the_seed_moves_them():
+def test_without_optuna_points_are_spread_evenly_and_shifted_by_the_seed():
     def drawn(seed):
         made = search_of(SPACE, seed, 40, OBJECTIVES)
         assert isinstance(made, EvenSearch)
@@ -124,7 +124,7 @@ def test_without_optuna_points_are_spread_evenly_and_the_seed_moves_them():
     assert {each["strategy.order"] for each in first} == set(SPACE[1].choices)
 
 
-def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
+def test_optuna_draws_within_the_bounds_and_repeats_with_the_same_seed():
     def drawn():
         made = OptunaSearch(SPACE, 1, 8)
         made.begin(documents.values_of(documents.default("adaptive_v1")), GOALS)
@@ -150,7 +150,7 @@ def test_optuna_draws_within_the_bounds_and_the_same_again_for_the_same_seed():
     assert alone.ask().values != point.values
 
 
-def test_a_load_that_the_calibration_does_not_know_is_among_what_is_not_modelled():
+def test_a_load_outside_the_calibration_is_listed_among_what_is_not_modelled():
     narrow = EngineModel(LAW, 200_000, Limits(), calibrated=LoadRange((1, 500), (1, 20)))
     tuned = compute.compute(job(fleet=TwinFleet(dict.fromkeys(("a", "b"), narrow))), lambda _: None)
     assert [text for text in tuned.not_modelled if "new tokens in a prompt; the calibration did not" in text]

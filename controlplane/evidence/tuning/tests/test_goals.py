@@ -1,4 +1,4 @@
-"""What counts for a point, which points no other beats, which are checked, and their effects."""
+"""The score of a point, the undominated points, the points that are checked, and their effects."""
 
 import math
 
@@ -36,11 +36,11 @@ def test_refused_requests_count_against_a_point():
         ({"outcome": "error"}, False),
     ],
 )
-def test_goodput_is_an_answer_within_both_limits(changes, good):
+def test_goodput_counts_answers_within_both_limits(changes, good):
     assert goals.is_good(replace(ONE, **changes), LIMITS) is good
 
 
-def test_the_limits_are_those_asked_for_else_the_live_versions_p90():
+def test_the_limits_are_the_given_ones_or_else_the_live_versions_p90():
     live = answers(*(i / 1000 for i in range(1, 102)))
     assert goals.limits_of(live, None, None) == GoodputLimits(91.0, 10.0)
     assert goals.limits_of(live, 50.0, 5.0) == GoodputLimits(50.0, 5.0)
@@ -60,7 +60,7 @@ def test_the_front_holds_the_undominated_trials():
     assert goals.front({}) == []
 
 
-def test_winners_are_best_in_a_goal_or_in_the_balance():
+def test_winners_are_the_best_in_a_goal_or_the_best_compromise():
     assert goals.winners(POINTS) == {1: ["ttft"], 2: ["tpot"], 5: ["goodput"], 4: ["balanced"]}
     assert goals.winners({7: of(1.0, 1.0, 1.0)}) == {7: ["ttft", "tpot", "goodput", "balanced"]}
     assert goals.winners({}) == {}

@@ -1,4 +1,4 @@
-"""The pages of tunings, and the same over REST."""
+"""The pages of tunings, and their REST operations."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_tuning_is_started_from_its_page(policy, sent, otto_client, vera_clien
 LIVE = documents.values_of(documents.default())["classes.heavy_new_tokens"]
 
 
-def test_the_form_suggests_bounds_about_the_live_values(policy, otto_client):
+def test_the_form_suggests_bounds_around_the_live_values(policy, otto_client):
     shown = text(otto_client.get(LIST))
     for part in (
         f'name="low:classes.heavy_new_tokens" inputmode="decimal" autocomplete="off" size="9" value="{LIVE // 4:,}"',
@@ -97,7 +97,7 @@ CHOSEN = {"parameters": [HEAVY], "objectives": ["ttft"], "trace": "agentic-demo"
         ({"trace": "gone"}, ["gone"]),
     ],
 )
-def test_wrong_input_is_named_beside_its_field_and_kept(policy, otto_client, typed, messages):
+def test_invalid_input_is_reported_beside_its_field_and_kept(policy, otto_client, typed, messages):
     answer = otto_client.post(LIST, {**CHOSEN, **typed})
     shown = text(answer)
     assert answer.status_code == 422
@@ -150,7 +150,7 @@ def test_the_result_has_a_picture_winners_and_what_was_not_tested(done, otto_cli
 
 
 @pytest.mark.parametrize(("verdict", "said"), [("better", False), ("worse", True), ("not distinguishable", True)])
-def test_a_page_without_a_better_winner_says_that_no_change_is_supported(done, otto_client, verdict, said):
+def test_a_result_without_a_better_winner_says_that_no_change_is_supported(done, otto_client, verdict, said):
     for winner in done.result["winners"]:
         for row in winner["effect"]:
             row["verdict"] = verdict
@@ -166,7 +166,7 @@ def test_points_without_a_time_are_left_out_of_the_picture():
     assert display.picture([], None) is None
 
 
-def test_labels_of_points_in_one_place_do_not_cover_each_other():
+def test_labels_of_overlapping_points_do_not_cover_each_other():
     goals = {"ttft_p90_ms": 10.0, "tpot_p90_ms": 1.0, "goodput": 0.5}
     winners = [display.ShownTrial(number, "winner", {}, goals) for number in (35, 36, 40)]
     points = display.picture(winners, goals).points
@@ -182,13 +182,13 @@ def test_labels_of_points_in_one_place_do_not_cover_each_other():
     ("values", "texts"),
     [([802, 1537], "800 1,000 1,200 1,400"), ([10.6, 19.7], "12 14 16 18 20"), ([5, 5], "4.8 4.9 5.0 5.1 5.2")],
 )
-def test_the_axes_of_the_picture_carry_round_numbers(values, texts):
+def test_the_axes_of_the_picture_have_round_numbers(values, texts):
     ticks = AxisRange.of(values).ticks()
     assert " ".join(text for _, text in ticks) == texts
     assert all(0 <= share <= 1 for share, _ in ticks)
 
 
-def test_over_rest_it_is_started_read_cancelled_and_drafted(policy, here, sent, ci):
+def test_a_tuning_is_started_read_cancelled_and_drafted_over_rest(policy, here, sent, ci):
     body = {"trace": "agentic-demo", "trials": 2, "workers": 1, "max_requests": 100, "objectives": ["ttft"]}
     body["parameters"] = [{"path": "load.request_tokens", "high": 9_000, "log": True}]
     answer = ci.post(REST, body)
@@ -216,13 +216,13 @@ def test_over_rest_it_is_started_read_cancelled_and_drafted(policy, here, sent, 
         *({"parameters": [each]} for each in ({"path": "nonsense"}, {"path": "load.request_tokens", "step": 0})),
     ],
 )
-def test_over_rest_bad_input_is_refused(policy, ci, body):
+def test_invalid_input_is_refused_over_rest(policy, ci, body):
     answer = ci.post(REST, body)
     assert answer.status_code == 422
     assert answer.json()["errors"]
 
 
-def test_over_rest_a_queued_one_is_cancelled_and_resumed_and_an_unknown_one_not_found(policy, sent, ci):
+def test_over_rest_a_queued_tuning_is_cancelled_and_resumed_and_an_unknown_one_not_found(policy, sent, ci):
     made = started(policy)
     assert ci.post(f"{REST}/{made.pk}/cancel").json()["status"] == "cancelled"
     resumed = ci.post(f"{REST}/{made.pk}/resume")

@@ -25,7 +25,7 @@ from router.contract.values.problem import InvalidInput
 pytestmark = pytest.mark.usefixtures("sent")
 
 
-def test_a_tuning_is_sent_and_audited(policy, sent):
+def test_a_tuning_is_queued_and_audited(policy, sent):
     made = started(policy)
     assert sent == [("tuning.run", [made.pk], "control")]
     entry = AuditEntry.objects.get(action="tuning.start")
@@ -42,7 +42,7 @@ def test_a_tuning_is_sent_and_audited(policy, sent):
         ({"parameters": [RangeIn(path="strategy.name")]}, "parameters.0.path"),
     ],
 )
-def test_bad_input_is_refused_with_its_path(policy, changes, path):
+def test_invalid_input_is_refused_with_its_path(policy, changes, path):
     with pytest.raises(InvalidInput) as raised:
         started(policy, **changes)
     assert [problem.path for problem in raised.value.problems] == [path]
@@ -55,7 +55,7 @@ def test_a_trace_of_few_requests_is_refused(policy, monkeypatch):
         started(policy)
 
 
-def test_the_held_out_share_objectives_and_time_limit_are_kept(policy, here):
+def test_the_held_out_share_objectives_and_time_limit_are_stored(policy, here):
     made = started(policy, held_out=0.5, objectives=["goodput", "ttft"], time_limit_s=600)
     running.run_tuning(made.pk)
     found = with_trials(Tuning.objects.get())
@@ -64,7 +64,7 @@ def test_the_held_out_share_objectives_and_time_limit_are_kept(policy, here):
     assert AuditEntry.objects.get(action="tuning.start").after["held_out"] == 0.5
 
 
-def test_a_pool_that_the_twin_does_not_know_is_refused(policy):
+def test_a_pool_that_the_twin_cannot_model_is_refused(policy):
     Pool.objects.update(replicas=0)
     with pytest.raises(InvalidInput, match="no instance that should run"):
         started(policy)
@@ -107,7 +107,7 @@ def test_a_pool_that_was_removed_in_the_meantime_ends_it(policy, here):
     assert (made.status, made.cause) == ("failed", "pool demo is no longer there")
 
 
-def test_a_cancelled_one_stops_at_the_next_trial_and_keeps_the_earlier_ones(policy, here, monkeypatch):
+def test_a_cancelled_tuning_stops_at_the_next_trial_and_keeps_the_earlier_ones(policy, here, monkeypatch):
     made = started(policy)
     keep = running._keep
 
@@ -120,13 +120,13 @@ def test_a_cancelled_one_stops_at_the_next_trial_and_keeps_the_earlier_ones(poli
     made.refresh_from_db()
     assert (made.status, made.cause, made.trials.count()) == ("cancelled", "cancelled by otto", 1)
     assert not policy_job.cancel(made, OTTO)
-    running.run_tuning(made.pk)  # told again: nothing happens
+    running.run_tuning(made.pk)  # a second message changes nothing
     assert made.trials.count() == 1
 
 
 @pytest.fixture
 def interrupted(policy, here):
-    """A tuning whose worker was lost after the second trial, before it stored that trial."""
+    """A tuning whose worker was lost after the second trial, before storing it."""
     made = started(policy)
     running.run_tuning(made.pk)
     made.trials.filter(number__gt=1).delete()
@@ -181,7 +181,7 @@ def test_a_tuning_whose_worker_died_continues_once_and_says_why(interrupted, ott
     assert (interrupted.status, interrupted.cause[:11]) == ("failed", "worker lost")
 
 
-def test_old_ones_are_forgotten(policy, monkeypatch):
+def test_old_tunings_are_deleted(policy, monkeypatch):
     monkeypatch.setattr(services, "KEPT", 1)
     first = started(policy)
     Tuning.objects.update(status="done")
@@ -201,7 +201,7 @@ def test_a_winner_becomes_a_draft_with_its_evidence_and_is_not_published(done):
     assert AuditEntry.objects.get(action="tuning.draft").reason == f"trial {winner['trial']}"
 
 
-def test_a_winner_leaves_an_open_draft_alone_and_names_its_owner(done):
+def test_a_winner_does_not_replace_an_open_draft_and_names_its_owner(done):
     edit(done.policy, heavy_new_tokens=9_000)
     before = Draft.objects.get()
     with pytest.raises(Conflict, match="has a draft of default open") as raised:
@@ -211,14 +211,14 @@ def test_a_winner_leaves_an_open_draft_alone_and_names_its_owner(done):
 
 
 def test_a_draft_that_another_person_opens_at_the_same_moment_is_kept(done, monkeypatch):
-    monkeypatch.setattr(services, "_check_no_draft", lambda policy: None)  # it is opened just after the look
+    monkeypatch.setattr(services, "_check_no_draft", lambda policy: None)  # opened just after the check
     policy_services.open_draft(done.policy, ADA)
     with pytest.raises(Conflict, match="ada has a draft"):
         services.draft_of(done, done.result["winners"][0]["trial"], OTTO)
     assert Draft.objects.get().revision == 1
 
 
-def test_only_a_winner_of_a_tuning_that_is_done_becomes_one(done):
+def test_only_a_winner_of_a_finished_tuning_becomes_a_draft(done):
     with pytest.raises(InvalidInput) as raised:
         services.draft_of(done, 77, OTTO)
     assert raised.value.problems[0].value == 77
@@ -227,7 +227,7 @@ def test_only_a_winner_of_a_tuning_that_is_done_becomes_one(done):
         services.draft_of(done, 1, OTTO)
 
 
-def test_a_newer_live_version_needs_a_new_tuning(done):
+def test_after_a_newer_version_went_live_a_new_tuning_is_needed(done):
     edit(done.policy, heavy_new_tokens=9_000)
     policy_services.publish(done.policy, ADA, "less prefill on warm instances")
     with pytest.raises(Conflict, match="v2 by ada is live now: tune again"):

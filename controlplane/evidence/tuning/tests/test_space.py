@@ -1,4 +1,4 @@
-"""Which parameters are searched, between which bounds, on which scale."""
+"""Which parameters are searched, within which bounds, on which scale."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_each_strategy_has_parameters_to_search_within_their_own_bounds(strategy
             assert isinstance(each.value_at(0.5), int if parameter.kind == "int" else float)
 
 
-def test_wide_bounds_are_searched_on_a_logarithmic_scale_also_from_zero_on():
+def test_wide_bounds_are_searched_on_a_logarithmic_scale_even_from_zero():
     heavy, warm, share = space_of(
         "adaptive_v1",
         [Range("classes.heavy_new_tokens"), Range("classes.warm_new_tokens"), Range("classes.warm_hit_share")],
@@ -33,7 +33,7 @@ def test_wide_bounds_are_searched_on_a_logarithmic_scale_also_from_zero_on():
 
 
 @pytest.mark.parametrize("path", ["classes.heavy_new_tokens", "classes.warm_new_tokens", "affinity.break_ratio"])
-def test_a_position_leads_back_to_its_value(path):
+def test_a_position_can_be_converted_back_from_its_value(path):
     (dimension,) = space_of("adaptive_v1", [Range(path)])
     for position in (0.0, 0.3, 1.0):
         assert dimension.position_of(dimension.value_at(position)) == pytest.approx(position, abs=0.01)
@@ -65,13 +65,13 @@ def test_parameters_that_cannot_be_searched_are_named(asked, path, message):
     assert message in problem.text
 
 
-def test_a_parameter_is_named_once():
+def test_a_parameter_may_be_given_only_once():
     with pytest.raises(InvalidInput) as raised:
         space_of("adaptive_v1", [Range("load.request_tokens"), Range("load.request_tokens")])
     assert [problem.message for problem in raised.value.problems] == ["is named twice"]
 
 
-def test_a_step_gives_only_values_from_the_lower_bound_on_by_it():
+def test_a_step_gives_only_multiples_above_the_lower_bound():
     heavy, share = space_of(
         "adaptive_v1",
         [Range("classes.heavy_new_tokens", 10_000, 24_000, 5_000), Range("classes.warm_hit_share", 0, 1, 0.25)],
@@ -92,7 +92,7 @@ def test_the_scale_can_be_chosen():
     assert wide[0].value_at(0.5) == 500_128
 
 
-def test_bounds_are_suggested_about_the_present_value_within_the_allowed_ones():
+def test_suggested_bounds_surround_the_current_value_within_the_allowed_range():
     known = searchable("adaptive_v1")
     assert suggested(known["classes.heavy_new_tokens"], 20_000) == (5_000, 80_000)
     assert suggested(known["classes.heavy_new_tokens"], 300) == (256, 1_200)

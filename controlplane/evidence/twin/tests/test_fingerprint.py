@@ -1,4 +1,4 @@
-"""The fingerprint of simulated results follows the code that computes them, wherever that code is."""
+"""The fingerprint of simulated results depends on all code that computes them, wherever it is."""
 
 import ast
 import re
@@ -43,11 +43,11 @@ def test_a_changed_constant_changes_the_fingerprint(package, sources):
         assert fingerprint.sha256_of(sources | {name: changed}) != fingerprint.sha256_of(sources)
 
 
-def test_pages_and_routes_do_not_count(sources):
+def test_pages_and_routes_are_not_part_of_the_fingerprint(sources):
     assert not [name for name in sources if name.endswith((".views", ".urls")) or ".api." in name]
 
 
-def test_the_text_names_the_modules_that_the_syntax_imports(sources):
+def test_the_modules_found_in_text_are_those_of_the_syntax_tree(sources):
     def imported(text: bytes) -> Iterator[str]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What a prompt token costs: the same GPUs cost the same, whether they are instances, ranks or groups."""
+"""The cost of a prompt token: the same GPUs cost the same as instances, ranks or groups."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Data-parallel ranks in the twin: each an engine of its own, as routers see them."""
+"""Data-parallel ranks in the twin: each is an engine of its own, as routers see them."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def pool(**engine: object) -> Pool:
 
 
 @pytest.mark.django_db
-def test_each_rank_is_played_as_an_engine_of_its_own() -> None:
+def test_each_rank_is_simulated_as_an_engine_of_its_own() -> None:
     found = twin_of(pool(data_parallel_size=2))
     assert list(found.fleet.instances) == ["chat-0#0", "chat-0#1", "chat-1#0", "chat-1#1"]
     assert len(set(found.fleet.instances.values())) == 1
@@ -23,7 +23,7 @@ def test_each_rank_is_played_as_an_engine_of_its_own() -> None:
 
 
 @pytest.mark.django_db
-def test_the_ranks_of_a_group_are_numbered_through_its_instances() -> None:
+def test_the_ranks_of_a_group_are_numbered_across_its_instances() -> None:
     found = twin_of(pool(data_parallel_size=4, data_parallel_size_local=2))
     assert list(found.fleet.instances) == ["chat-0#0", "chat-0#1", "chat-1#2", "chat-1#3"]
 
@@ -41,7 +41,7 @@ def test_ranks_that_step_together_count_their_groups_decodes() -> None:
 
 
 @pytest.mark.django_db
-def test_a_long_prompt_holds_up_the_answers_of_its_group_and_of_no_other() -> None:
+def test_a_long_prompt_delays_the_answers_of_its_group_and_of_no_other() -> None:
     fleet = twin_of(pool(data_parallel_size=2, model_profile="Qwen3-30B-A3B")).fleet
     names = list(fleet.instances)
     talks = [asks(number, tokens=512, output=200) for number in range(4)]

@@ -1,4 +1,5 @@
-"""A fleet that exists only in Redis: what Celery, the routers and the web process would have written. Seeded."""
+"""A fleet that exists only in Redis: everything that Celery, the routers and the web process would have written.
+Seeded."""
 
 import json
 import math
@@ -25,9 +26,9 @@ class FakeFleet:
         self.client, self.size, self.pool = client, size, pool
         self.routers = [f"router-{i + 1}" for i in range(routers)]
         self.random = random.Random(seed)
-        self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, where it is not ready
-        self.kv: dict[str, float] = {}  # instance -> KV use to show
-        self.busy = 0  # running requests of each instance, beside a few
+        self.states: dict[str, tuple[str, str]] = {}  # instance -> state and reason, if it is not ready
+        self.kv: dict[str, float] = {}  # instance -> KV usage to show
+        self.busy = 0  # running requests of each instance, in addition to a few
         self.silent: set[str] = set()  # senders that write nothing: instances, "routers"
         self.version = 3
         self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
@@ -39,7 +40,7 @@ class FakeFleet:
         return [f"{self.pool}-{i}" for i in range(self.size)]
 
     def write(self, now: float | None = None) -> None:
-        """Everything, as of `now`."""
+        """Write everything, as of `now`."""
         at = time.time() if now is None else now
         self.write_fleet(at)
         self.write_policy(at)

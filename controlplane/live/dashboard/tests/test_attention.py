@@ -1,4 +1,4 @@
-"""What needs attention: one test per rule, and what holds for all of them."""
+"""What needs attention: one test per rule, and properties of all rules."""
 
 from typing import Any
 
@@ -23,11 +23,11 @@ def late_step(error: str) -> StepReport:
 
 
 BEFORE = build_frame(NOW - 1, Inputs())
-del BEFORE["health"]["gap"]  # it is not the first one
+del BEFORE["health"]["gap"]  # it is not the first frame
 
 
 def frame_of(**changes: Any) -> dict[str, Any]:
-    """A fleet with one ready instance, one router on the live version and a worker that runs: nothing to say."""
+    """A fleet with one ready instance, one router on the live version and a running worker: nothing needs attention."""
     inputs: dict[str, Any] = {
         "fleets": {"demo": fleet(instance("demo-0"))},
         "samples": {"demo-0": sample()},
@@ -46,7 +46,7 @@ def rules(**changes: Any) -> dict[str, str]:
     return {item["rule"]: item["reason"] for item in frame_of(**changes)["attention"]}
 
 
-def test_an_observed_pool_that_is_silent_is_one_entry_however_many_engines_it_has() -> None:
+def test_a_silent_observed_pool_is_one_entry_however_many_engines_it_has() -> None:
     engines = [instance(f"seen-{i}", "unreachable", "no answer") for i in range(3)]
     seen = {**fleet(*engines), "pool": "seen", "observed": True}
     found = frame_of(fleets={"demo": fleet(instance("demo-0")), "seen": seen})["attention"]
@@ -158,17 +158,17 @@ def test_each_rule_says_what_is_wrong(changes: dict[str, Any], rule: str, said: 
     assert said in rules(**changes)[rule]
 
 
-def test_a_few_failures_among_few_requests_say_nothing() -> None:
+def test_a_few_failures_among_few_requests_are_not_reported() -> None:
     assert rules(routers={"r": router(warm=window(19, error=19))}) == {}
     assert rules(routers={"r": router(warm=window(100, error=5))}) == {}
 
 
-def test_a_router_has_a_moment_to_take_up_a_new_version() -> None:
+def test_a_router_gets_some_time_to_adopt_a_new_version() -> None:
     fresh = {"demo": {**LIVE["demo"], "version": 4, "published_at": NOW - 1}}
     assert rules(policies=fresh) == {}
 
 
-def test_a_queue_is_growing_when_it_is_well_above_its_own_minute() -> None:
+def test_a_queue_counts_as_growing_if_it_is_well_above_its_last_minute() -> None:
     calm = frame_of(samples={"demo-0": sample(waiting=4)})
     inputs = Inputs(
         fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 1, waiting=9)},
@@ -179,7 +179,7 @@ def test_a_queue_is_growing_when_it_is_well_above_its_own_minute() -> None:
     assert "9 waiting, 4 on average" in item["reason"]
 
 
-def test_worst_comes_first_and_each_links_to_where_it_can_be_looked_at() -> None:
+def test_the_worst_comes_first_and_each_entry_links_to_its_subject() -> None:
     names = [instance("demo-0"), instance("demo-1", "failed", "x")]
     samples = {"demo-0": sample(kv_usage=0.96), "demo-1": sample()}
     found = frame_of(fleets={"demo": fleet(*names)}, samples=samples)["attention"]
@@ -187,7 +187,7 @@ def test_worst_comes_first_and_each_links_to_where_it_can_be_looked_at() -> None
     assert [item["href"] for item in found] == ["/fleet/instances/demo-1/", "/fleet/instances/demo-0/"]
 
 
-def test_since_is_kept_while_the_same_thing_lasts() -> None:
+def test_since_does_not_change_while_the_same_problem_lasts() -> None:
     first = frame_of(samples={"demo-0": sample(kv_usage=0.96)})
     later = Inputs(
         fleets={"demo": fleet(instance("demo-0"))}, samples={"demo-0": sample(NOW + 30, kv_usage=0.96)},
@@ -198,7 +198,7 @@ def test_since_is_kept_while_the_same_thing_lasts() -> None:
     assert "96 %" in item["reason"]
 
 
-def test_a_pool_that_has_just_changed_its_policy_is_given_time() -> None:
+def test_a_pool_that_has_just_changed_its_policy_gets_some_time() -> None:
     just = {**fleet(instance("demo-0")), "policy": "chat", "at": NOW - 1}
     assert frame_of(fleets={"demo": just})["attention"] == []
     assert frame_of(fleets={"demo": {**just, "policy": "default", "at": NOW - 60}})["attention"] == []

@@ -1,4 +1,4 @@
-"""Which banners a frame calls for: a table of who is silent, and for how long."""
+"""The banners that follow from a frame: a table of silent processes and for how long."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def called_for(health: dict[str, Any], **frame: Any) -> list[Any]:
         ({"routers_state": "late"}, {}, ["router"]),
         ({"routers_state": "none"}, {}, ["router"]),
         ({"read_only": True}, {}, ["database"]),
-        ({"read_only": True, "control_age_s": 40.0}, {}, ["control"]),  # nobody knows whether it still is
+        ({"read_only": True, "control_age_s": 40.0}, {}, ["control"]),  # unknown whether it is still read-only
         ({**ALL_DOWN, "gap": [0.0, 22.0], "owed": OWED}, {}, ["returned"]),
         ({**ALL_DOWN, "gap": [0.0, 22.0], "owed": ["samples"]}, {}, ["returned", "router", "control"]),
         ({"gap": [0.0, 22.0], "owed": []}, {}, []),
@@ -43,13 +43,13 @@ def called_for(health: dict[str, Any], **frame: Any) -> list[Any]:
         ({**ALL_DOWN, "control_age_s": None, "gap": [22.0, 22.0], "owed": OWED}, {}, ["returned"]),  # an empty Redis
     ],
 )
-def test_a_frame_calls_for_a_banner_of_each_who_is_missing_worst_first(
+def test_a_frame_has_a_banner_for_each_silent_process_the_worst_first(
     health: dict[str, Any], frame: dict[str, Any], kinds: list[str]
 ) -> None:
     assert [banner["kind"] for banner in called_for(health, **frame)] == kinds
 
 
-def test_a_banner_says_what_still_works_and_when_it_was_last_heard() -> None:
+def test_a_banner_says_what_still_works_and_when_the_process_last_reported() -> None:
     router, control, node = called_for({**ALL_DOWN, "control_age_s": None, "routers_age_s": 100.0})
     assert (router["level"], router["ago"]) == ("error", "last report 100 s ago")
     assert control["text"].startswith("The control worker has not run")
@@ -63,9 +63,7 @@ def test_a_banner_says_what_still_works_and_when_it_was_last_heard() -> None:
     assert new["text"].startswith("Live state begins anew")
 
 
-def test_pages_without_a_frame_ask_what_is_missing(
-    vera_client: Client, client: Client, live_redis: redis.Redis
-) -> None:
+def test_pages_without_a_frame_poll_for_banners(vera_client: Client, client: Client, live_redis: redis.Redis) -> None:
     assert vera_client.get("/requests/").status_code == 200  # importing all pages takes seconds
     FakeFleet(live_redis, size=2, routers=0).write(ahead())
     answer = vera_client.get("/live/banners").json()
@@ -74,5 +72,5 @@ def test_pages_without_a_frame_ask_what_is_missing(
     assert client.get("/live/banners", headers={"HX-Request": "true"}).status_code == 204
 
 
-def test_without_redis_pages_hear_that_it_is_unreachable(vera_client: Client, redis_away: None) -> None:
+def test_without_redis_pages_say_that_it_is_unreachable(vera_client: Client, redis_away: None) -> None:
     assert vera_client.get("/live/banners").json() == {"trouble": "redis", "banners": []}

@@ -1,4 +1,4 @@
-"""What class thresholds make of the newest requests."""
+"""The effect of class thresholds on the newest requests."""
 
 import time
 
@@ -42,13 +42,13 @@ def spread_of(client, path):
     return spreads.spread(spreads.read(client, ["demo"]), path, LIVE["load"]["request_tokens"])
 
 
-def test_decisions_report_load_and_kv_usage_and_requests_report_queues_waits_and_pauses(live_redis):
+def test_decisions_provide_load_and_kv_usage_and_requests_provide_queues_waits_and_pauses(live_redis):
     fleet = FakeFleet(live_redis)
     made = [(0, 0.0, "warm"), (1, 5_000.0, "heavy"), (3, 2_500.0, "heavy"), (5.8, 500.0, "heavy"), (9, 0.0, "heavy")]
     for i, (at, queue_ms, kind) in enumerate(made):
         known = {"pool": "demo", "session": "s", "queue_ms": queue_ms, "prompt_tokens": 9_192, "class": kind}
         fleet.write_receipt(f"r{i}", NOW - 99 + at, **known)
-    # Each of the five decisions saw three instances, as FakeFleet.made_from has them.
+    # Each of the five decisions compared three instances, as FakeFleet.made_from generates them.
     assert spread_of(live_redis, "load.kv_usage_max") == [(0.0, 10), (0.5, 5)]
     assert spread_of(live_redis, "admission.max_inflight_per_instance") == [(0.0, 5), (1.0, 5), (3.0, 5)]
     # The session's: 9,192 − 8,192 + 1,200 + 3 · 2,000; the least: demo-2, 9,192.
@@ -60,7 +60,7 @@ def test_decisions_report_load_and_kv_usage_and_requests_report_queues_waits_and
     assert spread_of(live_redis, "admission.max_wait_medium_s") == []
 
 
-def test_receipts_of_a_large_pool_say_which_instances_were_compared(live_redis):
+def test_receipts_of_a_large_pool_list_the_compared_instances(live_redis):
     fleet = FakeFleet(live_redis)
     fleet.write_receipt("r0", NOW - 1, pool="demo")
     recorded = spreads.read(live_redis, ["demo"])
@@ -75,14 +75,14 @@ def test_every_quantity_belongs_to_a_parameter_in_its_unit():
     assert units == {"share", "requests", "s", "ratio", "tokens"}
 
 
-def test_a_sentence_says_the_share_on_the_other_side_of_a_limit():
+def test_a_sentence_states_the_share_beyond_a_limit():
     values = [(0.5, 990), (0.97, 10)]
     assert spreads.sentence(values, 0.95, 0.95, "share") == "1.0 % above 0.95, of 1,000"
     words = "100.0 % above 512 tokens, of 4; live 20,000 tokens: 0.0 % above"
     assert spreads.sentence([(10_000.0, 4)], 20_000, 512, "tokens") == words
 
 
-def test_their_classes_are_those_of_the_decision(written):
+def test_the_classes_of_requests_are_those_of_the_decision(written):
     assert class_shares.classes_of(written, documents.parse(LIVE)) == ["heavy", "warm", "warm", "medium"]
 
 
@@ -96,11 +96,11 @@ def test_their_classes_are_those_of_the_decision(written):
         ),
     ],
 )
-def test_a_sentence_says_what_changes(written, draft, words):
+def test_a_sentence_states_what_changes(written, draft, words):
     assert class_shares.sentence(written, documents.parse(LIVE), documents.parse(draft)) == words
 
 
-def test_the_editor_shows_them_and_says_when_there_are_none_or_redis_is_unreachable(
+def test_the_editor_shows_the_shares_and_says_if_there_are_none_or_redis_is_unreachable(
     otto_client, live_redis, written, monkeypatch
 ):
     policy = services.ensure_default_policy()

@@ -1,4 +1,4 @@
-"""What output tokens cost at the present load: on Live, on the wall, and unknown without GPUs or tokens."""
+"""The cost of output tokens at the current load: on Live and the wall, and unknown without GPUs or tokens."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_stopped_instance_costs_nothing_and_one_without_gpus_is_unknown() -> N
     assert frame["totals"]["*"]["per_million"] is frame["totals"]["p"]["per_million"] is None
 
 
-def test_the_figures_of_a_second_move_the_shown_ones_slowly() -> None:
+def test_the_shown_figures_follow_those_of_each_second_slowly() -> None:
     def of(tokens_s: float) -> dict[str, PoolTotals]:
         return of_pools(["p"], {"pool": ["p"], **figures(tokens_s)}, {"p": {}})
 

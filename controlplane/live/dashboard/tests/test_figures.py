@@ -1,4 +1,4 @@
-"""Figures on pages: three digits, a unit, and a dash for what is not known."""
+"""Figures on pages: three digits, a unit, and a dash for unknown values."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ from controlplane.common import figures
         (figures.limit, {"A": "1"}, "A=1"),
     ],
 )
-def test_a_figure_is_written(write: Any, value: Any, text: str) -> None:
+def test_a_figure_is_formatted(write: Any, value: Any, text: str) -> None:
     assert write(value) == text
 
 
@@ -48,7 +48,7 @@ def test_a_figure_is_written(write: Any, value: Any, text: str) -> None:
         ("a", "", "a"),
     ],
 )
-def test_an_option_reads_as_a_person_says_it(value: Any, unit: str, text: str) -> None:
+def test_an_option_is_formatted_for_readers(value: Any, unit: str, text: str) -> None:
     assert figures.setting(value, unit) == text
 
 
@@ -69,5 +69,5 @@ def test_an_unknown_figure_is_a_dash_and_never_0(write: Any, unknown: Any) -> No
         (999.9, 1000.0, "999.9 ms"),
     ],
 )
-def test_a_figure_is_told_from_a_limit_that_it_is_not_equal_to(value: float, limit: float, text: str) -> None:
+def test_a_figure_is_distinguished_from_a_limit_that_it_does_not_equal(value: float, limit: float, text: str) -> None:
     assert figures.ms(value, limit) == text

@@ -7,7 +7,7 @@ from django.contrib.staticfiles import finders
 from controlplane.doors.web.vendor_files import VendorFinder
 
 
-def test_plotly_is_found_and_collected_and_nothing_else_of_the_wheel() -> None:
+def test_plotly_is_found_and_collected_but_nothing_else_from_its_wheel() -> None:
     found = finders.find("vendor/plotly.min.js")
     assert found is not None
     assert Path(found).stat().st_size > 1_000_000

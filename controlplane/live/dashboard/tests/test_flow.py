@@ -1,4 +1,4 @@
-"""Where requests went, summed over routers; the quietest instances of a large pool are one."""
+"""Where requests went, summed over routers; in a large pool the quietest instances are combined."""
 
 from controlplane.live.dashboard.frame import flow
 from router.contract.redis.router_status import Moved, RouterStatus, Window
@@ -17,7 +17,7 @@ def test_rates_of_all_routers_are_added() -> None:
     assert found["quiet"] == {"links": [], "arcs": [], "instances": 0}
 
 
-def test_the_busiest_instances_are_named_and_the_others_are_one() -> None:
+def test_the_busiest_instances_are_named_and_the_others_combined() -> None:
     many = {f"demo-{i}": i + 1 for i in range(flow.INSTANCES_SHOWN + 3)}
     found = flow.of_pools([router(heavy=Window(chosen={"least_work": many}))], ["demo"])["demo"]
     names = [link[2] for link in found["links"]]

@@ -1,4 +1,4 @@
-"""The published form of a frame."""
+"""The compressed form in which a frame is published."""
 
 import random
 from typing import Any
@@ -49,7 +49,7 @@ DRAWN = random.Random(7)
         [DRAWN.choice(["ä", '"', "\\"]) for _ in range(50)],
     ],
 )
-def test_a_reader_gets_every_column_back(column: list[Any]) -> None:
+def test_a_reader_restores_every_column(column: list[Any]) -> None:
     assert through_redis(frame_of({"reason": column}))["reason"] == column
 
 
@@ -58,7 +58,7 @@ def test_a_column_of_few_values_is_one_letter_per_row_and_the_last_one_repeats()
     assert folded["instances"]["status"] == {"of": ["ready", "stale"], "at": "010"}
 
 
-def test_fields_only_for_the_next_frame_are_not_published_and_come_back_to_it(live_redis: redis.Redis) -> None:
+def test_fields_needed_only_for_the_next_frame_are_not_published_and_are_restored(live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis)
     for second in range(3):
         fleet.write(NOW + second)
@@ -80,7 +80,7 @@ def test_values_carried_from_another_frame_are_unknown(live_redis: redis.Redis) 
     assert previous["instances"]["epoch"] == [None] * 8
 
 
-def test_the_channel_is_of_the_frame_s_schema() -> None:
+def test_the_name_of_the_channel_contains_the_schema_of_the_frame() -> None:
     assert redis_keys.FRAME.endswith(f":{SCHEMA}")
 
 

@@ -63,7 +63,7 @@ def only(frame: dict[str, Any], column: str) -> Any:
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "starting"])
-def test_a_stopped_instance_has_no_figures_even_while_its_last_sample_is_there(state: str) -> None:
+def test_a_stopped_instance_has_no_figures_even_if_its_last_sample_is_there(state: str) -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0", state))}, samples={"demo-0": sample()}))
     assert [only(frame, column) for column in ("status", "kv", "running", "age_s")] == [state, None, None, None]
 
@@ -140,7 +140,7 @@ def test_the_shown_status_is_the_state_corrected_by_the_sample(
         ("ready", 60, -3600, "ready", "last known 60 s ago: no sample of its node has arrived since", True),
     ],
 )
-def test_an_instance_is_stale_or_offline_only_while_others_of_its_node_are_heard(
+def test_an_instance_is_stale_or_offline_only_while_others_of_its_node_report(
     state: str, age: float, node_age: float, status: str, reason: str, last_known: bool
 ) -> None:
     there = [{**instance("demo-0", state), "node": "gpu-1"}, {**instance("demo-1"), "node": "gpu-1"}]
@@ -205,7 +205,7 @@ def test_tokens_per_second_stay_until_a_newer_sample() -> None:
     assert only(build_frame(NOW + 2, newer, second), "tokens_s") == 50.0
 
 
-def test_percentiles_are_of_all_routers_together_and_carry_their_n() -> None:
+def test_percentiles_cover_all_routers_and_have_their_n() -> None:
     routers = {
         "r1": router(warm=window(2, (10.0, 10.0), started_10s=20)),
         "r2": router(warm=window(2, (1000.0, 1000.0), started_10s=5)),
@@ -239,7 +239,7 @@ def test_a_router_that_is_gone_counts_neither_for_latency_nor_for_acknowledgemen
         ((6,), ["refused"], "down"),
     ],
 )
-def test_routers_are_down_when_neither_their_reports_nor_their_sockets_say_otherwise(
+def test_routers_are_down_only_if_neither_their_reports_nor_their_sockets_show_otherwise(
     ages: tuple[float, ...], answers: list[str], state: str
 ) -> None:
     routers = {f"r{number}": router(NOW - age) for number, age in enumerate(ages)}
@@ -274,7 +274,7 @@ def test_pools_of_running_experiments_are_counted_and_left_out() -> None:
 
 
 @pytest.mark.parametrize(("kind", "simulated"), [("sim", True), ("vllm", False), ("", False)])
-def test_a_pool_of_simulated_engines_says_so(kind: str, simulated: bool) -> None:
+def test_a_pool_of_simulated_engines_is_marked_as_such(kind: str, simulated: bool) -> None:
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet({**instance("demo-0"), "kind": kind})}))
     assert frame["pools"]["demo"]["simulated"] is simulated
 
@@ -285,6 +285,6 @@ def test_several_pools_are_also_added_up() -> None:
     assert [frame["classes"][pool]["warm"]["n"] for pool in ("a", "b", types.ALL_POOLS)] == [1, 2, 3]
 
 
-def test_an_instance_that_is_stopped_as_it_should_be_is_as_declared() -> None:
+def test_an_instance_that_is_declared_to_be_stopped_is_as_declared() -> None:
     stopped = {**instance("demo-0", "stopped"), "matches": True}
     assert only(build_frame(NOW, Inputs(fleets={"demo": fleet(stopped)})), "matches") is True

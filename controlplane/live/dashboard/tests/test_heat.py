@@ -1,4 +1,4 @@
-"""KV usage over time as bytes: one row an instance, one cell a bin, 255 where nothing was seen."""
+"""KV usage over time as bytes: one row per instance, one cell per bin, 255 where nothing is known."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""The last hour as columns: thinned, and broken where nothing was seen."""
+"""The last hour as columns: thinned, with gaps where nothing is known."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ def ttft(columns: dict[str, Any]) -> list[float | None]:
     return line
 
 
-def test_a_row_a_second_is_a_point_a_second() -> None:
+def test_one_row_per_second_gives_one_point_per_second() -> None:
     columns = history.columns([row(NOW - 2 + i, p50=i) for i in range(3)], NOW, 300)
     assert (columns["at"], ttft(columns)) == ([NOW - 2, NOW - 1, NOW], [0, 1, 2])
 
 
-def test_a_hole_is_a_point_without_figures() -> None:
+def test_a_gap_is_a_point_without_figures() -> None:
     columns = history.columns([row(NOW - 20), row(NOW)], NOW, 300)
     assert (columns["at"], ttft(columns)) == ([NOW - 20, NOW - 19, NOW], [1.0, None, 1.0])
 
@@ -50,15 +50,15 @@ def test_without_kept_rows_there_is_no_point() -> None:
     assert history.columns([], NOW, 300)["at"] == []
 
 
-def test_a_class_that_appears_later_was_unknown_before() -> None:
+def test_a_class_that_appears_later_is_unknown_before() -> None:
     empty = {"at": NOW - 1, "classes": {"demo": {}}, "ids": "", "kv": b""}
     assert ttft(history.columns([empty, row(NOW)], NOW, 300)) == [None, 1.0]
 
 
-def test_sparks_are_a_value_a_second_over_the_last_minute() -> None:
+def test_sparklines_have_a_value_per_second_over_the_last_minute() -> None:
     kept = [row(NOW - 61, kv=0.1), row(NOW - 9, kv=0.2), row(NOW - 1, kv=0.3), row(NOW, kv=0.4)]
     line = history.columns(kept, NOW, 300)["kv"]["demo-0"]
-    # A row stands for the two seconds after it as well: what comes a moment late leaves no hole.
+    # A row also covers the two seconds after it, so a slightly late one leaves no gap.
     assert line == [None] * 50 + [0.2] * 3 + [None] * 5 + [0.3, 0.4]
 
 
@@ -67,7 +67,7 @@ def test_a_point_covers_whole_seconds(seconds: int, width: int) -> None:
     assert history.bin_seconds(seconds) == width
 
 
-def test_the_figures_of_the_only_pool_are_those_of_all_pools() -> None:
+def test_the_figures_of_a_single_pool_are_those_of_all_pools() -> None:
     later = {
         "at": NOW,
         "classes": {"*": {"warm": [7]}, "chat": {"warm": [3]}, "demo": {"warm": [4]}},

@@ -1,4 +1,4 @@
-"""Rows as they lie in Redis."""
+"""Rows in the form in which Redis stores them."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
     assert unpack(stored(pack(ROW)), loads=True) == ROW
 
 
-def test_loads_are_read_only_where_they_are_shown() -> None:
+def test_loads_are_read_only_if_requested() -> None:
     fields = stored(pack(ROW))
     assert unpack({**fields, b"l": b"not a zlib stream"}, loads=False) == {k: v for k, v in ROW.items() if k != "loads"}
 
@@ -29,17 +29,17 @@ def test_a_row_of_another_release_is_left_out() -> None:
     assert unpack({b"x": b"?"}, loads=False) is None
 
 
-def test_no_instances_have_no_names() -> None:
+def test_a_row_without_instances_has_no_names() -> None:
     assert names("") == ()
     assert only({**ROW, "ids": "", "kv": b""}, {"a"}) == ("", b"")
 
 
-def test_some_of_its_instances_are_chosen() -> None:
+def test_some_instances_of_a_row_can_be_chosen() -> None:
     assert only(ROW, {"b", "gone"}) == ("b", kv_bytes([None]))
 
 
 @given(st.floats(-1, 2))
-def test_a_byte_is_the_usage_to_a_fifth_of_a_percent(usage: float) -> None:
+def test_a_byte_stores_the_usage_to_a_fifth_of_a_percent(usage: float) -> None:
     found = kv_usage(kv_bytes([usage])[0])
     assert found is not None
     assert abs(found - min(1.0, max(0.0, usage))) <= 0.5 / kept_row.STEPS + 1e-9

@@ -13,7 +13,7 @@ from router.tests.values import receipt_of
 NO_LIMITS: dict[str, float | None] = {"requests": None, "tokens": None}
 
 
-def test_requests_and_tokens_of_one_key_are_counted_a_minute() -> None:
+def test_requests_and_tokens_of_a_key_are_counted_per_minute() -> None:
     ends = [
         {"at": 299.0, "key": "batch", "outcome": "ok", "actual_prompt_tokens": 100, "output_tokens": 7},
         {"at": 298.0, "key": "batch", "outcome": "refused", "prompt_tokens": 50},
@@ -27,7 +27,7 @@ def test_requests_and_tokens_of_one_key_are_counted_a_minute() -> None:
     last = {line: values[-1] for line, values in found["load"].items()}
     assert last == {"served": 12, "refused": 12, "client_errors": 24, "failed": 12, "prompt": 1_320, "output": 84}
     assert found["load"]["prompt"][30] == 20 * 12
-    # Nothing is known of the time before the oldest receipt that is kept.
+    # Nothing is known of the time before the oldest stored receipt.
     assert found["load"]["served"][29:32] == [None, 12, 0]
     assert len(found["at"]) == BINS
 
@@ -57,7 +57,7 @@ def test_an_operator_sees_a_key_over_time(key: ApiKey, otto_client: Client, live
     assert sum(filter(None, found["load"]["served"])) == 12
 
 
-def test_a_viewer_sees_no_key(key: ApiKey, vera_client: Client) -> None:
+def test_a_viewer_cannot_see_a_key(key: ApiKey, vera_client: Client) -> None:
     for path in (f"/keys/{key.pk}/", f"/keys/{key.pk}/series"):
         assert vera_client.get(path).status_code == 403
 

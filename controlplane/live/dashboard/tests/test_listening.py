@@ -1,4 +1,4 @@
-"""After a time without frames, each sender may report again before its silence is judged."""
+"""After a time without frames, each sender may report again before its silence counts."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ BACK = NOW + 22  # after 22 s without Redis
 
 
 def frame_at(at: float, previous: Frame | None, *, reported: float = NOW, fresh: str = "", **more: Any) -> Frame:
-    """Everybody reported last at `reported`, but `fresh` at this moment."""
+    """A frame in which every sender last reported at `reported`, except that those in `fresh` report now."""
     times = {name: at if name == fresh else reported for name in ("router", "sample", "control")}
     inputs: dict[str, Any] = {
         "fleets": {"demo": fleet(instance("demo-0"), instance("demo-1"))},
@@ -44,7 +44,7 @@ BEFORE = frame_at(NOW, None)
         ("sample", ["control", "routers"]),
     ],
 )
-def test_after_a_gap_without_frames_silent_senders_are_not_judged(fresh: str, owed: list[str]) -> None:
+def test_after_a_gap_without_frames_silence_does_not_count_at_first(fresh: str, owed: list[str]) -> None:
     degraded = {"r": {**router(BACK if fresh == "router" else NOW), "degraded": ["no instance was sampled for 22 s"]}}
     more = {"routers": degraded} if "samples" in owed else {}
     frame = frame_at(BACK, BEFORE, fresh=fresh, **more)
@@ -55,7 +55,7 @@ def test_after_a_gap_without_frames_silent_senders_are_not_judged(fresh: str, ow
     assert frame["instances"]["last_known"] == [fresh != "sample", True]
 
 
-def test_whoever_is_still_silent_after_a_while_is_judged() -> None:
+def test_a_sender_that_stays_silent_counts_as_silent_after_a_while() -> None:
     frame: Frame = frame_at(BACK, BEFORE)
     for second in range(1, int(RETURN_S) + 1):
         frame = frame_at(BACK + second, frame)
@@ -65,12 +65,12 @@ def test_whoever_is_still_silent_after_a_while_is_judged() -> None:
     assert "gap" not in frame["health"]
 
 
-def test_a_silence_that_began_before_is_not_excused() -> None:
+def test_a_silence_that_began_before_the_gap_counts() -> None:
     gone = frame_at(NOW, None, reported=NOW - 60)
     assert said(frame_at(BACK, gone, reported=NOW - 60)) == {"worker_gone", "router_gone"}
 
 
-def test_steps_have_their_time_after_the_database_refused_writes() -> None:
+def test_steps_get_time_after_the_database_refused_writes() -> None:
     steps = {"fleet.reconcile": replace(late_step(""), at=NOW)}
     refused = {"steps": {**steps, LEASE: replace(late_step("attempt to write a readonly database"), at=BACK)}}
     frame: Frame = frame_at(NOW, BEFORE, steps=steps)
@@ -83,7 +83,7 @@ def test_steps_have_their_time_after_the_database_refused_writes() -> None:
     assert said(frame) == {"step_late"}
 
 
-def test_without_a_time_without_frames_a_silence_is_judged_at_once() -> None:
+def test_without_a_gap_a_silence_counts_at_once() -> None:
     frame: Frame | None = None
     for second in range(12):
         frame = frame_at(NOW + second, frame)
@@ -91,7 +91,7 @@ def test_without_a_time_without_frames_a_silence_is_judged_at_once() -> None:
     assert said(frame) == {"worker_gone", "router_gone"}
 
 
-def test_steps_and_nodes_are_waited_for_too() -> None:
+def test_steps_and_nodes_get_time_too() -> None:
     steps, nodes = {"fleet.reconcile": late_step("")}, [node(NOW - 5)]
     kept = {"steps": steps, "nodes": nodes}
     assert said(frame_at(NOW + 20, None, reported=NOW + 20, **kept)) >= {"step_late", "node_silent"}
@@ -99,7 +99,7 @@ def test_steps_and_nodes_are_waited_for_too() -> None:
     assert not said(frame_at(NOW, before, **kept)) & {"step_late", "node_silent"}
 
 
-def test_in_an_empty_redis_a_first_report_of_each_is_waited_for() -> None:
+def test_with_an_empty_redis_each_sender_gets_time_for_a_first_report() -> None:
     empty: dict[str, Any] = {"routers": {}, "samples": {}, "policies": {}, "control_at": None}
     frame: Frame = frame_at(NOW, None, **empty)
     assert frame["health"]["owed"] == ["samples", "control", "routers"]

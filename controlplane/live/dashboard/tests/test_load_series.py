@@ -1,4 +1,4 @@
-"""The charts of an instance, a pool and a node: what was kept of the frames, summed over the chosen instances."""
+"""The charts of an instance, a pool and a node: stored values of frames, summed over the chosen instances."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_an_unknown_name_is_a_chart_without_values() -> None:
     assert drawn("pool", "gone", row(NOW, {"a": 0.5}))["load"]["kv"] == [None]
 
 
-def test_the_page_gets_what_is_kept_of_the_fleet(
+def test_the_page_gets_what_is_stored_about_the_fleet(
     vera_client: Client, live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.live.dashboard.history.SAMPLE_STALE_S", 600.0)  # however slow the machine is
@@ -69,6 +69,6 @@ def test_only_instances_pools_and_nodes_have_charts(vera_client: Client, query: 
     assert vera_client.get(f"/live/series{query}").status_code == 404
 
 
-def test_without_redis_there_is_an_answer_that_says_so(vera_client: Client, redis_away: None) -> None:
+def test_without_redis_the_answer_says_so(vera_client: Client, redis_away: None) -> None:
     answer = vera_client.get("/live/series?of=pool&name=demo")
     assert (answer.status_code, answer.json()) == (503, {"trouble": "redis"})

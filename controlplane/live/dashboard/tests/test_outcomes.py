@@ -1,4 +1,4 @@
-"""Live, its alarms and the guards of a delivery count each result by the table of outcomes in docs/router.md."""
+"""Live, its alarms and the guards of a delivery count each outcome according to the table in docs/router.md."""
 
 from collections import Counter
 
@@ -18,14 +18,14 @@ EACH = 30
 
 
 def counted(result: Result) -> Window:
-    """Return a router's counts with as many served requests as requests with the result."""
+    """Return a router's counts with as many served requests as requests with the outcome."""
     label = VERDICTS[result].label
     counts = Counter(n=2 * EACH, ok=EACH) + Counter({"ok" if label == "picked" else label: EACH})
     return msgspec.convert(counts, Window)
 
 
 @pytest.mark.parametrize("result", VERDICTS)
-def test_a_result_is_counted_shown_and_reported_as_its_row_says(result: Result) -> None:
+def test_an_outcome_is_counted_shown_and_reported_as_its_row_says(result: Result) -> None:
     is_error, live = ROWS[result][3], ROWS[result][7]
     window = counted(result)
     shown = router(warm=msgspec.to_builtins(window, str_keys=True))

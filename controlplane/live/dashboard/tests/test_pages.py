@@ -1,4 +1,4 @@
-"""Live and the wall as the server writes them: the frame and its history, which static/js draws."""
+"""Live and the wall as rendered by the server: the frame and its history, which static/js draws."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from router.contract.redis.staleness import SAMPLE_STALE_S
 
 
 def ahead() -> float:
-    """A time of samples that become stale only after 5 s, while a loaded machine renders a page."""
+    """A time at which samples become stale only after 5 s, as a busy machine takes that long to render a page."""
     return time.time() + SAMPLE_STALE_S - 1
 
 
@@ -49,7 +49,9 @@ def test_a_pool_in_the_url_is_the_only_one_shown(vera_client: Client, live_redis
 @pytest.mark.parametrize(
     "asked", ["range=9", "range=x", "range=-300", "pool=nope", "slo_ttft_ms=abc", f"slo_ttft_ms={'9' * 400}"]
 )
-def test_nonsense_in_the_url_shows_the_usual_page(vera_client: Client, live_redis: redis.Redis, asked: str) -> None:
+def test_invalid_parameters_in_the_url_show_the_usual_page(
+    vera_client: Client, live_redis: redis.Redis, asked: str
+) -> None:
     FakeFleet(live_redis, size=1).write(ahead())
     assert '"seconds": 300' in shown(vera_client, f"/live?{asked}")
 
@@ -58,7 +60,7 @@ CLASS_ROW = r"Warm [\d.]+ [\d.]+ m?s [\d.]+ m?s [\d.]+ m?s \d"
 
 
 def unscripted(page: str) -> str:
-    """What a browser shows without JavaScript in place of what scripts draw."""
+    """What a browser without JavaScript shows instead of what scripts draw."""
     found = re.search(r'<noscript>\s*<section class="panel stack".*?</noscript>', page, re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split()) if found else ""
 
@@ -121,7 +123,7 @@ def test_a_kiosk_has_no_navigation(vera_client: Client, live_redis: redis.Redis)
         ("from=999999999999&to=2000", None),
     ],
 )
-def test_a_custom_range_is_kept_inside_what_is_stored(
+def test_a_custom_range_is_limited_to_what_is_stored(
     rf: RequestFactory, asked: str, window: tuple[int, int] | None
 ) -> None:
     now = 100_000.0 if window and window[1] == 100_000 else 2_500.0
@@ -149,7 +151,7 @@ def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
     assert class_words({}) == {}
 
 
-def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_redis: redis.Redis) -> None:
+def test_the_api_returns_the_newest_frame_and_the_history(ci: ApiCaller, live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=2).write(ahead())
     live = ci.get("/live")
     assert live.status_code == 200
@@ -159,7 +161,7 @@ def test_the_newest_frame_and_the_history_are_in_the_api(ci: ApiCaller, live_red
     assert ci.get("/live/history?seconds=59").status_code == 422
 
 
-def test_the_api_without_redis_is_not_available(ci: ApiCaller, redis_away: None) -> None:
+def test_without_redis_the_api_is_unavailable(ci: ApiCaller, redis_away: None) -> None:
     for path in ("/live", "/live/history", "/receipts", "/receipts/x"):
         answer = ci.get(path)
         assert answer.status_code == 503

@@ -1,4 +1,4 @@
-"""Receipts: the list and its filters, one explained, and what is said when there is none."""
+"""Receipts: the list and its filters, the explanation of one, and the message when there is none."""
 
 import json
 import re
@@ -50,13 +50,13 @@ def ids(rows: list[Receipt]) -> list[str]:
         (ReceiptQuery(pool="other"), []),
     ],
 )
-def test_recent_receipts_come_newest_first_and_filtered(
+def test_recent_receipts_are_listed_newest_first_and_can_be_filtered(
     written: FakeFleet, live_redis: redis.Redis, filters: ReceiptQuery, found: list[str]
 ) -> None:
     assert ids(search(live_redis, filters, 10)) == found
 
 
-def test_receipts_of_one_arm_of_a_delivery(
+def test_receipts_can_be_filtered_by_the_arm_of_a_delivery(
     written: FakeFleet, live_redis: redis.Redis, vera_client: Client, db: None
 ) -> None:
     written.write_receipt("req-new", NOW, delivery=3, arm="candidate")
@@ -77,7 +77,7 @@ def test_receipts_of_one_arm_of_a_delivery(
         ({"error": "no instance is left"}, "v4 could not decide: no instance is left"),
     ],
 )
-def test_a_receipt_names_its_delivery_and_what_the_shadow_would_do(
+def test_a_receipt_names_its_delivery_and_the_decision_of_the_shadow(
     written: FakeFleet, vera_client: Client, db: None, shadow: dict[str, Any], said: str
 ) -> None:
     written.write_receipt("req-shadow", NOW, delivery=3, arm="control", shadow={"version": 4, **shadow})
@@ -86,11 +86,11 @@ def test_a_receipt_names_its_delivery_and_what_the_shadow_would_do(
     assert said in page
 
 
-def test_no_more_than_asked_for_are_read(written: FakeFleet, live_redis: redis.Redis) -> None:
+def test_no_more_receipts_than_requested_are_read(written: FakeFleet, live_redis: redis.Redis) -> None:
     assert ids(search(live_redis, ReceiptQuery(), 2)) == ["req-failed", "req-heavy"]
 
 
-def test_an_unreadable_receipt_is_passed_over(written: FakeFleet, live_redis: redis.Redis) -> None:
+def test_an_unreadable_receipt_is_skipped(written: FakeFleet, live_redis: redis.Redis) -> None:
     live_redis.xadd(redis_keys.RECEIPTS, {"r": "broken"})
     assert len(search(live_redis, ReceiptQuery(), 10)) == 3
 
@@ -113,7 +113,8 @@ def test_rows_newer_than_a_list_are_counted_once(written: FakeFleet, live_redis:
 
 @pytest.fixture
 def slow(written: FakeFleet, db: None) -> None:
-    """Add receipts beside `written`, whose TTFT is 405 ms: a slow one of a key, a fast one, one not streamed."""
+    """Add receipts beside `written`, whose TTFT is 405 ms: a slow one of a key, a fast one, and one that was not
+    streamed."""
     slo = {"ttft_p90_ms": {"warm": 1_000, "heavy": 300}}
     Pool.objects.create(name="demo", model="m", kind="sim", policy="default", replicas=1, slo=slo)
     written.write_receipt("req-slow", NOW - 600, ended=NOW, ttft_ms=1_200.0, e2e_ms=9_000.0, key="batch")
@@ -137,7 +138,7 @@ def at(seconds: float) -> str:
         ("since=60&outcome=ok", ["req-whole", "req-heavy", "req-warm"]),
         ("until=60", ["req-slow"]),
         ("since=900&until=300", ["req-slow"]),
-        ("ended_since=595&until=60", ["req-slow"]),  # under way then
+        ("ended_since=595&until=60", ["req-slow"]),  # it was running then
         ("ended_since=590", ["req-whole", "req-failed", "req-heavy", "req-warm"]),
         ("ended_since=595&ended_until=580&sort=ttft", ["req-slow"]),
     ],
@@ -152,19 +153,19 @@ def test_page_and_api_find_the_same_slow_requests(
     assert re.findall(r'title="(req-\w+)"', page) == found
 
 
-def test_the_legend_names_the_phases_that_there_are(written: FakeFleet, vera_client: Client) -> None:
+def test_the_legend_lists_only_the_phases_that_occur(written: FakeFleet, vera_client: Client) -> None:
     page = vera_client.get("/requests/").content.decode()
     legend = re.sub(r"<[^>]*>|\s+", " ", page.partition('<ul class="phase-legend')[2].partition("</ul>")[0])
     assert legend.split(">")[-1].split() == ["Queue", "Until", "the", "first", "content", "Decode"]
 
 
-def test_the_page_names_a_wrong_filter_and_lists_without_it(slow: None, vera_client: Client) -> None:
+def test_the_page_reports_an_invalid_filter_and_lists_without_it(slow: None, vera_client: Client) -> None:
     page = vera_client.get("/requests/?ttft_over_ms=fast&key=batch").content.decode()
     assert "<strong>TTFT over</strong><span>Must be a number." in page
     assert re.findall(r'title="(req-\w+)"', page) == ["req-slow"]
 
 
-def test_the_page_takes_a_time_without_a_zone_as_utc_and_a_span_up_to_now(slow: None, vera_client: Client) -> None:
+def test_the_page_reads_a_time_without_a_zone_as_utc_and_a_span_as_ending_now(slow: None, vera_client: Client) -> None:
     for query in (f"since={at(900)[:-1]}&until={at(300)[:-1]}", "last=3600&key=batch"):
         assert "req-slow" in vera_client.get(f"/requests/?{query}").content.decode()
     assert "req-slow" not in vera_client.get("/requests/?last=300").content.decode()
@@ -244,11 +245,11 @@ def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
         ),
     ],
 )
-def test_the_outcome_is_described_too(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
+def test_the_outcome_is_described_in_words(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
     assert said in " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW, **changes))))
 
 
-def test_a_receipt_with_nothing_known_is_still_explained() -> None:
+def test_a_receipt_without_details_is_still_explained() -> None:
     assert explain.sentences(receipt_of({"outcome": "ok"})) == ["It was answered in full."]
     assert explain.phases(receipt_of({})) == []
 
@@ -265,11 +266,11 @@ def test_the_bar_s_phases_cover_the_whole_and_no_more(written: FakeFleet) -> Non
         (405.0, 10_000.0, False),  # 402 ms for 1,000 tokens, which take 100 ms
         (504.0, 10_000.0, True),
         (33_400.0, 10_000.0, True),
-        (33_400.0, 0.0, False),  # the pace of its engines is not known
+        (33_400.0, 0.0, False),  # the speed of its engines is unknown
         (33_400.0, None, False),
     ],
 )
-def test_a_wait_that_is_far_longer_than_the_prefill_is_not_called_one(
+def test_a_wait_far_longer_than_the_prefill_is_not_attributed_to_it(
     written: FakeFleet, ttft_ms: float, pace: float | None, said: bool
 ) -> None:
     rates = {} if pace is None else {"inputs": {"rates": [pace, 0.0, 0.0, 0.0]}}
@@ -287,7 +288,7 @@ def test_a_wait_that_is_far_longer_than_the_prefill_is_not_called_one(
         (None, ""),
     ],
 )
-def test_the_law_says_where_a_request_would_have_begun_sooner(
+def test_the_law_says_where_a_request_would_have_started_sooner(
     written: FakeFleet, pace: float | None, said: str
 ) -> None:
     row = written.receipt("req-1", NOW, prompt_tokens=9_216)
@@ -299,7 +300,7 @@ def test_the_law_says_where_a_request_would_have_begun_sooner(
     assert ("3,072 new tokens behind 1,200 queued take about 427 ms" in told) == (pace == 10_000.0)
 
 
-def test_a_receipt_lists_what_befell_its_router_and_pool_while_it_was_under_way(
+def test_a_receipt_lists_events_of_its_router_and_pool_during_the_request(
     written: FakeFleet, vera_client: Client
 ) -> None:
     written.write_receipt("req-1", NOW)
@@ -312,14 +313,14 @@ def test_a_receipt_lists_what_befell_its_router_and_pool_while_it_was_under_way(
     assert "reports again" not in page
 
 
-def test_a_list_by_the_end_shows_when_requests_ended(written: FakeFleet, vera_client: Client) -> None:
+def test_a_list_ordered_by_the_end_shows_when_requests_ended(written: FakeFleet, vera_client: Client) -> None:
     written.write_receipt("req-1", NOW)
     by_end, by_ttft = (vera_client.get(f"/requests/{query}").content.decode() for query in ("", "?sort=ttft"))
     assert ">Ended</th>" in by_end
     assert ">Received</th>" in by_ttft
 
 
-def test_a_request_that_reached_no_instance_took_no_time_in_an_engine(written: FakeFleet) -> None:
+def test_a_request_that_reached_no_instance_spent_no_time_in_an_engine(written: FakeFleet) -> None:
     refused = written.receipt("req-1", NOW, instance=None, outcome="refused", ttft_ms=None, first_byte_ms=None)
     assert [(phase.name, phase.width) for phase in explain.phases(receipt_of(refused))] == [("queue", 100)]
 
@@ -341,7 +342,7 @@ def test_prefill_and_transfer_of_an_offload_are_separate_phases(written: FakeFle
     assert names == [("queue", 3), ("prefill", 300), ("transfer", 102), ("decode", 2545)]
 
 
-def test_a_request_is_shown_beside_the_typical_one_of_its_class_on_one_scale(written: FakeFleet) -> None:
+def test_a_request_is_compared_with_the_typical_one_of_its_class_on_one_scale(written: FakeFleet) -> None:
     own = receipt_of(written.receipt("req-1", NOW))
     others = [receipt_of(written.receipt(f"req-{i}", NOW, e2e_ms=5900.0, ttft_ms=405.0)) for i in range(explain.FEW)]
     found = explain.waterfall(own, others)
@@ -350,7 +351,7 @@ def test_a_request_is_shown_beside_the_typical_one_of_its_class_on_one_scale(wri
     assert sum(phase.width for phase in found.own) == pytest.approx(50)
     assert explain.waterfall(own, others[1:]).typical == []  # too few for a typical time
     refused = written.receipt("req-1", NOW, instance=None, ttft_ms=None, first_byte_ms=None)
-    assert explain.waterfall(receipt_of(refused), others).typical == []  # it has other phases
+    assert explain.waterfall(receipt_of(refused), others).typical == []  # its phases differ
 
 
 @pytest.mark.parametrize(
@@ -402,7 +403,9 @@ def test_one_sentence_says_where_the_time_went(written: FakeFleet, changes: dict
 
 
 @pytest.mark.parametrize(("usual", "decode_ms"), [(2, 20.0), (8, 80.0)])
-def test_slow_decoding_beside_short_answers_is_decoding(written: FakeFleet, usual: int, decode_ms: float) -> None:
+def test_slow_decoding_compared_with_short_answers_is_attributed_to_decoding(
+    written: FakeFleet, usual: int, decode_ms: float
+) -> None:
     short = {"output_tokens": usual, "ttft_ms": 400.0, "e2e_ms": 400.0 + decode_ms}
     others = [receipt_of(written.receipt(f"req-{i}", NOW, **short)) for i in range(explain.FEW)]
     own = written.receipt("req-1", NOW, output_tokens=200, ttft_ms=400.0, e2e_ms=400.0 + 54 * 200)
@@ -412,7 +415,7 @@ def test_slow_decoding_beside_short_answers_is_decoding(written: FakeFleet, usua
     )
 
 
-def test_a_request_of_the_usual_time_that_stood_still_says_so(written: FakeFleet) -> None:
+def test_a_request_of_the_usual_time_with_a_long_gap_says_so(written: FakeFleet) -> None:
     others = [
         receipt_of(written.receipt(f"req-{i}", NOW, ttft_ms=25_000.0, e2e_ms=27_500.0)) for i in range(explain.FEW)
     ]
@@ -424,7 +427,7 @@ def test_a_request_of_the_usual_time_that_stood_still_says_so(written: FakeFleet
     )
 
 
-def test_an_instance_that_was_not_scored_was_passed_over(written: FakeFleet) -> None:
+def test_an_instance_that_was_not_scored_is_shown_as_skipped(written: FakeFleet) -> None:
     made = {"id": ["demo-0", "demo-1", "demo-2"], "cached": 0, "score": [1.0, None, 4.0]}
     why = "demo-1 is left: 90,000 tokens of work there, 100 on the least loaded"
     receipt = written.receipt("req-1", NOW, instance="demo-0", candidates=made, reasons=[why])
@@ -447,7 +450,7 @@ def test_page_and_rest_count_the_instances_of_a_large_pool_that_were_not_compare
     assert explain.left_out(receipt_of({**receipt, "candidates": {"id": [], "left_out": [1]}})) == {}
 
 
-def test_the_page_lists_and_explains(vera_client: Client, written: FakeFleet) -> None:
+def test_the_page_lists_and_explains_receipts(vera_client: Client, written: FakeFleet) -> None:
     listed = vera_client.get("/requests/?outcome=error").content.decode()
     assert "req-failed" in listed
     assert "req-warm" not in listed
@@ -458,7 +461,7 @@ def test_the_page_lists_and_explains(vera_client: Client, written: FakeFleet) ->
     assert " style=" not in one
 
 
-def test_filters_by_htmx_answer_with_the_table_alone(vera_client: Client, written: FakeFleet) -> None:
+def test_filters_by_htmx_return_only_the_table(vera_client: Client, written: FakeFleet) -> None:
     headers = {"HX-Request": "true", "HX-Target": "receipts"}
     text = vera_client.get("/requests/?class=heavy", headers=headers).content.decode()
     assert "<html" not in text
@@ -467,7 +470,7 @@ def test_filters_by_htmx_answer_with_the_table_alone(vera_client: Client, writte
         assert vera_client.get(f"/requests/?after={after}", headers=headers).status_code == 200
 
 
-def test_a_request_that_no_policy_saw_has_neither_policy_nor_class(vera_client: Client, written: FakeFleet) -> None:
+def test_a_request_that_no_policy_decided_has_neither_policy_nor_class(vera_client: Client, written: FakeFleet) -> None:
     nothing = {
         "policy": "",
         "version": 0,
@@ -488,7 +491,7 @@ def test_a_request_that_no_policy_saw_has_neither_policy_nor_class(vera_client: 
     assert "badge--class" not in listed
 
 
-def test_a_receipt_that_is_not_kept_has_a_useful_page(vera_client: Client, live_redis: redis.Redis) -> None:
+def test_the_page_of_a_missing_receipt_says_what_to_do(vera_client: Client, live_redis: redis.Redis) -> None:
     answer = vera_client.get("/requests/gone/")
     assert answer.status_code == 404
     assert "kept for 60 minutes" in answer.content.decode()
@@ -526,7 +529,7 @@ def test_the_api_lists_and_gives_one(ci: ApiCaller, written: FakeFleet) -> None:
     assert one["ttft_ms"] == 405.0
 
 
-def test_of_two_requests_with_one_id_the_later_leads_to_the_earlier(
+def test_of_two_requests_with_the_same_id_the_later_links_to_the_earlier(
     vera_client: Client, ci: ApiCaller, db: None, live_redis: redis.Redis
 ) -> None:
     fleet = FakeFleet(live_redis)
@@ -539,7 +542,7 @@ def test_of_two_requests_with_one_id_the_later_leads_to_the_earlier(
     assert ci.get(f"/receipts/{ci.get('/receipts/same').json()['earlier']}").json()["at"] == NOW - 5
 
 
-def test_the_api_gives_all_that_a_router_wrote(ci: ApiCaller, live_redis: redis.Redis) -> None:
+def test_the_api_returns_everything_that_a_router_wrote(ci: ApiCaller, live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis)
     fleet.write_receipt("req-1", NOW)
     one = ci.get("/receipts/req-1").json()
@@ -562,7 +565,7 @@ def test_the_api_refuses_what_is_out_of_range(ci: ApiCaller, live_redis: redis.R
     assert ci.get(f"/receipts?{query}").status_code == 422
 
 
-def test_the_api_has_no_receipt_that_is_not_kept(ci: ApiCaller, live_redis: redis.Redis) -> None:
+def test_the_api_returns_404_for_a_missing_receipt(ci: ApiCaller, live_redis: redis.Redis) -> None:
     answer = ci.get("/receipts/gone")
     assert answer.status_code == 404
     assert "'gone'" in answer.json()["detail"]

@@ -6,7 +6,7 @@ def test_refusals_of_several_routers_are_added_up_and_the_most_frequent_reason_i
     assert said == "5 queue timeout, 2 queue full, 2 deadline passed, 1 by the engine"
 
 
-def test_a_reason_without_words_of_its_own_is_its_code():
+def test_a_reason_without_a_description_is_shown_as_its_code():
     assert words([{"some_new_code": 1}]) == "1 some new code"
 
 

@@ -1,4 +1,5 @@
-"""A receipt decided again: on the shell, on its page and over REST, by the version that decided and by others."""
+"""Replaying the decision of a receipt: on the command line, on its page and over REST, by the original version and
+by others."""
 
 import json
 import re
@@ -30,7 +31,7 @@ WHY = "to compare it with another"
 
 @pytest.fixture
 def kept(db: None, live_redis: redis.Redis) -> FakeFleet:
-    """`req-1`: default v1 kept a session on demo-1; and a policy `other` that looks at requests alone."""
+    """`req-1`, for which default v1 kept a session on demo-1; and a policy `other` that only counts requests."""
     services.ensure_default_policy({"strategy.name": "adaptive_v1"})
     services.create_policy("other", documents.default("least_requests"), ADA, WHY)
     Pool.objects.create(name="demo", model="m", kind="sim", policy="other", replicas=3)
@@ -41,7 +42,7 @@ def kept(db: None, live_redis: redis.Redis) -> FakeFleet:
 
 
 def explained(*arguments: str, expect: int = 0) -> str:
-    """What the command prints, errors after the rest."""
+    """What the command prints, with errors at the end."""
     out, err = StringIO(), StringIO()
     if expect:
         with pytest.raises(SystemExit) as ended:
@@ -52,7 +53,7 @@ def explained(*arguments: str, expect: int = 0) -> str:
     return out.getvalue() + err.getvalue()
 
 
-def test_the_command_sets_both_decisions_side_by_side(kept: FakeFleet) -> None:
+def test_the_command_prints_both_decisions_side_by_side(kept: FakeFleet) -> None:
     told = explained("req-1")
     assert re.search(r"recorded +now, by default v1\n", told)
     assert "\nreasons, recorded\n  the session is bound to demo-1\n\nreasons, now, by default v1\n" in told
@@ -82,20 +83,18 @@ def test_the_command_decides_by_a_document_on_standard_input(kept: FakeFleet, mo
 
 
 @pytest.mark.parametrize(("by", "shown"), [("", "<details>"), ("other:1", "<details open>")])
-def test_a_replay_that_makes_the_same_choice_is_folded(
-    kept: FakeFleet, vera_client: Client, by: str, shown: str
-) -> None:
+def test_a_replay_with_the_same_choice_is_folded(kept: FakeFleet, vera_client: Client, by: str, shown: str) -> None:
     page = vera_client.get("/requests/req-1/", {"by": by}).content.decode()
     assert f"{shown}<summary>Both decisions</summary>" in page
 
 
-def test_a_replay_names_the_fate_of_each_candidate_as_the_receipt_does() -> None:
+def test_a_replay_describes_each_candidate_as_the_receipt_does() -> None:
     found = [Candidate("a", 0, 9, 1.0), Candidate("b", 0, 9, None), Candidate("c", 0, 9, None, refused="full")]
     assert [outcome_of(one, "a", scored=True) for one in found] == ["chosen", "passed over", "full"]
     assert outcome_of(found[1], "a", scored=False) == "considered"
 
 
-def test_another_decision_of_the_same_version_is_drift(kept: FakeFleet) -> None:
+def test_a_different_decision_of_the_same_version_is_reported_as_drift(kept: FakeFleet) -> None:
     kept.write_receipt("req-2", NOW, instance="demo-0", rule="least_work")
     told = explained("req-2", expect=3)
     assert "differs: instance, rule" in told
@@ -171,7 +170,9 @@ def test_the_page_warns_of_drift(vera_client: Client, kept: FakeFleet) -> None:
     ("by", "why"),
     [("nope:1", "there is no policy nope"), ("other:9", "has no version 9"), ("other", "cannot be replayed")],
 )
-def test_the_page_says_why_it_cannot(vera_client: Client, kept: FakeFleet, by: str, why: str) -> None:
+def test_the_page_says_why_a_decision_cannot_be_replayed(
+    vera_client: Client, kept: FakeFleet, by: str, why: str
+) -> None:
     answer = vera_client.get(f"/requests/req-1/?by={by}")
     assert answer.status_code == 200
     assert why in answer.content.decode()
@@ -185,7 +186,7 @@ def test_a_receipt_of_an_older_router_still_has_its_page(vera_client: Client, ke
     assert "replay-title" not in page
 
 
-def test_the_api_gives_both_decisions(ci: ApiCaller, kept: FakeFleet) -> None:
+def test_the_api_returns_both_decisions(ci: ApiCaller, kept: FakeFleet) -> None:
     same = ci.get("/receipts/req-1/explain").json()
     assert (same["policy"], same["version"], same["own_version"]) == ("default", 1, True)
     assert (same["same"], same["drift"], same["changed"]) == (True, False, [])
@@ -220,5 +221,5 @@ def test_the_api_says_what_is_wrong(ci: ApiCaller, kept: FakeFleet, path: str, s
 
 
 @pytest.mark.parametrize("scope", ["receipts:read", "policy:read"])
-def test_both_scopes_are_needed(otto: User, kept: FakeFleet, scope: str) -> None:
+def test_the_api_requires_both_scopes(otto: User, kept: FakeFleet, scope: str) -> None:
     assert api_caller(otto, scope).get("/receipts/req-1/explain").status_code == 403

@@ -33,11 +33,11 @@ def degraded() -> Iterator[int]:
         server.shutdown()
 
 
-def test_a_silent_router_that_answers_with_any_status_is_there(degraded: int) -> None:
+def test_a_silent_router_that_answers_with_any_status_is_alive(degraded: int) -> None:
     assert router_answers(time.time(), [router(degraded)]) == ["answered"]
 
 
-def test_a_router_without_a_listener_refuses_and_a_hung_router_gives_no_answer(
+def test_a_stopped_router_refuses_connections_and_a_hung_one_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(asked, "ANSWER_S", 0.1)
@@ -46,12 +46,12 @@ def test_a_router_without_a_listener_refuses_and_a_hung_router_gives_no_answer(
         assert router_answers(time.time(), routers) == ["no answer", "refused"]
 
 
-def test_none_is_asked_while_one_reports(degraded: int) -> None:
+def test_no_router_is_asked_while_one_reports(degraded: int) -> None:
     assert router_answers(time.time(), [router(degraded), router(free_port(), age_s=1.0)]) == []
     assert router_answers(time.time(), []) == []
 
 
-def test_an_invalid_address_refuses() -> None:
+def test_an_invalid_address_counts_as_refused() -> None:
     at = time.time() - 6
     told = RouterStatus(id="r", at=at, started_at=at, pid=1, url="http://[::1/")
     assert router_answers(time.time(), [told]) == ["refused"]

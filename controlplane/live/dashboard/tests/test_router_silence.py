@@ -1,4 +1,4 @@
-"""A router that falls silent is a line of the ticker and a mark on the charts, and so is its return."""
+"""When a router falls silent or reports again, the ticker has a line and the charts a mark."""
 
 import pytest
 import redis
@@ -12,7 +12,7 @@ from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, ro
 
 
 def frames(reports: list[float | None]) -> list[Frame]:
-    """A frame a second; the second of the router's last report in each, None where it is not known."""
+    """A frame per second; each with the second of the router's last report, or None if unknown."""
     made: list[Frame] = []
     for second, reported in enumerate(reports):
         routers = {} if reported is None else {"r": router(NOW + reported)}
@@ -29,10 +29,10 @@ def frames(reports: list[float | None]) -> list[Frame]:
         ([0, 0, 0, 0, 0, 0, 0, 7], [(0, "router r fell silent"), (7, "router r reports again after 7 s")]),
         ([0, 0, 0, 0, 4, 5, 6, 7], []),
         ([None, None, None, 3, 4, 5, 6, 7], []),
-        ([0, 1, None, None, None, None, None, None], []),  # it was stopped, and said so
+        ([0, 1, None, None, None, None, None, None], []),  # it was stopped, and had announced it
     ],
 )
-def test_a_silence_is_reported_where_it_began_and_where_it_ended(
+def test_a_silence_is_reported_at_its_begin_and_its_end(
     reports: list[float | None], told: list[tuple[float, str]]
 ) -> None:
     seen: list[Frame] = frames(reports)
@@ -42,7 +42,7 @@ def test_a_silence_is_reported_where_it_began_and_where_it_ended(
     assert {(event.kind, event.subject) for event in said} <= {("router", "r")}
 
 
-def test_the_ticker_of_the_next_frame_has_it(live_redis: redis.Redis) -> None:
+def test_the_ticker_of_the_next_frame_contains_the_silence(live_redis: redis.Redis) -> None:
     demo = FakeFleet(live_redis)
     demo.write(NOW)
     for second in range(8):

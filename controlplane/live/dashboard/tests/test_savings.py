@@ -1,4 +1,4 @@
-"""What a live version saves, on Live and the wall: simulated, scaled to the load, and absent without a basis."""
+"""The saving of a live version on Live and the wall: simulated, scaled to the load, and absent without a basis."""
 
 import time
 from typing import Any
@@ -52,7 +52,7 @@ def test_without_load_or_with_another_version_there_is_no_amount(given: dict[str
 @pytest.mark.parametrize(
     "changes",
     [
-        {"low": None, "high": None},  # as an older writer stored it
+        {"low": None, "high": None},  # as written by an older version
         {"low": -0.2, "high": 2.2},
         {"low": 0.0, "high": 2.0},
         {"dollars": 1.7e-7},  # $0.03 a day
@@ -64,7 +64,7 @@ def test_an_uncertain_or_tiny_saving_is_not_shown(changes: dict[str, Any]) -> No
 
 
 @pytest.mark.django_db
-def test_live_and_the_wall_show_it_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
+def test_live_and_the_wall_show_the_saving_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
     now = time.time() + 600  # a slow test does not make it old
     FakeFleet(live_redis).write(now)
     live = step.current(live_redis, now)

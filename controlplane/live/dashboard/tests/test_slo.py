@@ -1,4 +1,4 @@
-"""A class against its SLO: the verdict of a moment, and the misses that are listed."""
+"""The SLO of a class: the current verdict, and the violations that need attention."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, in
 @pytest.mark.parametrize(
     ("n", "p90", "is_missed"), [(40, 300.0, False), (40, 301.0, True), (19, 900.0, False), (0, None, False)]
 )
-def test_an_slo_is_missed_by_enough_requests_above_it(n: int, p90: float | None, is_missed: bool) -> None:
+def test_an_slo_is_missed_if_enough_requests_are_above_it(n: int, p90: float | None, is_missed: bool) -> None:
     assert missed({"ttft_n": n, "ttft": [None, p90, None]}, 300.0) is is_missed
     assert not missed(None, 300.0)
 
@@ -21,7 +21,7 @@ def test_an_slo_is_missed_by_enough_requests_above_it(n: int, p90: float | None,
     [
         (40, 300.0, {}, "SLO met"),
         (40, 301.0, {}, "SLO missed"),
-        (40, 300.0, {"errors": 60}, "SLO met"),  # Needs attention names the errors
+        (40, 300.0, {"errors": 60}, "SLO met"),  # the errors are under Needs attention
         (19, 900.0, {}, "too few requests"),
         (0, None, {}, "idle"),
         (0, None, {"refused": 19}, "too few requests"),
@@ -54,7 +54,7 @@ HALF = HOLD_S / 2
     ],
 )
 def test_a_verdict_counts_once_it_has_lasted(seen: str, listed: list[bool]) -> None:
-    """One frame every half of the hold time."""
+    """One frame per half of the hold time."""
     before: SloMiss | None = None
     shown = []
     for i, word in enumerate(seen.split()):
@@ -64,13 +64,13 @@ def test_a_verdict_counts_once_it_has_lasted(seen: str, listed: list[bool]) -> N
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_pause_between_frames_proves_nothing(listed: bool) -> None:
+def test_a_gap_between_frames_is_no_evidence(listed: bool) -> None:
     before: SloMiss = {"at": 10.0, "listed": listed, "turned_at": 1.0}
     now = 10.0 + HOLD_S
     assert held(now, not listed, before) == {"at": now, "listed": listed, "turned_at": now}
 
 
-def test_a_miss_that_lasts_needs_attention_until_it_has_been_over_for_as_long() -> None:
+def test_a_lasting_violation_needs_attention_until_it_has_been_over_for_as_long() -> None:
     def frame_at(at: float, ttft: float, previous: Frame | None) -> Frame:
         pool = {**fleet(instance("demo-0")), "slo": {"warm": 400.0}}
         policies = {"demo": {"policy": "default", "version": 3, "sha256": "", "published_at": NOW, "document": {}}}

@@ -1,4 +1,4 @@
-"""The WebSocket: who may join, what is sent, and that quiet and slow sockets are treated well."""
+"""The WebSocket: who may connect, what is sent, and how idle and slow sockets are handled."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ NOBODY = AnonymousUser()
 
 
 def joining(user: Any, query: str = "") -> ApplicationCommunicator:
-    """The consumer as the session middleware hands a socket to it (the browser tests go through all of it)."""
+    """The consumer with a socket as the session middleware passes it on; browser tests use all of the stack."""
     session = SimpleNamespace(session_key="key")
     scope = {
         "type": "websocket",
@@ -76,9 +76,9 @@ async def test_a_viewer_gets_a_snapshot_and_then_frames(vera_socket: Any, live_r
     assert following["frame"]["at"] >= snapshot["frame"]["at"]
 
 
-async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_redis: redis.Redis) -> None:
+async def test_the_worker_s_frame_is_forwarded_unchanged(vera_socket: Any, live_redis: redis.Redis) -> None:
     await received(vera_socket)
-    await received(vera_socket)  # the subscription stands
+    await received(vera_socket)  # subscribed by now
     text = await asyncio.to_thread(step, live_redis, time.time() + 5, "worker")
     assert text is not None
     sent = await received(vera_socket)
@@ -88,8 +88,8 @@ async def test_the_worker_s_frame_is_passed_on_as_it_is(vera_socket: Any, live_r
 
 
 @pytest.mark.parametrize("query", ["", "&deflate=1", "&folded=1", "&folded=1&deflate=1"])
-async def test_only_clients_that_ask_for_folded_columns_get_them(live_redis: redis.Redis, query: str) -> None:
-    """A page that an earlier release served asks for none, and reads lists."""
+async def test_only_clients_that_ask_for_compressed_columns_get_them(live_redis: redis.Redis, query: str) -> None:
+    """A page of an earlier release does not ask for them, and reads lists."""
     FakeFleet(live_redis).write()
     socket = joining(VERA, f"seconds=300{query}")
     assert await connected(socket)
@@ -101,7 +101,7 @@ async def test_only_clients_that_ask_for_folded_columns_get_them(live_redis: red
     await left(socket)
 
 
-async def test_a_message_is_deflated_once_for_all_viewers_that_ask_for_it(
+async def test_a_message_is_compressed_once_for_all_viewers_that_ask_for_it(
     live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compressed: list[bytes] = []
@@ -129,7 +129,7 @@ async def test_a_message_is_deflated_once_for_all_viewers_that_ask_for_it(
 
 
 async def refused(socket: Any) -> tuple[int, dict[str, Any]]:
-    """Status and problem of a handshake that opens no WebSocket."""
+    """Return status and problem of a handshake that opens no WebSocket."""
     await socket.send_input({"type": "websocket.connect"})
     head = await socket.receive_output(timeout=30)
     assert head["type"] == "websocket.http.response.start"
@@ -138,12 +138,12 @@ async def refused(socket: Any) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("user", "status"), [(NOBODY, 401), (Principal("user", "no role", "", frozenset(), 2), 403)])
-async def test_a_caller_without_the_right_is_refused_before_a_socket_opens(user: Any, status: int) -> None:
+async def test_a_caller_without_the_permission_is_refused_before_a_socket_opens(user: Any, status: int) -> None:
     assert (await refused(joining(user)))[0] == status
 
 
 @pytest.mark.parametrize("seconds", ["9" * 30, "9" * 6_000, "0", "-5", "soon"])
-async def test_a_range_that_is_not_offered_is_one_clear_error(seconds: str) -> None:
+async def test_an_unknown_range_is_one_clear_error(seconds: str) -> None:
     status, problem = await refused(joining(VERA, f"seconds={seconds}"))
     assert (status, problem["detail"][:31]) == (422, "seconds: must be a whole number")
 
@@ -170,7 +170,7 @@ def handshake(*headers: tuple[bytes, bytes]) -> ApplicationCommunicator:
 
 @pytest.fixture
 def tokens(monkeypatch: pytest.MonkeyPatch) -> dict[str, Principal]:
-    """Principals by Authorization header; the tests of the API cover the lookup of tokens."""
+    """Principals by Authorization header; tests of the API cover the lookup of tokens."""
     known: dict[str, Principal] = {}
 
     async def principal_of_header(header: str) -> Principal | None:
@@ -181,7 +181,7 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> dict[str, Principal]:
 
 
 @pytest.mark.parametrize("scope", ["live:read", "fleet:read"])
-async def test_a_program_joins_with_a_token_of_the_scope(
+async def test_a_program_connects_with_a_token_that_has_the_scope(
     live_redis: redis.Redis, tokens: dict[str, Principal], scope: str
 ) -> None:
     FakeFleet(live_redis).write()
@@ -202,7 +202,7 @@ async def test_a_program_without_credentials_gets_401(
     assert (await refused(handshake(*headers)))[0] == 401
 
 
-async def test_a_revoked_token_is_cut_off(
+async def test_the_socket_of_a_revoked_token_is_closed(
     live_redis: redis.Redis, tokens: dict[str, Principal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumers, "SIGNED_IN_CHECK_S", 0.1)
@@ -216,7 +216,9 @@ async def test_a_revoked_token_is_cut_off(
     assert message["code"] == 4401
 
 
-async def test_an_ended_session_is_cut_off(live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_socket_of_an_ended_session_is_closed(
+    live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def signed_out(scope: dict[str, Any]) -> AnonymousUser:
         return NOBODY
 
@@ -234,7 +236,7 @@ async def test_an_ended_session_is_cut_off(live_redis: redis.Redis, monkeypatch:
         assert (await socket.receive_output())["type"] == "websocket.send", "closed twice"
 
 
-async def test_without_redis_the_trouble_is_named(redis_away: None) -> None:
+async def test_without_redis_the_socket_says_what_is_wrong(redis_away: None) -> None:
     socket = joining(VERA)
     assert await connected(socket)
     assert (await received(socket))["what"] == "redis"
@@ -245,7 +247,7 @@ async def test_without_redis_the_trouble_is_named(redis_away: None) -> None:
 async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
     vera_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """redis-py 8 cuts blocking reads after 5 s unless told otherwise."""
+    """redis-py 8 ends blocking reads after 5 s by default."""
 
     async def signed_in(scope: dict[str, Any]) -> Principal:
         return VERA
@@ -258,7 +260,7 @@ async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
     assert (await received(vera_socket))["type"] == "frame"
 
 
-async def test_a_viewer_that_joins_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:
+async def test_a_viewer_that_connects_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write()
     first, second = joining(VERA), joining(VERA)
     assert await connected(first)
@@ -269,7 +271,7 @@ async def test_a_viewer_that_joins_as_the_last_one_leaves_is_served(live_redis: 
     await left(second)
 
 
-async def test_a_slow_viewer_skips_frames_instead_of_piling_them_up() -> None:
+async def test_a_slow_viewer_skips_frames_instead_of_queueing_them() -> None:
     viewer = Viewer()
     for text in ("1", "2", "3"):
         viewer.put(DeflatedText(text))

@@ -26,13 +26,13 @@ def test_one_process_builds_the_frame_of_a_second(live_redis: redis.Redis) -> No
     assert step(live_redis, NOW + 1, "worker") is not None
 
 
-def test_the_web_process_leaves_it_to_the_worker_that_runs(live_redis: redis.Redis) -> None:
+def test_the_web_process_builds_no_frame_while_a_worker_runs(live_redis: redis.Redis) -> None:
     step(live_redis, NOW, "worker")
     assert step(live_redis, NOW + 1.4, "web") is None
     assert step(live_redis, NOW + 1.6, "web") is not None
 
 
-def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_redis: redis.Redis) -> None:
+def test_the_frame_is_published_stored_as_the_latest_and_added_to_the_history(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=3).write(NOW)
     with live_redis.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe(redis_keys.FRAME)
@@ -49,7 +49,7 @@ def test_the_frame_goes_to_subscribers_to_the_latest_and_to_the_history(live_red
     assert kept_row.names(kept["ids"]) == ("demo-0", "demo-1", "demo-2")
 
 
-def test_values_that_cannot_be_read_are_counted_and_left_out(live_redis: redis.Redis) -> None:
+def test_unreadable_values_are_counted_and_left_out(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=2).write(NOW)
     live_redis.set(redis_keys.instance_key("demo-1"), b'{"schema":99}')
     live_redis.set(redis_keys.router_key("router-1"), b"not json")
@@ -78,7 +78,7 @@ def test_an_empty_redis_gives_an_empty_frame(live_redis: redis.Redis) -> None:
     assert (frame["pools"], frame["counts"], frame["attention"]) == ({}, {}, [])
 
 
-def test_a_viewer_gets_a_fresh_frame_even_if_none_had_been_built(live_redis: redis.Redis) -> None:
+def test_a_viewer_gets_a_fresh_frame_even_if_none_was_built_before(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis).write(NOW)
     first = current(live_redis, NOW)
     assert first is not None
@@ -97,7 +97,7 @@ def test_a_viewer_gets_a_frame_while_another_process_builds_the_first_one(live_r
     assert latest(live_redis) is None
 
 
-def test_anything_but_a_number_is_written_as_unknown(live_redis: redis.Redis) -> None:
+def test_values_that_are_not_numbers_are_written_as_unknown(live_redis: redis.Redis) -> None:
     fleet = FakeFleet(live_redis, size=1)
     fleet.write(NOW)
     broken = {**fleet.sample(0, "demo-0", NOW), "schema": 1, "kv_usage": float("nan")}
@@ -136,14 +136,14 @@ def test_a_long_range_reads_no_more_rows_than_its_charts_show(
     assert (len(kept) // 2 * 2, kept[-1], {later - at for at, later in pairwise(kept)}) == (read, 0, {every})
 
 
-def test_a_long_range_has_what_was_kept_since_the_clock_was_read(live_redis: redis.Redis) -> None:
+def test_a_long_range_includes_what_was_stored_after_the_clock_was_read(live_redis: redis.Redis) -> None:
     live_redis.xadd(redis_keys.FRAMES, empty_row(7), id=f"{int((NOW + 2) * 1000)}-0")
     assert [row["at"] for row in rows(live_redis, NOW, 3_600)] == [7]
     assert rows(live_redis, NOW, 3_600, end=NOW) == []
 
 
 @pytest.mark.parametrize("seconds", [60, 3_600])
-def test_loads_are_read_where_they_are_asked_for(live_redis: redis.Redis, seconds: int) -> None:
+def test_loads_are_read_only_if_requested(live_redis: redis.Redis, seconds: int) -> None:
     FakeFleet(live_redis, size=2).write(NOW)
     step(live_redis, NOW, "worker")
     with_loads, without = (rows(live_redis, time.time(), seconds, loads=loads)[0] for loads in (True, False))
@@ -152,11 +152,11 @@ def test_loads_are_read_where_they_are_asked_for(live_redis: redis.Redis, second
     assert "loads" not in without
 
 
-def test_one_row_in_fifteen_seconds_is_kept_for_the_longest_range(live_redis: redis.Redis) -> None:
+def test_one_row_in_fifteen_seconds_is_stored_for_the_longest_range(live_redis: redis.Redis) -> None:
     FakeFleet(live_redis, size=1).write(NOW)
     for second in range(32):
         step(live_redis, NOW + second, "worker")
     kept = [kept_row.unpack(fields, loads=False) for _, fields in live_redis.xrange(redis_keys.FRAMES_COARSE)]
     assert [row["at"] - NOW for row in kept if row] == [0, 10, 25]  # NOW is 5 s after a multiple of 15
-    assert rows(live_redis, time.time(), 21_600) == [kept[-1]]  # they were written within one slot
+    assert rows(live_redis, time.time(), 21_600) == [kept[-1]]  # both were written within the same slot
     assert rows(live_redis, time.time(), 60, end=time.time() - 30) == []

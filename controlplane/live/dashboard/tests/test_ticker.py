@@ -14,7 +14,7 @@ def told(*newest_first: FleetEvent) -> list[tuple[float, str]]:
     return [(line["at"], line["text"]) for line in ticker.lines(newest_first)]
 
 
-def test_a_rollout_that_is_complete_is_one_line_where_it_began() -> None:
+def test_a_completed_rollout_is_one_line_at_its_begin() -> None:
     end = event(145.0, "complete", "demo: rollout of v2 complete: 8/8 ready", 2)
     failed = event(120.0, "failed", "demo-5 failed: out of memory", subject="demo-5")
     assert told(end, failed, event(100.0, "update", BEGUN, 2)) == [
@@ -33,6 +33,6 @@ def test_an_end_event_without_its_start_event_is_shown_alone() -> None:
     assert told(end, *others)[0] == (145.0, "demo: rollout of v2 complete")
 
 
-def test_events_outside_a_rollout_stay_as_they_are() -> None:
+def test_events_outside_a_rollout_are_unchanged() -> None:
     plain = [event(float(at), "complete" if at % 2 else "update", f"event {at}") for at in range(40, 0, -1)]
     assert [text for _, text in told(*plain)] == [f"event {at}" for at in range(40, 10, -1)]

@@ -1,4 +1,4 @@
-"""KV tiers on Live and the wall: what they hit, move, have to write and wear out, of instances that still report."""
+"""KV tiers on Live and the wall: hits, transfers, writes and wear of instances that still report."""
 
 import time
 from typing import Any
@@ -21,7 +21,7 @@ HOST |= {"read_s_total": 2.0, "written_bytes_per_s": GB / 2}
 DISK = {"written_bytes_per_s": GB, "capacity_bytes": 8_640 * GB, "backlog_bytes": 3 * GB}
 
 
-def test_a_line_reports_every_tier_in_words() -> None:
+def test_a_line_describes_every_tier_in_words() -> None:
     tiers = {"host": TierSample(**HOST), "disk": TierSample(**DISK)}
     words = in_words(tier_rows([InstanceSample(id="a-0", epoch=1, at=0.0, kv_tiers=tiers)])).replace("\xa0", " ")
     host, disk = words.split("; ")
@@ -46,7 +46,9 @@ def test_a_server_that_engines_share_counts_once() -> None:
         (0.0, {}, {}),
     ],
 )
-def test_a_frame_has_the_tiers_that_move_kv_now(age_s: float, tiers: dict[str, Any], words: dict[str, str]) -> None:
+def test_a_frame_has_the_tiers_with_current_transfers(
+    age_s: float, tiers: dict[str, Any], words: dict[str, str]
+) -> None:
     samples = {"demo-0": sample(NOW - age_s, kv_tiers=tiers)}
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(instance("demo-0"))}, samples=samples))
     assert {pool: text.replace("\xa0", " ") for pool, text in frame["tiers"].items()} == words

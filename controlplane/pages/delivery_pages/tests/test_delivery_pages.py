@@ -1,4 +1,4 @@
-"""The page of a delivery: everybody sees it, operators steer it, nobody approves their own."""
+"""The page of a delivery: everybody sees it, operators control it, nobody approves their own."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def press(client, delivery, verb, **fields):
 
 @pytest.fixture
 def running(delivery):
-    """A delivery at its first canary of 5 %."""
+    """A delivery in its first canary, of 5 %."""
     for what, by in (
         (Trigger.START, Origin.PERSON),
         (Trigger.ARMED, Origin.SYSTEM),
@@ -45,7 +45,7 @@ def test_a_viewer_sees_everything_and_can_do_nothing(vera_client, running):
     assert running.state == State.STEP
 
 
-def test_everybody_needs_to_sign_in(client, running):
+def test_the_page_requires_a_sign_in(client, running):
     assert client.get(f"/deliveries/{running.pk}/").status_code == 302
 
 
@@ -54,7 +54,7 @@ def test_an_unknown_delivery_and_an_unknown_action_are_missing(otto_client, runn
     assert press(otto_client, running, "explode").status_code == 404
 
 
-def test_abort_is_one_press_and_the_reason_can_follow(otto_client, running):
+def test_abort_is_one_click_and_the_reason_can_follow(otto_client, running):
     assert press(otto_client, running, "abort").status_code == 302
     assert running.state == State.ABORTED
     shown = page(otto_client, running)
@@ -73,7 +73,7 @@ def test_pause_resume_and_advance(otto_client, running):
     assert running.state == State.ARMING
 
 
-def test_a_missing_reason_is_reported_at_its_field_and_the_typed_one_kept(otto_client, running):
+def test_a_missing_reason_is_reported_at_its_field_and_typed_text_kept(otto_client, running):
     response = press(otto_client, running, "advance", reason="short")
     shown = response.content.decode()
     assert response.status_code == 422
@@ -92,7 +92,7 @@ def test_actions_on_a_changed_delivery_are_refused_except_abort(otto_client, run
     assert running.state == State.ABORTED
 
 
-def test_an_action_that_the_state_does_not_know_is_refused(otto_client, delivery):
+def test_an_action_that_the_state_does_not_allow_is_refused(otto_client, delivery):
     response = press(otto_client, delivery, "pause")
     assert response.status_code == 409
     assert "Not done: the delivery is ready" in response.content.decode()
@@ -109,7 +109,7 @@ def test_another_person_must_approve(redis_away, pool, policy, otto_client, ada_
     assert "Approved" in page(otto_client, made)
 
 
-def test_only_administrators_are_offered_to_go_without_approval(redis_away, pool, policy, otto_client, ada_client):
+def test_only_administrators_can_go_without_approval(redis_away, pool, policy, otto_client, ada_client):
     made = proposed(policy, CANARY, FULL, approvals={"needed": 1})
     assert "Go past the rules" not in page(otto_client, made)
     assert "Go past the rules" in page(ada_client, made)
@@ -130,7 +130,7 @@ def test_deliveries_waiting_for_approval_are_counted_in_the_navigation(
     assert "waiting for you" not in ada_client.get("/deliveries/").content.decode().lower()
 
 
-def test_figures_of_the_step_are_shown_with_their_axis(vera_client, running):
+def test_figures_of_the_step_are_shown_on_their_axis(vera_client, running):
     Look.objects.create(
         delivery=running, state="step", step=1, generation=running.generation, findings=[finding().as_dict()]
     )
@@ -150,7 +150,7 @@ def test_figures_of_an_earlier_step_are_not_shown(vera_client, running):
     assert "1.04×" not in page(vera_client, running)
 
 
-def test_the_refreshed_part_brings_the_buttons_only_when_something_changed(otto_client, running):
+def test_the_refreshed_part_contains_the_buttons_only_if_something_changed(otto_client, running):
     same = page(otto_client, running, f"live?etag={running.etag}")
     assert 'id="delivery-live"' in same
     assert "hx-swap-oob" not in same
@@ -172,7 +172,7 @@ def test_an_empty_list_says_what_to_do(redis_away, policy, vera_client):
     assert "No deliveries yet" in vera_client.get("/deliveries/").content.decode()
 
 
-def test_the_policy_shows_its_delivery_and_the_history_what_never_went_live(otto_client, running):
+def test_the_policy_shows_its_delivery_and_the_history_shows_versions_that_never_went_live(otto_client, running):
     shown = otto_client.get("/policies/default/").content.decode()
     assert "v2 decides 5 % of the requests" in shown
     assert "never live" in shown
@@ -182,7 +182,7 @@ def test_the_policy_shows_its_delivery_and_the_history_what_never_went_live(otto
     assert "Roll back to v2" not in shown
 
 
-def test_changes_that_belong_to_the_pool_are_said_to_wait(redis_away, policy, pool, otto_client):
+def test_changes_that_apply_to_the_whole_pool_are_said_to_wait(redis_away, policy, pool, otto_client):
     policies.open_draft(policy, OTTO)
     policies.patch_draft(policy, {"affinity.ttl_s": 900, "classes.heavy_new_tokens": 9000}, OTTO)
     form = otto_client.get("/policies/default/draft/deliver").content.decode()

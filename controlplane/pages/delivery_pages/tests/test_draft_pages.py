@@ -1,4 +1,4 @@
-"""Beside "Publish" stands "Deliver…": its form, what it refuses, and publishing beside an open delivery."""
+""" "Deliver…" beside "Publish": its form, what it refuses, and publishing while a delivery is open."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def draft(policy):
 
 
 def fields(client):
-    """What a browser would send of the form as it is shown."""
+    """The form's fields as a browser would send them unchanged."""
     context = client.get(URL).context
     sent = {name: value for name, value in context["values"].items() if name != "pools"}
     return {
@@ -49,7 +49,7 @@ def test_the_plan_is_filled_in_and_can_be_proposed_unchanged(otto_client, draft)
     assert (made.plan["pools"], made.reason) == (["demo"], WHY)
 
 
-def test_one_press_starts_a_delivery_that_needs_no_approval(otto_client, draft):
+def test_one_click_starts_a_delivery_that_needs_no_approval(otto_client, draft):
     assert "Deliver and start v2</button>" in otto_client.get(URL).content.decode()
     otto_client.post(URL, fields(otto_client))
     assert Delivery.objects.get().state == "arming"
@@ -62,19 +62,19 @@ def test_one_press_starts_a_delivery_that_needs_no_approval(otto_client, draft):
         ({"start.at": "2036-08-03T03:00", "start.zone": "UTC", "start.latest": "1 h"}, "ready"),
     ],
 )
-def test_a_delivery_that_waits_for_people_or_a_time_is_only_proposed(otto_client, draft, more, state):
+def test_a_delivery_that_waits_for_approval_or_a_time_is_only_proposed(otto_client, draft, more, state):
     otto_client.post(URL, {**fields(otto_client), **more})
     assert Delivery.objects.get().state == state
 
 
-def test_a_policy_with_approvals_offers_only_delivery(otto_client, draft, policy):
+def test_a_policy_with_required_approvals_offers_only_delivery(otto_client, draft, policy):
     services.set_rules(policy, ADA, WHY, direct="allowed", approvals_needed=1)
     shown = otto_client.get(URL).content.decode()
     assert "Deliver v2</button>" in shown
     assert "Deliver and start" not in shown
 
 
-def test_a_freeze_keeps_it_ready_and_the_page_says_why(otto_client, draft):
+def test_a_freeze_keeps_the_delivery_ready_and_the_page_says_why(otto_client, draft):
     freezing.add_freeze(ALWAYS, ADA)
     assert "Deliver v2</button>" in otto_client.get(URL).content.decode()
     shown = otto_client.post(URL, fields(otto_client), follow=True).content.decode()
@@ -92,13 +92,13 @@ def test_a_short_plan_stays_chosen_when_the_reason_is_missing(otto_client, draft
     assert f'action="{short}"' in shown
 
 
-def test_the_review_offers_the_guarded_way_first(otto_client, draft):
+def test_the_review_offers_the_delivery_before_publishing(otto_client, draft):
     shown = otto_client.get("/policies/default/draft/review").content.decode()
     primary = re.findall(r'button--primary"[^>]*>([^<]*)<', shown)
     assert primary == ["Deliver…"]
 
 
-def test_a_viewer_is_refused_and_a_missing_draft_sends_back(vera_client, otto_client, policy):
+def test_a_viewer_is_refused_and_a_missing_draft_redirects(vera_client, otto_client, policy):
     assert vera_client.get(URL).status_code == 403
     assert otto_client.get(URL).url == "/policies/default/"
 
@@ -119,7 +119,7 @@ def test_a_reason_that_is_too_short_is_reported_at_its_field(otto_client, draft)
     assert 'id="reason-error"' in response.content.decode()
 
 
-def test_no_folded_part_says_another_plan_than_the_one_that_was_sent(otto_client, draft, pool):
+def test_no_folded_part_describes_another_plan_than_the_one_sent(otto_client, draft, pool):
     Pool.objects.create(name="other", model="m", kind="sim", policy="default", replicas=1)
     changed = {**fields(otto_client), "canary1.share": "7", "pools": [pool.name]}
     shown = otto_client.post(URL, {**changed, "reason": "short"}).content.decode()
@@ -153,7 +153,7 @@ def test_json_that_is_not_a_plan_is_refused_and_kept(otto_client, draft, text, s
     assert response.context["json"] == text
 
 
-def test_a_second_press_leads_to_the_same_delivery(otto_client, draft):
+def test_a_second_click_leads_to_the_same_delivery(otto_client, draft):
     sent = fields(otto_client)
     first = otto_client.post(URL, sent)
     edit(draft.policy, OTTO, heavy_new_tokens=8_000)
@@ -168,7 +168,7 @@ def test_a_draft_saved_in_the_meantime_is_not_delivered(otto_client, draft):
     assert "saved by ada meanwhile" in response.content.decode()
 
 
-def test_a_document_that_failed_before_asks_why_again(otto_client, policy):
+def test_delivering_a_document_that_failed_before_asks_why_again(otto_client, policy):
     failed = proposed(policy)
     for what, by in (
         (Trigger.START, Origin.PERSON),
@@ -192,7 +192,7 @@ def test_one_delivery_at_a_time(otto_client, delivery):
     assert "v2 is being delivered" in response.content.decode()
 
 
-def test_publishing_beside_an_open_delivery_explains_and_aborts_only_when_asked(otto_client, delivery):
+def test_publishing_while_a_delivery_is_open_explains_and_aborts_only_on_request(otto_client, delivery):
     edit(delivery.policy, OTTO, heavy_new_tokens=8_000)
     review = otto_client.get("/policies/default/draft/review")
     assert "v1 decides every request of pool" in review.content.decode()
@@ -206,7 +206,7 @@ def test_publishing_beside_an_open_delivery_explains_and_aborts_only_when_asked(
     assert delivery.state == "aborted"
 
 
-def test_a_policy_by_delivery_only_offers_no_publishing(otto_client, policy, draft):
+def test_a_policy_that_requires_deliveries_offers_no_publishing(otto_client, policy, draft):
     services.set_rules(policy, ADA, WHY, direct="never", approvals_needed=0)
     shown = otto_client.get("/policies/default/draft/review").content.decode()
     assert "goes live by delivery only" in shown

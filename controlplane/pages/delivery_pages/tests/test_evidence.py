@@ -35,7 +35,7 @@ def test_a_comparison_shows_estimate_interval_limits_and_verdict():
         ("ttft", "no_data", (None, None), "too few requests", "unseen"),
     ],
 )  # fmt: skip
-def test_a_guard_says_no_harm_only_when_its_whole_interval_is_within_the_limit(metric, verdict, bounds, words, shape):
+def test_a_guard_says_no_harm_only_if_its_whole_interval_is_within_the_limit(metric, verdict, bounds, words, shape):
     lower, upper = bounds
     row = evidence.rows([finding(metric, verdict=verdict, lower=lower, upper=upper)])[0]
     assert (row.verdict, row.shape) == (words, shape)
@@ -50,12 +50,12 @@ def test_a_guard_says_no_harm_only_when_its_whole_interval_is_within_the_limit(m
         ("slow", (-0.05, 0.0998), "−5.0 to +9.98 points"),
     ],
 )
-def test_an_interval_does_not_look_as_if_it_touched_a_limit_that_it_does_not_reach(metric, bounds, said):
+def test_an_interval_does_not_seem_to_touch_a_limit_that_it_does_not_reach(metric, bounds, said):
     lower, upper = bounds
     assert evidence.rows([finding(metric, lower=lower, upper=upper)])[0].interval == said
 
 
-def test_no_error_in_deciding_of_a_few_requests_is_too_few_to_tell():
+def test_without_errors_but_with_few_requests_there_are_too_few_to_tell():
     words = {
         n: evidence.rows([finding("shadow.raised", "", verdict="fine", estimate=None, n=(n, 0))])[0].verdict
         for n in (1, 30)
@@ -87,7 +87,7 @@ def test_a_count_that_does_not_fail_has_the_same_three_states(n, rates, words):
         ("pool.ttft_p90_ms", "fine", False, "no harm"),
     ],
 )
-def test_a_guard_without_a_comparison_says_what_it_saw(metric, verdict, needed, words):
+def test_a_guard_without_a_comparison_says_what_it_found(metric, verdict, needed, words):
     assert evidence.rows([finding(metric, "", verdict=verdict, needed=needed)])[0].verdict == words
 
 
@@ -109,12 +109,12 @@ def test_counts_show_both_rates():
     assert row.text == "one sentence"
 
 
-def test_a_finding_without_numbers_says_its_sentence():
+def test_a_finding_without_numbers_shows_its_sentence():
     row = evidence.rows([finding(estimate=None, lower=None, upper=None, verdict="no_data")])[0]
     assert (row.verdict, row.estimate, row.text, row.axis) == ("too few requests", "", "one sentence", None)
 
 
-def test_an_infinite_bound_is_stated_and_cut_off():
+def test_an_infinite_limit_is_stated_and_cut_off_on_the_axis():
     row = evidence.rows([finding(lower=None, upper=None)])[0]
     assert row.interval == "0.00 to any"
     assert row.axis is not None
@@ -135,7 +135,7 @@ def test_the_verdict_names_what_fails_first():
     assert evidence.undecided([fine, open_, failed]) == ("warm TPOT",)
 
 
-def test_a_finding_left_to_a_later_step_says_why_and_is_not_awaited():
+def test_a_finding_deferred_to_a_later_step_says_why_and_is_not_waited_for():
     few, wide = finding("tpot", "warm", verdict="deferred", estimate=None), finding(verdict="deferred")
     for left in (few, wide):
         row = evidence.rows([left])[0]
@@ -152,7 +152,7 @@ def test_marks_and_interval_are_in_order_on_the_axis():
     places = [float(x) for x in (axis.low, axis.same, axis.at, axis.worse.at, axis.high, axis.fine.at)]
     assert places == sorted(places)
     assert (axis.worse.anchor, axis.fine.anchor) == ("end", "start")
-    assert axis.outside == axis.fine.at  # what is fine never lies in the red
+    assert axis.outside == axis.fine.at  # the limit of fine never lies in the red
     assert (axis.worse.label, axis.fine.label) == ("1.10×", "1.25×")
     assert places[0] > 0
     assert places[-1] < WIDTH
@@ -174,7 +174,7 @@ def test_the_line_of_the_wall():
 
 
 @pytest.mark.parametrize("state", [State.PAUSED, State.HOLDING, State.READY, State.ABORTED])
-def test_a_standing_clock_counts_nothing_down(state):
+def test_a_stopped_clock_counts_nothing_down(state):
     assert report.next_at(facts(state, step=2)) is None
 
 
@@ -186,14 +186,14 @@ def test_the_whole_page_as_one_value():
     assert [word for _, word in shown.steps] == ["done", "done", "now", "next", ""]
 
 
-def test_one_word_says_what_each_step_has_shown():
+def test_one_word_summarizes_the_result_of_each_step():
     left = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [finding(verdict="fine", upper=-0.1)])
     (row,) = reading.shown(facts(State.DELIVERED, step=4, results=results.read([left], plan()))).results
     assert (row.step, row.word, row.text) == ("Canary 5 %", "better", "one sentence")
 
 
 @pytest.mark.parametrize("word", ["enough to go on", "no worse"])
-def test_a_stored_result_that_is_surely_worse_has_the_word_of_a_new_one(word):
+def test_a_stored_result_that_is_certainly_worse_has_the_current_word(word):
     worse = finding(verdict="fine", lower=0.03, upper=0.2)
     new = results.of_step(1, Trigger.PASS, datetime(2026, 8, 1, tzinfo=UTC), [worse])
     stored = {**new, "shown": [{**new["shown"][0], "word": word}]}
@@ -274,14 +274,14 @@ def test_a_chart_has_both_arms_the_limit_the_interval_and_a_gap_where_a_step_has
     assert over_time.series(SLOW, looks)["upper"] == [pytest.approx(22.0), None]
 
 
-def test_a_look_at_too_few_requests_has_levels_that_are_marked_as_few():
+def test_a_look_with_too_few_requests_has_levels_that_are_marked_as_few():
     few = finding(verdict="no_data", estimate=None, lower=None, upper=None, candidate=900.0, control=500.0, n=(7, 90))
     shown = over_time.series(TTFT, [over_time.SeenLook(NOW, 1, (few,))])
     assert (shown["candidate"], shown["n"], shown["few"]) == ([900.0], [7], [1])
     assert (shown["lower"], shown["upper"]) == ([None], [None])
 
 
-def test_the_share_of_the_candidate_is_that_assigned_and_that_of_its_requests_each_class_once():
+def test_the_assigned_share_and_the_share_of_requests_are_shown_once_per_class():
     several = (finding(n=(30, 70)), finding("tpot", n=(30, 70)), finding("ttft", "warm", n=(20, 180)))
     looks = [over_time.SeenLook(NOW, 1, several), over_time.SeenLook(NOW + 5, 9, ())]
     assert over_time.exposure(plan(), looks) == {

@@ -1,4 +1,4 @@
-"""What a plan can show stands on its form, before it is proposed, and on the page of its delivery."""
+"""The prediction of what a plan can show, on its form before the proposal, and on the page of its delivery."""
 
 import pytest
 
@@ -42,13 +42,13 @@ def test_a_changed_plan_is_checked_before_it_is_proposed(otto_client, sent, live
     assert not Delivery.objects.exists()
 
 
-def test_a_plan_that_is_not_valid_is_not_foreseen(otto_client, sent):
+def test_an_invalid_plan_has_no_prediction(otto_client, sent):
     response = otto_client.post(URL, {**sent, "canary1.share": "70"})
     assert (response.status_code, response.context["foreseen"]) == (422, None)
     assert "canary1.share" in response.context["errors"]
 
 
-def test_the_page_of_an_open_delivery_keeps_it(otto_client, policy, live_redis):
+def test_the_page_of_an_open_delivery_keeps_the_prediction(otto_client, policy, live_redis):
     fill(live_redis)
     made = proposed(policy, CANARY, FULL)
     page = otto_client.get(f"/deliveries/{made.pk}/").content.decode()

@@ -1,4 +1,4 @@
-"""Freezes: everybody sees when the next one is, administrators add and remove them."""
+"""Freezes: everybody sees the next one, administrators add and remove them."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_an_unknown_policy_is_named(ada_client):
     assert "There is no such policy; allowed: default" in response.content.decode()
 
 
-def test_a_freeze_is_removed_once(ada_client, otto_client):
+def test_a_freeze_can_be_removed_only_once(ada_client, otto_client):
     ada_client.post("/freezes/", WEEKENDS)
     number = Freeze.objects.get().pk
     assert otto_client.post(f"/freezes/{number}/remove").status_code == 403

@@ -1,4 +1,4 @@
-"""A plan becomes fields and the fields become the same plan; what is wrong is said at its field."""
+"""A plan is shown as fields, which give the same plan again; problems are shown at their fields."""
 
 import pytest
 
@@ -27,13 +27,13 @@ def typed(changes=None, choices=None):
     return plan_form.typed({**fields, **(changes or {})}, {**chosen, **(choices or {})})
 
 
-def test_the_offered_plan_survives_the_form():
+def test_the_offered_plan_is_unchanged_by_the_form():
     found = typed()
     assert found.errors == {}
     assert parse_plan(found.plan, pools=POOLS) == OFFERED
 
 
-def test_fields_missing_from_the_offered_plan_can_be_typed():
+def test_fields_that_the_offered_plan_lacks_can_be_typed():
     made = parse_plan(typed(MORE).plan, pools=POOLS)
     assert Switchback(300, 30, 6) in made.steps
     assert PoolGuard("pool.ttft_p90_ms", 800.0, 30, "pause", "heavy") in made.guards

@@ -1,4 +1,4 @@
-"""Live and the wall read deliveries as lines from Redis: the open ones, and aborts for ten minutes."""
+"""Live and the wall show deliveries as lines read from Redis: the open ones, and aborts for ten minutes."""
 
 import time
 from datetime import timedelta
@@ -40,7 +40,7 @@ def delivery(pool, policy):
     return proposed(policy)
 
 
-def test_the_line_is_in_redis_and_expires(live_redis, running):
+def test_the_line_is_stored_in_redis_and_expires(live_redis, running):
     report(timezone.now())
     found = codec.decode(DeliveryLines, live_redis.get(redis_keys.DELIVERIES))
     assert found is not None
@@ -59,13 +59,13 @@ def frame(value):
     return build_frame(time.time(), FrameInputs(fleets=fleets, deliveries=value.lines))
 
 
-def test_a_paused_line_says_so_before_who_serves_in_the_meantime():
+def test_a_paused_line_says_first_that_it_is_paused_and_then_who_serves():
     line = {"base": "v1", "candidate": "v2", "figure": "", "state": "paused", "word": "paused"}
     assert delivery_text(line | {"step": "canary 5 %, live serves all"}) == "v1 → v2 canary 5 % paused, live serves all"
     assert delivery_text(line | {"step": ""}) == "v1 → v2 paused"
 
 
-def test_the_frame_has_its_text(running):
+def test_the_frame_contains_the_text_of_the_line(running):
     assert frame(report(timezone.now()))["deliveries"][0]["text"] == ("v1 → v2 canary 5 % · heavy 1.04× (0.97–1.12×)")
 
 
@@ -80,7 +80,7 @@ def test_an_abort_stays_for_ten_minutes_and_needs_attention(running):
     assert not shown(now + timedelta(minutes=11))
 
 
-def test_an_abort_by_a_person_names_them_and_is_not_an_alarm(running):
+def test_an_abort_by_a_person_names_that_person_and_is_not_an_alarm(running):
     move(running, TransitionRequest(Trigger.ABORT, Origin.PERSON, OTTO, "a typo in the limit"))
     (item,) = attention.delivery_waits(0.0, frame(report(timezone.now())))
     assert (item.severity, item.reason) == (1, f"aborted by {OTTO.name}: a typo in the limit")

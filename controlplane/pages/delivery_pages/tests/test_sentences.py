@@ -1,4 +1,4 @@
-"""What runs where, what happens next and when, and how to stop it: every state says it."""
+"""What runs where, what happens next and when, and how to stop it: every state says so."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from controlplane.pages.delivery_pages.tests.values import NOW, facts, plan
 from controlplane.traffic.deliveries.states import CLOSED, OPEN, State
 
 
-def test_a_canary_says_both_shares():
+def test_a_canary_states_both_shares():
     said = sentences.now(facts(State.STEP, step=2, share=0.25))
     assert said == "v44 decides 25 % of the requests of pool chat; v43 decides the other 75 %."
 
@@ -27,13 +27,13 @@ def test_a_switchback_says_whose_block_it_is():
 
 @pytest.mark.parametrize("state", [State.HOLDING, State.WAITING, State.PAUSED])
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
-def test_live_decides_everything_while_it_is_stalled(state, step):
+def test_live_decides_everything_while_the_delivery_is_stalled(state, step):
     said = sentences.now(facts(state, step=step))
     assert said == "v43 decides every request of pool chat while this stands still."
 
 
 @pytest.mark.parametrize("state", [State.STEP, State.HOLDING])
-def test_a_delivery_without_a_judge_decides_nothing_whatever_the_plan_says(state):
+def test_without_a_judge_the_candidate_decides_nothing_whatever_the_plan_says(state):
     left = facts(state, step=2, share=0.25, clock_s=60, unjudged_s=45.0, unwatched_s=45.0)
     assert sentences.now(left) == (
         "v43 decides every request of pool chat: routers gave up this step, as nobody judged it for 45 s."
@@ -56,7 +56,7 @@ def test_without_a_judge_nothing_counts_down(state, step):
     assert ({row.time for row, _ in shown.steps}, report.next_at(left)) == ({""}, None)
 
 
-def test_a_switchback_says_which_block_it_is_and_how_long_that_lasts():
+def test_a_switchback_says_which_block_it_is_and_when_that_ends():
     said = sentences.now(facts(State.STEP, step=3, share=1.0, block=2, blocks=12, clock_s=770))
     assert said == "v44 decides every request of pool chat: block 3 of 12, 2:10 left; the versions take turns."
 
@@ -91,11 +91,11 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("state", "what", "said"), ENDS)
-def test_an_ended_delivery_says_what_decided_in_the_past(state, what, said):
+def test_an_ended_delivery_says_in_the_past_tense_what_decided(state, what, said):
     assert sentences.now(facts(state, what=what)) == said
 
 
-def test_every_state_that_ends_a_delivery_has_its_sentence_in_the_past():
+def test_every_final_state_has_its_sentence_in_the_past_tense():
     assert {state for state, *_ in ENDS} == CLOSED
 
 
@@ -120,7 +120,7 @@ def test_a_step_that_needs_approval_says_so():
     assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are enough to go on")
 
 
-def test_a_step_whose_time_is_over_waits_for_what_is_undecided():
+def test_a_step_whose_time_is_over_waits_for_undecided_guards():
     said = sentences.following(facts(State.STEP, step=1, share=0.05, clock_s=700, undecided=("heavy TTFT",)))
     assert (said.in_s, said.provided, said.otherwise) == (None, "as soon as heavy TTFT is enough to go on", "it pauses")
 
@@ -131,12 +131,12 @@ def test_a_shadow_passes_unless_a_guard_fails():
     )
 
 
-def test_a_plan_without_full_leaves_live_as_it_is():
+def test_a_plan_without_the_step_full_leaves_live_unchanged():
     only = plan({"mode": "shadow", "for_s": 60})
     assert sentences.following(facts(State.STEP, plan=only)).what == "the plan ends and v43 stays live"
 
 
-def test_a_planned_start_says_its_time_and_zone():
+def test_a_planned_start_states_its_time_and_zone():
     timed = plan({"mode": "shadow", "for_s": 60}, start={"at": "2036-08-03T03:00", "zone": "Europe/Berlin"})
     assert sentences.following(facts(State.READY, plan=timed)).what == (
         "Shadow starts by itself on 2036-08-03 at 03:00 (Europe/Berlin)"
@@ -153,14 +153,14 @@ def test_a_proposal_says_what_is_missing_and_when_it_ends():
     )
 
 
-def test_the_bake_step_says_which_version_a_rollback_brings_back():
+def test_the_bake_says_which_version_a_rollback_restores():
     said = sentences.following(facts(State.BAKING, step=4, clock_s=110))
     assert (said.what, said.in_s) == ("Delivered", 1690)
     assert "otherwise v43 comes back" in said.provided
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_every_state_has_words_a_next_and_a_way_to_stop(state):
+def test_every_state_has_a_description_a_next_step_and_a_way_to_stop(state):
     shown = facts(state, step=1)
     assert sentences.WORDS[state][0]
     assert sentences.following(shown).what

@@ -14,7 +14,7 @@ def test_a_running_step_is_shown_between_done_and_next():
     assert places(state=State.STEP, step=2) == ["done", "done", "now", "next", "later"]
 
 
-def test_nothing_is_done_before_the_start():
+def test_before_the_start_no_step_is_done():
     assert places(state=State.PROPOSED) == ["next", "later", "later", "later", "later"]
 
 
@@ -26,13 +26,13 @@ def test_a_rejected_delivery_shows_no_step_as_ended():
     assert places(state=State.REJECTED) == ["later"] * 5
 
 
-def test_a_completed_delivery_shows_every_step_done():
+def test_all_steps_of_a_completed_delivery_are_done():
     assert places(state=State.DELIVERED, step=4) == ["done"] * 5
     assert places(state=State.BAKING, step=4)[-1] == "now"
     assert places(state=State.ROLLED_BACK, step=4)[-1] == "stopped"
 
 
-def test_the_step_in_force_shows_its_clock():
+def test_the_current_step_shows_its_clock():
     row = steps.rows(facts(State.STEP, step=2, clock_s=650))[2]
     assert (row.title, row.time, row.value, row.max) == ("Canary 25 %", "4:10 left of 15:00", "650", "900")
     assert row.needs == "at least 15 min, at most 1 h, then asks"
@@ -57,13 +57,13 @@ def test_every_mode_has_a_title_and_says_what_it_can_show():
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90 s", 90), ("10 min", 600), ("1 h 30 min", 5400), ("0.5m", 30)])
-def test_times_are_read_as_people_write_them(text, seconds):
+def test_durations_are_read_as_people_write_them(text, seconds):
     assert parse(text) == seconds
     assert parse(words(seconds)) == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "10", "10 minutes long", ""])
-def test_anything_but_a_time_is_refused(text):
+def test_text_that_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="is not a time; write 10 min"):
         parse(text)
 

@@ -24,7 +24,7 @@ def test_each_candidate_is_proposed_and_started(policy, kind):
     assert policies.open_draft(policy) is None
 
 
-def test_the_harmful_one_can_be_tried_again_after_its_abort(policy):
+def test_the_harmful_candidate_can_be_tried_again_after_its_abort(policy):
     made = move(trial.start(policy, "harmful", OTTO), TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     move(made, TransitionRequest(Trigger.FAIL, Origin.JUDGE, why="warm TTFT × 4"))
     assert trial.start(policy, "harmful", OTTO).again == trial.AGAIN
@@ -46,7 +46,7 @@ def test_a_delivery_waits_for_the_approval_that_its_policy_requires(policy):
     assert trial.start(policy, "good", OTTO).state == State.PROPOSED
 
 
-def test_nothing_is_started_beside_a_draft_or_a_delivery(policy):
+def test_nothing_is_started_while_a_draft_or_a_delivery_is_open(policy):
     edit(policy, heavy_new_tokens=9_000)
     assert "a draft of otto is open" in trial.offered().refusal.text
     assert trial.offered().refusal.href == f"/policies/{policy.name}/draft"
@@ -54,18 +54,18 @@ def test_nothing_is_started_beside_a_draft_or_a_delivery(policy):
         trial.start(policy, "good", OTTO)
 
 
-def test_a_draft_that_changes_nothing_is_not_in_the_way(policy):
+def test_a_draft_that_changes_nothing_is_no_obstacle(policy):
     edit(policy)
     assert trial.offered().refusal is None
     assert trial.start(policy, "good", OTTO).state == State.ARMING
 
 
-def test_real_engines_are_left_alone(policy):
+def test_with_real_engines_nothing_is_offered(policy):
     Pool.objects.create(name="real", model="m", kind="vllm", policy=policy.name, replicas=1)
     assert trial.offered() is None
 
 
-def test_any_draft_for_simulated_engines_can_take_the_short_plan(policy, otto_client):
+def test_the_short_plan_is_possible_for_every_draft_on_simulated_engines(policy, otto_client):
     edit(policy, heavy_new_tokens=9_000)
     path = f"/policies/{policy.name}/draft/deliver"
     cards = otto_client.get(path).context["presets"]
@@ -83,7 +83,7 @@ def test_any_draft_for_simulated_engines_can_take_the_short_plan(policy, otto_cl
     assert {"shadow.for": "30 s", "canary1.share": "50"}.items() <= chosen.context["values"].items()
 
 
-def test_the_short_plan_is_offered_beside_no_real_engine_and_where_the_policy_asks_for_a_longer_one(policy):
+def test_the_short_plan_is_not_offered_with_real_engines_or_if_the_policy_requires_a_longer_one(policy):
     services.set_rules(policy, ADA, WHY, direct="never", least_share=0.1, least_for_s=600, least_bake_s=60)
     policy.refresh_from_db()
     assert trial.short_plan(policy) is None
@@ -94,7 +94,7 @@ def test_the_short_plan_is_offered_beside_no_real_engine_and_where_the_policy_as
     assert trial.short_plan(policy) is None
 
 
-def test_the_page_offers_it_to_operators(policy, vera_client, otto_client):
+def test_the_page_offers_the_trial_to_operators(policy, vera_client, otto_client):
     assert "requires the role operator" in vera_client.get("/deliveries/").content.decode()
     assert vera_client.post("/deliveries/try", {"candidate": "good"}).status_code == 403
     response = otto_client.post("/deliveries/try", {"candidate": "good"})
@@ -119,7 +119,7 @@ def test_an_adopted_pool_that_is_only_observed_changes_nothing(policy, otto_clie
     assert "pools demo and seen" not in page
 
 
-def test_live_points_to_it_until_there_was_one(policy, otto_client):
+def test_live_links_to_the_trial_until_there_was_a_delivery(policy, otto_client):
     assert "try a delivery" in otto_client.get("/live").content.decode()
     trial.start(policy, "good", OTTO)
     assert "try a delivery" not in otto_client.get("/live").content.decode()

@@ -1,4 +1,4 @@
-"""Hand-made deliveries and findings."""
+"""Constructed deliveries and findings."""
 
 from typing import Any
 

@@ -31,7 +31,8 @@ def viewer(db: None) -> Client:
 
 @pytest.fixture
 def fleet(world: World, live_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A ready pool `p` of two stand-ins, and the default policy. Figures stay fresh however slow the machine is."""
+    """A ready pool `p` of two fake instances, and the default policy. Figures stay fresh however slow the machine
+    is."""
     monkeypatch.setattr("controlplane.live.dashboard.frame.status.SAMPLE_STALE_S", 600.0)
     monkeypatch.setattr("controlplane.live.dashboard.frame.status.SAMPLE_OFFLINE_S", 900.0)
     ensure_default_policy()

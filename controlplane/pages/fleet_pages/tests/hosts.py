@@ -1,5 +1,4 @@
-"""Several hosts on this machine: a network namespace each, joined by a bridge that lies in the control host's.
-
+"""Several hosts on this machine: a network namespace each, joined by a bridge in the namespace of the control host.
 The control host has Redis (over TCP, with a password), the schedule and a router; each node has a worker and its own
 data folder. Only the database file is shared, as a database server would be.
 """
@@ -28,7 +27,7 @@ from router.tests.values import loaded
 
 ROOT = Path(__file__).resolve().parents[4]
 SLOW_LINK = Path(__file__).with_name("slow_link.py")
-NET = "198.18.77"  # a range for tests of networks (RFC 2544); no packet leaves the namespaces
+NET = "198.18.77"  # reserved for tests of networks (RFC 2544); no packet leaves the namespaces
 CONTROL = f"{NET}.1"
 PASSWORD = "a-password"
 CLIENT = """
@@ -49,7 +48,7 @@ while True:
 
 
 def why_not() -> str:
-    """Why this machine cannot play several hosts; empty when it can."""
+    """Return why this machine cannot simulate several hosts; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces take root"
     if shutil.which("ip") is None:
@@ -105,10 +104,11 @@ class Hosts:
         ip("-n", self.spaces["control"], "link", "set", name, "up")
 
     def slow_down(self, name: str, delay_ms: int) -> None:
-        """Each packet of its link takes so long, either way: a process carries them (kernels may lack sch_netem)."""
+        """Delay each packet on its link in both directions. A process carries the packets, as kernels may lack
+        sch_netem."""
         control = self.spaces["control"]
         ip("-n", control, "link", "add", "slow-in", "type", "veth", "peer", "name", "slow-out")
-        # Else this kernel would answer for the bridge's address at the near end, and packets would go round the wire.
+        # Otherwise this kernel would answer for the bridge's address itself, and packets would bypass the link.
         for link in (name, "slow-in"):
             ip("-n", control, "link", "set", link, "arp", "off")
         ip("-n", control, "link", "set", name, "nomaster")
@@ -171,7 +171,7 @@ class Hosts:
         argv = redis_server.arguments(redis_server.find_server(), socket)
         argv[argv.index("--port") + 1] = "6379"
         self.start("control", "redis", [*argv, "--bind", CONTROL, "--requirepass", PASSWORD])
-        # This test lives in no namespace; it looks by the socket.
+        # This test runs in no namespace, so it checks the socket.
         url = f"unix://:{PASSWORD}@{socket}"
         redis_server.wait_until_ready(url)
         self.redis = redis.Redis.from_url(url)
@@ -206,12 +206,12 @@ class Hosts:
     # What is seen
 
     def answers(self, since: float = 0.0) -> list[tuple[float, int, int, str]]:
-        """(time, number, status, instance) of each request, as the client saw it."""
+        """Return (time, number, status, instance) of each request, as the client saw it."""
         lines = (self.folder / "client.log").read_text().splitlines()
         return [tuple(json.loads(line)) for line in lines if json.loads(line)[0] >= since]  # type: ignore[misc]
 
     def longest_s(self, since: float) -> float:
-        """Return the longest pause between two answers to a client that asks in sequence."""
+        """Return the longest pause between two answers to a client that sends one request after another."""
         times = [answer[0] for answer in self.answers(since)]
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
@@ -224,7 +224,7 @@ class Hosts:
             return database.execute(f"SELECT {columns} FROM fleet_instance ORDER BY ordinal").fetchall()
 
     def engines(self, node: str) -> list[tuple[str, int, int]]:
-        """(instance, epoch, pid) of each engine process that runs on a node, whatever the database says."""
+        """Return (instance, epoch, pid) of each engine process that runs on a node, whatever the database says."""
         found = []
         for entry in Path("/proc").iterdir():
             held = _variables(entry) if entry.name.isdigit() else {}
@@ -233,7 +233,7 @@ class Hosts:
         return sorted(found)
 
     def starts(self) -> list[tuple[str, str]]:
-        """(instance, header of its log) of every start on every node."""
+        """Return (instance, header of its log) of every start on every node."""
         logs = [path for name in self.addresses for path in (self.folder / name / "logs" / "instances").glob("*.log*")]
         return [
             (path.name, " ".join(line.split()[:4]))
@@ -243,7 +243,7 @@ class Hosts:
         ]
 
     def served(self, node: str, instance: str) -> float:
-        """Requests that an engine has answered, asked on its own node."""
+        """Return the number of requests that an engine has answered, asked on its own node."""
         (url,) = (url for name, url in self.rows("name, url") if name == instance)
         return self.served_at(node, url)
 
@@ -253,7 +253,7 @@ class Hosts:
         return sum(float(line.split()[-1]) for line in page if line.startswith("vllm:request_success_total"))
 
     def until(self, condition: Callable[[], bool], limit_s: float = 90) -> float:
-        """Seconds that it took."""
+        """Return the seconds that it took."""
         begin = time.monotonic()
         while not condition():
             if time.monotonic() - begin > limit_s:
@@ -263,7 +263,7 @@ class Hosts:
         return time.monotonic() - begin
 
     def routable(self, *nodes: str) -> Callable[[], bool]:
-        """Whether exactly these nodes have the routable instances (one word each, in any order)."""
+        """Return whether exactly these nodes have the routable instances (one word each, in any order)."""
         return lambda: sorted(e["node"] for e in self.entries().values() if e["routable"]) == sorted(nodes)
 
     def close(self) -> None:

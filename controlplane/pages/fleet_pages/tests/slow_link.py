@@ -1,7 +1,6 @@
-"""A wire that takes its time: `python slow_link.py INTERFACE INTERFACE DELAY_MS` carries frames between the two.
-
-For kernels without the module sch_netem. Frames come with what offloading left undone (PACKET_VNET_HDR) and continue
-so.
+"""A slow link: `python slow_link.py INTERFACE INTERFACE DELAY_MS` carries frames between the two interfaces.
+It is for kernels without the module sch_netem. Offloading leaves frames unfinished (PACKET_VNET_HDR), and they are
+passed on in that state.
 """
 
 import collections
@@ -33,7 +32,7 @@ def carry(one: socket.socket, other: socket.socket, delay_s: float) -> None:
         left = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
         for came in select.select([one, other], [], [], left)[0]:
             frame, address = came.recvfrom(LARGEST)
-            if address[2] != PACKET_OUTGOING:  # what we have sent ourselves
+            if address[2] != PACKET_OUTGOING:  # not sent by us
                 under_way.append((time.monotonic() + delay_s, to[came], frame))
         while under_way and under_way[0][0] <= time.monotonic():
             _, out, frame = under_way.popleft()

@@ -1,4 +1,4 @@
-"""A fleet that something else runs: looked at first, adopted by one document, observed until it is served."""
+"""Engines that something else started: inspected first, adopted by one document, observed until they are served."""
 
 import json
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def applied(client: Client, page: Any) -> Any:
     return client.post("/fleet/apply", typed)
 
 
-def test_engines_that_answer_are_shown_before_anything_is_applied(operator: Client, engines: list[OtherEngine]) -> None:
+def test_running_engines_are_shown_before_anything_is_applied(operator: Client, engines: list[OtherEngine]) -> None:
     page = operator.post("/fleet/adopt", form(engines))
     assert page.status_code == 200, page.content
     found = page.context["found"]
@@ -64,7 +64,7 @@ def test_engines_that_answer_are_shown_before_anything_is_applied(operator: Clie
     assert "it lacks" not in page.content.decode()
 
 
-def test_an_engine_without_kv_events_is_shown_and_diagnosed_with_the_flag_that_it_lacks(operator: Client) -> None:
+def test_an_engine_without_kv_events_is_diagnosed_with_the_missing_flag(operator: Client) -> None:
     engine = OtherEngine({path: page for path, page in SERVERS["vllm"].items() if path != "/kv_event_sources"})
     page = operator.post("/fleet/adopt", form([engine], tokenizer="/models/m")).content.decode()
     assert "for an exact index it lacks --kv-events-config" in page
@@ -76,7 +76,7 @@ def test_an_engine_without_kv_events_is_shown_and_diagnosed_with_the_flag_that_i
     engine.close()
 
 
-def test_an_engine_whose_answers_do_not_say_what_was_cached_is_diagnosed_once_it_serves(
+def test_an_engine_that_does_not_report_cached_tokens_is_diagnosed_once_it_serves(
     live_redis: redis.Redis,
 ) -> None:
     silent = {"index": "approximate", "why": believe("", "", Accuracy(), Accuracy(), unconfirmed=FEWEST).why}
@@ -87,7 +87,7 @@ def test_an_engine_whose_answers_do_not_say_what_was_cached_is_diagnosed_once_it
     assert "--enable-prompt-tokens-details (vLLM) or --enable-cache-report (SGLang)" in finding.advice
 
 
-def test_one_press_adopts_it_and_one_more_serves_it(operator: Client, engines: list[OtherEngine]) -> None:
+def test_one_click_adopts_a_fleet_and_one_more_serves_it(operator: Client, engines: list[OtherEngine]) -> None:
     answer = applied(operator, operator.post("/fleet/adopt", form(engines)))
     assert answer.status_code == 302, answer.content
     pool = Pool.objects.get()
@@ -167,7 +167,7 @@ def test_a_prefill_server_of_sglang_cannot_serve_alone_and_adoption_says_so_firs
     engine.close()
 
 
-def test_what_has_no_field_is_typed_as_in_the_document(operator: Client, ready: None, tmp_path: Path) -> None:
+def test_options_without_a_field_are_typed_as_in_the_document(operator: Client, ready: None, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "own")
     client = authority.issue("client")
     engine = OtherEngine(SERVERS["vllm"], secure=authority.issue("engines.llm").server(authority))
@@ -210,14 +210,14 @@ def test_further_options_keep_what_is_typed_and_replace_no_field(
     assert Pool.objects.get().engine["kv_events"] is False
 
 
-def test_the_ranks_that_are_typed_win_over_those_that_the_engines_say(operator: Client, ready: None) -> None:
+def test_typed_ranks_take_precedence_over_those_that_the_engines_report(operator: Client, ready: None) -> None:
     engine = OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=4)})
     page = operator.post("/fleet/adopt", form([engine], more="data_parallel_size: 1"))
     assert "data_parallel_size: 1" in page.context["own"]
     engine.close()
 
 
-def test_engines_of_different_numbers_of_ranks_need_pools_of_their_own(operator: Client, ready: None) -> None:
+def test_engines_with_different_numbers_of_ranks_need_separate_pools(operator: Client, ready: None) -> None:
     engines = [OtherEngine({**SERVERS["sglang"], "/server_info": sglang_info(dp_size=ranks)}) for ranks in (2, 4)]
     found = operator.post("/fleet/adopt", form(engines)).context["found"]
     assert [one.lacks for one in found.engines] == [("data_parallel_size: 2",), ("data_parallel_size: 4",)]
@@ -226,14 +226,14 @@ def test_engines_of_different_numbers_of_ranks_need_pools_of_their_own(operator:
         each.close()
 
 
-def test_the_folder_of_the_model_for_the_exact_index_is_asked_beside_the_kv_events(
+def test_the_folder_of_the_model_for_the_exact_index_is_a_field_beside_the_kv_events(
     operator: Client, engines: list[OtherEngine]
 ) -> None:
     assert applied(operator, operator.post("/fleet/adopt", form(engines, tokenizer="sim"))).status_code == 302
     assert Pool.objects.get().engine["tokenizer"] == "sim"
 
 
-def test_the_only_place_that_was_typed_is_looked_at_whichever_is_marked(operator: Client, ready: None) -> None:
+def test_if_only_one_place_was_typed_it_is_inspected_whichever_is_selected(operator: Client, ready: None) -> None:
     page = operator.post("/fleet/adopt", form([], way="urls", urls="", file="/no/such/file", port="8000"))
     assert page.context["typed"].way == "file"
     assert "cannot be read" in page.content.decode()
@@ -242,7 +242,7 @@ def test_the_only_place_that_was_typed_is_looked_at_whichever_is_marked(operator
     assert page.status_code == 422
 
 
-def test_the_page_of_an_adopted_instance_promises_nothing_about_its_process(
+def test_the_page_of_an_adopted_instance_says_nothing_of_its_process(
     operator: Client, engines: list[OtherEngine]
 ) -> None:
     applied(operator, operator.post("/fleet/adopt", form(engines)))
@@ -254,7 +254,7 @@ def test_the_page_of_an_adopted_instance_promises_nothing_about_its_process(
     assert "<dt>Pid</dt>" not in page
 
 
-def test_faults_are_shown_on_the_form_and_nothing_is_lost(operator: Client, ready: None) -> None:
+def test_problems_are_shown_on_the_form_and_nothing_is_lost(operator: Client, ready: None) -> None:
     for more, words in (
         ({"urls": "http://169.254.169.254"}, "must be http://host:port"),
         ({"urls": ""}, "must be http://host:port"),
@@ -284,7 +284,7 @@ def test_engines_that_do_not_answer_can_be_adopted_with_a_model(operator: Client
     assert applied(operator, page).status_code == 302
 
 
-def test_only_an_operator_lets_the_server_look(viewer: Client, engines: list[OtherEngine]) -> None:
+def test_only_an_operator_may_let_the_server_inspect_engines(viewer: Client, engines: list[OtherEngine]) -> None:
     assert viewer.get("/fleet/adopt").status_code == 200
     assert viewer.post("/fleet/adopt", form(engines)).status_code == 403
     body = json.dumps({"engine": {"urls": [engines[0].url]}})
@@ -293,7 +293,7 @@ def test_only_an_operator_lets_the_server_look(viewer: Client, engines: list[Oth
     assert engines[0].asked == []
 
 
-def test_the_same_over_rest(operator: Client, engines: list[OtherEngine]) -> None:
+def test_adoption_over_rest_is_the_same(operator: Client, engines: list[OtherEngine]) -> None:
     engine = {"urls": [one.url for one in engines]}
     found = operator.post("/api/v1/fleet/discover", json.dumps({"engine": engine}), content_type=JSON).json()
     assert [one["server"] for one in found["engines"]] == ["vLLM", "SGLang"]
@@ -309,7 +309,7 @@ def test_the_same_over_rest(operator: Client, engines: list[OtherEngine]) -> Non
     assert wrong.status_code == 422
 
 
-def test_engines_that_ask_for_a_key_are_adopted_with_its_whereabouts(
+def test_engines_that_require_a_key_are_adopted_with_a_reference_to_it(
     operator: Client, engines: list[OtherEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
@@ -329,7 +329,9 @@ def test_engines_that_ask_for_a_key_are_adopted_with_its_whereabouts(
     assert "sk-engine-1" not in page.content.decode() + json.dumps(exported)
 
 
-def test_a_missing_key_is_named_before_a_start(operator: Client, ready: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_before_a_start(
+    operator: Client, ready: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def findings() -> list[tuple[bool, str]]:
         pool = {"name": "p", "model": "m", "kind": "sim", "engine": {"engine_key": "env:QWEN_API_KEY"}}
         document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
@@ -344,7 +346,7 @@ def test_a_missing_key_is_named_before_a_start(operator: Client, ready: None, mo
     assert findings() == [(True, "can be read")]
 
 
-def test_a_pool_that_weir_starts_is_not_observed(operator: Client, ready: None) -> None:
+def test_a_pool_that_weir_starts_cannot_be_observed(operator: Client, ready: None) -> None:
     pool = {"name": "own", "model": "llama-3.1-8b", "kind": "sim"}
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
     assert operator.put("/api/v1/fleet", json.dumps(document), content_type=JSON).status_code == 200
@@ -379,10 +381,10 @@ def test_a_source_that_is_unreachable_is_on_the_page_and_in_the_metrics(
     assert figures["weir_source_gone_engines"][0].value == 0
 
 
-def test_an_observed_pool_asks_no_rule_and_a_served_one_does(
+def test_observing_a_pool_applies_no_rule_and_serving_it_does(
     operator: Client, engines: list[OtherEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Serving takes requests, as a new pool does: the rules of policies are asked then, and not before."""
+    """Serving takes requests, as a new pool does, so only then do the rules of policies apply."""
     asked: list[list[str]] = []
 
     def check(joins: Any, *words: Any) -> str:

@@ -1,4 +1,4 @@
-"""The fleet over REST, as an operator's script uses it."""
+"""The fleet over REST, as scripts of operators use it."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ def test_a_document_in_yaml_becomes_the_fleet(operator: Client, empty: None) -> 
     assert Pool.objects.get().replicas == 3
 
 
-def test_a_dry_run_says_what_would_change_and_changes_nothing(operator: Client, empty: None) -> None:
+def test_a_dry_run_reports_changes_and_makes_none(operator: Client, empty: None) -> None:
     put(operator, document(1))
     answer = put(operator, document(2), "?dry_run=true").json()
     assert answer["drift"] is True
@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(operator: Client, 
     assert Pool.objects.get().replicas == 1
 
 
-def test_a_document_that_was_read_can_be_written_back_in_both_formats(operator: Client, empty: None) -> None:
+def test_a_document_can_be_read_and_written_back_in_both_formats(operator: Client, empty: None) -> None:
     put(operator, document(2, flavour=3))
     as_json = operator.get("/api/v1/fleet")
     as_yaml = operator.get("/api/v1/fleet", headers={"accept": YAML})
@@ -50,7 +50,7 @@ def test_a_document_that_was_read_can_be_written_back_in_both_formats(operator: 
     assert put(operator, as_yaml.content.decode(), kind=YAML).json()["drift"] is False
 
 
-def test_a_fleet_that_changed_since_it_was_read_is_not_overwritten(operator: Client, empty: None) -> None:
+def test_a_fleet_that_has_changed_since_it_was_read_is_not_overwritten(operator: Client, empty: None) -> None:
     old = operator.get("/api/v1/fleet").headers["ETag"]
     put(operator, document(1))
     answer = put(operator, document(5), **{"If-Match": old})
@@ -88,7 +88,9 @@ def test_a_policy_that_does_not_exist_is_refused(operator: Client, fleet: World)
         ("a=b", "application/x-www-form-urlencoded", 415),
     ],
 )
-def test_anything_but_a_document_is_refused(operator: Client, empty: None, body: str, kind: str, status: int) -> None:
+def test_a_body_that_is_no_document_is_refused(
+    operator: Client, empty: None, body: str, kind: str, status: int
+) -> None:
     answer = put(operator, body, kind=kind)
     assert answer.status_code == status
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -140,7 +142,7 @@ def test_an_impossible_action_is_a_conflict_that_says_what_to_do(operator: Clien
     assert "start it first" in answer.json()["detail"]
 
 
-def test_a_viewer_reads_and_does_not_change(viewer: Client, fleet: World) -> None:
+def test_a_viewer_can_only_read(viewer: Client, fleet: World) -> None:
     assert viewer.get("/api/v1/fleet").status_code == 200
     assert put(viewer, document(0)).status_code == 403
     assert viewer.post("/api/v1/instances/p-0/stop", {}, content_type=JSON).status_code == 403

@@ -1,4 +1,4 @@
-"""manage.py fleet_apply: what it prints and how it ends."""
+"""The output and exit status of manage.py fleet_apply."""
 
 import io
 import json
@@ -56,7 +56,7 @@ def test_a_change_lists_the_fields(file: Path, capsys: pytest.CaptureFixture[str
     assert "    engine.flavour: None -> 4" in capsys.readouterr().out
 
 
-def test_pruning_removes_what_is_not_named(file: Path) -> None:
+def test_prune_removes_pools_that_are_not_in_the_document(file: Path) -> None:
     status_of(file)
     file.write_text(json.dumps({**document(0), "spec": {"pools": []}}))
     assert status_of(file) == 0
@@ -69,7 +69,7 @@ def test_pruning_removes_what_is_not_named(file: Path) -> None:
     ("text", "words"),
     [("a: 1\na: 2", "is given twice"), ("{}", "apiVersion: must be weir/v1"), ("- [", "line 2")],
 )
-def test_a_wrong_document_is_refused_with_1(
+def test_an_invalid_document_is_refused_with_1(
     file: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(text)
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(capsys: pytest.CaptureFixtu
     assert "/nowhere/fleet.yaml: No such file or directory" in capsys.readouterr().err
 
 
-def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(document(1))))
     assert status_of("-") == 0
     assert Pool.objects.get().replicas == 1

@@ -1,4 +1,4 @@
-"""`manage.py calibrate`, as someone at a terminal meets it."""
+"""`manage.py calibrate`, as used at a terminal."""
 
 import re
 from io import StringIO
@@ -30,7 +30,7 @@ def calibrate(*words: str) -> str:
     return out.getvalue()
 
 
-def test_the_command_warns_of_its_load_and_shows_measured_beside_fitted_times() -> None:
+def test_the_command_warns_of_its_load_and_prints_measured_beside_fitted_times() -> None:
     instance()
     said = calibrate("chat-0", "--seconds", "30", "--reason", "new driver")
     assert said.startswith("chat-0 is measured with test requests for up to 30 s")
@@ -86,7 +86,7 @@ def test_the_flag_anyway_reaches_the_worker_that_measures(monkeypatch: pytest.Mo
     assert told == [True, False]
 
 
-def test_from_traffic_it_sends_nothing_and_shows_the_held_out_errors() -> None:
+def test_a_calibration_from_traffic_sends_nothing_and_prints_the_held_out_errors() -> None:
     instance()
     said = calibrate("chat-0", "--from-traffic")
     assert said.startswith("chat-0 is calibrated with the requests that routers recorded\n")

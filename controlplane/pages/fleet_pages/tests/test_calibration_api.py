@@ -1,4 +1,4 @@
-"""A calibration over REST, as an operator's script asks for it and waits for it."""
+"""Calibrations over REST, as scripts of operators request them and wait for them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PATH = "/api/v1/instances/chat-0"
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
-    """What was put on a queue."""
+    """Collects what would be put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
     monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
@@ -48,7 +48,7 @@ def test_a_calibration_is_accepted_performed_by_the_nodes_worker_and_read(operat
     assert read["last"] == read["measured"]
 
 
-def test_other_settings_since_make_it_stale(operator: Client, sent: list[Any]) -> None:
+def test_a_change_of_settings_makes_a_calibration_stale(operator: Client, sent: list[Any]) -> None:
     instance()
     ask(operator)
     tasks.calibrate(*sent[0][1])
@@ -94,7 +94,7 @@ def test_seconds_beyond_the_limits_are_refused(operator: Client) -> None:
     assert ask(operator, seconds=1).status_code == 422
 
 
-def test_a_viewer_reads_and_does_not_ask(viewer: Client) -> None:
+def test_a_viewer_can_only_read(viewer: Client) -> None:
     instance()
     assert ask(viewer).status_code == 403
     assert viewer.get(f"{PATH}/calibration").status_code == 404
@@ -119,7 +119,7 @@ def test_a_viewer_cancels_nothing(viewer: Client) -> None:
     assert viewer.post(f"{PATH}/calibration/cancel").status_code == 403
 
 
-def test_a_fit_to_traffic_states_its_errors_on_held_out_requests(operator: Client, sent: list[Any]) -> None:
+def test_a_fit_to_traffic_reports_its_errors_on_held_out_requests(operator: Client, sent: list[Any]) -> None:
     instance()
     assert ask(operator, source="traffic").json()["source"] == "traffic"
     tasks.calibrate(*sent[0][1])

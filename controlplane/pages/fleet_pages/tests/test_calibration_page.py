@@ -1,4 +1,4 @@
-"""The calibration on the page of an instance: the button, what was measured, and what speaks against it."""
+"""The calibration on the page of an instance: the button, the measurement, and reasons to doubt it."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ PATH = "/fleet/instances/chat-0"
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch: pytest.MonkeyPatch, live_redis: redis.Redis) -> list[Any]:
-    """What was put on a queue."""
+    """Collects what would be put on a queue."""
     found: list[Any] = []
     monkeypatch.setattr(services, "measure", measure_well)
     monkeypatch.setattr(services, "measure_traffic", measure_traffic_well)
@@ -48,7 +48,7 @@ def test_an_operator_measures_an_engine_and_reads_the_result(operator: Client, s
     assert "stale" not in said
 
 
-def test_a_calibration_that_other_settings_or_a_week_have_overtaken_is_called_stale(
+def test_a_calibration_before_a_change_of_settings_or_older_than_a_week_is_called_stale(
     operator: Client, sent: list[Any]
 ) -> None:
     instance()
@@ -93,7 +93,7 @@ def test_an_engine_with_a_known_law_has_no_button_to_calibrate(operator: Client)
     assert "Calibrat" not in read(operator)
 
 
-def test_a_viewer_cannot_load_an_engine(viewer: Client, sent: list[Any]) -> None:
+def test_a_viewer_cannot_start_a_calibration(viewer: Client, sent: list[Any]) -> None:
     instance()
     assert viewer.post(f"{PATH}/calibrate").status_code == 403
     assert sent == []
@@ -103,7 +103,7 @@ def test_an_unknown_resource_is_not_found(operator: Client) -> None:
     assert operator.post("/fleet/instances/nobody-0/calibrate").status_code == 404
 
 
-def test_an_operator_has_it_fitted_to_traffic_and_reads_the_held_out_errors(operator: Client, sent: list[Any]) -> None:
+def test_an_operator_fits_it_to_traffic_and_reads_the_held_out_errors(operator: Client, sent: list[Any]) -> None:
     instance()
     assert "Calibrate from traffic" in read(operator)
     answer = operator.post(f"{PATH}/calibrate-from-traffic", follow=True)

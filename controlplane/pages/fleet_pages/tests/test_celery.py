@@ -1,4 +1,4 @@
-"""The whole thing as it runs: Redis, a database file, a Celery worker with its schedule, simulated engines."""
+"""The whole fleet with real processes: Redis, a database file, a Celery worker with its schedule, simulated engines."""
 
 import json
 import os
@@ -35,7 +35,7 @@ spec:
 
 
 class Running:
-    """A Weir of its own: folder, Redis, worker."""
+    """A separate Weir: folder, Redis, worker."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Running:
             return dict(database.execute("SELECT name, pid FROM fleet_instance"))
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60) -> float:
-        """Seconds that it took."""
+        """Return the seconds that it took."""
         begin = time.monotonic()
         while not condition():
             log = (self.folder / "worker.log").read_text()[-2000:]
@@ -92,7 +92,7 @@ class Running:
         return lambda: sum(entry["routable"] for entry in self.instances().values()) == count
 
     def left(self, name: str) -> bool:
-        """Whether its first process is out of routing; the next one may already be in."""
+        """Return whether its first process is out of routing; the next one may already be in."""
         entry = self.instances().get(name)
         return entry is None or entry["epoch"] > 1 or not entry["routable"]
 
@@ -106,7 +106,7 @@ class Running:
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    # /tmp: the path of a socket is short.
+    # In /tmp, as the path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="weir-celery-", dir="/tmp") as folder:
         prepared = Running(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""docs/fleet.md and the example documents say what the code does."""
+"""docs/fleet.md and the example documents agree with the code."""
 
 import dataclasses
 import re
@@ -58,7 +58,7 @@ def test_every_state_is_explained() -> None:
         assert f"| `{state}` |" in PAGE
 
 
-def test_the_table_has_every_option_as_it_is_declared() -> None:
+def test_the_table_lists_every_option_as_declared() -> None:
     assert (DOCS / "options.csv").read_text() == table()
 
 

@@ -1,4 +1,4 @@
-"""The use of an instance's GPUs is said with its source, and an unknown one with the reason."""
+"""The use of an instance's GPUs is shown with its source, and an unknown one with the reason."""
 
 import pytest
 
@@ -13,14 +13,14 @@ def sample(gpu: GpuSample | None) -> InstanceSample:
     return InstanceSample(id="chat-0", epoch=1, at=0.0, gpu=gpu)
 
 
-def test_a_simulated_engine_says_its_law_and_one_without_gpus_nothing() -> None:
+def test_a_simulated_engine_names_its_law_and_one_without_gpus_shows_nothing() -> None:
     there = Instance(name="chat-0", node="gpu-1")
     by_law = "45 % of the last minute, by the law of the simulated engine"
     assert gpu_use_of(there, sample(GpuSample(use=0.45))) == by_law
     assert gpu_use_of(there, sample(None)) == gpu_use_of(there, None) == ""
 
 
-def test_gpus_that_are_not_reported_say_why() -> None:
+def test_unreported_gpus_say_why() -> None:
     there = Instance(name="chat-0", node="gpu-1", gpus=[1])
     assert gpu_use_of(there, None) == "not reported"
     inventory = {"gpus": None, "gpus_why": "nvidia-ml-py is not installed"}

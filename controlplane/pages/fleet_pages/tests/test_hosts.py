@@ -1,4 +1,4 @@
-"""A fleet on several hosts: one cut off and replaced, brought back, slowed down; nothing runs or serves twice."""
+"""A fleet on several hosts: one is cut off and replaced, reconnected, slowed down; nothing runs or serves twice."""
 
 import tempfile
 import time
@@ -26,7 +26,7 @@ def hosts() -> Iterator[Hosts]:
     missing = why_not()
     if missing:
         pytest.skip(missing)
-    # /tmp: the path of a socket is short.
+    # In /tmp, as the path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="weir-hosts-", dir="/tmp") as folder:
         prepared = Hosts(Path(folder), ("gpu-1", "gpu-2"))
         try:
@@ -84,7 +84,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_nothing_runs_twice_when_it_is_ba
     after = hosts.answers(back_at)
     hosts.until(lambda: len(hosts.answers(back_at)) > len(after) + 10)
     assert {status for _, _, status, _ in hosts.answers(back_at)} == {200}
-    # From the cut until routers were told, requests that went there were tried on the other one.
+    # From the cut until routers noticed it, requests for that node were retried on the other one.
     print(f"{len(hosts.answers())} requests, the longest after the cut took", hosts.longest_s(cut_at))
     assert [answer for answer in hosts.answers(cut_at) if answer[2] != 200] == []
     assert max(Counter(number for _, number, _, _ in hosts.answers()).values()) == 1

@@ -1,4 +1,4 @@
-"""The instance's page says what routers know of its KV cache."""
+"""The instance's page shows what routers know of its KV cache."""
 
 import time
 
@@ -28,7 +28,7 @@ GUESS = {"index": "approximate", "why": "it publishes no KV events", "n": 0, "pr
 
 
 def says(client: redis.Redis, router: str, indexes: dict[str, object]) -> None:
-    now = time.time() + 1_000  # whatever else the machine does, they are not gone yet
+    now = time.time() + 1_000  # however slow the machine is, they have not expired
     client.set(redis_keys.router_key(router), stored({"id": router, "at": now, "indexes": indexes}))
     client.zadd(redis_keys.ROUTERS, {router: now})
 
@@ -44,11 +44,11 @@ def test_each_router_is_a_row(viewer: Client, fleet: World, live_redis: redis.Re
     assert "router-2 approximate it publishes no KV events – – – –" in said
 
 
-def test_an_instance_that_no_router_knows_says_so(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
+def test_an_instance_unknown_to_every_router_says_so(viewer: Client, fleet: World, live_redis: redis.Redis) -> None:
     assert "No router has an index yet" in text_of(viewer.get("/fleet/instances/p-0/"))
 
 
-def test_refused_engine_answers_are_listed_with_their_refuser(
+def test_refused_reports_of_engines_are_listed_with_who_refused_them(
     viewer: Client, fleet: World, live_redis: redis.Redis
 ) -> None:
     assert "Refused answers" not in text_of(viewer.get("/fleet/instances/p-0/"))

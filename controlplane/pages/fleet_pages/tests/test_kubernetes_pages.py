@@ -1,4 +1,4 @@
-"""What the pages, the API and the doctor say of a node that is a namespace of a cluster."""
+"""What pages, API and doctor show for a node that is a namespace of a cluster."""
 
 import json
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_a_node_whose_cluster_is_unreachable_says_so(node: Node, viewer: Client)
     assert "cannot start instances" in page
 
 
-def test_an_instance_names_its_pod(node: Node, viewer: Client) -> None:
+def test_an_instance_shows_its_pod(node: Node, viewer: Client) -> None:
     pool = Pool.objects.create(name="p", model="m", kind="sim", node="k8s")
     Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="k8s", pod="p-0-e3")
     assert "p-0-e3" in viewer.get("/fleet/instances/p-0/").content.decode()
@@ -63,7 +63,7 @@ def document(**other: Any) -> dict[str, Any]:
     return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
 
 
-def test_a_plan_shows_the_pod_that_would_run(node: Node, operator: Client) -> None:
+def test_a_plan_shows_the_pod_that_would_be_started(node: Node, operator: Client) -> None:
     reported(node, spec={"containers": [{"name": "engine", "env": [{"name": "HF_TOKEN", "value": "hf-1"}]}]})
     page = operator.post("/fleet/apply", {"step": "plan", "document": json.dumps(document())}).content.decode()
     assert '<dd class="mono break">vllm:mine</dd>' in page
@@ -121,7 +121,7 @@ def test_the_command_line_of_a_host_is_shown_if_hosts_can_run_it(
     assert "--tensor-parallel-size 4" in page
 
 
-def test_the_doctor_asks_nothing_where_there_is_no_cluster(settings: Any) -> None:
+def test_without_a_cluster_the_doctor_checks_none(settings: Any) -> None:
     settings.KUBERNETES_NAMESPACE = ""
     assert doctor.kubernetes() == []
 

@@ -1,4 +1,4 @@
-"""The pages of instance and pool tell what the tiers below the GPU hold, read, write and find."""
+"""The pages of instance and pool show what the tiers below the GPU hold, read, write and find."""
 
 import time
 from typing import Any
@@ -42,7 +42,7 @@ def test_an_instance_and_its_pool_list_the_tiers(viewer: Client, fleet: World, l
     assert "disk 60.0 GB 128.0 GB 68.0 GB 2.0 GB/s – 0 bytes/s – 80 % of 1,500 6 0 –" in pool
 
 
-def test_a_written_drive_shows_its_writes_a_day_and_its_backlog(
+def test_a_drive_shows_its_writes_per_day_and_its_backlog(
     viewer: Client, fleet: World, live_redis: redis.Redis
 ) -> None:
     worn = structs.replace(DISK, written_bytes_per_s=64 * 2**30 / 3600, backlog_bytes=2.0**30)
@@ -52,7 +52,7 @@ def test_a_written_drive_shows_its_writes_a_day_and_its_backlog(
     assert "80 % of 750 1.0 GB 24 –" in said
 
 
-def test_without_a_capacity_the_fullest_disk_determines_the_free_space(
+def test_without_a_declared_capacity_the_fullest_disk_determines_the_free_space(
     viewer: Client, fleet: World, live_redis: redis.Redis
 ) -> None:
     used = TierSample(used_bytes=5.0 * 2**30)

@@ -1,4 +1,4 @@
-"""Pools that change and nodes, on the pages and over REST, as an operator and a viewer see them."""
+"""Changing pools and nodes, on the pages and over REST, as an operator and a viewer see them."""
 
 import datetime as dt
 import json
@@ -22,7 +22,7 @@ from router.tests.values import stored
 
 @pytest.fixture
 def pool(db: None, fake_kind: None, live_redis: object) -> Pool:
-    """Two replicas of flavour 2, which had flavour 1 before; nothing runs."""
+    """Two replicas with flavour 2, which had flavour 1 before; no process runs."""
     ensure_default_policy()
     nodes.record_heartbeat("local", timezone.now())
     for flavour in (1, 2):
@@ -47,7 +47,7 @@ def test_a_pool_is_scaled_with_a_reason(operator: Client, pool: Pool) -> None:
     assert post(operator, "/pools/nobody/scale", replicas=1).status_code == 404
 
 
-def test_a_pool_goes_back_to_what_worked_in_one_call(operator: Client, pool: Pool) -> None:
+def test_one_call_rolls_a_pool_back_to_the_version_that_worked(operator: Client, pool: Pool) -> None:
     answer = post(operator, "/pools/p/rollback")
     assert answer.json()["engine"] == {"flavour": 1}
     assert AuditEntry.objects.get(action="pool.rollback").after["engine"] == {"flavour": 1}
@@ -63,7 +63,7 @@ def test_a_pool_goes_back_to_what_worked_in_one_call(operator: Client, pool: Poo
     assert "back to the configuration" in operator.get("/api/v1/pools/p/events").json()[0]["text"]
 
 
-def test_a_halted_change_is_reported_and_continues_when_asked(operator: Client, pool: Pool) -> None:
+def test_a_halted_change_is_reported_and_continues_on_request(operator: Client, pool: Pool) -> None:
     Pool.objects.update(halted="p-0 failed")
     shown = operator.get("/api/v1/pools/p").json()
     assert (shown["halted"], shown["changing"]) == ("p-0 failed", True)
@@ -98,7 +98,7 @@ def gone(name: str = "gpu-9") -> Node:
     return Node.objects.create(name=name, last_seen=timezone.now() - dt.timedelta(minutes=10))
 
 
-def test_a_node_that_is_gone_is_forgotten_over_rest_once_it_holds_nothing(operator: Client, pool: Pool) -> None:
+def test_a_node_that_is_gone_can_be_forgotten_over_rest_once_it_has_no_instances(operator: Client, pool: Pool) -> None:
     gone()
     row = Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="gpu-9", state=State.UNREACHABLE)
     refused = post(operator, "/nodes/gpu-9/forget", reason="scrapped")
@@ -113,7 +113,7 @@ def test_a_node_that_is_gone_is_forgotten_over_rest_once_it_holds_nothing(operat
     assert "alive" in post(operator, "/nodes/local/forget").json()["detail"]
 
 
-def test_a_document_with_a_node_that_is_not_known_is_taken_with_a_warning(operator: Client, pool: Pool) -> None:
+def test_a_document_with_an_unknown_node_is_accepted_with_a_warning(operator: Client, pool: Pool) -> None:
     prepared = document(2, flavour=2)
     prepared["spec"]["pools"][0]["node"] = "mars"
     answer = operator.put("/api/v1/fleet", json.dumps(prepared), content_type="application/json")
@@ -173,7 +173,7 @@ def test_the_page_of_a_pool_says_what_the_autoscaler_would_do_and_why(operator: 
     assert "The autoscaler would keep 2." in text_of(operator.get("/fleet/pools/p/"))
 
 
-def test_a_node_of_several_pools_has_no_chart_of_the_ttft_of_one(operator: Client, pool: Pool) -> None:
+def test_a_node_of_several_pools_has_no_ttft_chart_of_a_single_pool(operator: Client, pool: Pool) -> None:
     other = Pool.objects.create(name="q", model="m", kind="sim")
     Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="local", state=State.READY)
     assert "TTFT p90 of the pool" in text_of(operator.get("/fleet/nodes/local/"))
@@ -181,7 +181,7 @@ def test_a_node_of_several_pools_has_no_chart_of_the_ttft_of_one(operator: Clien
     assert "TTFT p90" not in text_of(operator.get("/fleet/nodes/local/"))
 
 
-def test_the_nodes_have_a_page_and_one_each(operator: Client, pool: Pool) -> None:
+def test_the_list_of_nodes_and_each_node_have_a_page(operator: Client, pool: Pool) -> None:
     assert "local schedulable" in text_of(operator.get("/fleet/nodes/"))
     assert "local schedulable" in text_of(operator.get("/fleet/"))
     said = text_of(operator.get("/fleet/nodes/local/"))
@@ -220,7 +220,7 @@ def test_a_viewer_is_referred_to_an_operator_and_changes_nothing(viewer: Client,
     assert Pool.objects.get().replicas == 2
 
 
-def test_the_page_for_documents_warns_of_a_node_that_is_not_known(operator: Client, pool: Pool) -> None:
+def test_the_page_for_documents_warns_of_an_unknown_node(operator: Client, pool: Pool) -> None:
     prepared = document(2, flavour=2)
     prepared["spec"]["pools"][0]["node"] = "mars"
     answer = operator.post("/fleet/apply", {"step": "plan", "document": json.dumps(prepared)})
@@ -241,7 +241,7 @@ def test_the_page_of_a_node_that_is_gone_says_so_and_forgets_it_when_its_name_is
     assert operator.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9"}).status_code == 404
 
 
-def test_a_node_that_holds_instances_says_why_it_cannot_be_forgotten(operator: Client, pool: Pool) -> None:
+def test_a_node_with_instances_says_why_it_cannot_be_forgotten(operator: Client, pool: Pool) -> None:
     gone()
     Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="gpu-9", state=State.UNREACHABLE)
     assert "Not now: gpu-9 still holds p-0 (unreachable)." in text_of(operator.get("/fleet/nodes/gpu-9/"))
@@ -250,7 +250,7 @@ def test_a_node_that_holds_instances_says_why_it_cannot_be_forgotten(operator: C
     assert "Forget the node" not in text_of(operator.get("/fleet/nodes/local/")), "it is alive"
 
 
-def test_a_viewer_forgets_no_node(viewer: Client, pool: Pool) -> None:
+def test_a_viewer_cannot_forget_a_node(viewer: Client, pool: Pool) -> None:
     gone()
     assert viewer.post("/fleet/nodes/gpu-9/forget", {"confirm": "gpu-9"}).status_code == 403
     assert Node.objects.filter(name="gpu-9").exists()

@@ -1,4 +1,4 @@
-"""A pool of many instances: the pages list those in trouble, and the others by a text."""
+"""A pool of many instances: pages list those in trouble, and a text search finds the others."""
 
 import re
 import time
@@ -56,7 +56,7 @@ def test_pages_of_a_large_pool_list_troubled_instances_and_find_the_others(
     assert "1 of 300 instances match “failed”" in text_of(viewer.get("/fleet/", {"find": "failed"}))
 
 
-def test_the_queries_of_many_pools_are_those_of_one(viewer: Client, live_redis: redis.Redis) -> None:
+def test_many_pools_need_no_more_queries_than_one(viewer: Client, live_redis: redis.Redis) -> None:
     counts = []
     for number in (1, 4):
         pools = [{"name": f"p-{i}", "model": "llama-3.1-8b", "kind": "sim", "replicas": 2} for i in range(number)]

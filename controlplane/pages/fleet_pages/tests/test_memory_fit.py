@@ -1,4 +1,4 @@
-"""Before a pool is reviewed, its form says whether the model fits on the GPUs."""
+"""Before a pool is reviewed, its form says whether the model fits into the memory of the GPUs."""
 
 import json
 from pathlib import Path
@@ -61,22 +61,24 @@ def fit(kind: str, model: str = LLAMA, nodes: dict[str, tuple[NodeGpu, ...]] | N
         ("sim", "any name", {"kv_blocks": 1000}, "is tight: KV for 16,000 tokens on 1 GPU, fewer than the longest"),
     ],
 )
-def test_a_fit_is_said_with_what_decides_it(kind: str, model: str, engine: dict[str, object], said: str) -> None:
+def test_the_form_says_whether_it_fits_and_what_decides_it(
+    kind: str, model: str, engine: dict[str, object], said: str
+) -> None:
     assert said in fit(kind, model, **engine)
 
 
-def test_nothing_is_said_of_engines_without_gpus_and_of_wrong_options() -> None:
+def test_nothing_is_said_for_engines_without_gpus_or_with_invalid_options() -> None:
     assert fit("vllm", device="cpu") == fit("external") == fit("vllm", tensor_parallel="x") == ""
     assert fit("sim", model_profile="Llama-3.3-70B", tp=1) == "", "the option itself says so"
 
 
-def test_of_several_nodes_the_roomiest_counts() -> None:
+def test_of_several_nodes_the_one_with_the_most_memory_counts() -> None:
     small = NodeGpu(0, "NVIDIA L4", 24_000_000_000)
     assert "of gpu-1" in fit("vllm", nodes={"l4": (small,), **NODES})
     assert "no node reports 1 GPU" in fit("vllm", nodes={"none": ()})
 
 
-def test_the_files_of_a_folder_say_how_large_the_weights_are(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_determine_the_size_of_the_weights(tmp_path: Path) -> None:
     config = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with (tmp_path / "model.safetensors").open("wb") as weights:
@@ -90,16 +92,16 @@ def test_the_files_of_a_folder_say_how_large_the_weights_are(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("model", ["m" * 300, "a\0b"])
-def test_a_model_that_can_be_no_folder_is_not_known(model: str) -> None:
+def test_a_model_that_cannot_be_a_folder_is_unknown(model: str) -> None:
     assert "not known: The sizes of" in fit("vllm", model)
 
 
-def test_a_folder_with_a_link_to_nothing_is_not_known(tmp_path: Path) -> None:
+def test_a_folder_with_a_dangling_link_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").symlink_to(tmp_path / "gone")
     assert "not known: The sizes of" in fit("vllm", str(tmp_path))
 
 
-def test_a_law_that_is_not_known_is_no_lack_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_model_is_not_reported_as_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise UnknownProfile("no constants")
 
@@ -107,7 +109,7 @@ def test_a_law_that_is_not_known_is_no_lack_of_room(monkeypatch: pytest.MonkeyPa
     assert fit("sim") == "not known: no constants."
 
 
-def test_the_form_says_it_as_fields_change(otto_client: Client, vera_client: Client) -> None:
+def test_the_form_updates_as_fields_change(otto_client: Client, vera_client: Client) -> None:
     gpu = {"number": 0, "name": H100.name, "memory_bytes": H100.memory_bytes}
     Node.objects.create(name="gpu-1", inventory={"gpus": [gpu]})
     Node.objects.create(name="local")

@@ -23,12 +23,12 @@ HTMX = {"HX-Request": "true"}
 
 
 def text_of(answer: object) -> str:
-    """What a reader sees, in one line."""
+    """The text that a reader sees, in one line."""
     plain = re.sub(r"<[^>]+>", " ", answer.content.decode())  # type: ignore[attr-defined]
     return " ".join(html.unescape(plain).split())
 
 
-def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: Client, fleet: World) -> None:
+def test_the_fleet_page_shows_health_and_whether_it_is_as_declared_separately(viewer: Client, fleet: World) -> None:
     services.stop("p-1", "ada", "cable")
     fleet.until(fleet.is_in(State.STOPPED, "p-1"))
     services.apply_fleet(document(3), "ada")
@@ -38,7 +38,7 @@ def test_the_fleet_page_shows_health_and_being_as_declared_as_two_facts(viewer: 
     assert "2 instances: 1 stopped 1 ready" in said
 
 
-def test_the_instance_table_gives_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
+def test_the_instance_table_shows_the_figures_of_the_latest_sample(viewer: Client, fleet: World) -> None:
     said = text_of(viewer.get("/fleet/"))
     assert "p-0 ready local 25 % 0 0" in said
 
@@ -80,14 +80,14 @@ def test_a_pool_reports_its_slo_and_whether_it_is_met(viewer: Client, fleet: Wor
     assert "warm 1.5 s – 0 unknown" in text_of(viewer.get("/fleet/pools/p/", headers=HTMX))
 
 
-def test_htmx_gets_only_the_part_that_moves(viewer: Client, fleet: World) -> None:
+def test_htmx_gets_only_the_part_that_is_refreshed(viewer: Client, fleet: World) -> None:
     for path in ("/fleet/", "/fleet/pools/p/", "/fleet/instances/p-0/"):
         part = viewer.get(path, headers=HTMX).content.decode()
         assert "<html" not in part
         assert "p-0" in part or "epoch" in part.lower()
 
 
-def test_an_instance_page_reports_command_ports_epoch_and_log(viewer: Client, fleet: World) -> None:
+def test_an_instance_page_shows_command_ports_epoch_and_log(viewer: Client, fleet: World) -> None:
     said = text_of(viewer.get("/fleet/instances/p-0/"))
     row = fleet.one()
     assert " ".join(row.command) in said
@@ -97,7 +97,7 @@ def test_an_instance_page_reports_command_ports_epoch_and_log(viewer: Client, fl
     assert "== weir: epoch 1 at" in said
 
 
-def test_an_instance_page_reports_what_its_kind_knows_about_it(viewer: Client) -> None:
+def test_an_instance_page_shows_what_its_kind_reports(viewer: Client) -> None:
     engine = {"dwdp_size": 4, "prefill_instances": 4, "chunked_prefill": False}
     pool = Pool.objects.create(name="r1", model="deepseek-ai/DeepSeek-R1", kind="trtllm", engine=engine, replicas=6)
     for ordinal in (1, 4):
@@ -136,12 +136,12 @@ def test_an_unknown_resource_is_not_found(viewer: Client, path: str) -> None:
     assert viewer.get(path).status_code == 404
 
 
-def test_a_verb_that_does_not_exist_is_not_found(operator: Client, fleet: World) -> None:
+def test_an_unknown_action_is_not_found(operator: Client, fleet: World) -> None:
     assert operator.post("/fleet/instances/p-0/explode").status_code == 404
 
 
 def plan(client: Client, body: str) -> tuple[str, str]:
-    """What the page says would change, and the digest that it was planned against."""
+    """The changes that the page lists, and the digest of the fleet on which they are based."""
     answer = client.post("/fleet/apply", {"step": "plan", "document": body})
     assert answer.status_code == 200
     found = re.search(r'name="digest" value="(\w+)"', answer.content.decode())
@@ -188,7 +188,7 @@ def opened(page: str) -> str:
 
 @pytest.mark.parametrize("path", ["/fleet/apply", "/fleet/pools/p/edit"])
 def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Client, fleet: World, path: str) -> None:
-    """The plan may undo those changes, so both pages carry the fleet as they found it."""
+    """The plan may undo those changes, so both pages carry the fleet as it was."""
     found = opened(operator.get(path).content.decode())
     mine = {"opened": found, "step": "plan", "document": yaml.safe_dump(document(1))}
     form = mine if path == "/fleet/apply" else {**mine, "name": "p", "kind": "sim", "model": "m", "replicas": "1"}
@@ -200,7 +200,7 @@ def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Clien
     assert "bob, fleet: applied fleet: a busy evening" in text_of(said)
     assert "spec.pools.p.replicas 2 → 4" in text_of(said)
     assert "replicas 4 → 1" in text_of(said)
-    assert opened(said.content.decode()) == found  # the next press says it again
+    assert opened(said.content.decode()) == found  # the next click shows it again
 
 
 @pytest.mark.parametrize("mark", ["", "x", "x:", "x:y", ":-1", f"x:{'9' * 30}"])

@@ -1,4 +1,4 @@
-"""The rows and records of the browser tests, made inside the web process's data folder."""
+"""The rows and records of the browser tests, created inside the web process's data folder."""
 
 import json
 import random

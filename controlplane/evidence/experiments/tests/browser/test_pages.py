@@ -1,4 +1,4 @@
-"""What only a browser shows of experiments: charts, live parts, the command that follows the form, axe."""
+"""What only a browser shows of experiments: charts, live updates, the command that follows the form, axe."""
 
 import re
 from decimal import Decimal
@@ -24,7 +24,7 @@ PAGES = (
 )
 
 
-def test_the_distribution_is_drawn_with_a_line_for_each_arm_and_read_as_a_table(open_page: Any) -> None:
+def test_the_distribution_is_a_chart_with_a_line_for_each_arm_and_a_table(open_page: Any) -> None:
     opened = open_page("vera")
     page = opened.goto("/experiments/1/")
     first = page.locator("[data-ecdf=ttft]")
@@ -32,13 +32,13 @@ def test_the_distribution_is_drawn_with_a_line_for_each_arm_and_read_as_a_table(
     figure = page.locator("figure", has=first)
     figure.get_by_text("View as table").click()
     expect(figure.locator("tbody tr")).to_have_count(3)
-    first.evaluate("(chart) => chart.emit('plotly_click', { points: [{ curveNumber: 1, x: 400 }] })")  # a press
+    first.evaluate("(chart) => chart.emit('plotly_click', { points: [{ curveNumber: 1, x: 400 }] })")  # as if pressed
     page.wait_for_url(re.compile(r"/experiments/1/requests\?arm=\w+&class=all&latency=ttft&ms=400$"))
     expect(page.locator("h1")).to_have_text(re.compile("^Requests of "))
     assert opened.faults == []
 
 
-def test_the_comparison_is_sorted_filtered_saved_as_shown_and_seen_across_metrics(open_page: Any) -> None:
+def test_the_comparison_can_be_sorted_filtered_saved_and_viewed_across_metrics(open_page: Any) -> None:
     opened = open_page("vera")
     page = opened.goto("/experiments/1/")
     table = page.locator(".comparison")
@@ -96,7 +96,7 @@ def test_the_command_follows_the_form(open_page: Any) -> None:
     expect(page.locator("#curl")).to_contain_text("allowed is a number from 0.1 to 100")
 
 
-def test_the_twin_takes_the_time_scale_away_and_gives_it_back(open_page: Any) -> None:
+def test_choosing_the_twin_hides_the_time_scale_and_choosing_a_replay_shows_it_again(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
     page.click("#more > summary")
     page.select_option("#f-mode", "replay")
@@ -110,7 +110,7 @@ def test_the_twin_takes_the_time_scale_away_and_gives_it_back(open_page: Any) ->
     expect(page.locator("#curl")).to_contain_text('"time_scale": 10,')
 
 
-def test_an_experiment_in_the_twin_is_started_by_the_form_and_says_what_it_is(open_page: Any) -> None:
+def test_an_experiment_in_the_twin_is_started_by_the_form_and_described_as_simulated(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
     page.select_option("#f-mode", "twin")
     page.get_by_role("button", name="Start experiment").click()
@@ -118,7 +118,7 @@ def test_an_experiment_in_the_twin_is_started_by_the_form_and_says_what_it_is(op
     expect(page.get_by_text("in the twin; no engine is started")).to_be_visible()
 
 
-def test_without_javascript_the_twin_says_what_to_do_about_the_time_scale(open_page: Any) -> None:
+def test_without_javascript_the_form_says_to_leave_the_time_scale_at_1_for_the_twin(open_page: Any) -> None:
     page = open_page("otto", java_script_enabled=False).goto("/experiments/new")
     page.click("#more > summary")
     page.fill("#f-time_scale", "10")
@@ -127,7 +127,7 @@ def test_without_javascript_the_twin_says_what_to_do_about_the_time_scale(open_p
     expect(page.locator("#f-mode")).to_have_value("twin")
 
 
-def test_the_page_of_a_simulation_says_what_it_is_made_from(open_page: Any) -> None:
+def test_the_page_of_a_simulation_lists_its_inputs(open_page: Any) -> None:
     page = open_page("vera").goto("/experiments/4/")
     page.click("#about > summary")
     expect(page.get_by_text("in the twin, constants of h100_sxm, Llama-3.1-8B; no engine was started")).to_be_visible()
@@ -136,7 +136,7 @@ def test_the_page_of_a_simulation_says_what_it_is_made_from(open_page: Any) -> N
 
 
 @pytest.mark.parametrize(("number", "section", "row"), [(4, "kv", "exp-0"), (1, "gpu", "gpu-1/0")])
-def test_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(
+def test_usage_over_time_is_a_chart_for_each_arm_and_a_table(
     open_page: Any, number: int, section: str, row: str
 ) -> None:
     opened = open_page("vera")
@@ -151,7 +151,7 @@ def test_usage_over_time_is_drawn_for_each_arm_and_read_as_a_table(
     assert opened.faults == []
 
 
-def test_a_refused_form_takes_the_focus_to_what_is_wrong(open_page: Any) -> None:
+def test_a_refused_form_moves_the_focus_to_the_problem(open_page: Any) -> None:
     page = open_page("otto").goto("/experiments/new")
     page.click("#more > summary")
     page.select_option("#f-mode", "replay")
@@ -170,7 +170,7 @@ def test_an_operator_cancels_a_queued_experiment(open_page: Any) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_everybody_can_read_a_page(open_page: Any, path: str) -> None:
+def test_pages_pass_the_accessibility_checks(open_page: Any, path: str) -> None:
     assert faults_of(open_page("otto").drawn(path)) == []
 
 
@@ -184,7 +184,7 @@ def test_the_forest_plot_fits_a_phone(open_page: Any) -> None:
     assert max(edges) <= inside["x"] + inside["width"] <= 390
 
 
-def test_everything_but_the_chart_is_there_without_javascript(open_page: Any) -> None:
+def test_without_javascript_everything_but_the_chart_is_there(open_page: Any) -> None:
     page = open_page("vera", java_script_enabled=False).goto("/experiments/1/?class=warm&baseline=round_robin")
     expect(page.locator("[data-metric=ttft_p50_ms]")).to_have_count(3)
     expect(page.get_by_text("● better").first).to_be_visible()
@@ -204,7 +204,7 @@ def test_a_panel_that_cannot_be_refreshed_says_so_and_recovers(open_page: Any) -
 
 @pytest.mark.parametrize("path", ["/experiments/1/", "/experiments/1/?class=heavy&baseline=cache_aware"])
 def test_each_difference_has_the_sign_of_its_levels(open_page: Any, path: str) -> None:
-    """What a reader subtracts: the shown level of the arm less that of the baseline."""
+    """A reader subtracts the shown level of the baseline from that of the arm."""
     page = open_page("vera").drawn(path)
     page.get_by_role("button", name=re.compile("^All ")).click()
     rows = page.locator(".comparison tbody tr").evaluate_all(

@@ -1,4 +1,4 @@
-"""What happens on the server's side while a browser looks on: the worker's steps, other people's, ready-made rows."""
+"""What happens on the server while a browser watches: steps of the worker, actions of other people, ready-made rows."""
 
 from django.utils import timezone
 
@@ -26,7 +26,7 @@ def drafted(name: str) -> None:
 
 
 def previewed(name: str, trust: str = "") -> None:
-    """The draft as it is now, with a result and perhaps a reason not to rely on it."""
+    """Store a preview of the current draft, with a result and perhaps a reason not to rely on it."""
     doubts = [{"code": "few_requests", "text": trust}] if trust else []
     preview_of(policies.open_draft(Policy.objects.get(name=name)), trust=doubts)
 
@@ -43,7 +43,7 @@ def barely_better(name: str) -> None:
 
 
 def worker_begins(name: str) -> None:
-    """Store what a worker halfway through has written: progress and the first answer."""
+    """Store what a worker has written halfway: progress and the first answer."""
     queued = Preview.objects.filter(policy__name=name, status="queued")
     now = timezone.now()
     for each in queued:
@@ -53,7 +53,7 @@ def worker_begins(name: str) -> None:
 
 
 def worker_computes(name: str) -> None:
-    """All of it, in the twin; what earlier tests have left in the queue is not its turn."""
+    """Compute the preview in the twin; what earlier tests left in the queue is skipped."""
     Preview.objects.exclude(policy__name=name).filter(status="queued").update(status="cancelled")
     Preview.objects.filter(policy__name=name, status=RUNNING).update(status="queued")
     running.run_preview(Preview.objects.filter(policy__name=name).latest("pk").pk)

@@ -1,4 +1,4 @@
-"""A web process with a pool of simulated engines, and a policy of each test's own that the pool routes by."""
+"""A web process with a pool of simulated engines, and a policy of its own for each test."""
 
 import itertools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ NAMES = (f"foreseen-{number}" for number in itertools.count(1))
 
 @pytest.fixture
 def shell(web: Web) -> Callable[[str], None]:  # noqa: F811
-    """Runs a line of controlplane/evidence/previews/tests/browser/cast.py on the server's side."""
+    """Runs a line of controlplane/evidence/previews/tests/browser/cast.py on the server."""
     return lambda line: web.run(f"from controlplane.evidence.previews.tests.browser import cast; cast.{line}")
 
 

@@ -1,4 +1,4 @@
-"""The whole way in a browser: edit, preview, watch it, read it, publish; and every state of the panel."""
+"""Previews in a browser: edit, preview, watch, read, publish; and every state of the panel."""
 
 import time
 from typing import Any
@@ -54,7 +54,7 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     expect(page.locator(STATE)).to_contain_text("of a draft that is no longer open")
 
 
-def test_a_preview_that_is_started_while_the_draft_is_saved_is_shown_by_a_slow_server(open_page, policy):
+def test_a_preview_started_while_the_draft_is_saved_is_shown_even_by_a_slow_server(open_page, policy):
     """The refresh of the panel for the saved draft must not end between the press and its answer."""
     opened = open_page("otto")
     page = opened.goto(f"/policies/{policy}/draft")
@@ -74,7 +74,7 @@ def test_a_preview_that_is_started_while_the_draft_is_saved_is_shown_by_a_slow_s
     assert opened.faults == []
 
 
-def test_a_running_preview_is_cancelled_and_the_focus_stays_near(open_page, shell, policy):
+def test_a_running_preview_is_cancelled_and_the_focus_stays_nearby(open_page, shell, policy):
     page = editor(open_page, policy)
     page.click(PREVIEW)
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
@@ -103,7 +103,7 @@ def test_a_failure_says_its_cause_and_the_next_press_tries_again(open_page, shel
     expect(page.locator(STATE)).to_contain_text("waiting for a worker")
 
 
-def test_a_wrong_value_is_marked_at_its_field_and_nothing_is_started(open_page, policy):
+def test_an_invalid_value_is_marked_at_its_field_and_nothing_is_started(open_page, policy):
     page = editor(open_page, policy)
     page.fill(HEAVY, "plenty")
     with page.expect_response("**/draft/autosave"):
@@ -114,7 +114,7 @@ def test_a_wrong_value_is_marked_at_its_field_and_nothing_is_started(open_page, 
     expect(page.locator(STATE)).to_contain_text("No preview was started")
 
 
-def test_a_change_after_the_preview_greys_it_and_taking_it_back_brings_it_back(open_page, shell, policy):
+def test_a_change_after_the_preview_greys_it_and_undoing_the_change_restores_it(open_page, shell, policy):
     shell(f"previewed({policy!r})")
     page = editor(open_page, policy)
     expect(page.locator(".preview-sentence")).to_be_visible()
@@ -188,7 +188,7 @@ def test_without_javascript_a_preview_is_cancelled(open_page, policy):
     expect(page.locator(STATE)).to_contain_text("cancelled by otto")
 
 
-def test_a_viewer_reads_one_verdict_in_headline_plot_and_table_and_finds_no_button(open_page, shell, policy):
+def test_a_viewer_reads_the_same_verdict_in_headline_plot_and_table_and_has_no_button(open_page, shell, policy):
     shell(f"barely_better({policy!r})")
     page = editor(open_page, policy)
     link = page.get_by_role("link", name="Link to this preview").get_attribute("href")
@@ -203,7 +203,7 @@ def test_a_viewer_reads_one_verdict_in_headline_plot_and_table_and_finds_no_butt
 
 
 def pages_of(shell: Any, policy: str) -> tuple[str, ...]:
-    """The editor and the review with a preview that has doubts, and its own page."""
+    """The editor and the review with a preview that is in doubt, and the preview's own page."""
     shell(f"previewed({policy!r}, {FEW!r})")
     base = f"/policies/{policy}/"
     return f"{base}draft", f"{base}draft/review", base
@@ -248,7 +248,7 @@ def test_axe_finds_nothing_while_it_runs_and_on_its_own_page(open_page, shell, p
     assert (found + by_axe(page), opened.faults) == ([], [])
 
 
-def test_a_draft_with_its_preview_is_read_in_450_words(open_page, shell, policy):
+def test_the_page_of_a_draft_with_its_preview_has_at_most_450_words(open_page, shell, policy):
     shell(f"previewed({policy!r})")
     page = editor(open_page, policy)
     expect(page.locator(".preview-sentence")).to_be_visible()

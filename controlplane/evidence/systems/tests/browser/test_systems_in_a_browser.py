@@ -29,7 +29,7 @@ def test_every_picture_is_drawn_and_everybody_can_read_the_page(open_page: Any, 
     assert opened.faults == []
 
 
-def test_the_list_says_the_answer_of_each_page(open_page: Any) -> None:
+def test_the_list_shows_the_answer_of_each_page(open_page: Any) -> None:
     page = open_page("vera").drawn("/systems/")
     said = page.locator(".system-default").all_inner_texts()
     for slug, answer in zip(SYSTEMS, said, strict=True):
@@ -48,7 +48,7 @@ def test_the_form_works_without_javascript_and_the_url_keeps_the_inputs(open_pag
     expect(page.get_by_role("alert")).to_contain_text("Please correct 1 input.")
 
 
-def test_published_values_that_could_not_be_had_are_asked_for_again_by_a_button(open_page: Any) -> None:
+def test_published_values_that_could_not_be_computed_can_be_requested_again_by_a_button(open_page: Any) -> None:
     opened = open_page("vera")
     opened.page.route("**/tutti/figures**", lambda route: route.fulfill(status=500))
     panel = opened.goto("/systems/tutti/").locator("#figures")

@@ -1,4 +1,4 @@
-"""What happens on the server's side while a browser looks on."""
+"""What happens on the server while a browser watches."""
 
 from django.utils import timezone
 
@@ -24,7 +24,7 @@ def worker_begins() -> None:
 
 
 def worker_computes() -> None:
-    """All of it, in the twin."""
+    """Compute the tuning in the twin."""
     Trial.objects.all().delete()
     Tuning.objects.filter(status=RUNNING).update(status="queued", done=0)
     running.run_tuning(Tuning.objects.latest("pk").pk)

@@ -1,4 +1,4 @@
-"""The whole way in a browser: choose bounds, correct one, watch the trials, read the winners, open one as a draft."""
+"""Tunings in a browser: choose bounds, correct one, watch the trials, read the winners, open one as a draft."""
 
 import pytest
 from playwright.sync_api import expect

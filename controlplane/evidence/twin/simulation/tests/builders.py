@@ -15,7 +15,7 @@ from router.policy.schema import document
 from router.policy.types import ParsedPolicy
 
 LAW = law_of(profile())
-BLOCK = 64  # tokens, of the traces here
+BLOCK = 64  # tokens, in these traces
 MODEL = EngineModel(LAW, kv_blocks=25_000, limits=Limits())
 
 
@@ -29,7 +29,7 @@ def fleet(size: int = 2, model: EngineModel = MODEL, **changed: Any) -> TwinFlee
 
 
 def policy(strategy: str = "adaptive_v1", **changed: Any) -> ParsedPolicy:
-    """Return a policy with values by path; two underscores stand for a dot."""
+    """Return a policy with values by path; in names, two underscores replace a dot."""
     given = {path.replace("__", "."): value for path, value in changed.items()}
     return document.parse(document.apply_overrides(document.default(strategy), given))
 
@@ -45,13 +45,13 @@ def asks(
     shared: int = 0,
     think_s: float = 0.0,
 ) -> TraceRequest:
-    """The first `shared` tokens are those of every other request of its family, the rest is its own."""
+    """Return a request whose first `shared` tokens are those of every other request of its family."""
     own, common = 1_000_000 + index * 10_000, (family or 0) * 10_000
     blocks = range(common, common + shared // BLOCK), range(own, own + (tokens + BLOCK - 1) // BLOCK - shared // BLOCK)
     return TraceRequest(index, at_s, session, tokens, output, blocks, BLOCK, think_s)
 
 
 def play(requests: Iterable[TraceRequest], **given: Any) -> TwinOutcome:
-    """Two engines under the default policy, by the clock, unless told otherwise."""
+    """Simulate two engines under the default policy in an open loop, unless the arguments differ."""
     options = {"fleet": fleet(), "policy": policy(), "pacing": "timestamps", "seed": 1, **given}
     return simulate(options.pop("fleet"), options.pop("policy"), list(requests), **options)

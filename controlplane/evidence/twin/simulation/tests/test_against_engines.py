@@ -1,4 +1,4 @@
-"""The same sessions through the twin, and through a real router before simulated engines over HTTP."""
+"""The same sessions in the twin, and over HTTP through a real router and simulated engines."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ ENGINES = 2
 REQUESTS = 100
 TIME_SCALE = 2.0
 TOLERANCE = 0.15
-TOO_BUSY = 0.8  # share of all CPUs; engines and router are late then, by more than what is to be compared
+TOO_BUSY = 0.8  # share of all CPUs; above it, engines and router are later than the differences to be measured
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def process(log: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def address_in(log: Path, after: str) -> str:
-    """What it says that it listens on."""
+    """Return the address on which the process says that it listens."""
     deadline = time.monotonic() + 60
     while after not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
@@ -91,7 +91,7 @@ def receipts_of(router: str) -> dict[int, Receipt]:
 
 
 def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dict[int, Receipt]]:
-    """What the clients saw, and the router's receipts."""
+    """Return what the clients measured, and the router's receipts."""
     with ExitStack() as stack:
         engines = []
         for number in range(ENGINES):
@@ -113,15 +113,15 @@ def replayed(load: OfferedLoad, folder: Path) -> tuple[list[records.Record], dic
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
-    """Mean TTFT and TPOT within 15 %: a router and engines in real time are late by some milliseconds themselves."""
+def test_the_twin_predicts_what_engines_and_router_do(tmp_path: Path) -> None:
+    """Mean TTFT and TPOT within 15 %: a router and engines in real time are themselves some milliseconds late."""
     requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
     load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
     measured, receipts = replayed(load, tmp_path)
     draws = {index: one.inputs["draw"] for index, one in receipts.items() if one.inputs is not None}
     engines = fleet(ENGINES, kv_blocks=kv_blocks(profile()))
     policy = document.parse(document.default())
-    # Where a session begins goes by the draw while engines are idle: draws of 20 seeds give 242 to 300 ms.
+    # Where a session begins is random while engines are idle: 20 seeds give 242 to 300 ms.
     twin = simulate(engines, policy, requests, pacing="closed_loop", seed=1, draws=draws).requests
     assert [one.outcome for one in measured] == ["ok"] * REQUESTS == [one.outcome for one in twin]
     ttft = fmean(one.ttft_s * 1000 for one in twin if one.ttft_s is not None)
@@ -134,8 +134,8 @@ def test_the_twin_foretells_what_engines_and_router_do(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_measurements_through_real_processes_match_a_plans_predictions(tmp_path: Path) -> None:
-    """The plan knows the trace and the engines, neither the draws nor where sessions began."""
+def test_measurements_with_real_processes_match_the_predictions_of_a_plan(tmp_path: Path) -> None:
+    """The plan knows the trace and the engines, but neither the random numbers nor where sessions began."""
     requests = BUILT_IN["agentic-demo"]().requests[:REQUESTS]
     load = OfferedLoad(requests, "closed_loop", 1e9, TIME_SCALE, "sim", PromptWriter())
     _, receipts = replayed(load, tmp_path)

@@ -22,7 +22,7 @@ def test_a_session_stays_in_its_arm() -> None:
 
 
 @pytest.mark.parametrize(("takes", "decides"), [(False, LIVE), (True, CANDIDATE)])
-def test_one_empty_arm_leaves_the_other_alone(takes: bool, decides: object) -> None:
+def test_with_one_empty_arm_the_other_decides_everything(takes: bool, decides: object) -> None:
     split = play(TRACE, policy=LIVE, arms=Arms(CANDIDATE, lambda session, at_s: takes)).requests
     alone = play(TRACE, policy=decides).requests
     assert [one.instance for one in split] == [one.instance for one in alone]
@@ -30,17 +30,17 @@ def test_one_empty_arm_leaves_the_other_alone(takes: bool, decides: object) -> N
 
 
 def test_arms_can_change_with_time() -> None:
-    """The blocks of a switchback change the arm like this."""
+    """The blocks of a switchback change the arm in this way."""
     played = play(TRACE, policy=LIVE, arms=Arms(CANDIDATE, lambda session, at_s: at_s >= 3.0))
     assert all(one.candidate == (one.sent_s >= 3.0) for one in played.requests)
 
 
-def test_a_request_without_a_session_has_a_key_of_its_own() -> None:
+def test_a_request_without_a_session_has_its_own_key() -> None:
     played = play([asks(0, tokens=1), asks(1, 1.0, tokens=1)], policy=LIVE, arms=arms())
     assert len({one.key for one in played.requests}) == 2
 
 
-def test_the_class_is_by_lives_thresholds_in_both_arms() -> None:
+def test_in_both_arms_the_class_follows_the_thresholds_of_live() -> None:
     light = policy("round_robin", classes__warm_new_tokens=128, classes__heavy_new_tokens=256)
     played = play(
         [asks(0, session="a"), asks(1, 9.0, session="b")], policy=LIVE, arms=replace(arms("b"), candidate=light)

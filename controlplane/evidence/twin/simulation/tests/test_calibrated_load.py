@@ -1,4 +1,4 @@
-"""A run says what of its load the calibration of its engines does not know."""
+"""A run reports which part of its load is outside the calibration of its engines."""
 
 import os
 from dataclasses import replace
@@ -33,22 +33,22 @@ def test_a_load_outside_the_calibration_is_among_the_doubts_about_a_run() -> Non
     assert outcome.doubts == (*outcome.not_modelled, text)
 
 
-def test_a_load_that_is_known_or_an_engine_without_calibration_gives_none() -> None:
+def test_a_load_within_the_calibration_or_engines_without_calibration_cause_no_doubts() -> None:
     wide = replace(MODEL, calibrated=LoadRange((1, 500), (1, 200_000)))
     assert played(wide, MODEL).outside == ()
 
 
 @pytest.mark.parametrize("shift", ALIKE.values(), ids=ALIKE)
 @pytest.mark.parametrize("engine", list(own_engines()), ids=lambda engine: engine.name)
-def test_requests_that_were_all_alike_say_nothing_of_another_load(engine: TrueEngine, shift: dict[str, float]) -> None:
-    """The stated error of such a calibration is not the real one there: docs/findings/reproduced.md."""
+def test_equal_requests_do_not_count_as_another_load(engine: TrueEngine, shift: dict[str, float]) -> None:
+    """For such a load the stated error of the calibration is not the real one: docs/findings/reproduced.md."""
     assert outside(engine, shift)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA, reason="WEIR_TRACE_DIR has the measured steps")
 @pytest.mark.parametrize("shift", ALIKE.values(), ids=ALIKE)
-def test_engines_with_measured_steps_do_not_either(shift: dict[str, float]) -> None:
+def test_engines_with_measured_steps_cause_no_doubts_either(shift: dict[str, float]) -> None:
     assert all(outside(engine, shift) for engine in engines(Path(str(DATA))))
 
 

@@ -1,4 +1,4 @@
-"""The compiled copy plays a trace as its sources do. When a copy is used: router/tests/test_compiled.py."""
+"""The compiled copy simulates a trace as its sources do. router/tests/test_compiled.py tests when the copy is used."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def run(*words: str | Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not BUILDERS, reason="needs a C compiler, Python's headers and setuptools")
-def test_the_compiled_copy_plays_a_trace_the_same_to_the_last_digit(tmp_path: Path) -> None:
+def test_the_compiled_copy_simulates_a_trace_identically_to_the_last_digit(tmp_path: Path) -> None:
     run("deploy/compile.py", PLAYS.package, tmp_path / "copy")
     plain, compiled = run("-c", PLAY, tmp_path / "none"), run("-c", PLAY, tmp_path / "copy")
     assert (plain[0], compiled[0]) == ("False", "True")

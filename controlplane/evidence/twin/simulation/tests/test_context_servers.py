@@ -1,4 +1,5 @@
-"""DeepSeek-R1 on GB200 in the twin: four context GPUs as one DEP server or as a DWDP group, and eight for answers."""
+"""DeepSeek-R1 on GB200 in the twin: four context GPUs as one DEP server or as a DWDP group, and eight generation
+GPUs."""
 
 import random
 from collections.abc import Iterable
@@ -45,7 +46,7 @@ def at_once(tokens: Iterable[int]) -> list[TraceRequest]:
 
 
 def prompts_per_s(fleet: TwinFleet, tokens: list[int]) -> float:
-    """Return the throughput of context servers that always have prompts waiting."""
+    """Return the throughput of context servers that always have waiting prompts."""
     over = play(at_once(tokens), fleet=fleet, policy=OFFLOAD).requests
     first = sorted(one.ttft_s for one in over if one.ttft_s is not None)
     begin, end = first[len(first) // 5], first[len(first) * 4 // 5]
@@ -78,7 +79,7 @@ def test_saturated_throughput_is_that_of_the_closed_form() -> None:
     assert dwdp / dep == pytest.approx(phase.gain, rel=0.05)
 
 
-def test_dep_answers_first_while_it_keeps_up_and_last_when_it_does_not() -> None:
+def test_dep_answers_first_while_it_keeps_up_and_last_otherwise() -> None:
     quiet = mean_ttft_s(paced(DEP4, 4)) / mean_ttft_s(paced(DWDP4, 4))
     full = mean_ttft_s(paced(DEP4, 14)) / mean_ttft_s(paced(DWDP4, 14))
     assert quiet < 0.7
@@ -90,13 +91,13 @@ def test_slices_are_never_slower_than_whole_pulls() -> None:
     assert mean_ttft_s(paced(slices, 6)) < mean_ttft_s(paced(DWDP4, 6))
 
 
-def test_equal_runs_are_equal_and_another_server_draws_another_spread() -> None:
+def test_equal_runs_are_equal_and_another_server_has_another_random_spread() -> None:
     assert paced(DEP4, 4) == paced(DEP4, 4)
     two = servers(3, prefill_tensor_parallel=4, prefill_instances=2)
     assert two.instances["p-0"].law != two.instances["p-1"].law
 
 
-def test_a_dwdp_server_decodes_at_the_pace_of_its_copies() -> None:
+def test_a_dwdp_server_decodes_at_the_speed_of_its_copies() -> None:
     """A DWDP server should not decode, because every step fetches all experts."""
     law = DWDP4.instances["p-0"].law
     assert law.step_s(1, 0.0, 8_000, 1) > 0.5
@@ -104,8 +105,8 @@ def test_a_dwdp_server_decodes_at_the_pace_of_its_copies() -> None:
 
 
 @pytest.mark.parametrize(("mode", "rate"), [("dep", 3.0), ("dwdp", 3.0), ("dep", 9.0), ("dwdp", 9.0)])
-def test_the_curves_first_token_is_the_twins(mode: str, rate: float) -> None:
-    """The twin's has the transfer of the KV besides."""
+def test_the_first_token_of_the_curve_is_that_of_the_twin(mode: str, rate: float) -> None:
+    """In the twin, the transfer of the KV is added."""
     draw, now, requests = random.Random(3), 0.0, []
     for n in range(300):
         now += draw.expovariate(rate)

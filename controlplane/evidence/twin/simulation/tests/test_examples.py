@@ -1,4 +1,4 @@
-"""Small cases that can be worked out by hand."""
+"""Small cases that can be computed by hand."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from fleet.engine.request import run_s
 from fleet.engine.scheduler import Limits
 
 
-def test_a_request_alone_waits_for_the_api_and_its_prefill() -> None:
+def test_a_single_request_waits_for_the_api_and_its_prefill() -> None:
     (one,) = play([asks(0, 2.0, tokens=1_000, output=1)]).requests
     assert one.sent_s == 2.0
     assert one.ttft_s == pytest.approx(api_s(1_000) + LAW.prefill_s(1_000))
@@ -33,7 +33,7 @@ def test_a_long_prompt_is_computed_in_chunks() -> None:
     assert one.ttft_s == pytest.approx(api_s(20_000) + LAW.prefill_s(20_000, chunk=8_192))
 
 
-def test_the_second_of_two_waits_for_the_step_of_the_first() -> None:
+def test_the_second_of_two_requests_waits_for_the_step_of_the_first() -> None:
     first, second = play(
         [asks(0, tokens=8_000, output=1), asks(1, 0.05, tokens=8_000, output=1)], fleet=fleet(1)
     ).requests
@@ -57,21 +57,21 @@ def test_a_session_stays_where_it_was() -> None:
     assert len({one.instance for one in play(requests, policy=policy("session_sticky")).requests}) == 1
 
 
-def test_draws_that_were_recorded_decide_between_idle_engines() -> None:
+def test_recorded_random_numbers_choose_between_idle_engines() -> None:
     requests = [asks(0), asks(1, 60.0), asks(2, 120.0)]
     played = play(requests, policy=policy("priced"), draws={0: 0.1, 1: 0.9, 2: 0.1}).requests
     assert [one.instance for one in played] == ["chat-0", "chat-1", "chat-0"]
 
 
 def test_a_session_is_forgotten_after_its_time_to_live() -> None:
-    """A bound session goes where the fewest requests are; a forgotten one goes where its hash says."""
+    """A bound session goes to the instance with the fewest requests; a forgotten one goes where its hash points."""
     requests = [asks(0, session="a"), asks(1, 100.0, session="a")]
     rules = {ttl: play(requests, policy=policy("session_sticky", affinity__ttl_s=ttl)) for ttl in (99, 200)}
     assert rules[200].requests[0].instance == rules[200].requests[1].instance
     assert rules[99].requests[0].instance == rules[99].requests[1].instance == rules[200].requests[0].instance
 
 
-def test_a_conversation_without_a_name_is_known_by_its_prompt() -> None:
+def test_a_conversation_without_a_session_id_is_recognised_by_its_prompt() -> None:
     requests = [
         asks(0, tokens=640, family=1, shared=640),
         asks(1, 1.0, tokens=640, family=2, shared=640),
@@ -81,8 +81,8 @@ def test_a_conversation_without_a_name_is_known_by_its_prompt() -> None:
     assert third.instance == first.instance
 
 
-def test_blocks_beyond_the_cache_are_computed_again() -> None:
-    """Room for 6,400 tokens: the second prompt takes the place of the first one's end, its head stays."""
+def test_blocks_evicted_from_the_cache_are_computed_again() -> None:
+    """There is room for 6,400 tokens: the second prompt evicts the end of the first, whose head stays."""
     requests = [asks(at, at * 5.0, tokens=5_120, output=1, family=at % 2 + 1, shared=5_120) for at in range(3)]
     outcome = play(requests, fleet=fleet(1, kv_blocks=400))
     assert [one.cached_tokens for one in outcome.requests] == [0, 0, 1_280]
@@ -90,7 +90,7 @@ def test_blocks_beyond_the_cache_are_computed_again() -> None:
     assert roomy.requests[2].cached_tokens == 5_056  # the last block is computed for its last token
 
 
-def test_requests_wait_in_the_engine_when_all_its_places_are_taken() -> None:
+def test_requests_wait_in_the_engine_while_all_its_slots_are_taken() -> None:
     requests = [asks(at, 0.0, tokens=64, output=100) for at in range(3)]
     outcome = play(requests, fleet=fleet(1, limits=Limits(max_num_seqs=1)))
     ends = [one.e2e_s or 0.0 for one in outcome.requests]
@@ -99,7 +99,7 @@ def test_requests_wait_in_the_engine_when_all_its_places_are_taken() -> None:
 
 
 class TestAdmission:
-    """One instance that takes one request at a time."""
+    """One instance that runs one request at a time."""
 
     ONE = fleet(1)
 
@@ -122,15 +122,16 @@ class TestAdmission:
         refused = outcome.requests[1]
         assert (refused.outcome, refused.code, refused.queued_s) == ("refused", "queue_timeout", 1.5)
 
-    def test_a_route_can_refuse_by_itself(self) -> None:
-        """Once it knows how fast prompts are computed; and a request that nothing is before is never refused."""
+    def test_a_strategy_can_refuse_requests(self) -> None:
+        """It refuses once it knows how fast prompts are computed; a request with nothing ahead of it is never
+        refused."""
         strict = policy("mooncake_conductor", strategy__ttft_limit_s=0.1)
         requests = [asks(at, tokens=8_000, at_s=at_s) for at, at_s in enumerate((0.0, 5.0, 5.1))]
         outcome = play(requests, fleet=self.ONE, policy=strict)
         assert [one.code for one in outcome.requests] == ["", "", "over_ttft_limit"]
 
 
-def test_a_request_that_no_engine_can_hold_is_a_client_error() -> None:
+def test_a_request_too_large_for_every_engine_is_a_client_error() -> None:
     for small in (fleet(1, kv_blocks=10), fleet(1, window=1_000)):
         (one,) = play([asks(0, tokens=1_000, output=10)], fleet=small).requests
         assert (one.outcome, one.code, one.ttft_s) == ("client_error", "too_long", None)
@@ -149,12 +150,12 @@ def test_in_a_closed_loop_nothing_is_sent_after_the_end() -> None:
     assert [one.index for one in requests] == [0, 1, 2]
 
 
-def test_paced_by_timestamps_no_request_waits_for_an_answer() -> None:
+def test_in_an_open_loop_no_request_waits_for_an_answer() -> None:
     requests = play([asks(at, at * 0.1, session="a", think_s=9.0, output=100) for at in range(3)]).requests
     assert [one.sent_s for one in requests] == [0.0, 0.1, 0.2]
 
 
-def test_the_caller_gets_the_progress_and_can_stop_it() -> None:
+def test_the_caller_receives_the_progress_and_can_stop_the_simulation() -> None:
     class Stopped(Exception):
         pass
 
@@ -170,7 +171,7 @@ def test_the_caller_gets_the_progress_and_can_stop_it() -> None:
     assert heard == [(100, 350), (200, 350)]
 
 
-def test_the_use_of_each_instance_is_reported_once_a_second() -> None:
+def test_the_kv_usage_of_each_instance_is_reported_once_a_second() -> None:
     outcome = play([asks(0, 1.5, tokens=4_000, output=300)], fleet=fleet(2))
     (taken,) = {one.instance for one in outcome.requests}
     use = outcome.instances[taken]
@@ -183,7 +184,8 @@ def test_the_use_of_each_instance_is_reported_once_a_second() -> None:
 
 
 class TestOffload:
-    """A heavy prompt is computed on the other instance, its KV moves, and it is decoded where the policy says."""
+    """A heavy prompt is computed on another instance, its KV is transferred, and the decoder is the instance that
+    the policy chose."""
 
     OFFLOAD = policy("adaptive_offload", classes__heavy_new_tokens=6_000)
     JOINED = fleet(2, connector="nixl", transfers=TransferModel(bytes_per_token=131_072))
@@ -195,7 +197,7 @@ class TestOffload:
         assert one.ttft_s == pytest.approx(prefill + api_s(8_000) + self.MOVED_S + LAW.step_s(1, 7_999.5, 0, 0))
         assert one.request_class == "heavy"
 
-    def test_blocks_that_the_decoder_holds_do_not_move(self) -> None:
+    def test_blocks_that_the_decoder_holds_are_not_transferred(self) -> None:
         asked = [asks(at, at * 5.0, tokens=8_000 + 8_000 * at, family=1, shared=8_000, session="a") for at in (0, 1)]
         first, second = play(asked, fleet=self.JOINED, policy=self.OFFLOAD).requests
         assert second.instance == first.instance

@@ -1,4 +1,4 @@
-"""Each result of the twin says how far it is expected to be from an engine."""
+"""Each result of the twin states its expected deviation from a real engine."""
 
 import re
 from dataclasses import replace
@@ -16,13 +16,13 @@ from fleet.models import Calibration
 DOC = Path(__file__).resolve().parents[5] / "docs" / "twin.md"
 
 
-def test_a_sweep_is_never_better_than_what_is_known_of_loads_that_mix() -> None:
+def test_a_calibration_by_a_sweep_expects_no_smaller_error_than_is_known_for_mixed_loads() -> None:
     good, poor = Calibration(ttft_error=0.01, tpot_error=0.01), Calibration(ttft_error=0.3, tpot_error=0.2)
     assert of_calibration(good) == ExpectedError(tpot=0.05, e2e=0.07, ttft_mean=0.10, ttft_p99=None)
     assert of_calibration(poor) == ExpectedError(tpot=0.2, e2e=0.2, ttft_mean=0.3, ttft_p99=None)
 
 
-def test_a_fit_to_traffic_is_as_good_as_on_the_requests_it_did_not_see() -> None:
+def test_a_fit_to_traffic_expects_the_error_on_held_out_requests() -> None:
     held_out = {"n": 120, "ttft_mean": -0.08, "ttft_p99": None, "tpot_mean": 0.03, "e2e_mean": 0.001}
     found = of_calibration(Calibration(held_out=held_out))
     assert found == ExpectedError(tpot=0.03, e2e=0.02, ttft_mean=0.08, ttft_p99=None)
@@ -37,11 +37,13 @@ def test_a_fit_to_traffic_is_as_good_as_on_the_requests_it_did_not_see() -> None
         (None, ""),
     ],
 )
-def test_it_is_described_with_what_is_unknown(expected: dict[str, float | None] | None, text: str) -> None:
+def test_the_expected_error_is_described_with_what_is_unknown(
+    expected: dict[str, float | None] | None, text: str
+) -> None:
     assert described(expected) == text
 
 
-def test_errors_that_remain_are_cautions() -> None:
+def test_remaining_errors_are_cautions() -> None:
     experts = replace(MODEL, law=replace(MODEL.law, experts_s=0.01, expert_share=0.06))
     assert expected_error.cautions([MODEL]) == ()
     assert expected_error.cautions([MODEL, experts]) == (EXPERTS,)

@@ -1,4 +1,4 @@
-"""What instances with KV events hold of a prompt: of many it is followed, of few each is asked."""
+"""What instances with KV events hold of a prompt: with many instances this is maintained, with few each is asked."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def followed(prefixes: Sequence[int]) -> Holders:
 
 
 @given(PREFIXES, PREFIXES)
-def test_each_holds_what_was_stored_there_and_not_removed(stored: list[int], left: list[int]) -> None:
+def test_each_instance_holds_what_was_stored_there_and_not_removed(stored: list[int], left: list[int]) -> None:
     holders = followed(stored)
     for place, (before, after) in enumerate(zip(stored, left, strict=False)):
         for block in CHAIN[min(before, after) : before]:
@@ -42,15 +42,15 @@ def test_no_instance_holds_an_unknown_prompt() -> None:
     assert followed([3]).held(()) == []
 
 
-def test_a_hole_in_the_blocks_of_an_instance_is_reported() -> None:
+def test_a_gap_in_the_blocks_of_an_instance_is_reported() -> None:
     holders = followed([2, 4])
     holders.add([CHAIN[4]], 1)
     assert holders.held(CHAIN) is None
 
 
 @pytest.mark.parametrize("pulls", [False, True])
-def test_following_changes_no_decision(monkeypatch: pytest.MonkeyPatch, pulls: bool) -> None:
-    """Under evictions, on instances that share prompts."""
+def test_maintaining_the_view_changes_no_decision(monkeypatch: pytest.MonkeyPatch, pulls: bool) -> None:
+    """With evictions, on instances that share prompts."""
     draw = random.Random(3)
     trace = [
         asks(n, n * 0.05, tokens=3_000 + draw.randrange(3_000), output=20, family=1 + draw.randrange(6), shared=2_560)

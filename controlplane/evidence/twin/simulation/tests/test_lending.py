@@ -1,4 +1,4 @@
-"""Decoders lend the blocks of an answer to the prefill of the next turn, as in router/request/lending.py."""
+"""Decoders keep the blocks of an answer for the prefill of the next turn, as in router/request/lending.py."""
 
 from dataclasses import replace
 
@@ -18,11 +18,11 @@ from router.policy.types import Rates
 PROMPT, REPLY = 8_000 // BLOCK * BLOCK, 4_000 // BLOCK * BLOCK  # tokens
 RULE = {"flow__heavy": "offload", "classes__heavy_new_tokens": 500, "classes__warm_new_tokens": 100}
 KV = profile().sizes.kv_bytes_per_token
-LATER_S = 2_000.0  # when all that was lent before is free
+LATER_S = 2_000.0  # by then all blocks lent before are free
 
 
 def played(lend_s: float, family: int = 1, *, kv_events: bool = True) -> Simulation:
-    """Two turns of a session, the second one beginning as the family does; later comes another."""
+    """Two turns of a session, of which the second begins like its family; another request follows later."""
     turns = [
         asks(0, tokens=PROMPT, output=REPLY, family=1, shared=PROMPT, session="s"),
         asks(1, 200.0, tokens=PROMPT + REPLY + BLOCK, output=2, family=family, shared=PROMPT, session="s"),
@@ -47,14 +47,14 @@ def test_the_prefill_of_the_next_turn_pulls_the_answer_from_its_decoder() -> Non
     _, computed, _ = alone.outcome().requests
     _, moved, _ = lending.outcome().requests
     assert (pulled(alone), computed.transfers) == (0, 1)
-    assert (pulled(lending), moved.transfers) == (REPLY - BLOCK, 2)  # whole blocks; its last token has no KV
+    assert (pulled(lending), moved.transfers) == (REPLY - BLOCK, 2)  # whole blocks; the last token has no KV
     assert moved.ttft_s is not None
     assert computed.ttft_s is not None
     assert moved.ttft_s < 0.8 * computed.ttft_s
 
 
 @pytest.mark.parametrize(("lend_s", "family", "tokens"), [(600.0, 1, REPLY - BLOCK), (1.0, 1, 0), (600.0, 2, 0)])
-def test_blocks_are_kept_for_their_time_and_the_same_conversation_and_freed(
+def test_lent_blocks_are_kept_for_their_time_for_the_same_conversation_and_then_freed(
     lend_s: float, family: int, tokens: int
 ) -> None:
     play = played(lend_s, family)
@@ -76,7 +76,9 @@ def test_engines_whose_tokens_the_router_does_not_know_keep_blocks_as_well() -> 
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_what_is_sooner_computed_is_not_moved_and_let_go_by_a_prefill_that_holds_some(holds: bool) -> None:
+def test_blocks_that_are_faster_to_compute_are_not_transferred_and_a_prefill_that_holds_some_frees_them(
+    holds: bool,
+) -> None:
     play = played(600.0)
     play.first(1)
     first = held(play)

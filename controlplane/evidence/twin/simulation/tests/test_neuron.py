@@ -1,4 +1,4 @@
-"""Neuron's disaggregated inference in the twin, with the example of its guide: 4 prefills and 2 answers a second."""
+"""Neuron's disaggregated inference in the twin, with the example of its guide: 4 prefills and 2 answers per second."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -49,7 +49,7 @@ def test_the_slower_side_sets_the_rate_and_a_second_decoder_doubles_it() -> None
     assert answers_per_s(1, 2) == pytest.approx(4, rel=0.06)
 
 
-def test_the_first_token_is_the_prefills_and_the_second_comes_after_the_transfer() -> None:
+def test_the_prefill_sends_the_first_token_and_the_second_follows_the_transfer() -> None:
     (one,) = play(load(1, 1), fleet=workers(1, 1), policy=OFFLOAD).requests
     transfer_s = MOVES.seconds(round(PROMPT * 1e5), 1, busy=True)
     assert one.ttft_s == pytest.approx(api_s(PROMPT) + PREFILL_S)
@@ -60,7 +60,7 @@ def test_the_first_token_is_the_prefills_and_the_second_comes_after_the_transfer
     assert (one.instance, one.cached_tokens) == ("w-1", PROMPT)
 
 
-def test_buffers_are_made_once_for_a_pair() -> None:
+def test_transfer_buffers_are_created_once_per_pair() -> None:
     slow = {f"w-{n}": worker(role, transfers=replace(MOVES, connect_s=2.0)) for n, role in enumerate(ROLES)}
     first, second = play(load(0.1, 20), fleet=TwinFleet(slow), policy=OFFLOAD).requests
     assert first.second_s is not None
@@ -72,7 +72,7 @@ ROLES: tuple[Role, ...] = ("prefill", "decode")
 
 
 def closed(fleet: TwinFleet, prompt: int = PROMPT) -> list[Simulated]:
-    """Eight clients that ask again at once; their first answers end one after the other."""
+    """Eight clients that send their next request at once; their first answers end one after the other."""
     requests = [
         asks(turn * 8 + client, output=ANSWER * (client + 1) // 8 if not turn else ANSWER, session=f"c{client}",
              tokens=prompt)
@@ -83,7 +83,7 @@ def closed(fleet: TwinFleet, prompt: int = PROMPT) -> list[Simulated]:
     return [one for one in over if 16 <= one.index < 32]  # without the ramps at both ends
 
 
-def test_seven_prompts_interrupt_an_answer_among_eight_and_none_when_they_are_computed_elsewhere() -> None:
+def test_seven_prompts_interrupt_an_answer_among_eight_but_none_when_they_are_computed_elsewhere() -> None:
     together = closed(TwinFleet({"w-0": worker("both")}))
     assert fmean(one.interruptions for one in together) == pytest.approx(7, abs=0.2)
     itl_s = fmean(one.tpot_s or 0 for one in together)
@@ -95,7 +95,7 @@ def test_seven_prompts_interrupt_an_answer_among_eight_and_none_when_they_are_co
 
 
 def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_and_the_queue_of_the_prefill() -> None:
-    """Prompts of twice the length, at 1.5 requests a second."""
+    """Prompts of twice the length, at 1.5 requests per second."""
     both = TwinFleet({"w-0": worker("both"), "w-1": worker("both")})
     changes = []
     for made in (both, workers(1, 1)):

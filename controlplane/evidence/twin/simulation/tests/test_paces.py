@@ -1,4 +1,4 @@
-"""A fleet of unequal GPUs in the twin: what it gains by counting tokens at each instance's pace."""
+"""A fleet of unequal GPUs in the twin: the gain from dividing tokens by each instance's speed."""
 
 import random
 from dataclasses import replace
@@ -25,7 +25,7 @@ MEAN_TOKENS, LOAD = 6_000, 0.75
 
 
 def traffic(count: int, seed: int) -> list[TraceRequest]:
-    """Long prompts, drawn, with Poisson arrivals at a share of what the four can compute."""
+    """Long prompts of random lengths, with Poisson arrivals at a share of what the four instances can compute."""
     draw = random.Random(seed)
     capacity = sum(1 / one.law.prefill_s(MEAN_TOKENS) for one in MIXED.instances.values())
     at, asked = 0.0, []
@@ -36,14 +36,16 @@ def traffic(count: int, seed: int) -> list[TraceRequest]:
 
 
 def ttft_p90(outcome: TwinOutcome, after: int) -> float:
-    """Return the TTFT p90 of the requests sent once the paces were known."""
+    """Return the TTFT p90 of the requests sent once the speeds were known."""
     served = sorted(one.ttft_s for one in outcome.requests[after:] if one.ttft_s is not None)
     assert len(served) == len(outcome.requests) - after
     return served[int(0.9 * len(served))]
 
 
 @pytest.mark.parametrize("strategy", ["adaptive_v1", "cache_aware"])
-def test_two_fast_and_two_slow_gpus_answer_sooner_at_their_pace(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_fast_and_two_slow_gpus_answer_sooner_if_their_speed_is_counted(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = traffic(300, seed=3)
     paced = play(asked, fleet=MIXED, policy=policy(strategy))
     monkeypatch.setattr(SimEndpoint, "take_pace", lambda endpoint, pace: None)
@@ -52,7 +54,7 @@ def test_two_fast_and_two_slow_gpus_answer_sooner_at_their_pace(strategy: str, m
     assert ttft_p90(paced, 50) <= 0.8 * ttft_p90(even, 50)
 
 
-def test_a_published_strategy_counts_by_pace_where_its_policy_says_so() -> None:
+def test_a_published_strategy_counts_the_speed_if_its_policy_says_so() -> None:
     asked = traffic(300, seed=3)
     published = play(asked, fleet=MIXED, policy=policy("lpwl"))
     paced = play(asked, fleet=MIXED, policy=policy("lpwl", load__by_pace="on"))
@@ -68,7 +70,7 @@ def test_an_even_fleet_is_played_as_before(monkeypatch: pytest.MonkeyPatch) -> N
     assert play(asked, fleet=even).requests == paced.requests
 
 
-def test_a_strategy_that_weighs_a_transfer_knows_the_size_of_a_tokens_kv_before_anything_was_moved():
+def test_a_strategy_that_weighs_a_transfer_knows_the_kv_size_of_a_token_before_the_first_transfer():
     moves = replace(MODEL, connector="nixl", transfers=TransferModel(bytes_per_token=131_072.0))
     fleet = TwinFleet({f"chat-{place}": moves for place in range(3)})
 
@@ -82,7 +84,7 @@ def test_a_strategy_that_weighs_a_transfer_knows_the_size_of_a_tokens_kv_before_
     assert moved(9.7) > 0
 
 
-def test_attention_is_priced_by_the_engines_law_and_by_the_policy_where_that_is_not_known() -> None:
+def test_attention_has_the_cost_of_the_engines_law_or_of_the_policy_if_that_is_unknown() -> None:
     asked = traffic(200, seed=1)
 
     def played(equal_cost_tokens: int, **law: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""What holds of every trace, fleet and policy."""
+"""Properties of every trace, fleet and policy."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ ways = st.fixed_dictionaries(
     {
         "strategy": st.sampled_from(STRATEGIES),
         "pacing": st.sampled_from(["timestamps", "closed_loop"]),
-        "room": st.integers(1, 4),  # requests on one instance at most
+        "room": st.integers(1, 4),  # most requests on one instance
         "kv_blocks": st.sampled_from([200, 700, 25_000]),
         "kv_events": st.booleans(),
         "together": st.sampled_from(["", "ranks"]),
@@ -56,7 +56,7 @@ def given_of(way: Mapping[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(plans, ways)
-def test_every_request_is_over_exactly_once_and_keeps_its_tokens(plan: Any, way: Any) -> None:
+def test_every_request_ends_exactly_once_and_keeps_its_tokens(plan: Any, way: Any) -> None:
     requests = trace(plan)
     outcome = play(requests, **given_of(way))
     assert [one.index for one in outcome.requests] == [one.index for one in requests]
@@ -104,7 +104,7 @@ def test_engines_that_are_not_sampled_keep_their_last_figures(plan: Any, way: An
 
 @settings(max_examples=40, deadline=None)
 @given(plans, ways)
-def test_a_shadow_that_is_the_policy_in_force_changes_nothing(plan: Any, way: Any) -> None:
+def test_a_shadow_that_equals_the_live_policy_changes_nothing(plan: Any, way: Any) -> None:
     requests, options = trace(plan), given_of(way)
     alone, shadowed = play(requests, **options), play(requests, shadow=options["policy"], **options)
     assert not any(one.shadow_changed for one in shadowed.requests)
@@ -123,7 +123,7 @@ def test_shadow_decisions_have_no_effect(plan: Any, way: Any, other: str) -> Non
 @settings(max_examples=40, deadline=None)
 @given(plans, ways)
 def test_the_order_in_which_equal_instances_are_given_does_not_matter(plan: Any, way: Any) -> None:
-    """Ties are settled in the order of their ids."""
+    """Ties are broken by the order of their ids."""
     requests, options = trace(plan), given_of(way)
     turned = {**options, "fleet": TwinFleet(dict(reversed(options["fleet"].instances.items())))}
     assert play(requests, **options) == play(requests, **turned)
@@ -131,7 +131,7 @@ def test_the_order_in_which_equal_instances_are_given_does_not_matter(plan: Any,
 
 @settings(max_examples=40, deadline=None)
 @given(plans, ways.filter(lambda way: way["strategy"] != "prefix_hash" and way["strategy"] != "session_sticky"))
-def test_other_names_for_equal_instances_change_nothing_but_the_names(plan: Any, way: Any) -> None:
+def test_renaming_equal_instances_changes_nothing_but_the_names(plan: Any, way: Any) -> None:
     requests, options = trace(plan), given_of(way)
     names = dict(zip(options["fleet"].instances, ("x", "y", "z"), strict=True))
     renamed = TwinFleet({names[name]: model for name, model in options["fleet"].instances.items()})
@@ -140,7 +140,8 @@ def test_other_names_for_equal_instances_change_nothing_but_the_names(plan: Any,
 
 
 def test_a_shadow_counts_requests_that_it_would_route_elsewhere() -> None:
-    """With four requests on the first instance, a cache-aware policy stays there and a load-aware one leaves."""
+    """With four requests on the first instance, a cache-aware policy stays there and a load-aware one chooses
+    another."""
     requests = [asks(at, at * 0.001, tokens=6_400, output=400, family=1, shared=6_400) for at in range(6)]
     outcome = play(requests, policy=policy("cache_aware"), shadow=policy("least_requests"))
     assert [one.shadow_changed for one in outcome.requests] == [False] + [True] * 5
@@ -149,7 +150,7 @@ def test_a_shadow_counts_requests_that_it_would_route_elsewhere() -> None:
 @settings(max_examples=60, deadline=None)
 @given(plans, st.sampled_from([150, 300, 25_000]), st.floats(0.05, 5))
 def test_offloaded_requests_end_however_little_room_there_is(plan: Any, kv_blocks: int, hold: float) -> None:
-    """Two that wait for each other's blocks would wait forever, were they not let go in time."""
+    """Two requests that wait for each other's blocks would wait forever if blocks were not released in time."""
     moves = TransferModel(bytes_per_token=131_072, hold_s=hold)
     joined = fleet(3, kv_blocks=kv_blocks, connector="nixl", transfers=moves)
     eager = policy("adaptive_offload", classes__heavy_new_tokens=300, classes__warm_new_tokens=100)

@@ -1,4 +1,5 @@
-"""Documents that one engine has read and many others are asked about: pulled, or computed again by each."""
+"""Documents that one engine has computed and many requests ask about: pulled by the other engines, or computed
+again."""
 
 import random
 from statistics import fmean
@@ -18,7 +19,7 @@ FAST = TransferModel(bytes_per_token=KV, idle_bytes_per_s=40e9, busy_bytes_per_s
 
 
 def documents(count: int, readers: int) -> list[TraceRequest]:
-    """A session reads each of them, then others come, 4 each second."""
+    """Generate sessions that each open a document, followed by others, 4 per second."""
     draw, at_s = random.Random(1), count * 1.5
     made = [
         asks(n, n * 1.5, tokens=SHARED + 64, output=2, family=n + 1, shared=SHARED, session="first")
@@ -32,7 +33,7 @@ def documents(count: int, readers: int) -> list[TraceRequest]:
 
 
 def hot(rate: float) -> list[TraceRequest]:
-    """One engine has read a document, and everybody asks about it."""
+    """One engine has computed a document, about which all later requests ask."""
     draw, at_s = random.Random(1), 4.0
     made = [asks(0, tokens=SHARED + 320, output=60, family=1, shared=SHARED)]
     for n in range(1, 160):
@@ -55,7 +56,7 @@ def mean_ttft_s(outcome: TwinOutcome) -> float:
     return fmean(one.ttft_s or 0.0 for one in outcome.requests)
 
 
-def test_pulls_halve_the_time_to_the_first_token_where_moving_is_cheaper_than_computing() -> None:
+def test_pulls_halve_the_ttft_where_a_transfer_is_faster_than_computing() -> None:
     apart, pulled = played(FAST, 0.0), played(FAST, 12.4)
     assert sum(one.transfers for one in apart.requests) == 0
     assert sum(one.transfers for one in pulled.requests) > 30
@@ -63,20 +64,20 @@ def test_pulls_halve_the_time_to_the_first_token_where_moving_is_cheaper_than_co
 
 
 @pytest.mark.parametrize("strategy", ["cache_aware", "lmetric"])
-def test_requests_do_not_gather_on_an_instance_that_pulls(strategy: str) -> None:
+def test_requests_do_not_accumulate_on_an_instance_that_pulls(strategy: str) -> None:
     trace = hot(20.0)
     pulled = played(FAST, 12.4, strategy, trace)
     assert sum(one.transfers for one in pulled.requests) > 1
     assert mean_ttft_s(pulled) < 1.05 * mean_ttft_s(played(FAST, 0.0, strategy, trace))
 
 
-def test_prompts_that_were_mostly_cached_do_not_make_computing_look_slow() -> None:
+def test_mostly_cached_prompts_do_not_make_computing_look_slow() -> None:
     trace = documents(16, 100)
     pulled = played(SLOW, 3.0, "lmetric", trace)
     assert mean_ttft_s(pulled) < 1.05 * mean_ttft_s(played(SLOW, 0.0, "lmetric", trace))
 
 
-def test_nothing_is_pulled_over_a_link_that_takes_longer_than_computing() -> None:
+def test_nothing_is_pulled_over_a_link_that_is_slower_than_computing() -> None:
     pulled = played(SLOW, 3.0)
     assert sum(one.transfers for one in pulled.requests) == 0
     assert mean_ttft_s(pulled) == pytest.approx(mean_ttft_s(played(SLOW, 0.0)))

@@ -1,5 +1,5 @@
-"""The router's event loop and the twin's virtual clock drive one admission: the same requests, the same fates, at the
-same times. Engines are replaced by ones that answer after a given time; all times are exact binary fractions."""
+"""The router's event loop and the twin's virtual clock drive the same admission: equal requests get equal outcomes
+at equal times. Engines are replaced by ones that answer after a given time; all times are exact binary fractions."""
 
 import asyncio
 import dataclasses
@@ -35,7 +35,7 @@ from router.upstream.answer.used import Usage
 
 RATES = Rates(prefill_tokens_per_s=100.0)
 DRAW = 0.25
-ARRIVAL = 2.0**-9  # offsets that keep two events from falling on one moment
+ARRIVAL = 2.0**-9  # offsets that keep two events from coinciding
 SERVICE = 2.0**-20
 OUTPUT = 10  # tokens of every answer
 CLASSES = {"classes__warm_new_tokens": 100, "classes__heavy_new_tokens": 300}
@@ -46,7 +46,7 @@ class Asked:
     at_s: float
     tokens: int
     service_s: float
-    deadline_s: float | None = None  # after its arrival
+    deadline_s: float | None = None  # after the arrival
     band: int = 0
     tenant: str = ""
 
@@ -61,7 +61,7 @@ class Fate:
 
 
 def scripted(*given: tuple[Any, ...]) -> list[Asked]:
-    """(arrival, tokens, service time, deadline, band, tenant), none of them at the same moment as another."""
+    """(arrival, tokens, service time, deadline, band, tenant), with no two events at the same moment."""
     made = []
     for number, (at_s, tokens, service_s, deadline_s, *more) in enumerate(sorted(given, key=lambda one: one[0]), 1):
         late = None if deadline_s is None else deadline_s + number * 2.0**-30
@@ -73,7 +73,7 @@ def scripted(*given: tuple[Any, ...]) -> list[Asked]:
 
 
 class TimedEngine:
-    """Answers each request after the time that it is given for it."""
+    """Answers each request after the time given for it."""
 
     services: dict[str, float]
 
@@ -160,7 +160,7 @@ class Selector(selectors.SelectSelector):
 
 
 class TimedProxy(proxy.Proxy):
-    """Serves each request by waiting for the time that it is given for it."""
+    """Serves each request by waiting for the time given for it."""
 
     services: dict[str, float]
     admitted: dict[str, float]
@@ -258,7 +258,7 @@ NARROW = {
 }
 
 
-def test_a_scripted_scenario_ends_the_same_in_both() -> None:
+def test_a_scripted_scenario_has_the_same_result_in_both() -> None:
     warm, heavy = 50, 400
     requests = scripted(
         (0.0, warm, 4.0, None),
@@ -294,7 +294,7 @@ def test_a_pool_without_instances_refuses_in_both() -> None:
     assert [one.code for one in same(scripted((0.5, 50, 1.0, None)), policy(), 0)] == ["no_instance_ready"]
 
 
-def test_bands_and_tenants_wait_for_the_same_turns_in_both() -> None:
+def test_bands_and_tenants_wait_equally_long_in_both() -> None:
     more = {"admission__max_queue_warm": 4, "admission__max_wait_warm_s": 30.0}
     requests = scripted(
         (0.0, 50, 3.0, None),

@@ -43,7 +43,7 @@ def loaded(outcome: TwinOutcome) -> list[int]:
 
 
 @pytest.mark.parametrize("events", [False, True])
-def test_a_document_that_left_hbm_is_loaded_again(events: bool) -> None:
+def test_a_document_evicted_from_hbm_is_loaded_again(events: bool) -> None:
     with_tiers = play(documents(3), fleet=fleet(1, kv_blocks=SMALL, tiers=tiers("dram"), kv_events=events))
     without = play(documents(3), fleet=fleet(1, kv_blocks=SMALL, kv_events=events))
     assert loaded(with_tiers) == [0, 0, 0, DOCUMENT, DOCUMENT, DOCUMENT]
@@ -57,7 +57,7 @@ def test_a_document_that_left_hbm_is_loaded_again(events: bool) -> None:
     assert without.instances["chat-0"].tiers is None
 
 
-def test_tiers_hold_as_much_whatever_the_blocks_of_the_trace() -> None:
+def test_tiers_hold_the_same_amount_whatever_the_block_size_of_the_trace() -> None:
     outcome = play(documents(1, 1), fleet=fleet(1, kv_blocks=SMALL, tiers=tiers("ssd")))
     stats = outcome.instances["chat-0"].tiers
     assert stats is not None
@@ -86,7 +86,7 @@ def test_blocks_computed_by_one_instance_are_pulled_by_others_from_the_store() -
     shared = with_store(2)
     outcome = simulate(shared, policy("round_robin"), documents(1, 4), pacing="timestamps", seed=1)
     assert [one.instance for one in outcome.requests] == ["chat-0", "chat-1"] * 2
-    assert loaded(outcome) == [0, DOCUMENT, 0, 0]  # then each has it in its own cache
+    assert loaded(outcome) == [0, DOCUMENT, 0, 0]  # afterwards each has it in its own cache
     assert outcome.store is not None
     assert (outcome.store.hit_tokens, outcome.store.loads) == (DOCUMENT, 1)
     assert outcome.store.load_s == pytest.approx(1e-3 + DOCUMENT * 131_072 / 10e9)
@@ -95,7 +95,7 @@ def test_blocks_computed_by_one_instance_are_pulled_by_others_from_the_store() -
     assert alone.store is None
 
 
-def test_transfers_from_the_store_share_its_rate() -> None:
+def test_transfers_from_the_store_share_its_bandwidth() -> None:
     requests = [*documents(1, 1), *(asks(n, 5.0, tokens=6_464, output=2, family=1, shared=DOCUMENT) for n in (1, 2, 3))]
     outcome = simulate(with_store(4), policy("round_robin"), requests, pacing="timestamps", seed=1)
     first, second, third = (one.ttft_s for one in outcome.requests[1:])
@@ -105,8 +105,8 @@ def test_transfers_from_the_store_share_its_rate() -> None:
 
 
 @pytest.mark.parametrize("gb_per_s", [3, 40])
-def test_an_offload_through_the_store_moves_at_its_rate(gb_per_s: float) -> None:
-    """The rate between two instances changes nothing."""
+def test_an_offload_through_the_store_moves_at_its_bandwidth(gb_per_s: float) -> None:
+    """The bandwidth between two instances changes nothing."""
     moves = TransferModel(bytes_per_token=131_072, idle_bytes_per_s=1e6, busy_bytes_per_s=1e6)
     models = fleet(2, transfers=moves, connector="mooncake_store").instances
     link = TransferLink(setup_s=1e-3, idle_bytes_per_s=gb_per_s * 1e9, busy_bytes_per_s=1.0)
@@ -124,8 +124,8 @@ def test_an_offload_through_the_store_moves_at_its_rate(gb_per_s: float) -> None
     assert one.kv_s == pytest.approx(api_s(DOCUMENT + 10) + moved_s, rel=1e-6)
 
 
-def test_a_transfer_beside_a_tier_loads_what_the_prefill_has_below_and_moves_the_rest_to_the_decoder() -> None:
-    """What vLLM does with `kv: [nixl, offload-dram]`."""
+def test_with_an_offload_and_a_tier_the_prefill_loads_its_blocks_and_transfers_the_rest_to_the_decoder() -> None:
+    """As in vLLM with `kv: [nixl, offload-dram]`."""
     moves = TransferModel(bytes_per_token=131_072)
     made = fleet(2, kv_blocks=3 * SMALL, transfers=moves, connector="nixl", kv_events=True, tiers=tiers("dram"))
     roles = {
@@ -145,7 +145,7 @@ def test_a_transfer_beside_a_tier_loads_what_the_prefill_has_below_and_moves_the
     assert max(one.ttft_s or 9.0 for one in again) < min(one.ttft_s or 0.0 for one in first)
 
 
-def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
+def test_tiers_of_the_engine_are_searched_before_the_store() -> None:
     shared = with_store(1, kv_blocks=SMALL, tiers=tiers("dram"))
     outcome = simulate(shared, policy("round_robin"), documents(3), pacing="timestamps", seed=1)
     assert loaded(outcome)[3:] == [DOCUMENT] * 3
@@ -153,7 +153,7 @@ def test_a_store_comes_after_the_tiers_of_the_engine() -> None:
     assert outcome.store.hit_tokens == 0
 
 
-def test_the_facts_of_a_run_sum_the_instances_by_tier() -> None:
+def test_the_facts_of_a_run_are_summed_over_instances_by_tier() -> None:
     shared = with_store(2, kv_blocks=SMALL, tiers=tiers("dram", "ssd-tutti"))
     outcome = simulate(shared, policy("round_robin"), documents(3, 3), pacing="timestamps", seed=1)
     found, loading = tier_facts(outcome)

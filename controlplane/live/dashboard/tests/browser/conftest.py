@@ -1,4 +1,4 @@
-"""A fake fleet that continues by itself, beside the web process."""
+"""A fake fleet that runs by itself beside the web process."""
 
 import threading
 import time
@@ -22,8 +22,8 @@ LAYOUT_SHIFT = """() => {
 
 
 class RunningFleet:
-    """Writes a second of every pool, and its frame as the control worker does, each half second until stopped; `paused`
-    is a fleet whose workers have died, `controlled` one whose control worker lives."""
+    """Writes a second of every pool, and its frame as the control worker does, every half second until stopped.
+    `paused` simulates dead workers, `controlled` a control worker that is alive."""
 
     def __init__(self, fleet: FakeFleet) -> None:
         self.fleet = fleet

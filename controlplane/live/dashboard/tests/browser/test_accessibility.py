@@ -1,4 +1,5 @@
-"""Pages are read by everybody: axe finds nothing serious in both themes, each is short, and all have names to hear."""
+"""Pages are accessible: axe finds nothing serious in both themes, pages are short, and screen readers hear all
+names."""
 
 import time
 from collections.abc import Iterator
@@ -17,13 +18,13 @@ PAGES = ("/login", "/live", "/wall", "/wall?kiosk=1", "/requests/", "/requests/r
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_everybody_can_read_a_page(running: RunningFleet, open_page: Any, path: str) -> None:
+def test_axe_finds_nothing_on_a_page(running: RunningFleet, open_page: Any, path: str) -> None:
     running.fleet.states["demo-5"] = ("failed", "ended with exit status 1")
     running.fleet.kv["demo-3"] = 0.96
     running.fleet.write_receipt("req-1", time.time())
     page = open_page(user="" if path == "/login" else "vera").drawn(path)
     assert in_both_themes(page, minor=False) == []
-    assert path.startswith("/wall") or too_wide(page) == []  # tests of the wall have a phone of their own
+    assert path.startswith("/wall") or too_wide(page) == []  # the tests of the wall cover phones
     wide = "wraps => wraps.filter((wrap) => wrap.scrollWidth > wrap.clientWidth).length"
     assert path != "/requests/" or page.locator(".table-wrap").evaluate_all(wide) == 0
 
@@ -38,7 +39,7 @@ def test_an_error_without_a_database_can_be_read_and_quotes_an_id(open_page: Any
     expect(page.locator("main a")).to_have_attribute("href", "/live")
     assert (
         page.locator(".panel").evaluate("panel => getComputedStyle(panel).borderTopStyle") == "solid"
-    )  # it has its style
+    )  # its style sheet is loaded
     assert in_both_themes(page, minor=False) == []
     assert too_wide(page) == []
 
@@ -53,8 +54,9 @@ def plain_paths(resolver: URLResolver, before: str = "/") -> Iterator[str]:
             yield path
 
 
-def test_every_page_is_read_in_450_words_and_can_be_heard(running: RunningFleet, open_page: Any) -> None:
-    """Pages of one object: beside the tests of their subject. The reference of the API is looked up, not read."""
+def test_every_page_has_at_most_450_words_and_names_for_screen_readers(running: RunningFleet, open_page: Any) -> None:
+    """Pages of one object are tested with their subject. The API reference is excluded, as it is for looking things
+    up."""
     opened, found = open_page("ada"), {}
     for path in plain_paths(get_resolver()):
         answer = opened.page.request.get(opened.base + path)
@@ -91,7 +93,9 @@ STOP = """() => {
 
 
 @pytest.mark.parametrize("path", ["/live", "/requests/"])
-def test_each_stop_of_the_keyboard_has_a_name_and_is_seen(running: RunningFleet, open_page: Any, path: str) -> None:
+def test_each_element_in_the_tab_order_has_a_name_and_a_visible_focus(
+    running: RunningFleet, open_page: Any, path: str
+) -> None:
     running.fleet.write_receipt("req-1", time.time())
     page = open_page("otto").drawn(path)
     page.keyboard.press("Tab")
@@ -112,7 +116,7 @@ MOVING = """() => {
 }"""
 
 
-def test_nothing_moves_when_less_motion_is_asked_for(running: RunningFleet, open_page: Any) -> None:
+def test_nothing_moves_if_reduced_motion_is_preferred(running: RunningFleet, open_page: Any) -> None:
     page = open_page("otto").drawn("/live")
     page.emulate_media(reduced_motion="reduce")
     assert page.evaluate(MOVING) == 0
@@ -128,7 +132,7 @@ SHAPES = """(words) => words.map((word) => {
 })"""
 
 
-def test_forced_colours_keep_the_shape_of_each_status(running: RunningFleet, open_page: Any) -> None:
+def test_forced_colors_keep_the_shape_of_each_status(running: RunningFleet, open_page: Any) -> None:
     page = open_page("otto").drawn("/live")
     page.emulate_media(forced_colors="active")
     shapes = page.evaluate(
@@ -148,7 +152,7 @@ def test_the_chosen_theme_is_remembered(running: RunningFleet, open_page: Any) -
     assert page.evaluate("document.documentElement.dataset.theme") == chosen
 
 
-def test_the_palette_finds_by_keyboard_and_every_page_offers_help(running: RunningFleet, open_page: Any) -> None:
+def test_the_palette_can_be_used_by_keyboard_and_every_page_offers_help(running: RunningFleet, open_page: Any) -> None:
     opened = open_page("vera")
     page = opened.goto("/requests/")
     page.locator("a[aria-label=Help]").click()
@@ -187,7 +191,7 @@ STATES = (
 
 
 @pytest.mark.parametrize("path", ["/live", "/wall"])
-def test_the_address_shows_every_panel_in_each_state_and_nothing_else_changes(
+def test_the_url_can_show_every_panel_in_each_state_and_nothing_else_changes(
     running: RunningFleet, open_page: Any, path: str
 ) -> None:
     opened = open_page("vera")

@@ -1,4 +1,4 @@
-"""Live and the wall show a delivery beside its policy, count down, and keep an abort red."""
+"""Live and the wall show a delivery beside its policy, count down, and keep an abort in red."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""The Live page as an operator meets it."""
+"""The Live page in a browser, as operators use it."""
 
 import re
 import time
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 UPDATED = "() => /updated [0-4]\\.\\d s ago/.test(document.getElementById('age-text').textContent)"
 
-# Within one task, so that nothing else changes in between.
+# Within one task, so that nothing changes in between.
 WITH_AND_WITHOUT_BANNERS = """() => {
   const tops = () => [...document.querySelectorAll('main > *')].map((part) => part.getBoundingClientRect().top);
   const shown = tops(), box = document.getElementById('banners'), banners = [...box.children];
@@ -27,7 +27,7 @@ WITH_AND_WITHOUT_BANNERS = """() => {
 }"""
 
 
-def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFleet, open_page: Any) -> None:
+def test_the_first_paint_shows_the_frame_contained_in_the_page(running: RunningFleet, open_page: Any) -> None:
     running.fleet.kv["demo-3"] = 0.97
     running.fleet.states = {"demo-6": ("failed", "out of memory"), "demo-4": ("loading", "")}
     chat = FakeFleet(running.fleet.client, size=3, pool="chat")
@@ -35,8 +35,8 @@ def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFle
     running.beside.append(chat)
     running.write()
     opened = open_page()
-    opened.page.route_web_socket("**/ws/**", lambda socket: None)  # never says anything
-    opened.page.clock.set_fixed_time(time.time())  # else the tiles age
+    opened.page.route_web_socket("**/ws/**", lambda socket: None)  # sends nothing
+    opened.page.clock.set_fixed_time(time.time())  # otherwise the tiles become stale
 
     def drawn(path: str) -> list[str]:
         opened.goto(path)
@@ -61,7 +61,7 @@ def test_the_first_paint_is_drawn_from_the_frame_in_the_page(running: RunningFle
     assert page.locator(".tile [data-part=id]").all_inner_texts() == ["chat-0", "chat-1", "chat-2"]
 
 
-def test_no_policy_is_named_for_a_pool_that_is_only_observed(running: RunningFleet, open_page: Any) -> None:
+def test_no_policy_is_named_for_an_observed_pool(running: RunningFleet, open_page: Any) -> None:
     seen = FakeFleet(running.fleet.client, size=1, pool="seen")
     seen.observed = True
     running.beside.append(seen)
@@ -83,7 +83,7 @@ MARKS = """async () => {
 }"""
 
 
-def test_a_rollout_that_is_complete_is_one_line_and_one_mark(running: RunningFleet, open_page: Any) -> None:
+def test_a_completed_rollout_is_one_line_and_one_mark(running: RunningFleet, open_page: Any) -> None:
     now = time.time()
     begun, ended_at = (
         {"kind": "update", "subject": "demo", "version": 2},
@@ -127,7 +127,7 @@ FRAME_READ: list[tuple[str, Any]] = [
 ]
 
 
-def test_a_frame_gives_verdicts_slos_and_what_concerns_a_pool(running: RunningFleet, open_page: Any) -> None:
+def test_a_frame_contains_verdicts_slos_and_the_problems_of_a_pool(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     calls = ", ".join(call for call, _ in FRAME_READ)
     names = "{ verdict, slosOf, concerns, isListed }"
@@ -136,15 +136,13 @@ def test_a_frame_gives_verdicts_slos_and_what_concerns_a_pool(running: RunningFl
 
 
 @pytest.mark.parametrize(("value", "limit"), [(1504, 1500), (1500.04, 1500), (1500, 1500), (300.4, 300), (1240, None)])
-def test_a_figure_beside_its_limit_is_written_as_the_server_writes_it(
-    open_page: Any, value: float, limit: float
-) -> None:
+def test_a_figure_beside_its_limit_is_formatted_as_on_the_server(open_page: Any, value: float, limit: float) -> None:
     page = open_page().goto("/help")
     written = page.evaluate("async (given) => (await import('/static/js/format.js')).ms(...given)", [value, limit])
     assert written == figures.ms(value, limit)
 
 
-def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: RunningFleet, open_page: Any) -> None:
+def test_figures_follow_the_fleet_without_errors_in_the_console(running: RunningFleet, open_page: Any) -> None:
     opened = open_page()
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
@@ -157,7 +155,7 @@ def test_figures_follow_the_fleet_and_nothing_is_wrong_on_the_console(running: R
     assert opened.faults == []
 
 
-def test_a_published_limit_a_second_pool_and_its_events_are_followed(running: RunningFleet, open_page: Any) -> None:
+def test_a_published_limit_a_new_pool_and_its_events_appear(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
     expect(page.locator('[data-class="heavy"] [data-part="means"]')).to_have_text("20,000 new tokens or more")
@@ -176,7 +174,7 @@ def test_a_published_limit_a_second_pool_and_its_events_are_followed(running: Ru
     page.goto(page.url.partition("?")[0])
     page.wait_for_function(UPDATED)
     loads = 1
-    while page.evaluate(known) <= 3 and loads < 30:  # a point a second, and a page may have those of 2 s ago
+    while page.evaluate(known) <= 3 and loads < 30:  # a point per second, and a page may contain those of 2 s ago
         page.reload()
         loads += 1
     assert page.evaluate(known) > 3
@@ -184,7 +182,7 @@ def test_a_published_limit_a_second_pool_and_its_events_are_followed(running: Ru
     assert all(page.evaluate(history))
 
 
-def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, open_page: Any) -> None:
+def test_the_tile_of_a_removed_instance_disappears(running: RunningFleet, open_page: Any) -> None:
     opened = open_page()
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
@@ -194,7 +192,7 @@ def test_an_instance_that_leaves_takes_its_tile_with_it(running: RunningFleet, o
     assert opened.faults == []
 
 
-def test_engines_that_nobody_samples_keep_their_status_as_last_known(running: RunningFleet, open_page: Any) -> None:
+def test_engines_without_samples_keep_their_last_known_status(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
     running.paused = True
@@ -209,7 +207,7 @@ def test_engines_that_nobody_samples_keep_their_status_as_last_known(running: Ru
     expect(tile.locator('[data-part="age"]')).to_have_text(re.compile(r"^(1[5-9]|[2-9]\d) s ago$"))
     assert tile.get_attribute("data-status") == "ready"
     page.locator("#heat").focus()
-    page.keyboard.press("ArrowLeft")  # the newest column
+    page.keyboard.press("ArrowLeft")  # moves to the newest column
     expect(page.locator("#heat-reading")).to_have_text(re.compile(r"· no data · last known ready$"))
     assert page.locator('[data-id="demo-0"] [data-part="kv"]').inner_text() == shown != "0 %"
 
@@ -222,7 +220,7 @@ def test_engines_that_nobody_samples_keep_their_status_as_last_known(running: Ru
         ("/wall?kiosk=1", 1920, 1080, (".wall-head", ".wall-side")),
     ],
 )
-def test_a_banner_comes_and_goes_and_moves_nothing(
+def test_a_banner_appears_and_disappears_without_moving_anything(
     running: RunningFleet, open_page: Any, path: str, width: int, height: int, uncovered: tuple[str, ...]
 ) -> None:
     page = open_page(width=width, height=height).goto(path)
@@ -243,7 +241,7 @@ def test_a_banner_comes_and_goes_and_moves_nothing(
     expect(page.locator("#banners .banner")).to_have_count(0)
 
 
-def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
+def test_a_killed_web_process_is_reported_and_the_page_recovers_without_a_reload(
     running: RunningFleet, open_page: Any, web: Web
 ) -> None:
     write_delivery(running)
@@ -272,7 +270,7 @@ def test_a_killed_web_process_is_announced_and_recovered_from_without_a_reload(
 
 
 AGES: list[tuple[str, list[float]]] = [
-    # (sent_at, at of the frame, received at) of each message; how old its frame is on arrival
+    # (sent_at, at of the frame, received at) of each message; the age of its frame on arrival
     ("[[100, 99.6, 100.1]]", [0.4]),
     ("[[100, 75, 100.1]]", [25]),
     ("[[100, 99.6, 100.1], [101, 100.6, 126.1]]", [0.4, 25.4]),
@@ -284,7 +282,7 @@ AGES: list[tuple[str, list[float]]] = [
 ]
 
 
-def test_a_frame_is_as_old_as_it_was_when_sent_and_the_time_that_it_was_underway(open_page: Any) -> None:
+def test_the_age_of_a_frame_includes_its_age_when_sent_and_its_time_in_transit(open_page: Any) -> None:
     page = open_page().goto("/help")
     for messages, ages in AGES:
         read = f"""async () => {{
@@ -300,7 +298,7 @@ HELD_S = 6
 
 
 @pytest.mark.parametrize("path", ["/live", "/wall?kiosk=1"])
-def test_messages_that_are_long_underway_do_not_make_an_old_picture_new(
+def test_messages_delayed_in_transit_do_not_make_an_old_frame_look_new(
     running: RunningFleet, open_page: Any, path: str
 ) -> None:
     opened = open_page()
@@ -326,7 +324,7 @@ def test_messages_that_are_long_underway_do_not_make_an_old_picture_new(
     assert passed_on == 5
 
 
-def test_redis_gone_and_back_has_a_banner_of_its_own(running: RunningFleet, open_page: Any, web: Web) -> None:
+def test_a_lost_redis_has_its_own_banner_until_it_is_back(running: RunningFleet, open_page: Any, web: Web) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
     running.stop()
@@ -337,7 +335,7 @@ def test_redis_gone_and_back_has_a_banner_of_its_own(running: RunningFleet, open
     expect(page.locator('[data-kind="redis"]')).to_have_count(0)
 
 
-def test_pausing_holds_the_figures_and_counts_the_frames_behind(running: RunningFleet, open_page: Any) -> None:
+def test_pausing_freezes_the_figures_and_counts_the_missed_frames(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
     page.click("#pause")
@@ -371,7 +369,7 @@ def test_a_drain_a_rollout_and_a_delivery_move_nothing(
     page = open_page("otto", width=width, height=height).goto("/live")
     page.wait_for_function(UPDATED)
     if width < 500:
-        expect(page.locator(".delivery-line")).to_be_attached()  # a frame may be older than it
+        expect(page.locator(".delivery-line")).to_be_attached()  # a frame may be older than the delivery
     page.evaluate(LAYOUT_SHIFT)
     tops = page.evaluate(TOPS)
     for states in (
@@ -415,7 +413,7 @@ def test_each_chart_has_a_table(running: RunningFleet, open_page: Any) -> None:
         assert page.locator(f"{part} caption").first.inner_text()
 
 
-def test_a_range_is_chosen_by_drag_keys_or_buttons_and_left_again(running: RunningFleet, open_page: Any) -> None:
+def test_a_range_is_chosen_by_drag_keys_or_buttons_and_reset_again(running: RunningFleet, open_page: Any) -> None:
     opened = open_page()
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
@@ -452,7 +450,7 @@ def test_a_range_is_chosen_by_drag_keys_or_buttons_and_left_again(running: Runni
     assert opened.faults == []
 
 
-def test_a_gap_is_read_as_no_data(running: RunningFleet, open_page: Any) -> None:
+def test_screen_readers_read_a_gap_as_no_data(running: RunningFleet, open_page: Any) -> None:
     page = open_page().goto("/live")
     page.wait_for_function(UPDATED)
     page.locator("[data-class=warm] [data-chart=ttft] canvas").focus()
@@ -507,7 +505,9 @@ def test_a_custom_range_is_in_the_url_and_its_numbers_stay_live(running: Running
     assert opened.faults == []
 
 
-def test_a_press_on_the_flow_filters_the_page_and_the_url_keeps_it(running: RunningFleet, open_page: Any) -> None:
+def test_a_click_in_the_flow_filters_the_page_and_the_url_keeps_the_filter(
+    running: RunningFleet, open_page: Any
+) -> None:
     opened = open_page()
     page = opened.goto("/live")
     page.wait_for_function(UPDATED)
@@ -546,7 +546,7 @@ def test_the_page_uses_its_width_and_its_charts_are_aligned(
     expect(page.locator("#policies")).to_contain_text("default v3 Adaptive, 1/1 routers")
 
 
-def test_the_first_view_reports_the_slo_of_each_class_and_one_switch_sets_the_zone(
+def test_the_first_view_shows_the_slo_of_each_class_and_one_switch_sets_the_time_zone(
     running: RunningFleet, open_page: Any
 ) -> None:
     running.fleet.slo = {"warm": 100.0, "medium": 9_000.0}
@@ -598,7 +598,7 @@ NAMES = """() => {
 
 
 def test_the_name_of_a_failed_instance_is_drawn_whole(running: RunningFleet, open_page: Any) -> None:
-    """A failed instance's name is bold, and so wider than the others."""
+    """A failed instance's name is bold, and therefore wider than others."""
     running.fleet.states = {f"demo-{i}": ("failed", "ended with exit status 1") for i in range(6)}
     opened = open_page()
     opened.page.add_init_script(f"({NAMES})()")

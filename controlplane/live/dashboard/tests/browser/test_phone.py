@@ -1,4 +1,4 @@
-"""The Live page on a phone: what is wrong comes before everything that is well, and the flow is seen whole."""
+"""The Live page on a phone: problems come before everything that is well, and the whole flow is visible."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ CLIPPED = """() => [...document.querySelectorAll('.strip, .strip *')]
   .map((node) => node.outerHTML.slice(0, 90))"""
 
 
-def test_the_strip_of_two_pools_is_seen_whole(running: RunningFleet, open_page: Any) -> None:
+def test_the_whole_flow_of_two_pools_is_visible(running: RunningFleet, open_page: Any) -> None:
     chat = FakeFleet(running.fleet.client, size=3, pool="chat")
     running.beside.append(chat)
     running.write()
@@ -39,4 +39,4 @@ def test_the_strip_of_two_pools_is_seen_whole(running: RunningFleet, open_page: 
     expect(page.locator("[data-total=tokens_gpu_s]")).to_be_attached()
     assert page.evaluate(CLIPPED) == []
     room = "list => list.getBoundingClientRect().bottom - list.lastElementChild.getBoundingClientRect().bottom"
-    assert page.locator("#policies").evaluate(room) < 8  # none is kept for a delivery that is not there
+    assert page.locator("#policies").evaluate(room) < 8  # no room is kept for a delivery that does not exist

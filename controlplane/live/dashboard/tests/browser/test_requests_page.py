@@ -12,7 +12,9 @@ from controlplane.live.dashboard.tests.browser.conftest import RunningFleet
 pytestmark = pytest.mark.browser
 
 
-def test_filters_go_into_the_url_and_new_requests_wait_to_be_shown(running: RunningFleet, open_page: Any) -> None:
+def test_filters_go_into_the_url_and_new_requests_are_shown_only_on_demand(
+    running: RunningFleet, open_page: Any
+) -> None:
     now = time.time()
     running.fleet.write_receipt("req-warm", now - 2)
     running.fleet.write_receipt("req-heavy", now - 1, **{"class": "heavy"})
@@ -31,7 +33,9 @@ def test_filters_go_into_the_url_and_new_requests_wait_to_be_shown(running: Runn
     assert opened.faults == []
 
 
-def test_the_slowest_requests_are_found_and_say_where_their_time_went(running: RunningFleet, open_page: Any) -> None:
+def test_the_slowest_requests_can_be_found_and_show_where_their_time_went(
+    running: RunningFleet, open_page: Any
+) -> None:
     now = time.time()
     for i in range(20):
         running.fleet.write_receipt(f"req-{i}", now - 30 + i)
@@ -57,7 +61,7 @@ def test_the_slowest_requests_are_found_and_say_where_their_time_went(running: R
 
 
 @pytest.mark.parametrize("width", [1280, 1440])
-def test_the_whole_table_is_seen_with_the_names_of_keys(running: RunningFleet, open_page: Any, width: int) -> None:
+def test_the_whole_table_is_visible_and_names_keys(running: RunningFleet, open_page: Any, width: int) -> None:
     running.fleet.write_receipt("req-1", time.time(), key="nightly-evaluations")
     page = open_page(width=width).goto("/requests/")
     expect(page.locator(".receipts tbody th")).to_contain_text("nightly-evaluat…")
@@ -75,7 +79,7 @@ def test_a_receipt_is_explained_from_the_list(running: RunningFleet, open_page: 
     assert opened.faults == []
 
 
-def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, open_page: Any) -> None:
+def test_a_decision_is_made_again_by_the_chosen_version(running: RunningFleet, open_page: Any) -> None:
     otto = open_page("otto")
     for name, strategy in (("deciding", "adaptive_v1"), ("replayed", "least_requests")):
         making = otto.goto("/policies/#new")
@@ -93,7 +97,7 @@ def test_a_decision_is_made_again_by_the_version_chosen(running: RunningFleet, o
     assert opened.faults == []
 
 
-def test_a_key_is_drawn_over_time_with_its_limit(running: RunningFleet, open_page: Any) -> None:
+def test_the_use_of_a_key_is_drawn_over_time_with_its_limit(running: RunningFleet, open_page: Any) -> None:
     making = open_page("ada").goto("/keys/")
     making.get_by_role("link", name="New key").click()
     making.fill("#id_name", "batch")

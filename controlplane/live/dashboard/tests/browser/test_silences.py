@@ -1,4 +1,4 @@
-"""What all pages say while processes are stopped, and once they continue: rows of the table in docs/operate.md."""
+"""What all pages show while processes are stopped, and once they continue: rows of the table in docs/operate.md."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def is_last_known(pages: dict[str, Page], age: re.Pattern[str]) -> None:
         expect(page.locator("#counts")).to_have_text("8 ready, last known")
 
 
-def test_all_pages_name_who_is_silent_keep_what_is_known_and_recover(
+def test_all_pages_name_silent_processes_keep_what_is_known_and_recover(
     running: RunningFleet, open_page: Any, web: Web
 ) -> None:
     pages = {path: open_page().goto(path) for path in (*LIVE, *OTHERS)}
@@ -81,10 +81,10 @@ def test_all_pages_distinguish_silent_senders(running: RunningFleet, open_page: 
     running.fleet.silent, running.controlled = {"demo-0"}, False
     for page in (pages[path] for path in LIVE):
         offline = re.compile(r"^\s*1 offline\s*7 ready\s*$")
-        expect(page.locator("#counts")).to_have_text(offline, timeout=60_000)  # a new Redis gives it 20 s more
+        expect(page.locator("#counts")).to_have_text(offline, timeout=60_000)  # after a new Redis it gets 20 s more
         expect(page.locator("#age-text")).to_have_text(UPDATED)  # by the web process
     banner(pages, "nothing is started, stopped or replaced")
-    state(pages, "trouble", ", and 1 more")  # their order depends on when each was noticed
+    state(pages, "trouble", ", and 1 more")  # their order depends on which was noticed first
     running.fleet.silent, running.controlled = {"routers"}, True
     banner(pages, "The router is down")
     expect(pages[LIVE[0]].locator("[data-strip=warm] [data-part=verdict]")).to_have_text("unknown")

@@ -1,4 +1,4 @@
-"""The wall: a screen that nobody touches."""
+"""The wall: a screen without interaction."""
 
 import re
 import time
@@ -34,7 +34,7 @@ WHOLE = "[document.documentElement.scrollWidth, document.documentElement.scrollH
 
 
 @pytest.mark.parametrize(("width", "height"), [(1920, 1080), (3840, 2160)])
-def test_nothing_scrolls_is_clipped_or_too_small(
+def test_nothing_scrolls_is_cut_off_or_too_small(
     running: RunningFleet, open_page: Any, width: int, height: int
 ) -> None:
     running.fleet.slo = {"warm": 100.0, "heavy": 90_000.0}
@@ -48,7 +48,7 @@ def test_nothing_scrolls_is_clipped_or_too_small(
         expect(page.locator("#tile-note")).to_have_text(re.compile(note))
         rows = re.search(r"in (\d+) rows", page.locator("#tile-note").inner_text())
         assert bool(rows) == (instances == 128)
-        if rows:  # each has room for its name
+        if rows:  # each row has room for its name
             room = page.evaluate("document.getElementById('heat').clientHeight")
             assert int(rows[1]) * page.evaluate(LABEL_PX) <= room
         expect(page.locator("[data-class=warm] [data-part=verdict]")).to_have_text("SLO missed")
@@ -58,7 +58,9 @@ def test_nothing_scrolls_is_clipped_or_too_small(
         assert page.evaluate(SMALLEST_PX) >= 18 * height / 1080 - 0.1
 
 
-def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: RunningFleet, open_page: Any) -> None:
+def test_with_two_pools_of_a_thousand_instances_failed_ones_are_shown_first(
+    running: RunningFleet, open_page: Any
+) -> None:
     running.fleet.size = 500
     other = FakeFleet(running.fleet.client, size=500, pool="production-llama-3-1-70b")
     other.routers = ["router-9"]
@@ -69,7 +71,7 @@ def test_two_pools_of_a_thousand_instances_show_what_failed_first(running: Runni
     page = opened.goto("/wall?kiosk=1")
     expect(page.locator("#tile-note")).to_contain_text("1,000 instances in ")
     expect(page.locator("#counts")).to_contain_text("1 failed")
-    # The frame in the first page may be from before the second pool was written.
+    # The frame in the first page may be older than the second pool.
     page.reload()
     page.wait_for_function(LIVE)
     rows = page.evaluate("""async () => {
@@ -115,7 +117,7 @@ def test_the_attention_list_fits_beside_events_and_moves_nothing(
     assert page.evaluate("globalThis.shift") <= 0.02
 
 
-def test_three_lines_of_policies_are_seen_whole(running: RunningFleet, open_page: Any) -> None:
+def test_three_lines_of_policies_are_visible(running: RunningFleet, open_page: Any) -> None:
     for number in range(3):
         pool = FakeFleet(running.fleet.client, size=1, pool=f"llama-3-1-70b-instruct-for-long-documents-only-{number}")
         running.beside.append(pool)
@@ -135,9 +137,7 @@ def test_a_phone_shows_the_wall_without_overlaps(running: RunningFleet, open_pag
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_rollback_is_two_presses_away_and_hidden_until_someone_is_there(
-    running: RunningFleet, open_page: Any
-) -> None:
+def test_a_rollback_takes_two_clicks_and_is_hidden_until_the_mouse_moves(running: RunningFleet, open_page: Any) -> None:
     page = open_page("otto", width=1920, height=1080).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
     button = page.locator("#policies").get_by_text("Roll back")
@@ -148,7 +148,7 @@ def test_a_rollback_is_two_presses_away_and_hidden_until_someone_is_there(
     assert open_page("vera").goto("/wall").get_by_text("Roll back").count() == 0
 
 
-def test_a_kiosk_shows_no_chrome_and_escape_leaves(running: RunningFleet, open_page: Any) -> None:
+def test_a_kiosk_shows_no_navigation_and_escape_leaves_it(running: RunningFleet, open_page: Any) -> None:
     opened = open_page(width=1920, height=1080)
     page = opened.goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
@@ -162,7 +162,7 @@ def test_a_kiosk_shows_no_chrome_and_escape_leaves(running: RunningFleet, open_p
     page.wait_for_url("**/live")
 
 
-def test_a_computer_that_slept_gets_a_snapshot_instead_of_the_frames_that_waited(
+def test_a_computer_that_slept_gets_a_snapshot_instead_of_the_queued_frames(
     running: RunningFleet, open_page: Any
 ) -> None:
     page = open_page().goto("/wall")
@@ -186,7 +186,7 @@ def test_an_ended_session_keeps_the_last_frame_and_shows_no_login_form(running: 
     page.wait_for_function(LIVE)
     page.context.clear_cookies()
     page.evaluate("() => globalThis.dispatchEvent(new Event('online'))")
-    # The socket in use is not cut by the lost cookie: the next one is refused.
+    # The open socket is not closed when the cookie is lost: the next one is refused.
     page.evaluate("() => globalThis.weirFeed.socket.close()")
     expect(page.locator('[data-kind="signin"]')).to_contain_text("Sign-in needed")
     expect(page.locator("#tile-note")).to_have_text("8 instances")

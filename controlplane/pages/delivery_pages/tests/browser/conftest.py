@@ -1,4 +1,4 @@
-"""A policy of its own for each test, on a pool of simulated engines; its delivery is moved on by hand."""
+"""A separate policy for each test, on a pool of simulated engines; its delivery is advanced by hand."""
 
 import itertools
 from collections.abc import Iterator
@@ -48,11 +48,11 @@ class OnItsWay:
         self.run(MOVE, moves=[("armed", "system"), ("pass", "judge")])
 
     def to_its_end(self) -> None:
-        """Let a guard stop it."""
+        """Let a guard stop the delivery."""
         self.run(MOVE, moves=[("fail", "judge")])
 
     def to_next(self) -> None:
-        """Past the step in force."""
+        """Advance the delivery past its current step."""
         self.run(MOVE, moves=[("pass", "judge")])
 
 

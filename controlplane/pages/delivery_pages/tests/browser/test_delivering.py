@@ -1,4 +1,4 @@
-"""A delivery as an operator meets it: from the draft's form over its page to the abort."""
+"""A delivery in a browser: from the draft's form over its page to the abort."""
 
 import re
 from typing import Any
@@ -30,7 +30,7 @@ def delivered(page: Page) -> Page:
     return page
 
 
-def test_a_wrong_value_is_reported_at_its_field_and_what_was_typed_is_kept(open_page, way):
+def test_an_invalid_value_is_reported_at_its_field_and_what_was_typed_is_kept(open_page, way):
     page = form(open_page, way)
     expect(page.locator("#plan-steps > summary")).to_contain_text("Shadow 10 min → Canary 5 % 10 min →")
     expect(page.locator("#p-canary1-share")).to_be_hidden()
@@ -53,7 +53,7 @@ def test_a_wrong_value_is_reported_at_its_field_and_what_was_typed_is_kept(open_
     expect(page.locator(".steps")).to_contain_text("Canary 7 %")
 
 
-def test_a_part_that_is_changed_and_folded_again_says_no_longer_what_was_offered(open_page, way):
+def test_the_summary_of_a_changed_and_folded_part_shows_the_change(open_page, way):
     page = form(open_page, way)
     steps, guards = (page.locator(f"#plan-{part} > summary") for part in ("steps", "guards"))
     steps.click()
@@ -72,7 +72,7 @@ def test_a_part_that_is_changed_and_folded_again_says_no_longer_what_was_offered
     expect(guards).to_contain_text("TTFT above")
 
 
-def test_the_page_follows_without_a_reload_and_keeps_what_is_typed(open_page, way):
+def test_the_page_updates_without_a_reload_and_keeps_what_is_typed(open_page, way):
     page = deliver(open_page, way)
     expect(page.locator(".delivery-state")).to_have_text("waiting for routers")
     way.to_canary()
@@ -91,7 +91,7 @@ def test_the_page_follows_without_a_reload_and_keeps_what_is_typed(open_page, wa
     expect(page.locator("[data-countdown]")).not_to_have_text(first)
 
 
-def test_a_delivery_that_ends_while_its_page_is_open_is_told_in_the_past(open_page, way):
+def test_a_delivery_that_ends_while_its_page_is_open_is_described_in_the_past_tense(open_page, way):
     page = deliver(open_page, way)
     way.to_canary()
     expect(page.locator("[data-place=now]")).to_contain_text("Canary 5 %")
@@ -102,7 +102,7 @@ def test_a_delivery_that_ends_while_its_page_is_open_is_told_in_the_past(open_pa
     expect(page.locator(".delivery-facts")).to_contain_text("When it ended, v1 decided every request")
 
 
-def test_abort_is_one_press_and_asks_for_the_reason_afterwards(open_page, way):
+def test_abort_is_one_click_and_asks_for_the_reason_afterwards(open_page, way):
     page = deliver(open_page, way)
     way.to_canary()
     page.reload()
@@ -125,7 +125,7 @@ INKED = """canvas => {
 }"""
 
 
-def test_the_difference_and_both_arms_are_drawn_over_time_and_no_mark_of_what_is_fine_lies_in_the_red(open_page, way):
+def test_the_difference_and_both_arms_are_drawn_over_time_and_no_limit_of_fine_lies_in_the_red(open_page, way):
     page = deliver(open_page, way)
     expect(page.locator("#delivery-charts")).to_be_hidden()
     way.to_canary()
@@ -182,7 +182,7 @@ def test_another_person_approves(open_page, way):
     expect(ada.locator(".nav-count")).to_have_count(0)
 
 
-def test_everything_works_without_scripts(open_page, way):
+def test_everything_works_without_javascript(open_page, way):
     page = deliver(open_page, way, java_script_enabled=False)
     way.to_canary()
     page.goto(page.url)
@@ -192,7 +192,7 @@ def test_everything_works_without_scripts(open_page, way):
     expect(page.locator(".delivery-state")).to_have_text("aborted")
 
 
-def test_everybody_can_read_the_pages(open_page, way):
+def test_the_pages_are_accessible(open_page, way):
     base, found = f"/policies/{way.name}/", {}
     page = form(open_page, way)
     found["form"] = unreadable(page)

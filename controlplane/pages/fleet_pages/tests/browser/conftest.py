@@ -1,4 +1,4 @@
-"""A fleet of records: what Celery would have written, with no process behind it."""
+"""A fleet of records, as Celery would have written them, without any process."""
 
 import time
 from collections.abc import Iterator
@@ -84,7 +84,8 @@ def records(web: Web) -> None:  # noqa: F811
 
 @pytest.fixture
 def fleet(web: Web, log: Path, records: None) -> Web:  # noqa: F811
-    """Pool demo with a ready, a failed and a draining instance; pool chat, whose policy does not exist. To look at."""
+    """Pool demo with a ready, a failed and a draining instance; pool chat, whose policy does not exist. Tests must
+    not change it."""
     web.redis.flushall()
     write_samples(web)
     return web
@@ -92,6 +93,6 @@ def fleet(web: Web, log: Path, records: None) -> Web:  # noqa: F811
 
 @pytest.fixture
 def changing_fleet(fleet: Web) -> Iterator[Web]:
-    """The same, to change."""
+    """The same fleet, which tests may change."""
     yield fleet
     write_records(fleet)

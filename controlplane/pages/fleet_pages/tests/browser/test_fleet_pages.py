@@ -1,4 +1,4 @@
-"""The fleet pages in a browser: they refresh themselves, show a plan before it is applied, and can be used by all."""
+"""The fleet pages in a browser: they update themselves, show a plan before it is applied, and are accessible."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ PAGES = (
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_everybody_can_read_a_page_and_its_console_stays_clean(fleet: Web, open_page: Any, path: str) -> None:
+def test_a_page_is_accessible_and_its_console_stays_empty(fleet: Web, open_page: Any, path: str) -> None:
     opened = open_page("otto")
     page = opened.goto(path)
     if page.locator("#fleet-pause").count():
@@ -37,7 +37,7 @@ def test_everybody_can_read_a_page_and_its_console_stays_clean(fleet: Web, open_
     assert opened.faults == []
 
 
-def test_a_row_on_a_narrow_screen_is_a_card_that_names_its_figures(fleet: Web, open_page: Any) -> None:
+def test_a_row_on_a_narrow_screen_is_a_card_with_labelled_figures(fleet: Web, open_page: Any) -> None:
     page = open_page("vera", width=320, height=640).goto("/fleet/")
     cell = page.locator("tr", has_text="demo-0").locator("[data-label='KV usage']")
     cell.scroll_into_view_if_needed()
@@ -68,7 +68,7 @@ def test_topology_and_bars_show_where_requests_and_blocks_are(fleet: Web, open_p
     menu.click()
     expect(page.locator("#fleet-age")).to_have_text(
         re.compile("updated ([3-9]|[0-9]{2}) s ago")
-    )  # no refresh closes it
+    )  # a refresh does not close it
     expect(page.locator("details.menu[open]")).to_have_text(re.compile("Live.*Requests.*Scale.*Edit.*Roll back", re.S))
     page.keyboard.press("Escape")
     page.click("#way-demo-0")
@@ -77,7 +77,7 @@ def test_topology_and_bars_show_where_requests_and_blocks_are(fleet: Web, open_p
     assert opened.faults == []
 
 
-def test_figures_come_by_themselves_until_the_reader_pauses(fleet: Web, open_page: Any) -> None:
+def test_figures_update_by_themselves_until_the_reader_pauses(fleet: Web, open_page: Any) -> None:
     page = open_page("vera").goto("/fleet/pools/demo/")
     running = page.locator("tr", has_text="demo-0").locator("[data-label='Running']")
     expect(running).to_have_text("2")
@@ -92,7 +92,7 @@ def test_figures_come_by_themselves_until_the_reader_pauses(fleet: Web, open_pag
     expect(running).to_have_text("9")
 
 
-def test_a_log_follows_its_end_and_stays_where_the_reader_has_scrolled(fleet: Web, log: Path, open_page: Any) -> None:
+def test_a_log_follows_its_end_unless_the_reader_has_scrolled(fleet: Web, log: Path, open_page: Any) -> None:
     page = open_page("vera").goto("/fleet/instances/demo-0/")
     shown = page.locator(".log")
     node = "() => { const node = document.querySelector('.log'); return "
@@ -123,7 +123,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, o
     expect(plan).to_contain_text("starts 2 instances")
     expect(plan).to_contain_text("policy chat → default")
     page.click("text=Apply 2 changes")
-    assert page.evaluate("document.activeElement.id") == "reason"  # nothing was sent without one
+    assert page.evaluate("document.activeElement.id") == "reason"  # without one nothing was sent
     page.fill("#reason", "the evening needs more")
     page.click("text=Apply 2 changes")
     page.wait_for_url("**/fleet/")
@@ -135,7 +135,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, o
 
 def test_a_document_that_cannot_be_applied_says_where_and_keeps_the_text(fleet: Web, open_page: Any) -> None:
     page = open_page("otto").goto("/fleet/apply")
-    # a policy that does not exist is refused here; the pool that names it came another way
+    # The form would refuse a policy that does not exist; this pool was created in another way.
     wrong = page.input_value("#document").replace("replicas: 3", "replicas: -1")
     page.fill("#document", wrong)
     page.click("text=Show changes")
@@ -154,7 +154,7 @@ def test_an_operator_drains_with_a_reason_and_a_viewer_cannot(changing_fleet: We
     expect(page.get_by_role("button", name="Restart")).to_be_disabled()
 
 
-def test_controls_are_shown_beside_the_state_on_a_wide_screen_and_above_it_on_a_narrow_one(
+def test_controls_are_beside_the_state_on_a_wide_screen_and_above_it_on_a_narrow_one(
     fleet: Web, open_page: Any
 ) -> None:
     where = """() => ['.fleet-controls', '.fleet-main']

@@ -1,4 +1,5 @@
-"""A pool made through the form: with engines that start, with what this host lacks for one, and of engines that run."""
+"""Creating a pool with the form: of engines that start, of engines for which this host lacks something, and of
+running engines."""
 
 import subprocess
 import sys
@@ -27,7 +28,7 @@ STARTED_MS = 90_000
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
-    """One with a worker that carries out what is applied."""
+    """A web process with a worker that carries out what is applied."""
     with serving() as served:
         served.run(PREPARED)
         served.environment["WEIR_ENGINE_PORTS"] = "{}-{}".format(*engine_ports())
@@ -46,7 +47,7 @@ def web() -> Iterator[Web]:
 
 
 def choose(page: Any, kind: str) -> None:
-    page.wait_for_load_state()  # from then on htmx hears of a change
+    page.wait_for_load_state()  # from then on htmx notices changes
     page.select_option("#f-kind", kind)
     expect(page.locator("#pool-fields")).to_contain_text(f"{KINDS[kind].title} options")
 
@@ -98,7 +99,7 @@ def test_a_vllm_pool_shows_its_command_line_and_what_this_host_lacks(web: Web, o
         assert "HF_TOKEN=hf_very_secret" not in shown.inner_text()
 
 
-def test_a_field_that_cannot_be_taken_says_why_where_it_is(web: Web, open_page: Any) -> None:
+def test_an_invalid_field_says_why_at_its_place(web: Web, open_page: Any) -> None:
     page = open_page("otto").goto("/fleet/new-pool?kind=sim")
     page.fill("#f-name", "No Such Name")
     page.fill("#f-model", "m")
@@ -131,8 +132,8 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_a_running_fleet_is_adopted_observed_and_served(web: Web, engines: list[str], open_page: Any) -> None:
-    """One form and one press are enough."""
+def test_running_engines_are_adopted_observed_and_served(web: Web, engines: list[str], open_page: Any) -> None:
+    """One form and one click are enough."""
     opened = open_page("otto")
     page = opened.goto("/fleet/")
     assert ended(lambda: all(map(answers, engines)), STARTED_MS / 1000)
@@ -154,8 +155,9 @@ def test_a_running_fleet_is_adopted_observed_and_served(web: Web, engines: list[
     assert opened.faults == []
 
 
-def test_a_mixed_fleet_is_adopted_by_what_the_page_says_of_each(web: Web, open_page: Any, tmp_path: Path) -> None:
-    """vLLM with a key and TLS, SGLang with ranks, TensorRT-LLM with KV events: as a new user would, by trial."""
+def test_a_mixed_fleet_is_adopted_by_following_the_page(web: Web, open_page: Any, tmp_path: Path) -> None:
+    """vLLM with a key and TLS, SGLang with ranks, TensorRT-LLM with KV events: as a new user would, by trial and
+    error."""
     authority, key = Authority(tmp_path, "own"), tmp_path / "engine.key"
     key.write_text("sk-engine-1")
     vllm = OtherEngine(SERVERS["vllm"], secure=authority.issue("127.0.0.1").server())

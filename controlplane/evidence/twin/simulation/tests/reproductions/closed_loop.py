@@ -1,4 +1,4 @@
-"""Clients before one engine, each with one request at a time, as benchmarks of engines measure."""
+"""Clients of one engine, each with one request at a time, as in benchmarks of engines."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Measured:
 
 def measure(engine: Engine, clients: int, prompt: int, output: int, first_answer_s: float) -> Measured:
     """Measure two answers per client after its first. The clients begin one after the other, within the time of the
-    first answer, so that prefills and decodes mix as they do in the long run."""
+    first answer, so that prefills and decodes are mixed as in the long run."""
     begins = [client * first_answer_s / clients for client in range(clients)]
     over: list[EngineRequest] = []
     sent = 0
@@ -41,6 +41,6 @@ def tpot_s(request: EngineRequest) -> float:
 
 
 def fresh(number: int, prompt: int, output: int, block_size: int) -> EngineRequest:
-    """A request whose prompt no other one shares."""
+    """A request with a prompt that no other one shares."""
     first = number << 24
     return EngineRequest(str(number), prompt, output, range(first, first + (prompt + output) // block_size))

@@ -1,4 +1,5 @@
-"""The conversation trace of Mooncake (FAST '25, Apache-2.0): the file itself where there is one, else its likeness."""
+"""The conversation trace of Mooncake (FAST '25, Apache-2.0): the file itself where it is present, otherwise a
+similar generated one."""
 
 import math
 import os
@@ -25,8 +26,8 @@ def conversation_requests(seed: int = 1) -> list[TraceRequest]:
 
 
 def likeness(seed: int) -> list[TraceRequest]:
-    """The lengths, the gaps between turns and the shared first block of the trace, drawn from distributions that have
-    its quantiles."""
+    """Generate requests with the lengths, the gaps between turns and the shared first block of the trace, drawn from
+    distributions with its quantiles."""
     draw = random.Random(seed)
     begun = round(REQUESTS * (1 - FOLLOWS) * 1.04)  # some turns would come after the end
     turns = [turn for number in range(begun) for turn in _conversation(draw, number)]

@@ -1,6 +1,5 @@
 """Time per output token of vLLM 0.12.0 with Qwen3-32B on two H100, closed loop.
-
-Source of the figures: aiconfigurator-core 0.12.0 (Apache-2.0), its measured points of `h100_sxm`, `vllm`.
+The figures are from aiconfigurator-core 0.12.0 (Apache-2.0), its measured points of `h100_sxm`, `vllm`.
 """
 
 import csv
@@ -28,7 +27,7 @@ TPOT_MS = {  # by tokens of prompt and answer, for each number of clients
 SERVED = profile("h100_sxm", "Qwen3-32B", 2, version=(0, 12))
 LAW, BLOCKS = law_of(SERVED), kv_blocks(SERVED)
 LIMITS = Limits(async_scheduling=SERVED.is_async)
-# Tokens of prompt, mean error and bias at most. The host's constants were fitted to the first 15 points.
+# Prompt tokens, and the limits of mean error and bias. The constants of the host were fitted to the first 15 points.
 AT_MOST = [(1024, 0.025, 0.025), (4096, 0.06, 0.03)]
 
 
@@ -40,7 +39,7 @@ def in_the_twin(clients: int, prompt: int, output: int) -> Measured:
 
 
 def errors(prompt: int) -> list[float]:
-    """Relative, of the points with prompts of this length."""
+    """Return the relative errors of the points with prompts of this length."""
     return [
         in_the_twin(clients, *lengths).tpot_s * 1e3 / measured - 1
         for lengths, row in TPOT_MS.items()
@@ -62,7 +61,7 @@ DATA = Path(__file__).resolve().parents[7] / "shared" / "data" / "measured_h100_
 
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent: it holds the measurements")
 def test_whole_answers_are_within_four_percent_and_two_where_first_tokens_hardly_count() -> None:
-    """How the clients began is not known, and determines the TTFT of a closed loop."""
+    """It is unknown how the clients began, which determines the TTFT of a closed loop."""
     errors, long_answers = [], []
     for row in csv.DictReader(DATA.read_text().splitlines()):
         clients, prompt, output = (int(row[name]) for name in ("concurrency", "isl", "osl"))

@@ -1,11 +1,9 @@
 """Prefills alone and beside decodes: vLLM 0.18 with Qwen3-Coder-30B-A3B on one H20, chunks of 8,192 tokens.
-
-Source of the figures: the public measurements agentic-kvc (microbench/interference and v2/exp_a_tier_latency). Times
-are the client's: from the request to its first token. The law's time for tokenizing, 1.1 µs a token, is from the same
-measurements: with prompts that the cache held whole, the first token took 69 ms longer with 64k tokens than with 1k.
-
-Two of the times to the first token (8k, 128k) gave the profile its two efficiencies. The others, and all that the
-decodes meet, are predicted.
+The figures are from the public measurements agentic-kvc (microbench/interference and v2/exp_a_tier_latency). Times are
+the client's: from the request to its first token. The model's time for tokenizing, 1.1 µs per token, is from the same
+measurements: with fully cached prompts, the first token of 64k tokens took 69 ms longer than that of 1k. The two
+efficiencies of the profile were fitted to two of the TTFTs (8k, 128k); the others, and the effects on the decodes, are
+predicted.
 """
 
 import pytest
@@ -17,10 +15,10 @@ from fleet.engine.profiles import kv_blocks, profile
 
 H20 = profile("h20_sxm", "Qwen3-30B-A3B", version=(0, 18))
 TTFT_S = {2_048: 0.143, 8_192: 0.583, 32_768: 4.52, 65_536: 15.6, 131_072: 57.0}
-# The small products of 2k tokens over 128 experts are slower than the law's.
+# The small products of 2k tokens over 128 experts are slower than modelled.
 WITHIN = {2_048: 0.19, 8_192: 0.005, 32_768: 0.04, 65_536: 0.02, 131_072: 0.005}
 TPOT_BESIDE_MS = {2_048: 32, 8_192: 114, 32_768: 388, 65_536: 757, 131_072: 1_419}
-DECODES, TPOT_MS = 8, 7.7  # when nothing is prefilled
+DECODES, TPOT_MS = 8, 7.7  # without prefills
 
 
 def engine(host_s: float | None = None) -> Engine:
@@ -44,8 +42,8 @@ def test_a_step_of_eight_decodes_is_a_tenth_longer_than_measured() -> None:
 
 @pytest.mark.parametrize(("prompt", "measured_ms"), TPOT_BESIDE_MS.items())
 def test_a_prefill_holds_up_decodes_as_measured(prompt: int, measured_ms: float) -> None:
-    """Mean interval of the decodes from the moment that the client sends the prompt until its first token: some are
-    undisturbed, while the prompt is tokenized. The host's time is what makes a decode step as long as measured."""
+    """Mean interval of the decodes from the moment when the client sends the prompt until its first token. Some are
+    undisturbed, while the prompt is tokenized. The host's time makes a decode step as long as measured."""
     undisturbed_s = law_of(H20, 0.0).step_s(DECODES, 0.0, DECODES * 500, DECODES)
     assert undisturbed_s < TPOT_MS / 1e3
     busy = engine(host_s=TPOT_MS / 1e3 - undisturbed_s)

@@ -1,8 +1,8 @@
-"""What queueing theory knows: engines that take one prompt at a time, prompts that are alike, arrivals at random.
-
-Random routing splits the arrivals into independent ones, so each engine is an M/D/1 queue, whose mean wait is
-ρ·S/(2·(1 − ρ)) (Pollaczek and Khinchine). Turns are the best there is when all prompts are alike: whose turn it is
-will be free first (M/D/c). Counting requests is between: of two that have one each it does not know who is sooner done.
+"""Comparison with queueing theory: engines that compute one prompt at a time, equal prompts, Poisson arrivals.
+Random routing splits the arrivals into independent streams, so each engine is an M/D/1 queue with a mean wait of
+ρ·S/(2·(1 − ρ)) (Pollaczek and Khinchine). With equal prompts, round-robin is optimal, as the next engine will be free
+first (M/D/c). Counting requests is in between: of two engines with one request each, it does not know which will finish
+first.
 """
 
 import random
@@ -15,7 +15,7 @@ from controlplane.evidence.twin.simulation.tests.builders import LAW, api_s, ask
 from fleet.engine.scheduler import Limits
 
 ENGINES, REQUESTS, TOKENS = 4, 4_000, 640
-BUSY = 0.6  # share of time
+BUSY = 0.6  # share of the time
 SERVICE_S = LAW.prefill_s(TOKENS)
 
 
@@ -36,11 +36,11 @@ def wait_s(strategy: str) -> float:
 
 
 def test_random_routing_waits_as_long_as_the_formula_says() -> None:
-    """4,000 arrivals are known to 3 % of their rate, and the wait is as good as three times that."""
+    """The rate of 4,000 arrivals is known to within 3 %, and the wait to within three times that."""
     assert wait_s("random") == pytest.approx(BUSY * SERVICE_S / (2 * (1 - BUSY)), rel=0.1)
 
 
-def test_in_turn_each_request_waits_for_its_own_engine() -> None:
+def test_with_round_robin_each_request_waits_for_its_own_engine() -> None:
     free_at_s, waits = [0.0] * ENGINES, []
     for number, at_s in enumerate(arrivals_s()):
         begin_s = max(at_s, free_at_s[number % ENGINES])
@@ -49,5 +49,5 @@ def test_in_turn_each_request_waits_for_its_own_engine() -> None:
     assert wait_s("round_robin") == pytest.approx(fmean(waits), rel=1e-6)
 
 
-def test_counting_requests_is_between_turns_and_chance() -> None:
+def test_counting_requests_is_between_round_robin_and_random() -> None:
     assert wait_s("random") > 2 * wait_s("least_requests") > 2 * wait_s("round_robin")

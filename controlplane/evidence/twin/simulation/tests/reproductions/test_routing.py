@@ -35,10 +35,10 @@ POLICIES = {
 }
 
 A800 = Peak(312e12, 2.039e12, 80e9)
-# Nothing is fitted: the shares of peak that this model reaches on H100; the reductions of eight GPUs over 400 GB/s.
+# Nothing is fitted: the efficiencies are those of this model on H100; the all-reduces of eight GPUs run at 400 GB/s.
 FIT = FITS["h100_sxm", "Llama-3.3-70B", 4]
 LAW = law_of(Profile("a800", "Llama-3.3-70B", 8, MODELS["Llama-3.3-70B"], A800, FIT, (0, 5)))
-LOCAL_TOKENS = 3_000_000  # what 1 TB of a node's memory holds of this model, by the paper
+LOCAL_TOKENS = 3_000_000  # tokens of this model in 1 TB of a node's memory, according to the paper
 NODE = EngineModel(LAW, kv_blocks=LOCAL_TOKENS // 16, limits=Limits(async_scheduling=False), kv_events=True)
 PREFILL_NODES = TwinFleet({f"prefill-{number}": NODE for number in range(8)})
 
@@ -52,7 +52,8 @@ def mean_ttft_s(under: ParsedPolicy) -> float:
 
 @pytest.mark.slow
 def test_policies_differ_by_as_much_as_mooncake_measured() -> None:
-    """Order, and ratios within a factor of 1.5. All of them are faster here than there, by about the same factor."""
+    """The order is equal, and the ratios are within a factor of 1.5. All policies are faster here, by about the same
+    factor."""
     twin_s = {name: mean_ttft_s(under) for name, under in POLICIES.items()}
     for worse, better in pairwise(MEASURED_S):
         assert twin_s[worse] > twin_s[better]

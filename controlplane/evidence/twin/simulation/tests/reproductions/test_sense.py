@@ -1,5 +1,5 @@
-"""What no policy can do, whatever it decides: on agents' sessions in a closed loop and on conversations by the clock,
-before engines whose caches are too small for them."""
+"""Limits that no policy can exceed, in a closed loop with agents' sessions and in an open loop with conversations,
+with engines whose caches are too small."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -58,8 +58,8 @@ def test_no_request_finds_more_cached_than_was_ever_sent(strategy: str) -> None:
     assert sum(one.cached_tokens for one in outcome.requests) <= sum(ideal_hits(requests))
 
 
-def test_prompts_that_begin_differently_are_spread_by_their_beginning() -> None:
-    """The blocks of sessions are numbered from multiples of a power of two on."""
+def test_prompts_with_different_beginnings_are_spread_by_their_beginning() -> None:
+    """The block numbers of each session begin at a multiple of a power of two."""
     apart = [
         TraceRequest(number, 10.0 * number, "", 640, 1, (range(number << 32, (number << 32) + 10),), 64, 0.0)
         for number in range(40)
@@ -69,8 +69,8 @@ def test_prompts_that_begin_differently_are_spread_by_their_beginning() -> None:
     assert min(taken[name] for name in ENGINES.instances) >= 5
 
 
-def test_prompts_that_begin_alike_go_to_one_instance() -> None:
-    """Alike in 256 tokens; another one is alike in the first 64 only."""
+def test_prompts_with_equal_beginnings_go_to_one_instance() -> None:
+    """They are equal in 256 tokens; another prompt is equal in the first 64 only."""
     alike = [
         TraceRequest(number, 10.0 * number, "", 640, 1, (range(4), range(100 * number, 100 * number + 6)), 64, 0.0)
         for number in range(1, 11)
