@@ -1,6 +1,6 @@
-"""Faults under a whole Weir with traffic and an operator at work: what is lost, and when all is whole again.
-
-`bench/faults.py` runs every row and writes docs/findings/tables/faults.csv; test_faults.py holds what must not be lost.
+"""Faults in a whole Weir with traffic and an active operator: what is lost, and when everything works again.
+`bench/faults.py` runs every row and writes docs/findings/tables/faults.csv; test_faults.py checks what must not be
+lost.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ CLOCK = Path(__file__).with_name("clock.c")
 
 
 class Impossible(Exception):
-    """The row needs something that this machine does not have; the message says what."""
+    """The row needs something that this machine lacks, which the message names."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class World:
     weir: RealUp
     database: Postgres | None = None
     broker: RabbitMQ | None = None
-    clock: Path | None = None  # holds the offset (clock.c)
+    clock: Path | None = None  # contains the clock offset (clock.c)
 
     @property
     def redis(self) -> "redis.Redis":
@@ -60,7 +60,7 @@ class World:
         return pid
 
     def told(self) -> str:
-        """The last of what `up` and the routers said."""
+        """Return the last lines of `up` and the routers."""
         logs = [self.weir.output, *sorted((self.weir.folder / "logs").glob("router-*"))]
         return "\n".join(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
 
@@ -72,30 +72,30 @@ Change = Callable[[World], None]
 class Row:
     fault: str
     subject: str
-    stage: str  # the set-up that it needs
+    stage: str  # the required set-up
     begin: Change
-    end: Change | None = None  # after LASTS_S; None: the fault is over at once
+    end: Change | None = None  # after LASTS_S; None: the fault ends at once
 
 
 @dataclass
 class Found:
-    """What one row did."""
+    """The result of a row."""
 
     sent: int = 0
-    lost: Counter[str] = field(default_factory=Counter)  # requests by what became of them
+    lost: Counter[str] = field(default_factory=Counter)  # failed requests by outcome
     gap_s: float = 0.0  # longest time without an answer
-    whole_s: float | None = None  # after the end of the fault; None: not within PATIENCE_S
+    whole_s: float | None = None  # seconds after the end of the fault; None: longer than PATIENCE_S
     published: int = 0  # acknowledged by the API
     saved: int = 0  # drafts, acknowledged
-    experiment: str = ""  # how the experiment ended that ran meanwhile
-    missing: list[str] = field(default_factory=list)  # acknowledged and no longer there
+    experiment: str = ""  # outcome of the experiment that was running
+    missing: list[str] = field(default_factory=list)  # acknowledged, but no longer there
 
 
 # Requests
 
 
 class Traffic:
-    """RATE requests a second to the router port, each on a connection of its own."""
+    """Sends RATE requests a second to the router port, each on its own connection."""
 
     def __init__(self, weir: RealUp) -> None:
         self._weir = weir
@@ -134,7 +134,7 @@ class Traffic:
 
 
 def completion(weir: RealUp) -> str:
-    """Return the status of a completion, or what went wrong."""
+    """Return the status of a completion, or the error."""
     connection = http.client.HTTPConnection("127.0.0.1", weir.router_port, timeout=60)
     body = json.dumps({"model": "llama-3.1-8b", "prompt": "hello", "max_tokens": 4})
     try:
@@ -152,7 +152,7 @@ def completion(weir: RealUp) -> str:
 
 
 def api(weir: RealUp, path: str, body: object = None, method: str | None = None, timeout_s: float = 15) -> Any:
-    """Raises OSError for every answer but success."""
+    """Raises OSError for every answer that is no success."""
     token = (weir.folder / "token").read_text().strip()
     request = urllib.request.Request(f"http://127.0.0.1:{weir.web_port}/api/v1{path}", method=method)
     request.add_header("authorization", f"Bearer {token}")
@@ -168,7 +168,7 @@ ARMS = [{"name": "live"}, {"name": "other", "strategy": "round_robin"}]
 
 
 class Operator:
-    """Starts an experiment, saves drafts and publishes them, and keeps what was acknowledged."""
+    """Starts an experiment, saves drafts and publishes them, and records what was acknowledged."""
 
     def __init__(self, weir: RealUp) -> None:
         self._weir = weir
@@ -186,10 +186,10 @@ class Operator:
                 self.work()
 
     def work(self) -> None:
-        """One draft saved and published."""
+        """Save and publish one draft."""
         self._number += 1
         number, reason = self._number, f"number {self._number} of {id(self)}"
-        opened = api(self._weir, "/policies/default/draft", {})  # the one of before where its publishing failed
+        opened = api(self._weir, "/policies/default/draft", {})  # the previous one, if its publication failed
         self.kept.append(_heavy(opened))
         overrides = {"classes.heavy_new_tokens": number}
         api(self._weir, "/policies/default/draft", {"overrides": overrides}, method="PATCH")
@@ -206,7 +206,7 @@ class Operator:
         self._thread.join()
 
     def ended(self) -> str:
-        """How the experiment ended; a worker that died is known by its heartbeat."""
+        """Return how the experiment ended; a worker that died is recognised by its heartbeat."""
         end = time.monotonic() + PATIENCE_S
         status = ""
         while time.monotonic() < end:
@@ -217,7 +217,7 @@ class Operator:
         return status
 
     def missing(self) -> list[str]:
-        """What was acknowledged and is not there: versions, audit entries, values of drafts, results."""
+        """Return what was acknowledged and is missing: versions, audit entries, values of drafts, results."""
         versions = _pages(self._weir, "/policies/default/versions?limit=100", None, "number")
         entries = _pages(self._weir, "/audit?limit=200", "entries", "id")
         reasons, audited = {one["reason"] for one in versions}, {one["reason"] for one in entries}
@@ -231,7 +231,7 @@ class Operator:
 
 
 def _missing_results(weir: RealUp, experiment: int, status: str) -> list[str]:
-    """An experiment that is done has results; a failed one says why."""
+    """Return the experiments that are done without results, or failed without a reason."""
     results = api(weir, f"/experiments/{experiment}/results")
     if status == "done":
         return [] if len(results["arms"]) == len(ARMS) else [f"results of experiment {experiment}"]
@@ -268,7 +268,7 @@ def _heavy(stored: Mapping[str, Any]) -> int | None:
 
 
 def run(row: Row, world: World, lasts_s: float = LASTS_S) -> Found:
-    """Waits until all is whole, then does the fault under traffic."""
+    """Wait until everything works, then apply the fault during traffic."""
     weir = world.weir
     weir.until(lambda: is_whole(weir), f"a whole Weir before {row.fault} of {row.subject}")
     found = Found()
@@ -293,7 +293,8 @@ def run(row: Row, world: World, lasts_s: float = LASTS_S) -> Found:
 
 
 def is_whole(weir: RealUp, before: Mapping[str, float] | None = None) -> bool:
-    """Every process runs; requests, pages and publishing work; every instance is ready, with a newer sample."""
+    """Return whether every process runs; requests, pages and publishing work; every instance is ready and has a
+    newer sample."""
     if not all(map(weir.child, PROCESSES[:-1])) or completion(weir) != "200" or weir.get("/login") != 200:
         return False
     try:
@@ -307,7 +308,7 @@ def is_whole(weir: RealUp, before: Mapping[str, float] | None = None) -> bool:
 
 
 def sampled(weir: RealUp) -> dict[str, float]:
-    """The times of the samples; empty while nobody says."""
+    """Return the times of the samples; empty while they are unknown."""
     try:
         return {one["id"]: one["sample"]["at"] for one in api(weir, "/instances", timeout_s=5) if one["sample"]}
     except (OSError, http.client.HTTPException):
@@ -347,7 +348,7 @@ def suspended(name: str) -> Row:
 
 
 def without_descriptors(name: str) -> Row:
-    """No file can be opened any more, no connection accepted."""
+    """Use up the file descriptors: no file can be opened, no connection accepted."""
     before: list[str] = []
 
     def limit(pid: int, soft: str) -> None:
@@ -358,7 +359,7 @@ def without_descriptors(name: str) -> Row:
         limits = Path(f"/proc/{pid}/limits").read_text()
         before[:] = [str(pid), next(line for line in limits.splitlines() if "open files" in line).split()[3]]
         taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
-        limit(pid, str(next(number for number in count() if number not in taken)))  # no gap is left below
+        limit(pid, str(next(number for number in count() if number not in taken)))  # leaves no unused number below
 
     def end(world: World) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):  # it ended meanwhile
@@ -368,7 +369,7 @@ def without_descriptors(name: str) -> Row:
 
 
 def fill(folder: Path) -> Path:
-    """Not a byte is left."""
+    """Fill the disk to the last byte."""
     path = folder / "filling"
     with path.open("wb", buffering=0) as file:
         for size in (1_000_000, 4096, 1):
@@ -397,7 +398,7 @@ def _flush(world: World) -> None:
 
 
 def _corrupt(world: World) -> None:
-    """Every string of ours becomes garbage."""
+    """Overwrite every string of Weir with garbage."""
     client = world.redis
     for number, key in enumerate(client.scan_iter("weir:*")):
         if client.type(key) == b"string":
@@ -407,7 +408,7 @@ def _corrupt(world: World) -> None:
 def clock(offset_s: int) -> Change:
     def change(world: World) -> None:
         assert world.clock is not None
-        with world.clock.open("r+b") as file:  # in place: it is mapped
+        with world.clock.open("r+b") as file:  # in place, as it is mapped
             file.write(struct.pack("l", offset_s))
 
     return change
@@ -461,7 +462,7 @@ ROWS = (
 
 @contextlib.contextmanager
 def small_disk(megabytes: int = DISK_MB) -> Iterator[Path]:
-    """A folder on a disk of its own."""
+    """A folder on its own disk."""
     folder = new_folder()
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True)
@@ -477,7 +478,7 @@ def small_disk(megabytes: int = DISK_MB) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def setting(stage: str) -> Iterator[World]:
-    """A running Weir with two routers and two engines on a small disk, and what the stage adds."""
+    """A running Weir with two routers and two engines on a small disk, plus what the stage requires."""
     with contextlib.ExitStack() as stack:
         fleet = Path(stack.enter_context(_file(FLEET.encode())))
         extra: dict[str, str] = {}

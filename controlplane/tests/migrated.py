@@ -1,4 +1,4 @@
-"""A migrated SQLite database for tests that start processes: made once, then copied."""
+"""A migrated SQLite database for tests that start processes: created once, then copied."""
 
 import atexit
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def migrated(folder: Path) -> None:
-    """Put it into the folder as `weir.sqlite3`."""
+    """Copy it into the folder as `weir.sqlite3`."""
     shutil.copy(_made_once(), folder / "weir.sqlite3")
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a new cluster in /tmp, on loopback, gone when they end."""
+"""A PostgreSQL server for the tests: a new cluster in /tmp, on loopback, removed when they end."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ INSTALL = "apt-get install postgresql redis-server"
 
 
 def binaries() -> Path:
-    """Debian keeps them off the PATH, in a folder per version."""
+    """Return the folder of the binaries, which Debian keeps out of the PATH, one per version."""
     on_path = shutil.which("initdb")
     found = [Path(on_path).parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not found:
@@ -44,14 +44,14 @@ class Postgres:
         self._run("pg_ctl", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", f"{options} -c fsync=off", "start")
 
     def stop(self, mode: str = "fast") -> None:
-        """`immediate` is what a crash looks like: no goodbye, recovery from the log at the next start."""
+        """Stop the server; `immediate` is like a crash: no shutdown, recovery from the log at the next start."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
     def _run(self, name: str, *arguments: str) -> None:
         # It refuses to run as root; Debian's package has made a user for it.
         other = ("runuser", "-u", "postgres", "--") if os.getuid() == 0 else ()
         command = [*other, str(binaries() / name), "-D", str(self._data), *arguments]
-        # A file, not a pipe: the server that pg_ctl leaves behind would hold the pipe open.
+        # A file, not a pipe, as the server that pg_ctl starts would keep the pipe open.
         with (self.folder / "commands").open("ab") as output:
             subprocess.run(command, stdout=output, stderr=output, cwd=self.folder, check=True, timeout=120)
 

@@ -31,7 +31,7 @@ class DebiansPrometheus:
         self._process.wait()
 
     def get(self, path: str) -> Any:
-        """`data` of an answer; None while it does not answer."""
+        """Return `data` of an answer; None while it does not answer."""
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=10) as answer:
                 return json.load(answer)["data"]

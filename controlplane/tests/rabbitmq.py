@@ -1,4 +1,4 @@
-"""A RabbitMQ server of the tests' own, on loopback, gone when they end."""
+"""A RabbitMQ server for the tests, on loopback, stopped when they end."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class RabbitMQ:
             **{"ERL_EPMD_PORT": str(names), "ERL_EPMD_ADDRESS": "127.0.0.1"},
         }
         self._process: subprocess.Popen[bytes] | None = None
-        # Ours, in the foreground: the one that RabbitMQ starts when there is none would outlive it.
+        # Started here in the foreground, as the daemon that RabbitMQ starts if there is none would outlive it.
         self._names = subprocess.Popen(["epmd"], env=self._environment, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:

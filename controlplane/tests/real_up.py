@@ -1,4 +1,4 @@
-"""A real `manage.py up` on free ports and a data folder of its own, for the tests that need everything."""
+"""A real `manage.py up` on free ports and with its own data folder, for tests that need everything."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ spec:
   pools:
     - {name: demo, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {time_scale: 10.0, seed: 1}}
 """
-# What tells the command lines of its processes apart; workers and routers carry their names.
+# These words distinguish the command lines of its processes; those of workers and routers contain their names.
 MARKS = {
     "redis": "valkey-server",
     "web": "controlplane.doors.web",
@@ -49,7 +49,7 @@ def environment(folder, **extra):
 
 
 def up(folder, *flags, **extra):
-    """Run it to its end: for what is refused at once."""
+    """Run it to its end, for starts that are refused at once."""
     return subprocess.run(
         [sys.executable, "manage.py", "up", *flags],
         cwd=CODE,
@@ -94,7 +94,7 @@ class RealUp:
         self.until(lambda: text in self.output.read_text(), f"`{text}` in {self.output.read_text()}", patience_s)
 
     def until(self, holds, what, patience_s=PATIENCE_S):
-        """What `holds` returned when it held."""
+        """Return what `holds` returned when it was true."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
             if found := holds():
@@ -110,14 +110,15 @@ class RealUp:
         return subprocess.run(argv, cwd=CODE, env=env, capture_output=True, text=True, check=True).stdout.split()
 
     def stop(self, number=signal.SIGINT):
-        """Seconds until it had ended."""
+        """Return the seconds until it had ended."""
         began = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(timeout=PATIENCE_S)
         return time.monotonic() - began
 
     def forbid_writes(self):
-        """What is opened below its folder from now on cannot be written. OSError where no mount is allowed."""
+        """Make files below its folder that are opened from now on read-only. Raise OSError where mounting is not
+        allowed."""
 
         def is_mounted():
             mounted = subprocess.run(["mount", "--bind", self.folder, self.folder], capture_output=True, text=True)
@@ -134,7 +135,7 @@ class RealUp:
         subprocess.run(["umount", "--lazy", self.folder], check=True)
 
     def get(self, path, port=None):
-        """Status, 0 when nobody answers."""
+        """Return the status; 0 if nobody answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port or self.web_port}{path}", timeout=5) as answer:
                 return answer.status
@@ -144,11 +145,11 @@ class RealUp:
             return 0
 
     def children(self):
-        """Name → pid of what it has started itself."""
+        """Return name → pid of what it has started itself."""
         return record.leftovers(self.folder / "run" / "processes.json")
 
     def child(self, name):
-        """The pid of what it has started under that name, recorded or not; None while that does not run."""
+        """Return the pid of what it has started under that name, recorded or not; None while that does not run."""
         mark, parent = MARKS.get(name, name).encode(), self.process.pid
         children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
         return next((pid for pid in children if mark in _command(pid)), None)
@@ -157,11 +158,11 @@ class RealUp:
         return process.find({"WEIR_FLEET": str(self.folder)})
 
     def everything(self):
-        """Every process that carries our data folder."""
+        """Return every process whose command line contains our data folder."""
         return process.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
 
     def left(self):
-        """What is still there of it; what was killed takes a moment to be gone."""
+        """Return what remains of it; a killed process takes a moment to disappear."""
         end = time.monotonic() + 20.0
         while (found := self.everything()) and time.monotonic() < end:
             time.sleep(0.05)
@@ -170,8 +171,8 @@ class RealUp:
 
 @contextlib.contextmanager
 def running(*flags, folder=None, command=MANAGE, **extra):
-    """Started and answering; whatever happens, nothing of it is left behind. A folder of its own has a migrated
-    database, which `up` else makes for seconds."""
+    """Start it and wait until it answers; whatever happens, nothing of it remains. Its own folder gets a migrated
+    database, whose creation would otherwise take seconds."""
     if folder is None:
         folder = new_folder()
         if "DATABASE_URL" not in extra:

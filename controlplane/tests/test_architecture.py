@@ -1,5 +1,5 @@
-"""imports.txt lists every import between packages, of the control plane between its wings: an allow-list, and no longer
-than needed. docs/architecture.md says what each package is for."""
+"""imports.txt lists every import between packages, and in the control plane between its wings: an allow-list that is
+no longer than needed. docs/architecture.md describes each package."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,8 @@ PACKAGES = ("router", "fleet", "controlplane")
 
 
 def place(module: str) -> str | None:
-    """Name a module's package or wing: `router/policy`, `controlplane/traffic`, `router/*.py` for a module beside the
-    packages; None for tests."""
+    """Return a module's package or wing: `router/policy`, `controlplane/traffic`, `router/*.py` for a module beside
+    the packages; None for tests."""
     top, *rest = module.split(".")
     if not rest or "tests" in rest or rest[0].startswith(("testing", "migrations")) or "migrations" in rest:
         return None
@@ -37,7 +37,7 @@ def listed() -> dict[str, set[str]]:
     return {package: set(imports.split()) for package, _, imports in rows}
 
 
-def test_every_import_between_packages_is_listed_and_no_other() -> None:
+def test_the_list_contains_every_import_between_packages_and_no_other() -> None:
     assert listed() == actual()
 
 

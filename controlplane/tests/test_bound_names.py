@@ -21,7 +21,7 @@ def root(tmp_path):
 
 
 def names(source, root):
-    """Return what is bound; the code itself has to stay valid."""
+    """Return the bound names; the code must stay valid."""
     made = bound(source, {"pack.fast"}, root)
     assert len(made.split("\n")) == len(source.split("\n"))
     constants = [node for node in ast.walk(ast.parse(made)) if isinstance(node, ast.AnnAssign)]
@@ -34,19 +34,19 @@ def names(source, root):
         ("import time", "time.perf_counter()", {"time.perf_counter"}),
         ("from pack.plain import work", "work()", {"work"}),
         ("from pack import plain", "plain.work()", {"plain.work"}),
-        ("from pack.plain import loads", "loads(1)", {"loads"}),  # a function of a library, by way of a module
+        ("from pack.plain import loads", "loads(1)", {"loads"}),  # a function of a library, through a module
         ("from pack.plain import LIMIT  # a remark", "LIMIT[0]", {"LIMIT"}),
         ("from pack.fast import KEPT", "KEPT[0]", {"KEPT"}),
-        ("from pack.fast import FIXED", "FIXED[0]", set()),  # a constant in C already
-        ("from pack.plain import SMALL", "SMALL", set()),  # a number in its place
+        ("from pack.fast import FIXED", "FIXED[0]", set()),  # already a constant in C
+        ("from pack.plain import SMALL", "SMALL", set()),  # replaced by its number
         ("from pack.plain import limit", "limit", set()),  # may change
-        ("from pack.fast import work", "work()", set()),  # a call in C already
+        ("from pack.fast import work", "work()", set()),  # already a call in C
         ("from pack import fast", "fast.work()", set()),
         ("from pack.plain import work", "isinstance(1, work)", set()),
         ("from math import floor", "floor(1.5)", set()),  # mypyc knows it by its name
     ],
 )
-def test_only_what_would_be_looked_up_by_name_is_bound(root, imports, used, expected):
+def test_only_names_that_would_be_looked_up_are_bound(root, imports, used, expected):
     assert names(f"{imports}\n\ndef use():\n    return {used}\n", root) == expected
 
 
@@ -60,7 +60,7 @@ def test_only_what_would_be_looked_up_by_name_is_bound(root, imports, used, expe
         "from pack.plain import work\n\ndef use():\n    try:\n        pass\n    except work:\n        pass\n",
     ],
 )
-def test_other_names_and_what_is_outside_functions_stay(root, source):
+def test_other_names_and_those_outside_functions_stay(root, source):
     assert bound(source, {"pack.fast"}, root) == source
 
 

@@ -1,7 +1,6 @@
 """No request of a viewer makes the web process compute for long, however large its inputs are.
-
-Calls of functions are counted, not time: a million of them take about a second of CPU. What takes more is computed
-beside the web process (controlplane/common/computing.py), where it is bounded by its inputs and by turns.
+Function calls are counted instead of time: a million of them take about a second of CPU. Longer computations run
+outside the web process (controlplane/common/computing.py), limited by their inputs and by turns.
 """
 
 import json
@@ -33,13 +32,13 @@ from router.contract.values.problem import InvalidInput
 
 pytestmark = [pytest.mark.django_db, pytest.mark.attacks]
 MOST_CALLS = 1_000_000
-LARGE = 3_000  # requests of the trace that is asked about: in the web process they would take more than MOST_CALLS
+LARGE = 3_000  # requests of the trace; in the web process they would take more than MOST_CALLS
 UNASKED = ("api/", "static/", "logout")
 
 
 @contextmanager
 def counted() -> Iterator[list[int]]:
-    """Calls of Python functions and of built-in ones by this thread."""
+    """Count the calls of Python and built-in functions by this thread."""
     calls = [0]
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -60,7 +59,7 @@ def vera_api(vera: User) -> ApiCaller:
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is computed beside, which is not counted here; it is done for real, in this process."""
+    """Computes in this process what would be computed outside the web process, without counting it."""
     computing.REMEMBERING.clear()
     names: list[str] = []
 
@@ -80,7 +79,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 @pytest.fixture
 def large(data_dir: Any) -> str:
-    """A stored trace, with blocks that follow one another nowhere, which is what takes longest to read."""
+    """A stored trace whose blocks never follow one another, which takes longest to read."""
     lines = (mooncake_line(timestamp=9 * i, input_length=2048, hash_ids=[i, i + 9, i + 3, i + 6]) for i in range(LARGE))
     folder = data_dir / "folder"
     folder.mkdir()
@@ -89,7 +88,7 @@ def large(data_dir: Any) -> str:
 
 
 def greatest(system: System) -> dict[str, Any]:
-    """Each number at its greatest, as far as the rules between inputs allow."""
+    """Set each number to its maximum, as far as the rules between inputs allow."""
     given: dict[str, Any] = {}
     for one in options_of(system.inputs):
         if one.kind in ("int", "float") and is_valid(system, given | {one.name: one.maximum}):
@@ -112,7 +111,7 @@ def is_valid(system: System, given: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.slug)
-def test_a_system_with_its_inputs_at_their_greatest_leaves_the_web_process_free(
+def test_a_system_with_maximal_inputs_leaves_the_web_process_free(
     system: System, vera_api: ApiCaller, vera_client: Client, beside: list[str]
 ) -> None:
     given = greatest(system)
@@ -134,7 +133,7 @@ def test_the_product_of_runs_and_requests_is_bounded_and_its_limit_named(vera_ap
     assert "at most 444 with 9 runs: 4,000 in all" in problem["message"]
 
 
-def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
+def test_a_large_trace_is_always_read_outside_the_web_process(
     large: str,
     vera_api: ApiCaller,
     vera_client: Client,
@@ -157,11 +156,11 @@ def test_a_large_trace_is_read_beside_the_web_process_at_every_door(
     assert beside == ["controlplane.evidence.traces.summary", "controlplane.evidence.systems.offload_trace"]
     with counted() as calls:
         library.registry.read(library.content(large), 1)
-    assert calls[0] > MOST_CALLS / 10  # so the bound would be felt
+    assert calls[0] > MOST_CALLS / 10  # so the limit would be exceeded
 
 
-def test_the_texts_of_the_form_that_a_viewer_may_post_are_read_only_up_to_their_bound(vera_client: Client) -> None:
-    """The command of an experiment is shown to whoever fills in its form."""
+def test_the_texts_of_a_form_that_viewers_may_post_are_read_only_up_to_their_limit(vera_client: Client) -> None:
+    """The form shows the command of an experiment to everybody who fills it in."""
     values = {"seeds": "1 " * 400_000, "more_arms": "a\n" * 400_000, "slo": json.dumps(dict.fromkeys(range(60_000)))}
     vera_client.post("/experiments/curl", {"name": "x"})  # The first request of a process imports what it needs.
     for name, text in values.items():
@@ -175,12 +174,12 @@ def pages() -> Iterator[str]:
 
 
 def addresses() -> Iterator[str]:
-    """All of the web process that a viewer may ask with GET."""
+    """Return all addresses of the web process that a viewer may GET."""
     return chain(pages(), (f"/api/v1{address}" for address in operations()))
 
 
 def operations() -> Iterator[str]:
-    """The address of each operation that a viewer may call with GET, its numbers at their greatest."""
+    """Return the address of each operation that a viewer may GET, with its numbers at their maximum."""
     for path, methods in api.get_openapi_schema()["paths"].items():
         operation = methods.get("get", {})
         scopes = {scope for way in operation.get("security", ()) for each in way.values() for scope in each}
@@ -203,7 +202,7 @@ def filled(path: str) -> str:
 def test_no_page_and_no_operation_of_a_viewer_computes_for_long(
     vera_client: Client, vera_api: ApiCaller, beside: list[str], live_redis: Any
 ) -> None:
-    """Redis holds a tenth of the traffic that it keeps at most."""
+    """Redis holds a tenth of the maximal recorded traffic."""
     record_traffic(live_redis, redis_keys.TRAFFIC_KEPT // 10)
     asked = [(vera_client, address) for address in pages()] + [(vera_api, address) for address in operations()]
     calls = {address: calls_of(client, address) for client, address in asked}

@@ -1,4 +1,4 @@
-"""Which files of tests a run imports."""
+"""Which test files a run imports."""
 
 import pytest
 
@@ -23,5 +23,5 @@ SLOW = "slow and not attacks"
         ("pytestmark = pytest.mark.slow", "", False),
     ],
 )
-def test_a_file_without_a_wanted_test_is_not_imported(text: str, expression: str, left_out: bool) -> None:
+def test_a_file_without_a_selected_test_is_not_imported(text: str, expression: str, left_out: bool) -> None:
     assert is_left_out(text, expression) is left_out

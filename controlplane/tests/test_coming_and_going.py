@@ -1,5 +1,5 @@
-"""Pods that come and go, and a pool that sleeps, under requests of clients: a real `manage.py up`, an API server of the
-tests, and engines that something else starts."""
+"""Pods that start and stop, and a pool that sleeps, during requests of clients: a real `manage.py up`, an API server
+of the tests, and engines that something else starts."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ class Answer:
 
 
 class Scene:
-    """Engines with addresses of their own, as Pods have them."""
+    """Engines with addresses of their own, like Pods."""
 
     def __init__(self, weir: Any, cluster: Cluster, port: int, stack: ExitStack) -> None:
         self.weir, self.cluster, self.port = weir, cluster, port
@@ -86,7 +86,7 @@ class Scene:
         )
 
     def named(self) -> dict[str, str]:
-        """Instances by their address."""
+        """Return instances by their address."""
         rows = self.fleet.instances().items()
         return {row["url"].removeprefix("http://").partition(":")[0]: name for name, row in rows}
 
@@ -147,10 +147,10 @@ def test_no_request_is_lost_while_pods_come_and_go(scene: Scene) -> None:
         scene.cluster.delete("b", 30)
         scene.fleet.until(lambda: scene.fleet.one(b)["state"] == "stopped", "the deleted Pod to be gone")
         left_s = max((one.sent_at - deleted for one in served_by(answers, b, deleted)), default=0.0)
-        second.terminate()  # as Kubernetes ends its process, at the latest after its grace period
+        second.terminate()  # Kubernetes ends its process at the latest after its grace period
         scene.cluster.remove("b")
 
-        # A Pod that is killed: what was under way there is served elsewhere, as no client has a byte of it.
+        # A Pod that is killed: its requests are served elsewhere, as no client has received a byte of them.
         third = scene.engine(13)
         scene.pod("c", 13)
         scene.weir.until(lambda: any(one.instance not in ("", a, b) for one in answers), "the third Pod to serve")
@@ -177,7 +177,9 @@ def asleep(scene: Scene) -> None:
     scene.fleet.until(lambda: scene.fleet.one("nap-0")["asleep"] is not None, "sleep")
 
 
-def test_requests_wake_a_sleeping_pool_once_and_without_a_control_worker_end_at_their_bound(scene: Scene) -> None:
+def test_requests_wake_a_sleeping_pool_once_and_without_a_control_worker_end_at_their_bound(
+    scene: Scene,
+) -> None:
     asleep(scene)
     answers = at_once(scene, 50)
     assert {one.status for one in answers} == {200}
@@ -188,7 +190,7 @@ def test_requests_wake_a_sleeping_pool_once_and_without_a_control_worker_end_at_
     assert [one["kind"] for one in events].count("awake") == 1
     assert late <= 0.5
 
-    time.sleep(3)  # else the last report of requests that wait would wake it again
+    time.sleep(3)  # otherwise the last report of waiting requests would wake it again
     asleep(scene)
     control = scene.weir.child("control")
     os.kill(control, signal.SIGSTOP)

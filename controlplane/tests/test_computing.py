@@ -1,4 +1,4 @@
-"""Computations run beside the web process, one at a time for each user, and their answers are remembered."""
+"""Computations run outside the web process, one at a time for each user, and their results are cached."""
 
 import math
 import os
@@ -34,7 +34,7 @@ def nothing_is_remembered() -> Iterator[None]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was computed beside; each gives its place in the list."""
+    """What was computed; each call returns its number."""
     made: list[Any] = []
 
     def beside(function: Any, given: Any) -> int:
@@ -46,7 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class Held:
-    """Users that hold their turn until they are told to go."""
+    """Users that occupy their turn until released."""
 
     def __init__(self, turns: ComputingTurns, *users: str) -> None:
         self.turns, self.users = turns, users
@@ -83,7 +83,7 @@ def test_a_user_computes_one_thing_at_a_time_and_leaves_room_for_another() -> No
     assert held.order == ["vera", "vera"]
 
 
-def test_a_users_fourth_computation_is_refused_at_once() -> None:
+def test_a_users_fourth_waiting_computation_is_refused_at_once() -> None:
     turns = ComputingTurns()
     with Held(turns, "vera") as held:
         waiting = [held.ask("vera") for _ in range(computing.WAITING)]
@@ -106,13 +106,13 @@ def test_without_room_in_time_a_computation_is_refused(monkeypatch: pytest.Monke
     assert not turns._asking
 
 
-def test_the_same_question_is_computed_once_and_its_answer_belongs_to_who_asks(calls: list[Any]) -> None:
+def test_the_same_question_is_computed_once_and_its_result_belongs_to_the_user(calls: list[Any]) -> None:
     with asked_by(lambda: "vera"):
         assert [computed(sorted, [2, 1]), computed(sorted, [2, 1]), computed(sorted, [3])] == [1, 1, 2]
     assert calls == [([2, 1],), ([3],)]
 
 
-def test_two_users_who_ask_the_same_at_once_wait_for_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_users_with_the_same_question_wait_for_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
     start, made = threading.Barrier(2, timeout=30), list[str]()
     real = computing.TURNS.turn
 
@@ -132,7 +132,7 @@ def test_two_users_who_ask_the_same_at_once_wait_for_one_answer(monkeypatch: pyt
     assert made == ["once"]
 
 
-def test_the_oldest_answers_are_forgotten(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_results_are_dropped_from_the_cache(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computing, "REMEMBERED", 2)
     with asked_by(lambda: "vera"):
         for number in (1, 2, 1, 3, 1, 2):
@@ -151,7 +151,7 @@ def test_a_computation_for_someone_runs_in_another_process_at_a_lower_priority()
         assert computed(os.nice, 0) > os.nice(0)
 
 
-def test_a_computation_that_fails_is_not_remembered() -> None:
+def test_a_failed_computation_is_not_cached() -> None:
     with asked_by(lambda: "vera"):
         for _ in range(2):
             with pytest.raises(NotComputed, match="this could not be computed: ValueError: math domain error"):
@@ -169,7 +169,7 @@ def test_a_computation_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPat
         computed(time.sleep, 60)
 
 
-def test_computations_beside_the_web_process_need_no_django() -> None:
+def test_computations_outside_the_web_process_need_no_django() -> None:
     names = {system.compute.__module__ for system in SYSTEMS.values() if system.beside}
     names |= {system.figures.__module__ for system in SYSTEMS.values() if system.slug != "offload"}
     names |= {
@@ -183,7 +183,7 @@ def test_computations_beside_the_web_process_need_no_django() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_error_of_a_trace_comes_whole_from_another_process() -> None:
+def test_the_error_of_a_trace_is_passed_completely_from_another_process() -> None:
     error = BadTrace(4, "input_length", "x" * 100, "a whole number")
     again = pickle.loads(pickle.dumps(error))
     assert (again.path, again.value, again.allowed) == (error.path, error.value, error.allowed)

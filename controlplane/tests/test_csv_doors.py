@@ -1,4 +1,4 @@
-"""Every CSV that leaves the product is written by one function, so no name chosen by people becomes a formula."""
+"""All CSV is written by one function, so that no name chosen by people becomes a formula."""
 
 import csv
 import io

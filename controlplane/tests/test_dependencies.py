@@ -1,4 +1,4 @@
-"""What pyproject.toml names is used, and what the code imports is named there."""
+"""What pyproject.toml names is used, and what the code imports is named in it."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def declared():
 
 
 def optional(group):
-    """The packages of a group that an installation may lack, imported where they are used."""
+    """Return the packages of a group that may be missing; they are imported where they are used."""
     groups = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["dependency-groups"]
     return {normal(re.match(r"[\w-]+", line)[0]) for line in groups[group]}
 

@@ -1,4 +1,4 @@
-"""What is in deploy/: taken by the tools that will read it, and naming commands, variables and ports that exist."""
+"""The files in deploy/ are valid for the tools that read them, and name existing commands, variables and ports."""
 
 import json
 import re
@@ -47,13 +47,13 @@ def helm(*words, given=""):
 
 
 def rendered(**changes):
-    """The chart's objects by (kind, name)."""
+    """Return the chart's objects by (kind, name)."""
     text = helm("template", "night", CHART, "--values", "-", given=json.dumps(changes))
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
 
 
 @pytest.mark.deploy
-def test_helm_finds_nothing_wrong_with_the_chart():
+def test_helm_finds_no_error_in_the_chart():
     assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
 
 
@@ -67,7 +67,7 @@ def test_a_unit_starts_a_command_that_exists(unit):
 @pytest.mark.parametrize(
     "path", ["systemd/environment.example", "compose/compose.yaml", "helm/weir/templates/_weir.tpl"]
 )
-def test_every_variable_that_is_set_is_documented(path):
+def test_every_variable_in_a_unit_is_documented(path):
     assert variables_of((DEPLOY / path).read_text()) <= settings_documented()
 
 
@@ -90,7 +90,7 @@ def test_the_image_gets_every_folder_of_the_wheel():
 
 @pytest.mark.deploy
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_systemd_takes_the_unit(unit, tmp_path):
+def test_systemd_accepts_the_unit(unit, tmp_path):
     for other in (DEPLOY / "systemd").iterdir():
         text = other.read_text().replace("/opt/weir/.venv/bin/python", sys.executable).replace("/opt/weir", str(CODE))
         (tmp_path / other.name).write_text(text)
@@ -116,7 +116,7 @@ CONFINED = 1.5
 
 @pytest.mark.deploy
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_a_unit_is_confined(unit):
+def test_a_unit_is_sandboxed(unit):
     command = [installed("systemd-analyze", "systemd"), "security", "--offline=yes", "--no-pager", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     found = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
@@ -126,7 +126,8 @@ def test_a_unit_is_confined(unit):
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
 def test_no_systemd_unit_limits_the_resources_of_running_engines(unit):
-    """Engines outlive the node's worker, so /tmp and /dev/shm must too; RemoveIPC of any unit empties the latter."""
+    """Engines outlive the node's worker, so their files in /tmp and /dev/shm must too; RemoveIPC in any unit would
+    delete the latter."""
     text = unit.read_text()
     assert "RemoveIPC" not in text
     if unit.name == "weir-node.service":
@@ -169,7 +170,7 @@ def test_pods_of_the_chart_have_a_read_only_root_and_no_privileges():
 
 
 @pytest.mark.deploy
-def test_compose_takes_the_file(tmp_path):
+def test_compose_accepts_the_file(tmp_path):
     command = [installed("docker-compose", "docker-compose"), "-f", str(DEPLOY / "compose" / "compose.yaml")]
     command += ["--env-file", str(DEPLOY / "compose" / "secrets.example"), "config"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
@@ -196,7 +197,7 @@ def test_the_chart_renders_to_objects_whose_names_and_labels_meet():
 
 
 @pytest.mark.deploy
-def test_the_chart_leads_outside_paths_to_the_routers_and_the_pages():
+def test_the_chart_routes_outside_paths_to_the_routers_and_the_pages():
     ingress = {"enabled": True, "className": "nginx", "host": "weir.example", "tlsSecretName": "cert"}
     objects = rendered(ingress=ingress, dataClaim="shared")
     (rule,) = objects["Ingress", "night"]["spec"]["rules"]
@@ -265,7 +266,7 @@ def test_the_chart_gives_a_kubernetes_node_the_rights_that_the_docs_list_and_no_
 
 
 @pytest.mark.deploy
-def test_the_chart_lets_weir_look_at_pods_of_others_and_do_nothing_else():
+def test_the_chart_lets_weir_read_pods_of_others_and_do_nothing_else():
     assert not [name for kind, name in rendered() if kind == "Role"]
     objects = rendered(discovery={"namespaces": ["llm", "code"]})
     roles = [one for (kind, _), one in objects.items() if kind == "Role"]

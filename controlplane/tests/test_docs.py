@@ -1,4 +1,4 @@
-"""The documents say what the code does: every setting, command, route, key and target is in them."""
+"""The documents agree with the code: every setting, command, route, key and target is in them."""
 
 import json
 import pkgutil
@@ -30,7 +30,7 @@ def read(path):
 def sources(*folders):
     for folder in folders:
         for path in (CODE / folder).rglob("*.py"):
-            if "tests" not in path.parts and "out" not in path.relative_to(CODE).parts:  # what benches make
+            if "tests" not in path.parts and "out" not in path.relative_to(CODE).parts:  # output of benches
                 yield path
 
 
@@ -73,7 +73,7 @@ def targets():
 
 
 def own_flags():
-    """(command, option) of each management command, without Django's."""
+    """Return (command, option) of each management command, without Django's."""
     common = {flag for action in BaseCommand().create_parser("", "")._actions for flag in action.option_strings}
     own = {name: app for name, app in get_commands().items() if app.split(".")[0] in ("controlplane", "fleet")}
     for name, app in own.items():
@@ -108,7 +108,7 @@ def test_make_commands_in_documents_exist(path):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_links_in_documents_lead_somewhere(path):
+def test_links_in_documents_point_to_something(path):
     folder = (CODE / path).parent
     links = [link for link in re.findall(r"\]\(([^)#]+)", read(path)) if "://" not in link]
     assert [link for link in links if not (folder / link).exists()] == []
@@ -133,7 +133,7 @@ def test_every_document_is_in_the_index():
     assert {path.name for path in (CODE / "docs").glob("*.md")} == listed
 
 
-def test_every_picture_is_made_and_shown_in_both_themes():
+def test_every_picture_is_generated_and_shown_in_both_themes():
     made = re.findall(r'Picture\("([a-z0-9-]+)"', read("docs/screenshots.py"))
     there = {path.name for path in (CODE / "docs/img").iterdir()}
     assert there == {f"{name}-{theme}.png" for name in made for theme in ("light", "dark")}
@@ -146,7 +146,7 @@ FOLDERS = "router|fleet|controlplane|docs|templates|static|bench|deploy|examples
 
 @pytest.mark.parametrize("page", PAGES)
 def test_paths_in_documents_exist(page):
-    """`router/policy/strategies/NAME.py` of a recipe stands for a file that is still to be written."""
+    """`router/policy/strategies/NAME.py` in a recipe stands for a file that the reader writes."""
     named = re.findall(rf"`((?:{FOLDERS})/[a-zA-Z0-9_/.-]+)(?:::\w+)?`", read(page))
     assert [name for name in named if not re.search(r"NAME|SUBJECT", name) and not (CODE / name).exists()] == []
 
@@ -173,7 +173,7 @@ def test_python_names_in_documents_exist(page):
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/glossary.md"])
-def test_modules_are_named_by_their_whole_path(page):
+def test_modules_are_named_by_their_full_path(page):
     """A bare `services.py` could be any of several."""
     assert re.findall(r"`(\w+\.py)`", read(page).replace("`urls.py`", "")) == []
 
@@ -186,7 +186,7 @@ def test_the_published_description_of_the_api_equals_the_served_description():
 
 
 def redis_table():
-    """{key: value} of docs/redis.md."""
+    """Return {key: value} of docs/redis.md."""
     return dict(re.findall(r"^\| `(weir:.+?)` \|.*\| (.+?) \|$", read("docs/redis.md"), re.MULTILINE))
 
 
@@ -200,7 +200,7 @@ def test_every_redis_key_is_documented():
         for name, function in vars(redis_keys).items()
         if name.endswith("_key")
     }
-    known = table | {key.rstrip(":") for key in table}  # a constant may name the part before the variable one
+    known = table | {key.rstrip(":") for key in table}  # a constant may contain the part before the variable one
     assert (named | made) - {redis_keys.PREFIX} <= known
 
 

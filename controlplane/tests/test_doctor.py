@@ -25,7 +25,7 @@ def test_a_redis_that_is_unreachable_is_named_without_its_password(settings):
     assert "s3cret" not in finding.text
 
 
-def test_doctor_warns_of_an_operators_reach_on_the_host(settings):
+def test_doctor_warns_of_what_operators_can_reach_on_the_host(settings):
     assert "(not set: WEIR_ALLOWED_PROGRAMS, WEIR_ALLOWED_FOLDERS, WEIR_ALLOWED_VARIABLES," in doctor.operators().text
     for name in ("PROGRAMS", "FOLDERS", "VARIABLES", "ARGUMENTS"):
         setattr(settings, f"ALLOWED_{name}", ("none",))

@@ -1,4 +1,4 @@
-"""The rules about what pools route by, at every door that can change it: docs/security.md has the same rows."""
+"""The rules about what decides a pool's requests, in every way to change it: docs/security.md has the same rows."""
 
 import ast
 import contextlib
@@ -47,7 +47,7 @@ def document(**pools):
 
 
 class Caller:
-    """One person at every door."""
+    """One person, in every way of access."""
 
     def __init__(self, user, client, folder, monkeypatch):
         self.client, self.api, self.folder = client, api_caller(user), folder
@@ -79,7 +79,7 @@ def command(*words):
         call_command(*map(str, words))
 
 
-# Doors. Each puts `harmful` live for the requests of the pool chat, which the policy careful decides.
+# Ways of access. Each makes `harmful` live for the requests of the pool chat, which the policy careful decides.
 
 HARMFUL = {"strategy.name": "random"}
 AGAIN_ON = document(chat="careful")
@@ -164,7 +164,7 @@ def fleet_page(who, emergency):
 
 
 def pool_form(who, emergency):
-    """The form leads to the review of a document, and that to its application."""
+    """The form leads to the review of a document, which leads to its application."""
     typed = {"name": "chat", "model": MODEL, "kind": "sim", "replicas": "1", "policy": "loose"}
     page = who.client.post("/fleet/pools/chat/edit", typed)
     shown = page.context["document"]
@@ -211,7 +211,7 @@ DOORS = (*PUBLISH, *DELIVER, *FLEET)
 ON_HOST = (deliver_command, fleet_command, up_fleet)  # started by an administrator
 
 
-# The fleet, and what its requests are routed by
+# The fleet, and what decides its requests
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def ada_at(ada, ada_client, network, tmp_path, monkeypatch):  # noqa: F811
 
 
 def is_harmful():
-    """Whether any pool's requests are decided by the harmful document."""
+    """Return whether the harmful document decides any pool's requests."""
     live = {policy.name: policy.versions.get(number=policy.live).document for policy in Policy.objects.all()}
     return any(live[pool.policy]["strategy"]["name"] == "random" for pool in Pool.objects.filter(removed=False))
 
@@ -279,14 +279,14 @@ def named(doors):
 
 @contextlib.contextmanager
 def undone():
-    """Undo all writes at the end, so that each rule is tried on the same world."""
+    """Roll all writes back at the end, so that each rule is tested in the same world."""
     before = transaction.savepoint()
     yield
     transaction.savepoint_rollback(before)
 
 
 @named(DOORS)
-def test_no_door_lets_an_operator_past_a_rule(world, otto_at, door):
+def test_no_way_of_access_lets_an_operator_bypass_a_rule(world, otto_at, door):
     let_through = set()
     for row, rule in ROWS.items():
         with undone():
@@ -298,7 +298,7 @@ def test_no_door_lets_an_operator_past_a_rule(world, otto_at, door):
 
 
 @named([door for door in DOORS if door is not up_fleet])
-def test_an_administrators_emergency_passes_the_rule_and_is_notified(world, ada_at, door):
+def test_an_administrators_emergency_bypasses_the_rule_and_is_notified(world, ada_at, door):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["policy.emergency"])
     for row in ("approvals", "by delivery only", "freeze"):
         with undone():
@@ -310,7 +310,7 @@ def test_an_administrators_emergency_passes_the_rule_and_is_notified(world, ada_
 
 
 @named([door for door in DOORS if door not in ON_HOST])
-def test_an_operator_has_no_emergencies(world, otto_at, door):
+def test_an_operator_cannot_declare_an_emergency(world, otto_at, door):
     ruled(direct="never")
     door(otto_at, FIRE)
     assert not is_harmful()
@@ -327,7 +327,7 @@ def test_a_dry_run_of_the_fleet_document_answers_as_the_application_does(world, 
     )  # fmt: skip
 
 
-# A pool goes back to the model that it served, whose requests the policy careful decides by now
+# A pool returns to the model that it served before, whose requests the policy careful decides by now
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ RETURN = {
 }
 
 
-# A pool that was observed takes requests, which the policy careful decides
+# An observed pool begins to take requests, which the policy careful decides
 
 
 SERVE = {
@@ -392,7 +392,7 @@ def test_a_pool_rolls_back_to_a_working_version_unless_a_rule_forbids_it(changed
             assert bool(Pool.objects.get(name="taker").halted) is (door == "by itself" and not back), row
 
 
-# Back is always open
+# Rollbacks are always allowed
 
 BACK = {
     "page": lambda who, to=1: who.client.post("/policies/careful/rollback", {"to": str(to), "reason": WHY}),
@@ -446,7 +446,7 @@ def test_only_users_who_can_publish_directly_can_skip_a_step(world, otto_at, ada
         assert is_harmful() is (who is ada_at)
 
 
-# That there is no other door
+# There is no other way
 
 WALKED = {
     "publish_draft", "publish_document", "deliver_draft", "deliver_document", "start_delivery", "resume_delivery",
@@ -459,13 +459,13 @@ HARMLESS = {
     "draft_tuning", "edit_draft", "extend_delivery", "forget_node", "open_draft",
     "resume_pool", "resume_tuning", "scale_pool", "start_preview", "start_tuning", "withdraw_delivery",
     "open_models_draft", "put_models_draft", "discard_models_draft",
-    "create_policy",  # no pool has it yet
+    "create_policy",  # no pool uses it yet
     "make_profile",
 }  # fmt: skip
 SCOPES = {"policy:write", "policy:publish", "fleet:write"}
 
 
-def test_every_rest_operation_that_could_is_known():
+def test_every_rest_operation_that_could_bypass_a_rule_is_listed():
     found = {
         operation["operationId"]
         for methods in api.get_openapi_schema()["paths"].values()
@@ -493,7 +493,7 @@ PAGES_HARMLESS = {
 }  # fmt: skip
 
 
-def test_every_page_of_policies_deliveries_and_the_fleet_is_known():
+def test_every_page_of_policies_deliveries_and_the_fleet_is_listed():
     packages = (
         "controlplane.traffic.policies.",
         "controlplane.traffic.aliases.",
@@ -516,7 +516,7 @@ COMMANDS_HARMLESS = {
 }  # fmt: skip
 
 
-def test_every_command_is_known():
+def test_every_command_is_listed():
     own = {name for name, app in get_commands().items() if str(app).startswith(("controlplane", "fleet"))}
     assert own == COMMANDS_HARMLESS | COMMANDS_WALKED
 
@@ -538,7 +538,7 @@ VERBS_HARMLESS = {
 }  # fmt: skip
 
 
-def test_every_verb_of_weir_is_known():
+def test_every_verb_of_weir_is_listed():
     text = (CODE / "controlplane" / "doors" / "cli" / "weir" / "main.py").read_text()
     verbs = re.findall(r'_verb\(\s*(\w+), "([a-z ]+)"', text)
     found = {name if top == "commands" else f"{top} {name}" for top, name in verbs} | {f"deliver {n}" for n in ACTIONS}
@@ -546,7 +546,7 @@ def test_every_verb_of_weir_is_known():
 
 
 def calls(name):
-    """The functions that call it, by module."""
+    """Return the functions that call it, by module."""
     found = set()
     for top in ("controlplane", "fleet"):
         for path in (CODE / top).rglob("*.py"):
@@ -565,7 +565,7 @@ def _callers(path, name):
                     yield node.name
 
 
-def test_a_version_goes_live_and_a_pool_gets_its_policy_in_known_places_only():
+def test_a_version_goes_live_and_a_pool_gets_its_policy_only_in_listed_places():
     assert calls("go_live") == {
         "controlplane/traffic/policies/services.py:_store",
         "controlplane/traffic/deliveries/moving.py:_promote",

@@ -16,7 +16,7 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch):
         env.text("WEIR_X")
 
 
-def test_set_to_nothing_is_not_set(monkeypatch):
+def test_an_empty_variable_counts_as_unset(monkeypatch):
     monkeypatch.setenv("WEIR_X", "")
     assert env.text("WEIR_X", "standard") == "standard"
 
@@ -57,13 +57,13 @@ def test_a_time_zone_must_be_known_to_the_host(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["18100", "19000-18000", "80-90", "a-b", "18000-70000"])
-def test_a_range_of_ports_that_cannot_be_is_refused(monkeypatch, value):
+def test_an_impossible_range_of_ports_is_refused(monkeypatch, value):
     monkeypatch.setenv("WEIR_X", value)
     with pytest.raises(env.BadSetting, match="allowed is FIRST-LAST"):
         env.span("WEIR_X", (1, 2))
 
 
-def test_a_postgresql_url_is_taken_apart(monkeypatch):
+def test_a_postgresql_url_is_split_into_its_parts(monkeypatch):
     monkeypatch.setenv("DB", "postgresql://weir:p%40ss@db.example:5433/fleet")
     found = env.database("DB", "")
     assert (found["USER"], found["PASSWORD"], found["HOST"], found["PORT"], found["NAME"]) == (

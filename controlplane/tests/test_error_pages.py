@@ -19,7 +19,7 @@ def quiet(vera_client: Client) -> Client:
     return vera_client
 
 
-def test_an_unknown_page(quiet):
+def test_an_unknown_page_says_what_to_do(quiet):
     answer = quiet.get("/nowhere")
     assert answer.status_code == 404
     assert b"There is no page at this address" in answer.content
@@ -27,7 +27,7 @@ def test_an_unknown_page(quiet):
     assert b"urlpatterns" not in answer.content
 
 
-def test_an_object_that_is_gone_leads_to_the_list_that_it_was_in(quiet):
+def test_a_missing_object_links_to_its_list(quiet):
     shown = quiet.get("/deliveries/999/").content.decode()
     assert "There is no delivery 999." in shown
     assert '<a class="button" href="/deliveries/">Deliveries</a>' in shown
@@ -38,7 +38,7 @@ def test_a_stranger_learns_nothing_about_unknown_pages(client, db):
 
 
 @pytest.mark.parametrize("path", ["/tokens/1/revoke", "/logout"])
-def test_an_address_that_takes_forms_only(quiet, path):
+def test_a_get_of_an_address_that_takes_only_posts_says_so(quiet, path):
     answer = quiet.get(path)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     assert b"belongs to a button or a form of another page" in answer.content
@@ -47,7 +47,7 @@ def test_an_address_that_takes_forms_only(quiet, path):
 
 @pytest.fixture
 def busy(monkeypatch):
-    """Refuse computations, as when the same user already has too many."""
+    """Refuse computations, as if the same user already had too many."""
 
     def refuses(*_):
         raise Busy("3 computations of yours run or wait already: ask again when they have ended")
@@ -65,7 +65,7 @@ def test_a_page_that_asks_for_too_much_at_once_says_so_and_when_to_come_back(qui
 
 @pytest.fixture
 def killed(monkeypatch):
-    """Fail computations, as when a host without memory kills their process."""
+    """Fail computations, as on a host without memory, which kills their process."""
 
     def fails(*_, **__):
         raise SubprocessFailed("its process ended with status -9: is there enough memory?")
@@ -99,7 +99,7 @@ def test_a_users_session_and_tokens_compute_as_one_user_and_a_stranger_computes_
     assert computing.ASKER.get() is None
 
 
-def test_a_crash(quiet, monkeypatch):
+def test_a_crash_shows_an_id_to_quote(quiet, monkeypatch):
     monkeypatch.setattr(views, "page", lambda *_: 1 / 0)
     answer = quiet.get("/audit/")
     assert answer.status_code == 500
@@ -108,7 +108,7 @@ def test_a_crash(quiet, monkeypatch):
     assert b"ZeroDivisionError" not in answer.content
 
 
-def test_a_database_that_is_unreachable(quiet, monkeypatch):
+def test_an_unreachable_database_is_reported(quiet, monkeypatch):
     def fail(*_):
         raise OperationalError("database is locked")
 
@@ -118,7 +118,7 @@ def test_a_database_that_is_unreachable(quiet, monkeypatch):
     assert b"Routers keep serving with their current policy" in answer.content
 
 
-def test_a_database_that_goes_before_the_page_is_reached(quiet, monkeypatch):
+def test_a_database_that_is_lost_before_the_view_is_reported(quiet, monkeypatch):
     def fail(*_, **__):
         raise OperationalError("no connection")
 
@@ -127,9 +127,9 @@ def test_a_database_that_goes_before_the_page_is_reached(quiet, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/audit/?actor=%00", "/policies/a%00b/", "/api/v1/audit?actor=%00"])
-def test_an_address_with_a_nul_character(quiet, path):
+def test_a_nul_character_in_an_address_is_refused(quiet, path):
     assert quiet.get(path).status_code == 400
 
 
-def test_a_host_that_is_not_served(client, db):
+def test_a_host_that_is_not_allowed_is_refused(client, db):
     assert client.get("/login", headers={"host": "evil.example"}).status_code == 400

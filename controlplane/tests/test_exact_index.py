@@ -1,4 +1,4 @@
-"""The router's exact index, given an engine's events, matches the engine's own prefix cache."""
+"""Given an engine's events, the router's exact index equals the engine's own prefix cache."""
 
 import random
 
@@ -21,7 +21,8 @@ SESSIONS = 8
 
 
 class Load:
-    """Random requests that share prefixes on an engine whose cache is too small: evictions, preemptions, aborts."""
+    """Random requests with shared prefixes on an engine whose cache is too small, causing evictions, preemptions and
+    aborts."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -70,7 +71,7 @@ class Load:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_at_any_moment_both_hold_the_same(seed: int) -> None:
+def test_both_hold_the_same_blocks_at_any_moment(seed: int) -> None:
     load = Load(seed)
     for _ in range(1_000):
         load.step()

@@ -1,4 +1,4 @@
-"""Under each fault, what the API acknowledged stays, and no request is lost that could be served."""
+"""Under each fault, everything that the API acknowledged is kept, and no request is lost that could be served."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ CUT = {"RemoteDisconnected", "ConnectionResetError", "IncompleteRead"}  # a requ
 
 @pytest.fixture(scope="module")
 def worlds():
-    """One set-up at a time, kept from row to row."""
+    """One set-up at a time, reused from row to row."""
     running = {}
 
     def world(stage):
@@ -45,7 +45,7 @@ def worlds():
 
 
 @pytest.mark.parametrize("name", HELD, ids=" of ".join)
-def test_nothing_acknowledged_is_lost_and_no_request_either(worlds, name):
+def test_nothing_acknowledged_and_no_request_is_lost(worlds, name):
     row = ROWS[name]
     world = worlds(row.stage)
     found = faults.run(row, world, LASTS_S)
@@ -58,7 +58,7 @@ def test_nothing_acknowledged_is_lost_and_no_request_either(worlds, name):
 
 
 def test_missing_changes_are_found():
-    """The check itself: an operator who believes to have published more than there is."""
+    """Tests the check itself: an operator who believes to have published more than there is."""
 
     class Api(faults.Operator):
         def __init__(self):
@@ -87,6 +87,6 @@ def test_missing_changes_are_found():
         assert Api().missing()[-1] == "end of experiment 7, which is failed"
 
 
-def test_the_rows_have_names_of_their_own():
+def test_the_names_of_the_rows_are_unique():
     assert len({(row.fault, row.subject) for row in faults.ROWS}) == len(faults.ROWS)
     assert all(dataclasses.is_dataclass(row) for row in faults.ROWS)

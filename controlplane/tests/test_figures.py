@@ -1,4 +1,4 @@
-"""docs/figures.md names for every figure of a page where other tools find it: its metric, and its field in REST."""
+"""docs/figures.md says for every figure of a page where other tools find it: its metric, and its field in REST."""
 
 import json
 import re
@@ -34,8 +34,8 @@ NAMED_BY = ("data-total", "data-part")  # the figures that scripts write
 
 
 class Figures(HTMLParser):
-    """The figures of a template: heads of columns of numbers, terms of numbers, charts, and, as `code`, names of
-    numbers that stand in sentences or that a script writes."""
+    """The figures of a template: headings of numeric columns, terms with numbers, charts, and, as `code`, names of
+    numbers in sentences or written by scripts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class Figures(HTMLParser):
         self.head = ""
         self.found: dict[str, None] = {}
         self.texts: dict[str, None] = {}  # texts of cells that show something else
-        self.heads, self.unnamed = 0, 0  # columns of numbers; numbers of a row without a data-label
-        self.headless: list[str] = []  # such numbers, more than the table has columns for
+        self.heads, self.unnamed = 0, 0  # numeric columns; numbers of a row without a data-label
+        self.headless: list[str] = []  # such numbers, if they exceed the table's columns
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -106,7 +106,7 @@ class Figures(HTMLParser):
                 self._add(f"`{expression.partition('|')[0].strip().rpartition('.')[2]}`")
 
     def _in_head(self) -> bool:
-        """Tell whether the parser is within the head of a column of numbers."""
+        """Return whether the parser is within the heading of a numeric column."""
         return any(tag == "th" and given.get("scope") == "col" and "number" in given.get("class", "").split()
                    for tag, given in self.open)  # fmt: skip
 
@@ -160,8 +160,8 @@ def test_every_figure_of_a_page_has_a_row_and_every_row_is_shown() -> None:
     assert wrong == []
 
 
-def test_a_cell_is_a_number_or_one_of_the_known_texts() -> None:
-    """What a view has formatted is a figure only by the class `number` of its cell."""
+def test_a_cell_contains_a_number_or_one_of_the_known_texts() -> None:
+    """What a view has formatted counts as a figure only if its cell has the class `number`."""
     known = set(_words(TEXTS).split("; "))
     shown = {}
     for path in TEMPLATES.rglob("*.html"):
@@ -204,7 +204,7 @@ def test_metrics_and_fields_of_figures_exist() -> None:
 
 
 def fields(cell: str) -> Iterator[tuple[str, str]]:
-    """(path, field): those behind a path belong to it."""
+    """Return (path, field); fields after a path belong to it."""
     path = ""
     for word in re.findall(r"`(.*?)`", cell):
         path = word if word.startswith("/") else path
@@ -213,7 +213,8 @@ def fields(cell: str) -> Iterator[tuple[str, str]]:
 
 
 def has(path: str, field: str) -> bool:
-    """Whether the answer of `GET /api/v1<path>` may have the field; of an object without a schema everything."""
+    """Return whether the answer of `GET /api/v1<path>` may contain the field; an object without a schema may contain
+    any."""
     operation = OPENAPI["paths"].get(f"/api/v1{path}", {}).get("get")
     if operation is None:
         return False

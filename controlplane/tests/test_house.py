@@ -1,4 +1,4 @@
-"""Rules for the code that a reader meets: each is a count over the product's modules that may only fall."""
+"""Rules for the code that a reader sees: each is a count over the product's modules that may only decrease."""
 
 import ast
 import re
@@ -47,7 +47,7 @@ def definitions() -> list[Defined]:
 
 
 def within(node: ast.AST) -> Iterator[Defined]:
-    """Only statements define: to look into expressions takes most of the time."""
+    """Only statements define names; visiting expressions would take most of the time."""
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):
         for inner in getattr(node, field, ()):
             if isinstance(inner, Defined):
@@ -103,5 +103,5 @@ def test_an_entry_of_the_changelog_has_at_most_20_words() -> None:
         (words_of_documents, 79_000),
     ],
 )
-def test_a_figure_of_the_house_only_falls(figure: Callable[[], int], most: int) -> None:
+def test_a_count_only_decreases(figure: Callable[[], int], most: int) -> None:
     assert figure() <= most, "take something out, or merge, before adding; lower the limit where it fell"

@@ -1,4 +1,4 @@
-"""Pydantic's errors in the words of the other checks."""
+"""Pydantic's errors in the wording of the other checks."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -61,14 +61,14 @@ class Body(BaseModel):
         ({"colour": "red"}, "colour", "unknown field"),
     ],
 )
-def test_a_fault_has_its_path_and_what_is_allowed(given: dict[str, Any], path: str, text: str) -> None:
+def test_a_problem_has_its_path_and_what_is_allowed(given: dict[str, Any], path: str, text: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Body.model_validate(given)
     (problem,) = problems_of(refused.value)
     assert (problem.path, problem.text) == (path, text)
 
 
-def test_a_fault_has_its_value_unless_the_field_is_missing() -> None:
+def test_a_problem_has_its_value_unless_the_field_is_missing() -> None:
     class Needed(BaseModel):
         name: str
         count: int
@@ -79,7 +79,7 @@ def test_a_fault_has_its_value_unless_the_field_is_missing() -> None:
     assert found == [("name", None, "must be given"), ("count", "many", "must be a whole number")]
 
 
-def test_each_form_of_a_value_that_was_tried_has_a_problem() -> None:
+def test_each_tried_form_of_a_value_has_a_problem() -> None:
     with pytest.raises(ValidationError) as refused:
         Body.model_validate({"either": "x"})
     assert {problem.text for problem in problems_of(refused.value)} == {"must be a whole number", "must be a mapping"}

@@ -12,7 +12,7 @@ def event() -> logging.LogRecord:
     return logging.LogRecord("weir", logging.INFO, __file__, 1, "policy.published", None, None)
 
 
-def test_json_lines_carry_the_event_and_its_request(event):
+def test_json_lines_contain_the_event_and_its_request(event):
     with structlog.contextvars.bound_contextvars(request_id="r-1"):
         line = json.loads(logs.formatter("json").format(event))
     assert (line["event"], line["request_id"], line["level"], line["logger"]) == (
@@ -23,7 +23,7 @@ def test_json_lines_carry_the_event_and_its_request(event):
     )
 
 
-def test_the_console_form_is_one_line(event):
+def test_the_console_format_is_one_line(event):
     line = logs.formatter("console").format(event)
     assert "policy.published" in line
     assert "\n" not in line

@@ -1,4 +1,5 @@
-"""Many processes write to one SQLite database at once: real processes, a real file, the product's settings."""
+"""Many processes write to one SQLite database at the same time: real processes, a real file, the settings of the
+product."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from controlplane.tests.migrated import migrated
 
 WRITERS, TURNS = 6, 30
 # Ordered reads under the lock, a claim by conditional UPDATE, a plain INSERT, and a transaction that reads before it
-# writes: SQLite refuses that at once, unless the transaction has asked for the write lock at its begin.
+# writes, which SQLite refuses at once unless it requested the write lock when it began.
 WRITER = f"""
 import json
 from django.db import transaction

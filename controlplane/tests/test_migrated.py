@@ -18,7 +18,7 @@ UNKNOWN = ("fleet", "9999_of_tomorrow")
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Answer in turn instead of the database, the last answer forever."""
+    """Gives these answers in turn instead of the database's, the last one forever."""
 
     def answering(*answers):
         left = list(answers)
@@ -31,7 +31,7 @@ def asked(monkeypatch):
 
 
 async def starting():
-    """What a server is told by the lifespan protocol."""
+    """Return what the lifespan protocol tells a server."""
     said = []
 
     async def receive():
@@ -60,14 +60,14 @@ def test_a_database_that_does_not_answer_lacks_everything(monkeypatch):
     assert migrated.missing({UNKNOWN}) == {UNKNOWN}
 
 
-def test_the_database_is_asked_until_no_migration_is_missing(asked):
+def test_the_database_is_polled_until_no_migration_is_missing(asked):
     left = asked({UNKNOWN}, {UNKNOWN}, set())
     migrated.wait(60)
     assert left == [set()]
 
 
-def test_migrations_that_advance_are_waited_for_and_the_wait_is_reported(asked, monkeypatch, caplog):
-    """A second in each look, on a machine so slow that all of them take far longer than the idle limit."""
+def test_progressing_migrations_are_waited_for_and_the_wait_is_reported(asked, monkeypatch, caplog):
+    """Each poll takes a second, on a machine so slow that all of them together far exceed the idle limit."""
     seconds = itertools.count()
     monkeypatch.setattr(migrated, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _s: None))
     left = asked(*[{UNKNOWN}] * 40, set())
@@ -94,7 +94,7 @@ def test_a_write_to_the_database_is_progress(tmp_path, monkeypatch):
     assert migrated.mark() == (0, 7)
 
 
-def test_in_the_end_missing_parts_are_named_with_their_owners(asked):
+def test_in_the_end_missing_migrations_are_named_with_their_apps(asked):
     asked({UNKNOWN})
     with pytest.raises(
         migrated.NotMigrated, match=r"lacks fleet\.9999_of_tomorrow, no progress for 0 s: .*serve prepare"
@@ -102,7 +102,7 @@ def test_in_the_end_missing_parts_are_named_with_their_owners(asked):
         migrated.wait(idle_s=0)
 
 
-async def test_a_server_listens_once_the_database_is_there(asked):
+async def test_a_server_listens_once_the_database_is_ready(asked):
     asked({UNKNOWN}, set())
     assert [message["type"] for message in await starting()] == [
         "lifespan.startup.complete",
@@ -125,7 +125,7 @@ def test_a_worker_without_its_database_ends_and_says_why(asked, monkeypatch):
         worker.wait_for_database()
 
 
-def test_a_database_on_sqlite_is_held_open_so_that_it_can_be_read_on_a_full_disk(tmp_path, monkeypatch):
+def test_an_sqlite_database_is_held_open_so_that_it_can_be_read_on_a_full_disk(tmp_path, monkeypatch):
     class Sqlite:
         vendor, settings_dict = "sqlite", {"NAME": tmp_path / "some.sqlite3"}
 
@@ -139,7 +139,7 @@ def test_a_database_on_sqlite_is_held_open_so_that_it_can_be_read_on_a_full_disk
         assert sorted(each.name for each in tmp_path.iterdir()) == kept
 
 
-def test_another_database_needs_nothing_held(monkeypatch):
+def test_another_database_is_not_held_open(monkeypatch):
     class Other:
         vendor = "postgresql"
 

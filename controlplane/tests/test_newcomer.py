@@ -1,4 +1,4 @@
-"""A newcomer's first minutes in a browser, on a whole `manage.py up`: from the sign-in to the rollback."""
+"""A newcomer's first minutes in a browser, with a whole `manage.py up`: from the sign-in to the rollback."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +17,7 @@ HEAVY = "#f-classes-heavy-new-tokens"
 
 
 def record(weir: RealUp, requests: int) -> None:
-    """What the demo does in a few minutes."""
+    """Record what the demo does in a few minutes."""
     body = {
         "model": "llama-3.1-8b",
         "max_tokens": 1,
@@ -43,7 +43,7 @@ def advance(page: Page) -> None:
     page.click("button:text-is('Advance')")
 
 
-def test_a_newcomer_changes_previews_delivers_and_takes_back_a_threshold(browser: Browser) -> None:  # noqa: F811
+def test_a_newcomer_changes_previews_delivers_and_rolls_back_a_threshold(browser: Browser) -> None:  # noqa: F811
     folder = new_folder()
     (folder / "fleet.yaml").write_text(FLEET)
     with running("--fleet", str(folder / "fleet.yaml"), folder=folder, WEIR_ADMIN_PASSWORD=PASSWORD) as weir:

@@ -1,4 +1,4 @@
-"""A replay, a batch and a gateway come to the result of the router's receipt, whatever engines answer."""
+"""A replay, a batch and a gateway reach the same outcome as the router's receipt, whatever engines answer."""
 
 import itertools
 from typing import Any
@@ -82,7 +82,7 @@ async def test_replays_lines_of_batches_and_prefills_end_as_the_receipt_says(wor
 
 
 @pytest.mark.parametrize("second", [500, 503])
-async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again(
+async def test_a_line_that_crashes_an_engine_and_fails_on_another_is_not_sent_again(
     world: Any,  # noqa: F811
     second: int,
 ) -> None:
@@ -98,7 +98,7 @@ async def test_a_line_that_ends_an_engine_and_fails_on_another_is_not_sent_again
     assert sum(len(one.received) for one in w.engines) == 2
 
 
-async def test_outcomes_reported_by_a_gateway_are_judged_as_a_routers_own(world: Any) -> None:  # noqa: F811
+async def test_outcomes_reported_by_a_gateway_are_judged_like_a_routers_own(world: Any) -> None:  # noqa: F811
     w: World = await world(None, None, failure__breaker_failures=1000)
     found, gateway = noted(w.router.recorder), Gateway(w)
     for status in (200, *STATUSES):

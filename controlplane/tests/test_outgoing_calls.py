@@ -12,7 +12,7 @@ OPENERS = {
 }
 VERBS = ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")
 OF_HTTPX = {f"httpx.{verb}" for verb in VERBS}
-# Where they may stand, and why
+# Where they are allowed, and why
 ALLOWED = {
     "router/contract/net/outgoing.py": "the door itself",
     "router/serving/joining.py": "the router's own port",
@@ -33,7 +33,8 @@ def sources():
 
 
 def openers(code):
-    """(line, call) of each that makes a connection; an httpx client with a pinned transport does not by itself."""
+    """Return (line, call) of each call that makes a connection; an httpx client with a pinned transport does not by
+    itself."""
     if not any(name in code for name in (*OPENERS, "httpx")):
         return
     for node in ast.walk(ast.parse(code)):
@@ -45,7 +46,7 @@ def openers(code):
                 yield node.lineno, name
 
 
-def test_modules_open_connections_through_one_door():
+def test_modules_open_connections_only_through_that_module():
     found = {}
     for path in sources():
         for line, name in openers(path.read_text()):
@@ -64,9 +65,9 @@ def test_modules_open_connections_through_one_door():
         "httpx.get(u)",
     ],
 )
-def test_a_call_beside_the_door_is_found(source):
+def test_a_call_that_bypasses_it_is_found(source):
     assert list(openers(source))
 
 
-def test_a_client_with_a_pinned_transport_is_not():
+def test_a_client_with_a_pinned_transport_is_not_reported():
     assert not list(openers("httpx.AsyncClient(transport=PinnedTransport(ENGINES))"))

@@ -1,4 +1,4 @@
-"""The colours of series stay distinguishable for people with a colour vision deficiency, in both themes."""
+"""The colours of series stay distinguishable for people with colour vision deficiency, in both themes."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ VISION: dict[str, Matrix] = {
     "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
     "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
 }
-# Ottosson 2020: linear RGB to cone responses, their cube roots to OKLab.
+# Ottosson 2020: linear RGB to cone responses, whose cube roots give OKLab.
 CONES = ((0.4122215, 0.5363325, 0.0514460), (0.2119035, 0.6806995, 0.1073970), (0.0883025, 0.2817188, 0.6299787))
 LAB = ((0.2104543, 0.7936178, -0.0040720), (1.9779985, -2.4285922, 0.4505937), (0.0259040, 0.7827718, -0.8086758))
 

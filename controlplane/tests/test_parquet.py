@@ -1,4 +1,4 @@
-"""Parquet, byte by byte. The files behind these hashes were read back by PyArrow 25 with the same values."""
+"""Parquet files byte by byte. PyArrow 25 has read the files behind these hashes with the same values."""
 
 import gzip
 import hashlib

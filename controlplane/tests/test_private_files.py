@@ -1,4 +1,5 @@
-"""The data folder is for the OS user that runs Weir: with the database, anybody could become an administrator."""
+"""Only the OS user that runs Weir can open the data folder, as with the database anybody could become an
+administrator."""
 
 import os
 import sqlite3
@@ -32,7 +33,7 @@ def opened(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_process_with_weirs_settings_makes_private_files(tmp_path):
+def test_a_process_with_weirs_settings_creates_private_files(tmp_path):
     script = "import django; django.setup(); from django.db import connection; connection.cursor()"
     env = os.environ | {
         "WEIR_DATA_DIR": str(tmp_path / "new"),
@@ -45,7 +46,7 @@ def test_a_process_with_weirs_settings_makes_private_files(tmp_path):
     assert mode(tmp_path / "new" / "secret_key") == 0o600
 
 
-def test_an_existing_folder_is_closed_at_the_start_and_that_is_reported_once(opened, capsys):
+def test_an_existing_folder_is_made_private_at_the_start_and_that_is_reported_once(opened, capsys):
     preflight.prepare_folder(opened)
     assert "closed to other users" in capsys.readouterr().out
     assert [mode(opened / name) for name in (".", "weir.sqlite3", "logs", "logs/instances/demo-0.log")] == [
@@ -56,7 +57,7 @@ def test_an_existing_folder_is_closed_at_the_start_and_that_is_reported_once(ope
     assert capsys.readouterr().out == ""
 
 
-def test_the_line_names_a_few_of_many(opened):
+def test_the_line_names_a_few_of_many_files(opened):
     assert private_files.describe(private_files.tighten(opened)).endswith("more")
 
 
@@ -91,7 +92,7 @@ def test_doctor_reports_what_others_can_open(opened, settings):
 
 
 def test_sqlite_gives_its_journal_the_mode_of_the_database(tmp_path):
-    """So the mode of the database file is enough."""
+    """The mode of the database file is therefore enough."""
     path = tmp_path / "db"
     path.touch(0o600)
     with sqlite3.connect(path) as connection:

@@ -1,5 +1,5 @@
-"""A database that can be read but not written: pages and REST still read, a write is refused in words and changes
-nothing."""
+"""A database that can be read but not written: pages and REST can be read, a write is refused with an explanation
+and changes nothing."""
 
 import time
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def switch(state: str) -> None:
 
 @pytest.fixture
 def caller(transactional_db: None, redis_away: None, ada: User, data_dir: object) -> ApiCaller:
-    """Ada over REST, who has used her token already: the time of its use cannot be written later."""
+    """Ada over REST. She has used her token before, as the time of its first use cannot be written later."""
     ensure_default_policy()
     kinds.pool()
     return api_caller(ada)

@@ -1,4 +1,4 @@
-"""Cutting a version: what it writes, and what it refuses."""
+"""Cutting a release: what is written, and what is refused."""
 
 import importlib.util
 import shutil
@@ -24,7 +24,7 @@ def release():
 
 @pytest.fixture
 def checkout(tmp_path):
-    """The files that a release writes, with something under *Unreleased*."""
+    """The files that a release changes, with an entry under *Unreleased*."""
     for name in ("pyproject.toml", "deploy/helm/weir/Chart.yaml", "CHANGELOG.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -37,7 +37,7 @@ def texts(root):
     return {path.name: path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_release_gives_its_version_to_every_file_and_closes_the_changelog(release, checkout):
+def test_a_release_writes_its_version_to_every_file_and_closes_the_changelog(release, checkout):
     release.cut(checkout, "9.0.0", TODAY)
     written = texts(checkout)
     assert '\nversion = "9.0.0"\n' in written["pyproject.toml"]
@@ -50,7 +50,7 @@ def test_a_release_gives_its_version_to_every_file_and_closes_the_changelog(rele
 @pytest.mark.parametrize(
     ("version", "said"), [(VERSION, "is not above"), ("0.0.1", "is not above"), ("v9", "not of the form 1.2.3")]
 )
-def test_a_version_that_is_not_above_the_current_one_changes_nothing(release, checkout, version, said):
+def test_a_version_not_above_the_current_one_changes_nothing(release, checkout, version, said):
     before = texts(checkout)
     with pytest.raises(SystemExit, match=said):
         release.cut(checkout, version, TODAY)

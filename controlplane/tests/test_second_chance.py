@@ -1,4 +1,4 @@
-"""A test that needed its second chance is named and counted, and what fails is kept with its message."""
+"""A test that passes only at its second attempt is named and counted, and the first failure's message is kept."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ live_redis = static_files_are_listed_once = no_transaction_waits_for_redis = emp
 
 
 def run(folder: Path, *words: str) -> str:
-    """The tests of `folder`, with the options of the Makefile that count, and without the plugins of others."""
+    """Run the tests of `folder` with the relevant options of the Makefile, and without other plugins."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "controlplane.testing"]
     named = {"PYTHONPATH": CODE, "WEIR_SECOND_CHANCES": folder / "list", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": 1}
     alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
@@ -66,7 +66,7 @@ def test_a_test_that_failed_at_first_is_named_with_its_second_outcome(tmp_path: 
     assert all(line in again for line in wanted)
 
 
-def test_the_targets_and_the_whole_run_count_them() -> None:
+def test_the_make_targets_and_the_whole_run_count_them() -> None:
     assert "--second-chance --last-failed" in (CODE / "Makefile").read_text()
     whole = (CODE / ".ci" / "run").read_text()
     assert "export WEIR_SECOND_CHANCES=" in whole

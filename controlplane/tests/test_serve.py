@@ -1,4 +1,4 @@
-"""`manage.py serve`: one process of Weir under someone else's supervision."""
+"""`manage.py serve`: one process of Weir under another supervisor."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from controlplane.traffic.policies.models import Policy
 
 @pytest.fixture
 def became(monkeypatch):
-    """The command lines that this process was to become."""
+    """The command lines that this process would have executed."""
     seen = []
     monkeypatch.setattr(os, "execv", lambda path, argv: seen.append((path, argv)))
     return seen
@@ -28,7 +28,7 @@ def became(monkeypatch):
         ("experiments", ("-m", "celery", "-Q", "experiments")),
     ],
 )
-def test_serve_becomes_the_process_with_the_command_line_of_up(process, words, became):
+def test_serve_executes_the_process_with_the_command_line_of_up(process, words, became):
     call_command("serve", process)
     ((path, argv),) = became
     assert path == argv[0] == sys.executable
@@ -51,7 +51,7 @@ def test_routers_of_a_host_share_a_port_and_an_index(became, settings):
         call_command("serve", "web", "--index")
 
 
-def test_redis_password_is_in_no_command_line(became, settings):
+def test_the_password_of_redis_is_in_no_command_line(became, settings):
     settings.REDIS_URL = "redis://:s3cret@redis.example:6379/0"
     for process in ("web", "router", "control", "experiments"):
         call_command("serve", process)
@@ -64,7 +64,7 @@ def test_an_unknown_process_is_refused(became):
     assert became == []
 
 
-def test_preparing_makes_the_administrator_and_the_default_policy_once(db, capsys):
+def test_preparing_creates_the_administrator_and_the_default_policy_once(db, capsys):
     call_command("serve", "prepare")
     assert "password" in capsys.readouterr().out
     call_command("serve", "prepare")

@@ -1,5 +1,5 @@
-"""What all pages say while a node's worker is silent and while the disk is read-only, on a whole `manage.py up`: rows
-of the table in docs/operate.md."""
+"""What all pages show while a node's worker is silent and while the disk is read-only, with a whole `manage.py up`:
+rows of the table in docs/operate.md."""
 
 import os
 import re

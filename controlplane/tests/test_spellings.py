@@ -1,4 +1,4 @@
-"""No spelling of a path gets past the table of paths: at the router, the router alone, the picker and batches."""
+"""No spelling of a path bypasses the table of paths: in the router, the standalone router, the picker and batches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ from router.tests.plain_engine import plain
 
 PATHS = (
     *("/v1/chat/completions", "/v1/embeddings", "/tokenize"),  # served
-    *("/invocations", "/sleep", "/v1/load_lora_adapter"),  # what engines' servers have beside
+    *("/invocations", "/sleep", "/v1/load_lora_adapter"),  # other paths of the engines' servers
 )
 SPELLINGS: tuple[Callable[[str], str], ...] = (
     str,
@@ -56,12 +56,12 @@ ASKED = [("POST", spelt(path)) for path in PATHS for spelt in SPELLINGS] + [
     (method, path) for path in PATHS for method in METHODS
 ]
 SERVED = {(way, target) for way, target in ASKED if way == "POST" and unquote(target.partition("?")[0]) in ROUTED}
-PICKED = {(way, target) for way, target in SERVED if "%" not in target}  # a gateway's path is taken as it is
+PICKED = {(way, target) for way, target in SERVED if "%" not in target}  # the picker takes a gateway's path literally
 DOCUMENT = orjson.dumps({"model": "llama", "messages": [], "input": "x", "query": "x", "documents": [], "prompt": "x"})
 MAY, MAY_NOT = "sk-weir-may", "sk-weir-barred"
 
 
-async def test_no_spelling_of_a_path_reaches_an_engine_at_another_door_than_the_table_names(world: Any) -> None:  # noqa: F811
+async def test_no_spelling_of_a_path_reaches_an_engine_except_through_the_table(world: Any) -> None:  # noqa: F811
     w: World = await world(plain())
     w.published.keys(key_entry(MAY), key_entry(MAY_NOT, models=["another"]), required=("demo",))
     auth = w.router.pools.auth
@@ -80,7 +80,7 @@ async def walk(ask: Callable[..., Awaitable[bool]]) -> set[tuple[str, str]]:
 
 
 async def sent(port: int | None, engine: Engine, method: str, target: str, key: str = MAY) -> bool:
-    """Whether the engine got the request."""
+    """Return whether the engine got the request."""
     engine.received.clear()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"{method} {target} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n"
@@ -94,7 +94,7 @@ async def sent(port: int | None, engine: Engine, method: str, target: str, key: 
 
 
 async def picked(gateway: Gateway, method: str, target: str, key: str = MAY) -> bool:
-    """Whether the gateway was told an instance, for all but the pages that any may answer."""
+    """Return whether the gateway was given an instance, for all pages but those that any instance may answer."""
     lines = {":method": method, ":path": target, "authorization": f"Bearer {key}"}
     asking, work = gateway.begin(headers(lines) + modes(), body(DOCUMENT))
     asking.say(None)
@@ -120,7 +120,7 @@ async def alone(engine: Engine) -> AsyncIterator[int]:
         await serving.stop()
 
 
-def test_a_batch_takes_the_paths_of_the_table_alone_and_each_by_one_spelling() -> None:
+def test_a_batch_accepts_only_the_paths_of_the_table_and_one_spelling_of_each() -> None:
     taken = set()
     for _, target in [*ASKED, *(("POST", path) for path in BATCHED)]:
         with pytest.raises(services.Refused) as refused:

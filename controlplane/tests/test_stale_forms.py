@@ -1,4 +1,4 @@
-"""Forms that post the version they were made from: each is refused once someone else changed what it showed."""
+"""Forms that post the version on which they are based: each is refused once someone else changed what it showed."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -35,26 +35,26 @@ ADA = kinds.ADA
 ROWS = (ApiKey, ApiToken, Budget, Channel, Freeze, Share, User)
 POOL, INSTANCE, NODE = "/fleet/pools/demo/", "/fleet/instances/demo-0/", "/fleet/nodes/gpu-1/"
 POLICY = "/policies/default/"
-# Forms with a version of another kind: an etag of their own, or the digest of the plan that they show.
+# Forms with another kind of version: an ETag of their own, or the digest of the plan that they show.
 OWN_VERSION = {
     "delivery-act", "draft", "draft-deliver", "draft-discard", "draft-publish", "draft-resolve", "fleet-apply",
     "models-alias", "models-discard", "models-draft", "models-publish", "models-rollback", "policy-rollback",
     "fleet/pool_form.html",
 }  # fmt: skip
-# They make something new, or change nothing.
+# They create something, or change nothing.
 CREATE = {
     "channels", "delivery-try", "draft-open", "draft-preview", "experiment-repeat", "experiment-start", "freezes",
     "keys", "login", "models-open", "oidc-link", "playground", "policy-create", "shares", "test-channel", "tokens",
     "plans", "tunings", "users", "write-note", "experiments/new.html",
     "fleet/adopt.html", "traces/traces.html", "accounts/own_password.html", "accounts/sign_in_link.html", "base.html",
 }  # fmt: skip
-# They are done in one state only, which Weir itself ends: one that came too late says so. A version would refuse a
-# cancellation whenever a job has just begun.
+# They are possible in one state only, which Weir itself ends, and report if it is too late. A version would refuse to
+# cancel a job that has just begun.
 ONE_STATE = {
     "cancel-batch", "experiment-cancel", "fleet-calibration-cancel", "matrix-cancel", "matrix-resume",
     "preview-cancel", "tuning-draft", "components/job_state.html",
 }  # fmt: skip
-OF_JOBS = {"plan-cancel", "tuning-cancel", "tuning-resume"}  # components/job_state.html gets their addresses
+OF_JOBS = {"plan-cancel", "tuning-cancel", "tuning-resume"}  # components/job_state.html contains their addresses
 
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -62,11 +62,11 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StaleForm:
-    name: str  # name of the route that the form is sent to
+    name: str  # name of the route to which the form is sent
     page: str
     action: str
     make: Callable[[], Any]
-    change: Callable[[], Any]  # what another one does meanwhile
+    change: Callable[[], Any]  # what another user changes meanwhile
     version: Callable[[], str]
     typed: Mapping[str, str] = field(default_factory=dict)
 
@@ -151,7 +151,7 @@ FORMS = (
 
 
 class Forms(HTMLParser):
-    """The hidden fields of each form of a page that posts, by its action; buttons may name another action."""
+    """The hidden fields of each posting form of a page, by its action; buttons may name another action."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -189,12 +189,12 @@ def named(form: StaleForm) -> str:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell no worker."""
+    """Notify no worker."""
     monkeypatch.setattr("controlplane.celery.app.send_task", lambda *_, **__: None)
 
 
 def made(form: StaleForm) -> StaleForm:
-    """The form with its row made, addressed by that row's number."""
+    """Return the form, addressed to a new row."""
     form.make()
     present = [row for row in ROWS if row._default_manager.exists()]
     newest = {row._meta.model_name: row._default_manager.latest("pk").pk for row in present}
@@ -203,9 +203,7 @@ def made(form: StaleForm) -> StaleForm:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named)
-def test_a_form_that_another_change_has_overtaken_does_nothing_and_leads_back_to_its_page(
-    ada_client: Client, form: StaleForm
-) -> None:
+def test_an_overtaken_form_does_nothing_and_leads_back_to_its_page(ada_client: Client, form: StaleForm) -> None:
     form = made(form)
     posted = fields(ada_client, form)
     form.change()
@@ -218,7 +216,7 @@ def test_a_form_that_another_change_has_overtaken_does_nothing_and_leads_back_to
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named)
-def test_a_form_that_nothing_has_overtaken_is_done(ada_client: Client, form: StaleForm) -> None:
+def test_a_current_form_is_accepted(ada_client: Client, form: StaleForm) -> None:
     form = made(form)
     before = form.version()
     answer = ada_client.post(form.action, fields(ada_client, form))
@@ -229,7 +227,7 @@ def test_a_form_that_nothing_has_overtaken_is_done(ada_client: Client, form: Sta
         assert form.name.startswith("delete") or form.name == "fleet-node-forget"
 
 
-def test_every_form_that_posts_carries_a_version_or_is_known_to_need_none() -> None:
+def test_every_posting_form_carries_a_version_or_is_listed_as_needing_none() -> None:
     with_row: set[str] = set()
     without: set[str] = set()
     folder = settings.BASE_DIR / "templates"
@@ -241,25 +239,25 @@ def test_every_form_that_posts_carries_a_version_or_is_known_to_need_none() -> N
     assert without == OWN_VERSION | CREATE | ONE_STATE
 
 
-def test_the_version_of_a_pool_is_of_all_that_its_document_says() -> None:
+def test_the_version_of_a_pool_covers_everything_in_its_document() -> None:
     assert PoolSpec.__dataclass_fields__.keys() - {"name"} <= {*SEEN["fleet.Pool"]}
 
 
-def test_a_page_that_answers_a_form_at_the_address_of_the_form_leads_to_the_page_itself(ada_client: Client) -> None:
+def test_a_page_returned_for_a_form_links_to_its_own_address(ada_client: Client) -> None:
     channel = kinds.channel()["channel_id"]
     for address, page in ((f"/channels/{channel}/rotate", f"/channels/{channel}"), ("/use/budgets/add", "/use/")):
         answer = ada_client.get(address)
         assert (answer.status_code, answer.headers["Location"]) == (302, page)
 
 
-def test_a_stale_form_from_elsewhere_leads_to_the_first_page(ada_client: Client) -> None:
+def test_a_stale_form_from_another_site_leads_to_the_first_page(ada_client: Client) -> None:
     key = kinds.key()
     for referer in ({}, {"referer": "https://elsewhere.example/keys/"}):
         answer = ada_client.post(f"/keys/{key.pk}/revoke", {"etag": "stale"}, headers=referer)
         assert (answer.status_code, answer.headers["Location"]) == (302, "/")
 
 
-def test_a_budget_that_another_one_made_in_the_meantime_is_not_replaced_by_a_page_that_did_not_show_it(
+def test_a_page_does_not_replace_a_budget_that_it_did_not_show(
     ada_client: Client,
 ) -> None:
     key = kinds.key()
@@ -273,25 +271,25 @@ def test_a_budget_that_another_one_made_in_the_meantime_is_not_replaced_by_a_pag
     assert Budget.objects.get().limit == 9
 
 
-# Addresses that take a POST although no template's form names them
+# Addresses that accept POST although no template has a form for them
 UNNAMED = {
     "", "healthz", "metrics", "shared-wall", "badge", "experiment-curl",  # they change nothing
     "logout", "sign-in-link", "password", "oidc-backchannel-logout",  # a person's own session and password
-    "fleet-adopt", "fleet-calibrate", "fleet-calibrate-from-traffic", "traces",  # they make something
+    "fleet-adopt", "fleet-calibrate", "fleet-calibrate-from-traffic", "traces",  # they create something
     "draft-autosave", "fleet-new-pool", "fleet-edit-pool",  # with a version of their own
     "v1/files", "v1/files/<str:name>", "v1/files/<str:name>/content",  # OpenAI's API: rows of the key that change once
     "v1/batches", "v1/batches/<str:name>", "v1/batches/<str:name>/cancel",
 }  # fmt: skip
 
 
-def test_every_address_that_takes_a_post_has_a_form_that_is_known(ada_client: Client) -> None:
+def test_every_address_that_accepts_a_post_has_a_known_form(ada_client: Client) -> None:
     named = {form.name for form in FORMS} | OWN_VERSION | CREATE | ONE_STATE | OF_JOBS
     allowed = {name: ada_client.options(concrete(route)).headers.get("Allow", "POST") for route, name in pages()}
     assert {name for name, methods in allowed.items() if "POST" in methods} - named == UNNAMED
 
 
 def pages(resolver: URLResolver | None = None, before: str = "") -> Iterator[tuple[str, str]]:
-    """The route and the name of each address outside REST."""
+    """Return route and name of each address outside REST."""
     for entry in (resolver or get_resolver()).url_patterns:
         route = f"{before}{entry.pattern}"
         if isinstance(entry, URLResolver):

@@ -22,7 +22,7 @@ async def body(response):
     return b"".join([part async for part in response.streaming_content])
 
 
-async def test_a_file_is_served_with_its_type_and_asked_for_again():
+async def test_a_file_is_served_with_its_type_and_revalidated():
     answer = await AsyncClient().get("/static/css/weir.css")
     assert answer.status_code == 200
     assert answer["content-type"] == 'text/css; charset="utf-8"'
@@ -31,7 +31,7 @@ async def test_a_file_is_served_with_its_type_and_asked_for_again():
     assert await body(answer) == (settings.BASE_DIR / "static/css/weir.css").read_bytes()
 
 
-async def test_a_file_that_changed_under_the_server_is_served_whole(page):
+async def test_a_file_that_changed_while_the_server_runs_is_served_completely(page):
     page.write_text("short")
     client = AsyncClient()
     assert await body(await client.get("/static/page.css")) == b"short"
@@ -41,7 +41,7 @@ async def test_a_file_that_changed_under_the_server_is_served_whole(page):
     assert again["content-length"] == "28"
 
 
-async def test_a_browser_that_has_it_gets_not_modified():
+async def test_a_browser_that_has_the_file_gets_not_modified():
     client = AsyncClient()
     first = await client.get("/static/css/weir.css")
     again = await client.get("/static/css/weir.css", headers={"if-modified-since": first["last-modified"]})
@@ -55,7 +55,7 @@ async def test_nothing_outside_the_static_folders_is_served(path):
     assert (await AsyncClient().get(path)).status_code == 404
 
 
-async def test_other_paths_are_passed_on_without_a_look_at_the_disk(rf, monkeypatch):
+async def test_other_paths_are_passed_on_without_access_to_the_disk(rf, monkeypatch):
     async def view(request):
         return "the view"
 
@@ -65,8 +65,8 @@ async def test_other_paths_are_passed_on_without_a_look_at_the_disk(rf, monkeypa
 
 
 @pytest.mark.parametrize("path", sorted((settings.BASE_DIR / "static/css").glob("*.css")), ids=lambda path: path.name)
-def test_the_size_of_text_comes_from_the_scale(path):
-    """Pixels only in pictures, which are scaled as a whole, and the root of the wall."""
+def test_font_sizes_come_from_the_scale(path):
+    """Pixels are allowed only in pictures, which are scaled as a whole, and for the root of the wall."""
     sizes = re.findall(r"font(?:-size)?: ([^;]*?\d[^;]*);", path.read_text())
     assert [
         one for one in sizes if not re.match(r"\d+px$|\.75em$|(400 )?var\(--|clamp\(16px, min\(1\.6667vh", one)

@@ -1,4 +1,4 @@
-"""Every state that a page names has a shape of its own, so that no reader depends on colour."""
+"""Every state that a page names has its own shape, so that no reader depends on colour."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The project's own papers: licence, version, changelog, and the bill of materials."""
+"""The project's licence, version, changelog and bill of materials."""
 
 import importlib.util
 import re
@@ -9,7 +9,7 @@ from django.conf import settings
 from router.contract.installation import VERSION
 
 ROOT = settings.BASE_DIR
-# None of them asks anything of Weir's own code: the copyleft ones are separate packages, used unchanged.
+# None of them puts conditions on Weir's own code: the copyleft ones are separate packages, used unchanged.
 PERMITTED = {
     "0BSD",
     "Apache-2.0",
@@ -57,7 +57,7 @@ def test_the_licence_that_the_project_names_is_there():
     assert "END OF TERMS AND CONDITIONS" in text
 
 
-def test_the_changelog_has_the_version_and_what_comes_next():
+def test_the_changelog_has_the_current_version_and_unreleased_changes():
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert headings[1].split(" ")[0] == VERSION

@@ -1,4 +1,4 @@
-"""A strict Content-Security-Policy blocks inline code; it must not be there to be blocked."""
+"""A strict Content-Security-Policy blocks inline code, so pages must not contain any."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_every_table_has_a_caption():
     assert without == []
 
 
-def test_there_are_templates_to_look_at():
+def test_there_are_templates_to_check():
     assert len(TEMPLATES) > 15
 
 

@@ -46,7 +46,7 @@ async def test_the_output_of_a_process_goes_to_its_log(make):
     assert child.last_line() == "trouble"
 
 
-async def test_a_childs_last_line_cannot_move_the_operators_cursor(make):
+async def test_a_childs_last_line_cannot_move_the_terminals_cursor(make):
     child = make(r"print('\x1b[2J\x1b]0;title\x07all is \x08well\u202e')")
     await child.start()
     await child.ended()
@@ -92,7 +92,7 @@ async def test_a_silent_child_is_given_up(make):
 
 
 class Slow:
-    """A process on a machine so slow that it serves at the 200th look only, with a second between two of them."""
+    """A process on a machine so slow that it serves only at the 200th poll, with a second between two polls."""
 
     def __init__(self, monkeypatch, log, works):
         self.process = Process("web", "servers", (), Ready("slow"), 1.0)
@@ -111,7 +111,7 @@ class Slow:
         return "Loading the applications"
 
 
-async def test_a_slow_process_that_works_is_waited_for_and_the_wait_is_reported(monkeypatch, tmp_path, capsys):
+async def test_a_slow_process_that_makes_progress_is_waited_for_and_the_wait_is_reported(monkeypatch, tmp_path, capsys):
     slow = Slow(monkeypatch, tmp_path / "none.log", works=0.05)
     await ready.wait(slow, "")
     lines = capsys.readouterr().out.splitlines()
@@ -119,14 +119,14 @@ async def test_a_slow_process_that_works_is_waited_for_and_the_wait_is_reported(
     assert lines[0] == "web          still starts after 99 s, 0.7 s of CPU time used: Loading the applications"
 
 
-async def test_a_child_that_only_writes_its_log_is_waited_for(monkeypatch, tmp_path):
+async def test_a_child_that_only_writes_to_its_log_is_waited_for(monkeypatch, tmp_path):
     slow = Slow(monkeypatch, tmp_path / "web.log", works=0)
     monkeypatch.setattr(slow, "last_line", lambda: str(slow.log.write_text("x" * slow.looks)))
     await ready.wait(slow, "")
     assert slow.looks == 200
 
 
-async def test_an_idle_event_loop_is_not_progress(monkeypatch, tmp_path):
+async def test_an_idle_event_loop_does_not_count_as_progress(monkeypatch, tmp_path):
     slow = Slow(monkeypatch, tmp_path / "none.log", works=0.0005)
     with pytest.raises(CannotStart, match="web does not answer: no progress for 60 s"):
         await ready.wait(slow, "")
@@ -172,6 +172,6 @@ def test_a_pid_that_now_belongs_to_another_process_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"web": 3}', '{"web": {"pid": "x", "started": 1}}'])
-def test_an_unreadable_record_leaves_nothing_to_end(tmp_path, text):
+def test_an_unreadable_record_names_nothing_to_end(tmp_path, text):
     (tmp_path / "processes.json").write_text(text)
     assert record.leftovers(tmp_path / "processes.json") == {}

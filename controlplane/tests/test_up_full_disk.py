@@ -1,4 +1,4 @@
-"""A full disk under all of Weir: requests continue, what dies is started again, and no engine is left behind."""
+"""A full disk under all of Weir: requests continue, processes that die are restarted, and no engine is left behind."""
 
 import os
 import signal
@@ -32,11 +32,11 @@ def weir(disk, tmp_path):
         yield started
 
 
-def test_every_process_that_dies_on_a_full_disk_is_started_again_and_the_end_is_clean(weir):
+def test_every_process_that_dies_on_a_full_disk_is_restarted_and_everything_ends_cleanly(weir):
     engines = sorted(weir.engines())
     filling = fill(weir.folder)
     for name in PROCESSES:
-        before = weir.until(lambda name=name: weir.child(name), name)  # what needs one that was killed may start again
+        before = weir.until(lambda name=name: weir.child(name), name)  # processes that need a killed one may restart
         os.kill(before, signal.SIGKILL)
         weir.until(lambda name=name, before=before: weir.child(name) not in (before, None), f"another {name}")
     weir.until(lambda: completion(weir) == "200", "an answer of the router that was started on the full disk")
@@ -50,7 +50,7 @@ def test_every_process_that_dies_on_a_full_disk_is_started_again_and_the_end_is_
     assert weir.left() == []
 
 
-def test_no_engine_is_left_when_a_process_keeps_dying_on_a_full_disk_and_up_is_stopped(weir):
+def test_no_engine_is_left_if_a_process_keeps_dying_on_a_full_disk_and_up_is_stopped(weir):
     fill(weir.folder)
     os.kill(weir.child("control"), signal.SIGKILL)
     assert weir.stop(signal.SIGTERM) < 10.0

@@ -1,4 +1,4 @@
-"""The whole of Weir on a PostgreSQL and a Redis server that someone else runs."""
+"""All of Weir with PostgreSQL and Redis servers that something else runs."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ def publish(weir, heavy_new_tokens):
 
 
 def live_version(weir):
-    """Return the number of the live version; None while the server cannot tell."""
+    """Return the number of the live version; None while the server does not answer."""
     try:
         return api(weir, "/policies/default")["live"]["number"]
     except urllib.error.HTTPError as refusal:
@@ -77,7 +77,7 @@ def completion(weir):
         return int(answer.headers["x-weir-policy"])
 
 
-def test_a_database_that_crashes_stops_no_request_and_loses_no_published_policy(weir, server):
+def test_a_crash_of_the_database_stops_no_request_and_loses_no_published_policy(weir, server):
     publish(weir, 12_000)
     weir.until(lambda: completion(weir) == 2, "version 2 at the router")
     server.stop("immediate")

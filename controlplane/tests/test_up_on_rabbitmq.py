@@ -18,7 +18,7 @@ def broker():
         yield started
 
 
-def test_engines_are_replaced_again_after_the_broker_was_away(broker, tmp_path):
+def test_engines_are_replaced_again_after_the_broker_was_unreachable(broker, tmp_path):
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(FLEET)
     with running("--fleet", str(fleet), WEIR_CELERY_BROKER_URL=broker.url) as weir:

@@ -18,11 +18,11 @@ def named(options=None, around=BUNDLED):
     return {process.name: process for process in plan.processes(options, around)}
 
 
-def test_the_plan_holds_every_process_of_the_main_job():
+def test_the_plan_contains_every_process_of_the_main_job():
     assert list(named()) == ["redis", "web", "router-1", "control", "experiments", "traffic"]
 
 
-def test_a_redis_of_someone_else_is_not_started():
+def test_an_external_redis_is_not_started():
     assert "redis" not in named(around=replace(BUNDLED, redis_command=()))
 
 
@@ -30,7 +30,7 @@ def test_without_the_demo_there_is_no_traffic():
     assert "traffic" not in named(Options(demo=False))
 
 
-def test_the_traffic_asks_for_the_demo_pool_whatever_else_is_served():
+def test_the_demo_traffic_requests_the_demo_pool_whatever_else_is_served():
     assert named()["traffic"].argv[-2:] == ("http://127.0.0.1:8080", plan.DEMO_POOL)
 
 
@@ -75,7 +75,7 @@ def test_each_queue_has_one_worker():
     assert sorted(",".join(queues).split(",")) == ["control", "experiments", "node.local"]
 
 
-def test_a_server_on_every_address_is_asked_on_loopback():
+def test_a_server_bound_to_every_address_is_reached_on_loopback():
     assert named(Options(host="0.0.0.0"))["web"].ready.target == "http://127.0.0.1:8000/healthz"
     assert named(Options(host="::1"))["web"].ready.target == "http://[::1]:8000/healthz"
 
@@ -106,7 +106,7 @@ def test_the_first_restart_is_nearly_at_once():
     assert [plan.restart_delay_s(failures) for failures in (0, 1, 2, 3, 50)] == [0.0, 0.5, 1.0, 2.0, 30.0]
 
 
-def test_a_process_that_ran_a_minute_starts_with_a_clean_slate():
+def test_a_process_that_ran_for_a_minute_is_restarted_without_delay():
     assert plan.failures_after(5, ran_s=plan.STEADY_S) == 1
     assert plan.failures_after(5, ran_s=plan.STEADY_S - 1) == 6
 

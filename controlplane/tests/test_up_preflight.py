@@ -18,7 +18,7 @@ from controlplane.doors.up.plan import Options
         (Options(web_port=8081, routers=2), "port 8081 is set for both the web server and a router"),
     ],
 )
-def test_options_that_cannot_work_are_refused_with_what_is_allowed(options, says):
+def test_impossible_options_are_refused_with_what_is_allowed(options, says):
     with pytest.raises(CannotStart, match=says):
         preflight.check_options(options)
 
@@ -39,7 +39,7 @@ def test_a_port_in_use_is_named_with_the_flag_that_changes_it():
             preflight.check_ports(Options(router_port=taken, web_port=1025 if taken != 1025 else 1026))
 
 
-def test_a_free_port_is_left_free():
+def test_a_free_port_stays_free():
     with socket.socket() as finder:
         finder.bind(("127.0.0.1", 0))
         free = finder.getsockname()[1]
@@ -65,7 +65,7 @@ def test_a_full_disk_is_refused_before_anything_starts(tmp_path, monkeypatch):
         preflight.prepare_folder(tmp_path)
 
 
-def test_the_run_folder_is_for_its_owner_only(tmp_path):
+def test_only_its_owner_can_open_the_run_folder(tmp_path):
     preflight.prepare_folder(tmp_path)
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 

@@ -1,4 +1,4 @@
-"""What cannot work ends with exactly one line on stderr and exit status 1, and nothing is left running."""
+"""A start that cannot work ends with exactly one line on stderr and exit status 1, and leaves nothing running."""
 
 import shutil
 import socket
@@ -29,7 +29,7 @@ def ports():
     return "--web-port", str(web), "--router-port", str(router)
 
 
-def test_a_port_in_use(folder):
+def test_a_port_in_use_is_refused(folder):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -37,11 +37,11 @@ def test_a_port_in_use(folder):
         assert f"port {taken} on 127.0.0.1 is in use" in refusal(up(folder, *ports()[:2], "--router-port", taken))
 
 
-def test_a_fleet_file_that_is_missing(folder):
+def test_a_missing_fleet_file_is_refused(folder):
     assert "nowhere.yaml: no such file" in refusal(up(folder, *ports(), "--fleet", "nowhere.yaml"))
 
 
-def test_a_fleet_file_with_mistakes(folder):
+def test_an_invalid_fleet_file_is_refused(folder):
     wrong = folder / "fleet.yaml"
     wrong.write_text(
         "apiVersion: weir/v1\nkind: Fleet\nmetadata: {name: x}\nspec: {pools: [{name: UPPER, kind: sim}]}\n"
@@ -51,31 +51,31 @@ def test_a_fleet_file_with_mistakes(folder):
     assert "lower-case" in said
 
 
-def test_a_data_folder_that_cannot_be_made(folder):
+def test_a_data_folder_that_cannot_be_created_is_refused(folder):
     (folder / "file").touch()
     assert "name a folder that can be written" in refusal(up(folder / "file" / "data", *ports()))
 
 
-def test_an_environment_variable_with_a_wrong_value(folder):
+def test_an_invalid_environment_variable_is_refused(folder):
     said = refusal(up(folder, *ports(), WEIR_SECURE_COOKIES="perhaps"))
     assert said == "weir: WEIR_SECURE_COOKIES=perhaps: allowed are 1, true, yes, on, 0, false, no, off"
 
 
 @pytest.mark.slow
-def test_a_redis_that_does_not_answer(folder):
+def test_a_redis_that_does_not_answer_is_refused(folder):
     port = free_port()
     assert "no answer from Redis" in refusal(up(folder, *ports(), REDIS_URL=f"redis://127.0.0.1:{port}/0"))
 
 
-def test_an_invalid_redis_url(folder):
+def test_an_invalid_redis_url_is_refused(folder):
     assert "REDIS_URL" in refusal(up(folder, *ports(), REDIS_URL="nonsense"))
 
 
-def test_a_data_folder_too_deep_for_a_unix_socket(folder):
+def test_a_data_folder_too_deep_for_a_unix_socket_is_refused(folder):
     assert "choose a shorter WEIR_DATA_DIR" in refusal(up(folder / ("d" * 110), *ports()))
 
 
 @pytest.mark.slow
-def test_an_invalid_database(folder):
+def test_an_invalid_database_url_is_refused(folder):
     (folder / "weir.sqlite3").write_text("not a database, but long enough to be looked at " * 100)
     assert "file is not a database" in refusal(up(folder, *ports()))

@@ -60,7 +60,7 @@ def supervise(tmp_path, calls, monkeypatch):
 
 @contextlib.asynccontextmanager
 async def running(supervisor):
-    """Run Weir until it has announced itself, then stop it by a signal as an operator does."""
+    """Run Weir until it has announced itself, then stop it with a signal as an operator does."""
     task = asyncio.ensure_future(supervisor.run())
     await asyncio.wait_for(until(lambda: task.done() or supervisor.children[0].pid), 20)
     yield task
@@ -109,7 +109,7 @@ async def test_a_process_that_cannot_be_started_again_is_tried_until_it_can(supe
     assert capsys.readouterr().out.count("web          cannot be started: [Errno 24] Too many open files; again") == 2
 
 
-async def test_a_stop_while_it_waits_for_the_next_attempt_starts_nothing(supervise, monkeypatch):
+async def test_a_stop_while_waiting_for_the_next_attempt_starts_nothing(supervise, monkeypatch):
     monkeypatch.setattr(supervisor, "restart_delay_s", lambda failures: 0.2)
     weir = supervise(process("web", code="raise SystemExit(3)"))
     weir.children[0].stopping = True
@@ -117,7 +117,7 @@ async def test_a_stop_while_it_waits_for_the_next_attempt_starts_nothing(supervi
     assert weir.children[0].handle is None
 
 
-async def test_a_process_that_cannot_be_started_at_first_ends_the_start_with_one_line(supervise, calls, monkeypatch):
+async def test_a_process_that_cannot_be_started_ends_the_first_start_with_one_line(supervise, calls, monkeypatch):
     monkeypatch.setattr(Child, "start", fails)
     with pytest.raises(BaseExceptionGroup) as errors:
         await supervise().run()
@@ -144,7 +144,7 @@ async def test_a_process_that_cannot_be_started_once_weir_is_up_is_tried_again(s
 
 
 async def test_a_worker_that_dies_while_it_starts_once_weir_is_up_is_started_again(supervise, monkeypatch, capsys):
-    """Without this rule the worker would end all of Weir, as a worker that dies before Weir is up does."""
+    """Without this rule the worker would end all of Weir, as a worker does that dies before Weir is up."""
     monkeypatch.setitem(ready.CHECKS, "never", lambda *_: asyncio.sleep(0, False))
     weir = supervise(process("web"), replace(process("experiments", "background"), ready=Ready("never")))
     async with running(weir) as task:
@@ -180,7 +180,9 @@ async def test_a_failure_while_the_engines_are_killed_still_stops_the_rest(super
     assert "the engines could not be killed: [Errno 28]" in capsys.readouterr().err
 
 
-async def test_a_process_that_cannot_be_stopped_does_not_keep_the_others_from_it(supervise, calls, monkeypatch, capsys):
+async def test_a_process_that_cannot_be_stopped_does_not_prevent_stopping_the_others(
+    supervise, calls, monkeypatch, capsys
+):
     weir = supervise(process("redis", "store"), process("web"))
     stop = Child.stop
 
@@ -213,7 +215,7 @@ async def test_killing_everything_continues_although_the_record_cannot_be_remove
     assert calls == ["kill engines", 130]
 
 
-def test_a_console_that_takes_nothing_is_ignored(monkeypatch):
+def test_a_console_that_accepts_no_output_is_ignored(monkeypatch):
     class Full(io.StringIO):
         write = fails
 
@@ -247,7 +249,7 @@ def test_a_database_that_does_not_answer_has_no_model_and_no_ready_instances(mon
     assert database.ready_instances("demo") is None
 
 
-async def test_the_fleet_is_waited_for_while_the_database_does_not_answer(monkeypatch, capsys):
+async def test_up_waits_for_the_fleet_while_the_database_does_not_answer(monkeypatch, capsys):
     answers = [None, (0, 2), (2, 2)]
     monkeypatch.setattr(weir, "_demo_pool", lambda: answers.pop(0))
     assert await weir.Weir(weir.Options()).fleet_is_ready()

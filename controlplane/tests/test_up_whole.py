@@ -1,4 +1,4 @@
-"""Everything, started for real. Two engines instead of eight: the machine that runs the tests is small."""
+"""Everything, with real processes. Two engines instead of eight, as the machine that runs the tests is small."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from controlplane.tests.real_up import FLEET, running, up
 
 pytestmark = pytest.mark.slow
-STOP_S = 20.0  # within 10 s by its own limits; those take longer on a machine that does something else meanwhile
+STOP_S = 20.0  # its own limits are 10 s, but they take longer on a busy machine
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_weir_serves_and_ends_within_ten_seconds_of_a_signal(weir):
     assert weir.left() == []
 
 
-def test_sigterm_ends_all_of_it_where_the_shell_that_started_it_ignores_sigint(fleet):
+def test_sigterm_ends_everything_even_if_the_shell_that_started_it_ignores_sigint(fleet):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process keeps it, as behind `&` in a script
     try:
         with running("--fleet", fleet) as weir:
@@ -53,7 +53,7 @@ def test_sigterm_ends_all_of_it_where_the_shell_that_started_it_ignores_sigint(f
         signal.signal(signal.SIGINT, before)
 
 
-def test_killed_it_takes_its_processes_along_and_the_next_one_finds_the_engines(weir):
+def test_when_killed_it_takes_its_processes_along_and_the_next_start_finds_the_engines(weir):
     has_fleet(weir)
     engines = sorted(weir.engines())
     children = weir.children()
@@ -69,10 +69,10 @@ def test_killed_it_takes_its_processes_along_and_the_next_one_finds_the_engines(
     assert weir.left() == []
 
 
-def test_each_process_that_is_killed_is_started_again(weir):
+def test_each_killed_process_is_restarted(weir):
     has_fleet(weir)
     weir.until(lambda: "traffic" in weir.children(), "traffic")
-    # One that dies before it was ever ready ends the start.
+    # A process that dies before it was ever ready ends the start.
     weir.until(lambda: re.search("^experiments +ready", weir.output.read_text(), re.M), "the last worker")
     for name, pid in weir.children().items():
         os.kill(pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ def test_each_process_that_is_killed_is_started_again(weir):
     assert weir.left() == []
 
 
-def test_a_second_one_on_the_same_folder_harms_nothing_and_an_impatient_operator_presses_twice(weir):
+def test_a_second_start_on_the_same_folder_does_no_harm_and_a_second_ctrl_c_ends_at_once(weir):
     has_fleet(weir)
     second = up(weir.folder)
     assert second.returncode == 1

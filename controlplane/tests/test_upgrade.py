@@ -1,4 +1,4 @@
-"""A database of an earlier version, with data in it, is migrated and everything in it is still there and readable."""
+"""A database of an earlier version, with data, is migrated, and everything in it is still there and readable."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from django.conf import settings
 
 DATA = Path(__file__).parent / "data"
 
-# In a process of its own, on the migrated database: what an administrator sees, there and at the end of every link
+# In a separate process, on the migrated database: what an administrator sees on its pages, and at the end of every link
 LOOK = """
 import html, json, os, re, django
 django.setup()

@@ -1,4 +1,4 @@
-"""The loop that scrapes a node's engines, while what it needs is unreachable."""
+"""The loop that scrapes a node's engines, while Redis or the database is unreachable."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from fleet import tasks
 
 
 def failing(times: int, stopping: threading.Event) -> Callable[[str], None]:
-    """A scrape that fails so often, then works and ends the loop."""
+    """A scrape that fails this many times, then works and ends the loop."""
     calls: list[str] = []
 
     def scrape(node: str) -> None:

@@ -1,4 +1,4 @@
-"""The wheels: what they hold, and Weir and its router started from them without the clone."""
+"""The wheels: their content, and Weir and its router started from them without the clone."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ def wheels(tmp_path_factory):
 
 
 def installed(wheel, folder):
-    """A virtual environment with the wheel, and beside it the packages of this one; its folder of programs."""
+    """A virtual environment with the wheel and access to this one's packages; returns its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=200)
     install = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, timeout=200)
@@ -35,7 +35,7 @@ def installed(wheel, folder):
 
 
 def product(top):
-    """Paths in the clone of the files that an installation needs."""
+    """Return the paths in the clone of the files that an installation needs."""
     paths = (path.relative_to(CODE) for path in (CODE / top).rglob("*") if path.is_file())
     return {
         str(path)
@@ -50,7 +50,7 @@ def test_the_command_knows_every_command_of_pipelines():
 
 
 @pytest.mark.deploy
-def test_the_wheel_holds_every_file_that_runs_and_no_tests(wheels):
+def test_the_wheel_contains_every_file_that_runs_and_no_tests(wheels):
     names = {name for name in zipfile.ZipFile(wheels["weir"]).namelist() if ".dist-info/" not in name}
     packages = product("controlplane") | product("fleet") | product("router")
     wanted = packages | {f"controlplane/{path}" for folder in FOLDERS for path in product(folder)}

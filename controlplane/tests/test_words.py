@@ -1,4 +1,4 @@
-"""docs/glossary.md is binding: the synonyms in its last column name nothing in the product."""
+"""docs/glossary.md is binding: nothing in the product is named by the synonyms in its last column."""
 
 import ast
 import re
@@ -19,13 +19,13 @@ PRODUCT = [
 
 
 def retired() -> set[str]:
-    """Single words only: "route (the rule)" is a matter of meaning."""
+    """Return single words only, as the meaning of "route (the rule)" cannot be checked."""
     cells = [row[-1] for row in ROWS if len(row) == 4]
     return {word for cell in cells for word in re.split(r",\s*", cell) if re.fullmatch(r"[a-z]+", word)} - {"not"}
 
 
 def names(code: str, banned: set[str]) -> Iterator[tuple[str, int]]:
-    """What it names, and where; nothing of code that has none of the words anywhere, which is not parsed."""
+    """Return the names and where they are; code without any of the words is not parsed."""
     lower = code.lower()
     if not any(word in lower for word in banned):
         return

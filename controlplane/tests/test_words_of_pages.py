@@ -1,4 +1,4 @@
-"""Words that pages have given up for plainer ones: none comes back in a template, a script or a message."""
+"""Words that pages have replaced by plainer ones: none returns in a template, a script or a message."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ GIVEN_UP = {
     "Decided again": "Replay decision",
     "has not been heard of": "no heartbeat from",
 }
-# Where a person reads: the pages, what scripts write on them, and the texts that the server makes for both.
+# Where people read: the pages, what scripts write on them, and the texts that the server generates for both.
 READ = ("templates/**/*.html", "static/js/*.js", "controlplane/**/*.py", "router/policy/**/*.py", "fleet/**/*.py")
 
 
@@ -39,5 +39,5 @@ def read() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("words", GIVEN_UP)
-def test_words_that_were_given_up_do_not_come_back(read: dict[str, str], words: str) -> None:
+def test_replaced_words_do_not_return(read: dict[str, str], words: str) -> None:
     assert [path for path, text in read.items() if words in text] == [], f"say {GIVEN_UP[words]!r}"

@@ -1,4 +1,4 @@
-"""One Weir per test process, started for real with two simulated engines, to attack from outside."""
+"""One real Weir per test process, with two simulated engines, to be attacked from outside."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hostile requests from a seed: heads and bodies, well-formed up to a few wrong places."""
+"""Hostile requests from a seed: headers and bodies that are well-formed except in a few places."""
 
 import gzip
 import json
@@ -48,7 +48,7 @@ CHUNKS = [
 
 
 def json_bodies(draw):
-    """One hostile JSON text, as bytes; `draw` is a random.Random."""
+    """Return a hostile JSON text as bytes; `draw` is a random.Random."""
     depth = draw.choice([10, 253, 254, 1_000, 60_000])
     wide = draw.choice([10, 5_000, 200_000])
     return draw.choice(
@@ -87,7 +87,7 @@ def squeezed(draw, body):
 
 
 def request(draw):
-    """One hostile request, whole or cut off."""
+    """Return a hostile request, complete or cut off."""
     body = draw.choice(
         [b"", b"hello", json_bodies(draw), draw.choice(CHUNKS), squeezed(draw, json_bodies(draw)[:50_000])]
     )

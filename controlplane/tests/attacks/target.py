@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE_S = 15.0  # for an answer to something malformed, longer than every limit of time that is tried here
+PATIENCE_S = 15.0  # limit for an answer to something malformed, longer than every time limit under test
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -19,7 +19,7 @@ class Usage:
 
 
 def usage(pid):
-    """Return the use of a process and its ended children."""
+    """Return the resource usage of a process and its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     cpu_s = sum(int(field) for field in fields[11:15]) / TICKS
@@ -32,7 +32,7 @@ class Target:
         self.web, self.router = weir.web_port, weir.router_port
         self.token = (weir.folder / "token").read_text().strip()
         self.pids = dict(weir.children())
-        self._read = {}  # characters of each log
+        self._read = {}  # characters read of each log
 
     def port(self, name):
         return {"web": self.web, "router": self.router}[name]
@@ -45,7 +45,8 @@ class Target:
         return usage(self.pid(name))
 
     def send(self, name, raw, patience_s=PATIENCE_S):
-        """Bytes on a connection of their own, and all that comes back until the server closes it or falls silent."""
+        """Send bytes on a separate connection; return everything that arrives until the server closes it or falls
+        silent."""
         with socket.create_connection(("127.0.0.1", self.port(name)), timeout=patience_s) as connection:
             connection.settimeout(patience_s)
             try:
@@ -62,7 +63,7 @@ class Target:
         return found
 
     def request(self, name, method, path, body=None, **headers):
-        """Status, headers and body of one well-formed request."""
+        """Return status, headers and body of a well-formed request."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port(name), timeout=PATIENCE_S * 4)
         try:
             sent = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -77,14 +78,14 @@ class Target:
         return self.request("web", method, f"/api/v1{path}", None if body is None else json.dumps(body), **told)
 
     def chat(self, **more):
-        """A request as any client sends it; its status."""
+        """Send a request as any client does; return its status."""
         body = {"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, **more}
         return self.request(
             "router", "POST", "/v1/chat/completions", json.dumps(body), Content_Type="application/json"
         )[0]
 
     def troubles(self):
-        """What is not as it should be: an answer of the two servers, or a process that was not there at the start."""
+        """Return what is wrong: answers of the two servers, or processes that did not exist at the start."""
         found = {
             "web": self.request("web", "GET", "/healthz")[0],
             "router": self.request("router", "GET", "/healthz")[0],
@@ -95,7 +96,7 @@ class Target:
         return wrong + [f"{name} was restarted" for name, pid in self.pids.items() if now.get(name) != pid]
 
     def tracebacks(self):
-        """What the logs since the last call tell of exceptions that were not caught: their last lines."""
+        """Return the last lines of uncaught exceptions in the logs since the last call."""
         found = []
         for path in [*self.weir.folder.glob("logs/**/*"), self.weir.output]:
             if path.is_file():
@@ -106,7 +107,7 @@ class Target:
 
 
 def uncaught(text):
-    """The line that ends each traceback, and those of asyncio's."""
+    """Return the line that ends each traceback, and those of asyncio."""
     lines = iter(text.splitlines())
     for line in lines:
         if "Fatal error on transport" in line:

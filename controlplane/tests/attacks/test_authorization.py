@@ -1,6 +1,5 @@
-"""Every operation of the OpenAPI document, called with every kind of credential: nobody gets further than their scopes.
-
-The calls name things that do not exist and send no body, so that a permitted one changes nothing.
+"""Every operation of the OpenAPI document, called with every kind of credential: none allows more than its scopes.
+The calls name things that do not exist and send no body, so a permitted call changes nothing.
 """
 
 import re
@@ -61,7 +60,7 @@ def test_every_operation_names_its_scopes():
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_a_token_with_one_scope_gets_what_that_scope_permits(ada, scope):
+def test_a_token_with_one_scope_is_permitted_what_that_scope_allows(ada, scope):
     held = frozenset({scope})
     assert outcomes(bearing(token_of(ada, held))) == permitted(held)
 
@@ -73,7 +72,7 @@ def test_a_token_never_exceeds_the_role_of_its_owner(request, name, role):
 
 
 @pytest.mark.parametrize(("name", "role"), [("vera", "viewer"), ("otto", "operator"), ("ada", "admin")])
-def test_a_session_gets_what_its_role_permits_and_changes_nothing_without_a_csrf_token(request, name, role):
+def test_a_session_is_permitted_what_its_role_allows_and_changes_nothing_without_a_csrf_token(request, name, role):
     client = Client(raise_request_exception=False, enforce_csrf_checks=True)
     client.force_login(request.getfixturevalue(name))
     reads = {key: allowed and key[0] == "GET" for key, allowed in permitted(ROLE_SCOPES[role]).items()}
@@ -88,13 +87,13 @@ def strangers(ada):
     yield from (revoked, expired, "", "null", good[:-1], good + "x", good.swapcase(), f"{good},{good}", "é" * 40)
 
 
-def test_no_other_credential_gets_anywhere(ada):
+def test_every_other_credential_is_refused(ada):
     for token in strangers(ada):
         assert not any(outcomes(bearing(token)).values()), f"let through with {token!r}"
     assert not any(outcomes(lambda method, path: Client().generic(method, path)).values())
 
 
-def test_the_tokens_of_a_disabled_user_are_worth_nothing(ada):
+def test_the_tokens_of_a_disabled_user_are_refused(ada):
     token = token_of(ada, SCOPES)
     ada.is_active = False
     ada.save()

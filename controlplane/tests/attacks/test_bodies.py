@@ -1,4 +1,5 @@
-"""Hostile bodies for every operation of the API and every path of the router: refused with a reason, never a 5xx."""
+"""Hostile bodies for every operation of the API and every path of the router are refused with a reason, never with
+5xx."""
 
 import json
 import random

@@ -1,6 +1,5 @@
-"""Small requests that ask for much work: each is bounded in CPU seconds, memory and open files (docs/limits.md).
-
-The bounds here are several times what is measured, and far below what the same attacks cost without them.
+"""Small requests that cause much work: each is limited in CPU seconds, memory and open files (docs/limits.md).
+The limits here are several times what is measured, and far below what the same attacks cost without protection.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ def costing(target, server, *, cpu_s, rss_mb=64.0, files=20):
 
 @contextlib.contextmanager
 def still_answering(target, server):
-    """/healthz answers all the while; the longest wait is kept in `waits`."""
+    """Check that /healthz answers throughout; the longest wait is added to `waits`."""
     waits, ended = [], threading.Event()
 
     def ask():
@@ -60,7 +59,7 @@ def squeezed(raw):
     return gzip.compress(raw, 9)
 
 
-# What 32 kB on the wire became before bodies were bounded: 16 CPU seconds, 25 s of silence.
+# Before bodies were limited, 32 kB on the wire took 16 CPU seconds and 25 s without an answer.
 BOMBS = {
     "zeroes": squeezed(b'{"a":"' + b"0" * (8 * MB) + b'"}'),
     "lists": squeezed(b"[" + b"[]," * (32 * MB // 3) + b"[]]"),
@@ -71,7 +70,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_small_body_that_inflates_costs_little_and_blocks_no_other_client(target, bomb):
+def test_a_small_compressed_body_costs_little_and_blocks_no_other_client(target, bomb):
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     with costing(target, "router", cpu_s=4.0, rss_mb=200.0), still_answering(target, "router") as waits:
         for _ in range(3):
@@ -81,7 +80,7 @@ def test_a_small_body_that_inflates_costs_little_and_blocks_no_other_client(targ
     assert max(waits) < 3.0
 
 
-def test_a_flood_of_trailers_is_cut_off_and_not_kept(target):
+def test_a_flood_of_trailers_is_cut_off_and_not_stored(target):
     head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n".encode()
     with costing(target, "router", cpu_s=2.0):
         target.send("router", head + b"x-trailer: " + b"a" * 200 + b"\r\n" * 1)
@@ -90,7 +89,7 @@ def test_a_flood_of_trailers_is_cut_off_and_not_kept(target):
 
 
 @pytest.mark.parametrize("server", ["router", "web"])
-def test_an_endless_head_is_cut_off(target, server):
+def test_endless_headers_are_cut_off(target, server):
     with costing(target, server, cpu_s=2.0):
         target.send(server, b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * (60 * MB))
         target.send(server, b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X-Many: a\r\n" * 1_000_000)
@@ -98,7 +97,7 @@ def test_an_endless_head_is_cut_off(target, server):
 
 
 @pytest.mark.parametrize("server", ["router", "web"])
-def test_half_open_heads_keep_no_client_out_and_are_ended(target, server):
+def test_half_open_requests_keep_no_client_out_and_are_closed(target, server):
     with contextlib.ExitStack() as held:
         for _ in range(HALF_OPEN):
             connection = held.enter_context(socket.create_connection(("127.0.0.1", target.port(server)), timeout=30))
@@ -113,7 +112,7 @@ def test_half_open_heads_keep_no_client_out_and_are_ended(target, server):
     assert target.troubles() == []
 
 
-MANY = 1_100  # more than the web server's connections
+MANY = 1_100  # more than the web server's limit of connections
 WEBSOCKET = (
     b"GET /ws/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -162,8 +161,8 @@ def test_a_fleet_document_that_is_hard_to_parse_costs_little(target, document):
         assert 400 <= status < 500, text
 
 
-def test_an_upload_of_absurd_runs_keeps_no_other_writer_waiting(target):
-    """Each line tells of a prompt of a billion tokens."""
+def test_an_upload_with_absurd_runs_delays_no_other_writer(target):
+    """Each line describes a prompt of a billion tokens."""
     blocks = list(range(400))
     lines = "\n".join(
         json.dumps({"timestamp": i, "input_length": 10**9, "output_length": 10**9, "hash_ids": blocks})
@@ -186,7 +185,7 @@ def test_an_upload_of_absurd_runs_keeps_no_other_writer_waiting(target):
     assert answers == [201] * 10
 
 
-def test_many_wrong_passwords_are_slowed(target):
+def test_many_wrong_passwords_are_slowed_down(target):
     answers = []
 
     def guess(i):

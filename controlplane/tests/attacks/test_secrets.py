@@ -1,4 +1,4 @@
-"""A hunt for secrets: what only some may know appears in no page, answer, log or process list that others read."""
+"""A search for secrets: none appears in a page, answer, log or process list that unauthorized people can read."""
 
 import json
 import re
@@ -41,7 +41,7 @@ print(session.session_key)
 
 
 class Spy:
-    """A viewer, with a session and a token."""
+    """A viewer with a session and a token."""
 
     def __init__(self, target):
         self.target = target
@@ -61,19 +61,20 @@ class Spy:
 
 @pytest.fixture(scope="module")
 def spy(target):
-    """A target after traffic that carries secrets."""
+    """A target after traffic that contains secrets."""
     for header in ({"Authorization": f"Bearer {CLIENT_KEY}"}, {"x-api-key": CLIENT_KEY}):
         body = '{"model": "llama-3.1-8b", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}'
         target.request("router", "POST", "/v1/chat/completions", body, **header)
     target.request("web", "POST", "/login", f"username=admin&password={TYPED}")
     made = json.loads(target.api("POST", "/channels", {"name": "pager", "url": f"https://hooks.invalid/{CHANNEL}"})[2])
-    target.api("POST", f"/channels/{made['id']}/test")  # the test notice fails, and the log says so
+    target.api("POST", f"/channels/{made['id']}/test")  # the test notice fails, which is logged
     target.channel_secret = made["secret"]
     return Spy(target)
 
 
 def crawled(spy):
-    """What a viewer reaches by links: every page, and of those that differ in a number or a query the first ten."""
+    """Return what a viewer reaches by links: every page; of pages that differ only in a number or query, the first
+    ten."""
     ahead, seen, alike = deque(["/live", "/wall"]), {}, Counter()
     while ahead:
         path = ahead.popleft()
@@ -104,7 +105,7 @@ def secrets_of(target):
 
 
 def leaks(target, texts):
-    """Return (source, secret) for each secret in `texts`, which are by source."""
+    """Return (source, secret) for each secret in `texts`, which are keyed by source."""
     secrets = secrets_of(target)
     return [(where, name) for where, text in texts.items() for name, secret in secrets.items() if secret in text]
 
@@ -160,7 +161,7 @@ def test_no_command_line_holds_a_secret(target, spy):
 def test_neither_the_database_nor_redis_nor_a_file_holds_the_key_of_an_engine(target, spy):
     values = everything(redis.Redis(unix_socket_path=str(next(target.weir.folder.rglob("*.sock")))))
     files = {str(path): path.read_bytes() for path in target.weir.folder.rglob("*") if path.is_file()}
-    assert "env:ATTACKED_ENGINE_KEY" in values["weir:fleet:demo"]  # its whereabouts are there
+    assert "env:ATTACKED_ENGINE_KEY" in values["weir:fleet:demo"]  # the reference to the key is stored
     assert any(name.endswith("sqlite3") for name in files)
     found = [name for name, text in values.items() if ENGINE_KEY in text]
     assert [*found, *(name for name, data in files.items() if ENGINE_KEY.encode() in data)] == []

@@ -1,4 +1,4 @@
-"""A real `manage.py up` with a document of examples/: what its operator and its clients would do to it."""
+"""A real `manage.py up` with a document of examples/, and what its operator and its clients do with it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from typing import Any
 from controlplane.tests import real_up
 
 CODE = Path(__file__).resolve().parents[3]
-PATIENCE_S = 420.0  # two engines that start side by side on a machine that has something else to do
+PATIENCE_S = 420.0  # enough for two engines that start at the same time on a busy machine
 LONG = " ".join(f"river {number} weir token" for number in range(250))  # 1,641 tokens of the tiny model
 SAME = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
 
@@ -48,13 +48,13 @@ class Fleet:
         return self.rest("GET", f"/instances/{name}")[0]
 
     def until(self, holds: Callable[[], bool], what: str, limit_s: float = PATIENCE_S) -> float:
-        """Seconds until it held."""
+        """Return the seconds until it held."""
         began = time.monotonic()
         while True:
             try:
                 if holds():
                     break
-            except (OSError, ValueError) as error:  # a process that is being replaced
+            except (OSError, ValueError) as error:  # the process is being replaced
                 what = f"{what} ({error})"[:300]
             assert time.monotonic() < began + limit_s, f"waited {limit_s:g} s in vain for {what}: {self.states()}"
             time.sleep(0.25)
@@ -71,7 +71,7 @@ class Fleet:
         return self.until(lambda: all(self.one(name)["state"] == "ready" for name in names), f"{names} ready")
 
     def ask(self, prompt: str, tokens: int = 16, url: str = "") -> tuple[list[int], dict[str, Any], dict[str, str]]:
-        """(tokens of the answer, usage, Weir's headers and the request's id)"""
+        """Return (tokens of the answer, usage, Weir's headers and the request's id)."""
         body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, **SAME}
         request = urllib.request.Request(
             (url or f"http://127.0.0.1:{self.weir.router_port}") + "/v1/completions",
@@ -89,7 +89,7 @@ class Fleet:
         return int(usage["prompt_tokens_details"]["cached_tokens"] or 0)
 
     def metric(self, name: str, series: str) -> float:
-        """The sum of an instance's series whose lines begin so."""
+        """Return the sum of an instance's series whose lines begin like this."""
         with urllib.request.urlopen(self.one(name)["url"] + "/metrics", timeout=30) as answer:
             page = answer.read().decode()
         return sum(float(value) for value in re.findall(rf"^{re.escape(series)}.*?\}}? ([0-9.e+]+)$", page, re.M))
@@ -111,7 +111,7 @@ class Fleet:
         return self._browser
 
     def policy(self, **overrides: Any) -> None:
-        """Publish, and wait until the router follows."""
+        """Publish the policy, and wait until the router uses it."""
         _, etag = self.rest("POST", "/policies/default/draft", {})
         self.rest("PATCH", "/policies/default/draft", {"overrides": overrides}, **{"if-match": etag})
         made, _ = self.rest("POST", "/policies/default/draft/publish", {"reason": "to drive the real engines"})
@@ -119,7 +119,7 @@ class Fleet:
         self.until(lambda: self.ask("hello", 1)[2]["x-weir-policy"] == wanted, "the router's policy", 60)
 
     def offload(self) -> None:
-        """A prompt of 1,000 new tokens is computed on one instance, its answer on another."""
+        """Send a prompt of 1,000 new tokens that one instance computes and another answers."""
         classes = {"classes.heavy_new_tokens": 1000, "classes.warm_new_tokens": 500}
         self.policy(**{"strategy.name": "adaptive_v1", "flow.heavy": "offload", **classes})
 
@@ -137,7 +137,7 @@ class Fleet:
         self.until_ready(*names)
 
     def calibrated(self, name: str, seconds: float) -> dict[str, Any]:
-        """The calibration of an instance by a sweep, once it has ended."""
+        """Return the calibration of an instance by a sweep, once it has ended."""
         self.rest("POST", f"/instances/{name}/calibrate", {"seconds": seconds, "reason": "to hold the twin against it"})
         last = lambda: self.rest("GET", f"/instances/{name}/calibration")[0]["last"]  # noqa: E731
         self.until(lambda: last()["status"] in ("done", "failed"), "the calibration", seconds + 60)
@@ -145,7 +145,7 @@ class Fleet:
         return found
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
-        """The pid that got the signal."""
+        """Send a signal to an engine; return its pid."""
         pid = self.one(name)["pid"]
         os.kill(pid, number)
         return pid

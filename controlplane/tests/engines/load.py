@@ -14,7 +14,7 @@ from fleet.calibration.plan import prompt
 from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 BLOCK = 32  # tokens
-LENGTHS = (150, 400, 700, 1500, 2500)  # tokens of a prompt; a sweep sends none of these lengths
+LENGTHS = (150, 400, 700, 1500, 2500)  # prompt tokens; no sweep sends these lengths
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Means:
 
 
 def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
-    """`each_s`: mean seconds between two."""
+    """`each_s` is the mean interval in seconds."""
     draw, at, made = random.Random(seed), 0.0, []
     for index in range(count):
         at += draw.expovariate(1 / each_s)
@@ -46,7 +46,7 @@ def requests(count: int, each_s: float, seed: int) -> list[TraceRequest]:
 
 
 def means(times: Iterable[tuple[float, float, int]]) -> Means:
-    """`times`: TTFT, TPOT and tokens of each answer."""
+    """`times` holds TTFT, TPOT and tokens of each answer."""
     ttft, tpot, e2e = zip(*((first, each, first + each * (tokens - 1)) for first, each, tokens in times), strict=True)
     return Means(statistics.fmean(ttft), statistics.fmean(tpot), statistics.fmean(e2e))
 
@@ -66,7 +66,7 @@ def tokens_per_word(url: str, model: str) -> float:
 
 
 async def _play(url: str, load: list[TraceRequest], tokens_per_word: float) -> list[TokenTimes]:
-    # Before the first request: writing a long prompt takes 25 ms, in which no answer is read.
+    # Before the first request, as writing a long prompt takes 25 ms, in which no answer is read.
     texts = [prompt(random.Random(), round(request.input_tokens / tokens_per_word)) for request in load]
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=CONNECTIONS) as client:
         return await asyncio.gather(*(_one(client, *each) for each in zip(load, texts, strict=True)))

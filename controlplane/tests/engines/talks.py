@@ -1,4 +1,4 @@
-"""Conversations of several turns with the fleet, side by side, and what was predicted of each request."""
+"""Concurrent conversations of several turns with the fleet, and the predictions for each request."""
 
 import json
 import random
@@ -38,7 +38,7 @@ class Talk:
         self.turns.append({"role": "user", "content": " ".join(rng.choice(WORDS) for _ in range(words))})
 
     def request(self) -> tuple[str, dict[str, Any]]:
-        """Every other one by Anthropic's endpoint."""
+        """Send a request, every second one to Anthropic's endpoint."""
         endpoint = "/v1/messages" if self.number % 2 else "/v1/chat/completions"
         return endpoint, {"model": "tiny", "max_tokens": 16, "temperature": 0, "messages": self.turns}
 
@@ -51,7 +51,7 @@ class Talk:
 
 
 def hold(fleet: Fleet, talks: list[Talk], turns: int, words: int) -> list[str]:
-    """The ids of the requests."""
+    """Return the ids of the requests."""
     rng = random.Random(1)
     ids: list[str] = []
     for _ in range(turns):

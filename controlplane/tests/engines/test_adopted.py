@@ -1,4 +1,4 @@
-"""A real vLLM that someone started by hand, as docs/engines.md says, behind the router by its URL."""
+"""A real vLLM that was started by hand as in docs/engines.md, behind the router by its URL."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def fleet(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]
         yield made
 
 
-def test_a_look_before_the_adoption_recognises_it(fleet: Fleet, url: str) -> None:
+def test_an_inspection_before_the_adoption_recognises_it(fleet: Fleet, url: str) -> None:
     found, _ = fleet.rest("POST", "/fleet/discover", {"engine": {"urls": [url]}})
     told = [(one["server"], one["models"], one["kv_events"]) for one in found["engines"]]
     assert told == [("vLLM", ["tiny"], True)]

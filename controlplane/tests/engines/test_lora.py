@@ -13,7 +13,7 @@ from controlplane.tests.engines.fleet import CODE, LONG, PATIENCE_S, SAME, Fleet
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 BLOCK = 32  # tokens
-SOON_S = 5.0  # from ready to every adapter listed
+SOON_S = 5.0  # from ready until every adapter is listed
 LORA = """enable_lora: true
         max_loras: 2
         max_cpu_loras: 2
@@ -41,13 +41,13 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def homes(fleet: Fleet) -> int:
-    """What the engine lists."""
+    """Return the adapters that the engine lists."""
     with urllib.request.urlopen(fleet.one("tiny-0")["url"] + "/v1/models", timeout=30) as answer:
         return sum(bool(one["parent"]) for one in json.load(answer)["data"])
 
 
 def ask(fleet: Fleet, model: str, prompt: str) -> tuple[list[int], dict[str, Any]]:
-    """(tokens of the answer, receipt)"""
+    """Return (tokens of the answer, receipt)."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{fleet.weir.router_port}/v1/completions",
         json.dumps({"model": model, "prompt": prompt, "max_tokens": 8, **SAME}).encode(),
@@ -62,14 +62,16 @@ def ask(fleet: Fleet, model: str, prompt: str) -> tuple[list[int], dict[str, Any
 
 
 def receipts_of(fleet: Fleet, request: str) -> list[dict[str, Any]]:
-    """Return the receipt in a list, which is empty until the router has written it."""
+    """Return a list with the receipt; empty until the router has written it."""
     try:
         return [fleet.rest("GET", f"/receipts/{request}")[0]]
     except AssertionError:
         return []
 
 
-def test_each_adapter_answers_with_its_own_weights_and_cache_and_both_are_back_after_a_restart(fleet: Fleet) -> None:
+def test_each_adapter_answers_with_its_own_weights_and_cache_and_both_are_loaded_again_after_a_restart(
+    fleet: Fleet,
+) -> None:
     fleet.until(lambda: "exact" in fleet.page("/fleet/instances/tiny-0/"), "the index to be believed", 60)
     answers, receipts = {}, []
     for turn in range(2):

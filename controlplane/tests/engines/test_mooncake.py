@@ -23,7 +23,7 @@ def shared() -> Iterator[Fleet]:
 
 
 def taken(fleet: Fleet, prompt: str) -> int:
-    """Tokens that tiny-1 finds of a prompt that only tiny-0 has computed."""
+    """Return the tokens that tiny-1 finds of a prompt that only tiny-0 has computed."""
     fleet.only("tiny-0")
     said, _, _ = fleet.ask(prompt)
     fleet.only("tiny-1")
@@ -34,11 +34,11 @@ def taken(fleet: Fleet, prompt: str) -> int:
 
 
 def stored(fleet: Fleet) -> dict[str, float]:
-    """The newest sample of the store's memory."""
+    """Return the newest sample of the store's memory."""
     return fleet.one("master-0")["sample"]["kv_tiers"]["host"]
 
 
-def test_one_instance_takes_from_the_store_what_another_has_computed(shared: Fleet) -> None:
+def test_one_instance_loads_from_the_store_what_another_has_computed(shared: Fleet) -> None:
     assert taken(shared, "shared " + LONG) > 1000
     sources = lambda: shared.one("tiny-1")["sample"]["cached_by_source"]  # noqa: E731
     shared.until(lambda: sum(value for tier, value in sources().items() if tier != "device") > 1000, "the hits", 60)
@@ -54,7 +54,7 @@ def test_blocks_that_cannot_be_read_in_time_are_computed_instead_of_failing_the_
     shared.until(lambda: stored(shared)["used_bytes"] > before, "its blocks in the store", 60)
     pid = shared.one("tiny-0")["pid"]
     os.killpg(pid, signal.SIGSTOP)
-    goes_on = threading.Timer(8, os.killpg, (pid, signal.SIGCONT))  # after the 5 s for which the blocks are leased
+    goes_on = threading.Timer(8, os.killpg, (pid, signal.SIGCONT))  # after the 5 s for which blocks are leased
     goes_on.start()
     try:
         again, _, _ = shared.ask(prompt, url=shared.one("tiny-1")["url"])
@@ -65,12 +65,13 @@ def test_blocks_that_cannot_be_read_in_time_are_computed_instead_of_failing_the_
     shared.until_ready("tiny-0", "tiny-1")
 
 
-def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_one_alone(shared: Fleet) -> None:
+def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_a_single_engine(shared: Fleet) -> None:
     shared.offload()
     numbers = iter(range(1000))
 
     def is_moved_whole() -> bool:
-        """vLLM answers the prefill before its last blocks are stored; an earlier decode computes them itself."""
+        """vLLM answers the prefill before its last blocks are stored; a decode that starts earlier computes them
+        itself."""
         prompt = f"store {next(numbers)} " + LONG
         before = {name: shared.metric(name, MOVED) for name in ("tiny-0", "tiny-1")}
         said, usage, headers = shared.ask(prompt)
@@ -105,7 +106,7 @@ def test_serving_continues_without_the_master_and_the_store_comes_back_with_it(s
 
 @pytest.fixture(scope="module")
 def small_disk() -> Iterator[Path]:
-    """A disk of 24 MB: as root a file system of its own."""
+    """A disk of 24 MB, which as root is a separate file system."""
     if os.geteuid():
         pytest.skip("mounting a small disk takes root")
     folder = Path(f"/tmp/weir-small-disk-{os.getpid()}")
@@ -132,7 +133,7 @@ def on_disk(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_blocks_come_to_lie_on_the_disk_and_the_pages_show_the_tier(tiered: Fleet, small_disk: Path) -> None:
+def test_blocks_are_written_to_the_disk_and_the_pages_show_the_tier(tiered: Fleet, small_disk: Path) -> None:
     assert taken(tiered, "tiered " + LONG) > 1000
     tiered.note(
         "SSD tier: first blocks on the disk", tiered.until(lambda: on_disk(small_disk) > 100_000, "blocks", 120)
@@ -147,7 +148,7 @@ def test_blocks_come_to_lie_on_the_disk_and_the_pages_show_the_tier(tiered: Flee
     tiered.everybody()
 
 
-def test_a_full_disk_is_shown_and_serving_continues(tiered: Fleet, small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_serving_continues(tiered: Fleet, small_disk: Path) -> None:
     filler = small_disk / "somebody-elses"
     free = shutil.disk_usage(small_disk).free
     filler.write_bytes(b"x" * (free - free % 4096))

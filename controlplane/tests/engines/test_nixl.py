@@ -1,4 +1,4 @@
-"""A prompt computed on one vLLM and decoded on another, its KV moved by NIXL."""
+"""A prompt computed on one vLLM and decoded on another, with its KV transferred by NIXL."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -28,9 +28,9 @@ class Answer(NamedTuple):
 
 
 def offloaded(fleet: Fleet) -> Answer:
-    """The first of some prompts that is: a transfer between two processes begins with a handshake, for which a busy
-    machine may not have the time, and the router then asks one of them for all."""
-    numbers = count()  # a prompt of its own each time: what is cached is not heavy
+    """Return the first of several prompts that is offloaded: a transfer between two processes begins with a
+    handshake, which may time out on a busy machine, and the router then sends everything to one of them."""
+    numbers = count()  # a new prompt each time, as a cached one is not heavy
     found: list[Answer] = []
 
     def is_offloaded() -> bool:
@@ -60,7 +60,7 @@ def test_an_offloaded_answer_equals_the_answer_of_a_single_engine(fleet: Fleet) 
     assert "Hits, p2p" in fleet.page(f"/fleet/instances/{decoder}/")
 
 
-def test_without_the_instance_that_prefills_the_decoder_computes_the_prompt_itself(fleet: Fleet) -> None:
+def test_without_the_prefill_instance_the_decoder_computes_the_prompt_itself(fleet: Fleet) -> None:
     name, epoch = "tiny-1", fleet.one("tiny-1")["epoch"]
     fleet.kill(name)
     said, _, headers = fleet.ask("alone " + LONG)
@@ -70,7 +70,7 @@ def test_without_the_instance_that_prefills_the_decoder_computes_the_prompt_itse
     offloaded(fleet)
 
 
-def test_a_prompt_that_one_vllm_holds_is_pulled_from_there_by_the_other(fleet: Fleet) -> None:
+def test_a_prompt_that_one_vllm_holds_is_pulled_from_it_by_the_other(fleet: Fleet) -> None:
     offloaded(fleet)  # measures how fast prompts are computed
     fleet.policy(**{"strategy.name": "round_robin", "flow.heavy": "colocated", "flow.pull_gb_per_s": 100})
     numbers = count()
@@ -90,7 +90,7 @@ def test_a_prompt_that_one_vllm_holds_is_pulled_from_there_by_the_other(fleet: F
     asked, holder, said, headers, moved = found[-1]
     assert moved > 1500
     alone, usage, _ = fleet.ask(asked, url=fleet.one(holder)["url"])
-    assert fleet.cached(usage) > 1500  # it computed the prompt's end only
+    assert fleet.cached(usage) > 1500  # it computed only the end of the prompt
     assert said == alone
     receipt, _ = fleet.rest("GET", f"/receipts/{headers['x-request-id']}")
     assert (receipt["prefill_instance"], receipt["offload"]) == (holder, "ok")

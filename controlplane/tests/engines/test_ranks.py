@@ -1,4 +1,4 @@
-"""One vLLM with two data-parallel ranks behind its address: an endpoint, an index and a header for each."""
+"""One vLLM with two data-parallel ranks at one address: each has an endpoint, an index and a header."""
 
 import json
 import urllib.error
@@ -34,7 +34,7 @@ def test_each_rank_is_an_endpoint_whose_cached_tokens_are_predicted(fleet: Fleet
     answered = receipts(fleet, hold(fleet, [Talk(number) for number in range(8)], turns=4, words=100))
     assert {one["index"] for one in answered} == {"exact"}
     assert {one["instance"] for one in answered} == set(RANKS)
-    for rank, name in enumerate(RANKS):  # the header reaches the rank that the receipt names
+    for rank, name in enumerate(RANKS):  # the header selects the rank that the receipt names
         counted = fleet.metric("tiny-0", f'{HITS}{{engine="{rank}"') - before[rank]
         assert counted == sum(one["cached_tokens"] for one in answered if one["instance"] == name) > 0
     errors = [abs(one["predicted_cached"] - one["cached_tokens"]) for one in answered]
@@ -44,8 +44,8 @@ def test_each_rank_is_an_endpoint_whose_cached_tokens_are_predicted(fleet: Fleet
     assert max(errors) <= BLOCK
 
 
-def test_the_engine_refuses_a_rank_that_it_has_not_in_the_words_that_simulated_engines_use(fleet: Fleet) -> None:
-    """These words tell routers whether an engine counts the ranks of its group or only its own."""
+def test_the_engine_refuses_a_rank_that_it_does_not_have_with_the_message_of_simulated_engines(fleet: Fleet) -> None:
+    """Routers learn from this message whether an engine counts the ranks of its group or only its own."""
 
     def named(rank: int) -> tuple[int, str]:
         body = json.dumps({"model": "tiny", "prompt": "1", "max_tokens": 1}).encode()

@@ -1,4 +1,4 @@
-"""Two real SGLang that Weir starts on a CPU: started, followed, predicted to the token, replaced."""
+"""Two real SGLang that Weir starts on a CPU: started, observed, predicted to the token, replaced."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ def test_its_figures_are_on_its_page(fleet: Fleet) -> None:
     assert sample["prompt_tokens_total"] > 0
 
 
-def test_a_killed_one_is_replaced(fleet: Fleet) -> None:
+def test_a_killed_engine_is_replaced(fleet: Fleet) -> None:
     epoch = fleet.one("tiny-1")["epoch"]
     fleet.kill("tiny-1")
     fleet.note("SGLang: kill -9: replaced", fleet.until(fleet.is_replaced("tiny-1", epoch), "a new one"))

@@ -1,4 +1,4 @@
-"""The twin of one engine that was calibrated over REST, asked for the same load as the engine itself."""
+"""The twin of an engine that was calibrated over REST, under the same load as the engine."""
 
 from controlplane.evidence.traces.types import TraceRequest
 from controlplane.evidence.twin.pool_model import Modelled, twin_of
@@ -13,7 +13,7 @@ from router.policy.schema import document
 
 
 def calibrated(fleet: Fleet, name: str, seconds: float) -> Modelled:
-    """Measured by the fleet's own worker; its row is read over REST and written down here."""
+    """A calibration by the fleet's own worker; its row is read over REST and stored here."""
     before = len(fleet.rest("GET", f"/instances/{name}/events")[0])
     row = fleet.calibrated(name, seconds)
     assert row["status"] == "done", row["cause"]

@@ -1,4 +1,4 @@
-"""Whether the rules in force allowed what has just gone live: told from rows alone, without the code that asks them."""
+"""Checks from rows alone, without the code under test, whether the rules in force allowed what has just gone live."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ class Forbidden(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """About the policy, as the database has it now."""
+    """The policy's state in the database."""
 
     live: int
     direct: str
     approvals_needed: int
     frozen: bool
     states: dict[int, str]  # states of its deliveries
-    shares: dict[int, float]  # shares of the requests that the candidates get, shadow included
+    shares: dict[int, float]  # share of the requests that each candidate gets, shadow included
 
     @classmethod
     def read(cls, policy: Policy) -> "Facts":
@@ -38,7 +38,8 @@ class Facts:
         return cls(policy.live, policy.direct, policy.approvals_needed, frozen, states, shares)
 
     def check(self, policy: Policy, before: "Facts") -> None:
-        """What became live between two looks, by the rules: nobody changes those and goes live in one step."""
+        """Check what became live between two observations by the rules; nobody changes those and publishes in the
+        same step."""
         if self.live != before.live:
             self._live(policy.versions.get(number=self.live))
         for pk, state in self.states.items():

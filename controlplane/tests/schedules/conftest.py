@@ -18,7 +18,7 @@ ACTORS = 6  # at the same time
 
 @pytest.fixture
 def threads(transactional_db: None, tmp_path: Path) -> Iterator[ThreadPoolExecutor]:
-    """Each with a connection to the schedules' own database."""
+    """Threads that each have a connection to the schedules' own database."""
     with (
         shared_database(tmp_path),
         seams.instrumented(),
@@ -33,7 +33,7 @@ def threads(transactional_db: None, tmp_path: Path) -> Iterator[ThreadPoolExecut
 def stage(
     threads: ThreadPoolExecutor, live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:
-    monkeypatch.setattr(acknowledged, "WAIT_S", 0.0)  # a second for each acknowledgement that the schedule holds back
+    monkeypatch.setattr(acknowledged, "WAIT_S", 0.0)  # one second for each acknowledgement that the schedule delays
     logging.disable(logging.CRITICAL)
     made = Stage(live_redis, redis_url, threads)
     yield made

@@ -1,4 +1,4 @@
-"""A database of the schedules' own, which all threads share: made once, emptied between the schedules."""
+"""The schedules' own database, which all threads share: created once, emptied between schedules."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from django.apps import apps
 from django.core.management.color import no_style
 from django.db import connection, connections
 
-KEPT = ("auth", "contenttypes", "sessions")  # filled by migrations, or of no concern
+KEPT = ("auth", "contenttypes", "sessions")  # filled by migrations, or irrelevant
 
 
 @contextmanager
 def shared_database(folder: Path) -> Iterator[None]:
-    """On SQLite the tests' database is one of this thread's memory: its copy in a file is every thread's."""
+    """Copy the tests' SQLite database, which is in this thread's memory, into a file that every thread can open."""
     if connection.vendor != "sqlite":
         yield
         return

@@ -1,4 +1,5 @@
-"""One long job: workers that claim it, pause and come back, what takes them for lost, and what queues it again."""
+"""One long job: workers that claim it, pause and come back, the code that declares them lost, and the code that
+queues it again."""
 
 from datetime import datetime
 from typing import Any
@@ -39,7 +40,7 @@ class JobsMachine(RuleBasedStateMachine):
         return Calibration.objects.filter(pk=self.pk).values("status", "started_at", "heartbeat_at", "ended_at").get()
 
     def look(self) -> None:
-        """Whoever changed the row last was its holder, or no worker."""
+        """Check that the last writer of the row was its holder, or no worker."""
         if not seams.touched:
             return
         seams.touched.clear()

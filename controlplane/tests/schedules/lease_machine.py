@@ -1,4 +1,5 @@
-"""The lease of the control workers: holders that stand still, wake up, are killed and give back, and those who wait."""
+"""The lease of the control workers: holders that stall, wake up, are killed or give it back, and workers that wait
+for it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,18 +23,18 @@ WORKERS = 3
 MOST_ACTORS = 5
 TABLES = [Lease._meta.db_table, Node._meta.db_table]
 SILENT_BEATS = round(SILENT_S / BEAT_S)
-AFTER_BEATS = SILENT_BEATS + 1  # a healthy leader keeps the lease for longer than that
+AFTER_BEATS = SILENT_BEATS + 1  # a healthy leader keeps the lease for longer
 DISTURBING = (Order.CUT_BEFORE, Order.TWICE, Order.DIE)
 WRITES = st.sampled_from((2, 0, 3, 1))
 WHO = st.sampled_from((0, 0, 0, 1, 2, 3))
 
 
 class TwoLead(AssertionError):
-    """More than one worker takes steps, or a worker wrote under a lease that was another's by then."""
+    """More than one worker takes steps, or a worker wrote under a lease that another already had."""
 
 
 class NobodyLeads(AssertionError):
-    """There are workers, and none leads within the promised time; or the lease wanders between healthy ones."""
+    """There are workers, but none leads within the guaranteed time; or the lease moves between healthy ones."""
 
 
 class Worker:
@@ -45,7 +46,7 @@ class Worker:
         self.lane = StepThread({"writes": Step(self.write, BEAT_S, "steps", "writes two rows")}, self.leadership, clock)
 
     def write(self) -> None:
-        """A step that looks, and writes twice. Each row tells the token that it was written under."""
+        """A step that reads, and writes twice. Each row contains the token under which it was written."""
         token, written = self.leadership.token, Node.objects.count()
         for number in (1, 2):
             Node.objects.create(name=f"{token}-{self.process}-{written + number}")
@@ -81,7 +82,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self._known = self.processes.known()
         self._known.__enter__()
         self.workers = [self._born() for _ in range(WORKERS)]  # workers that compete for the lease
-        self.leaving: list[Worker] = []  # they give back, or have
+        self.leaving: list[Worker] = []  # they give the lease back, or have done so
         self.gave_back = set[str]()
         self.token, self.written = NONE, set[str]()
         seams.touched.clear()
@@ -90,7 +91,7 @@ class LeaseMachine(RuleBasedStateMachine):
         return Worker(f"w{next(self.numbers)}", lambda: self.now)
 
     def look(self) -> None:
-        """Whatever was written since, was written under the token that the lease has."""
+        """Check that everything written since was written under the lease's token."""
         if "database" not in seams.touched:
             return
         seams.touched.clear()
@@ -102,7 +103,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.token, self.written = token, names
 
     def _actor(self, worker: Worker, what: str) -> Actor | None:
-        """A worker's thread for the lease is one, and so is that of its steps."""
+        """The thread that renews a worker's lease is one actor, the thread of its steps another."""
         name = f"{worker.process}:{what}"
         return next((actor for actor in self.scheduler.actors if actor.name == name), None)
 
@@ -151,7 +152,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, where=st.sampled_from(["on this host", "elsewhere"]))
     def is_killed(self, who: int, where: str) -> None:
-        """Kill a worker whose process others on this host see to be gone."""
+        """Kill a worker; other workers on this host can see that its process is gone."""
         worker = self._who(who)
         for what in ("lease", "steps"):
             if (actor := self._actor(worker, what)) is not None:
@@ -160,7 +161,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.workers[self.workers.index(worker)] = self._born()
 
     def _who(self, who: int) -> Worker:
-        """0: who leads."""
+        """0: the leader."""
         return (self._leader() if who == 0 else None) or self.workers[max(0, who - 1)]
 
     # The schedule
@@ -176,7 +177,8 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(beats=st.sampled_from((SILENT_BEATS + 1, 1, 3, SILENT_BEATS - 1)), is_led=st.booleans())
     def time_passes(self, beats: int, is_led: bool) -> None:
-        """Or the leader is stopped. Whoever stands within something keeps standing there: a slow disk."""
+        """Let time pass, perhaps while the leader is stopped. An actor within an operation stays there, as with a
+        slow disk."""
         stopped = None if is_led else self._leader()
         for _ in range(beats):
             self._all_beat(stopped)
@@ -192,7 +194,7 @@ class LeaseMachine(RuleBasedStateMachine):
                 self._begin(worker, "lease", worker.leadership.step, 0)
                 self.at_most_one_leads()
 
-    # The promises
+    # The guarantees
 
     @invariant()
     def at_most_one_leads(self) -> None:
@@ -215,7 +217,8 @@ class LeaseMachine(RuleBasedStateMachine):
             self._known.__exit__(None, None, None)
 
     def _somebody_leads(self) -> None:
-        """A worker may lead at once after a holder that gave back or is known to be gone, else after a long silence."""
+        """A worker may lead at once after a holder that gave back or is known to be gone, otherwise after a long
+        silence."""
         row = Lease.objects.first()
         free = row is None or not row.holder or row.process in self.processes.gone | self.gave_back
         within = 1 if free else SILENT_BEATS + 1

@@ -1,4 +1,4 @@
-"""Mends taken out again, one at a time: what each kept from happening must be found by a machine."""
+"""Fixes removed again, one at a time: a machine must find what each prevents."""
 
 import contextlib
 from collections.abc import Callable
@@ -22,14 +22,14 @@ TakeOut = Callable[[pytest.MonkeyPatch], None]
 
 
 def plain_set(patch: pytest.MonkeyPatch) -> None:
-    """Redis takes whatever comes, however old it is."""
+    """Redis accepts every value, however old."""
     blind = ordered_write._WRITE.replace("local before = held(mark)", "local before = 0")
     assert blind != ordered_write._WRITE
     patch.setattr(ordered_write, "_WRITE", blind)
 
 
 def read_before_order(patch: pytest.MonkeyPatch) -> None:
-    """The view is read first and gets its order afterwards: a later order may hold an older view."""
+    """The view is read before its order number is drawn, so that a later number may have an older view."""
 
     def in_two_steps(read: Callable[[], ordered_write.Published]) -> tuple[int, ordered_write.Published]:
         found = read()
@@ -40,12 +40,13 @@ def read_before_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def rules_not_asked(patch: pytest.MonkeyPatch) -> None:
-    """There are rules, and no door asks them."""
+    """Rules exist, but no operation checks them."""
     patch.setattr(deliveries, "check", lambda change: None)
 
 
 def rules_asked_early(patch: pytest.MonkeyPatch) -> None:
-    """A publication asks the rules before its transaction, where they may be others by then: none are asked there."""
+    """A publication checks the rules before its transaction, when they may still change; there they do not exist
+    yet."""
 
     def store(change: rules.Change, *args: object, **options: object) -> object:
         deliveries.check(change)
@@ -60,7 +61,7 @@ def own_approval_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_is_not_direct(patch: pytest.MonkeyPatch) -> None:
-    """`direct: never` is read as nothing."""
+    """`direct: never` is ignored."""
     patch.setitem(cast(dict[str, Any], rules.RULES), "direct", lambda change: None)
 
 
@@ -69,7 +70,7 @@ def freezes_pass(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_its_share(patch: pytest.MonkeyPatch) -> None:
-    """A delivery that stands still continues as its step had it."""
+    """A delivery that is stalled keeps the share of its step."""
     patch.setattr(states, "STILL", frozenset())
 
 
@@ -107,12 +108,12 @@ def steps_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_not_compared(patch: pytest.MonkeyPatch) -> None:
-    """A step goes by its own worker's clock, and not by the token in the database."""
+    """A step trusts its own worker's clock instead of comparing the token in the database."""
     patch.setattr(Leadership, "_confirm", lambda leadership, token: None)
 
 
 def fence_compared_early(patch: pytest.MonkeyPatch) -> None:
-    """Before the transaction that writes, not in it."""
+    """The token is compared before the transaction that writes, not inside it."""
     real = Leadership._confirm
 
     def check(leadership: Leadership, token: int) -> None:
@@ -124,7 +125,7 @@ def fence_compared_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def renewal_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """Who wakes up takes the lease for its own, and looks no further."""
+    """A worker that wakes up assumes that the lease is still its own."""
 
     def step(leadership: Leadership) -> None:
         if leadership.token == lease.NONE:
@@ -138,7 +139,7 @@ def renewal_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def seen_before_it_was_read(patch: pytest.MonkeyPatch) -> None:
-    """Who waits counts the silence from before its look, which may have taken long."""
+    """A waiting worker counts the silence from before its poll, which may have taken long."""
 
     def is_free(leadership: Leadership, row: Lease, began: float) -> bool:
         clock, leadership._clock = leadership._clock, lambda: began
@@ -152,7 +153,7 @@ def seen_before_it_was_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_renewed(patch: pytest.MonkeyPatch) -> None:
-    """Who leads only knows it, and writes nothing for the others to see."""
+    """The leader does not write its renewals, so others cannot see them."""
     patch.setattr(lease, "F", lambda name: 0)
 
 
@@ -166,7 +167,7 @@ def held_for_too_long(patch: pytest.MonkeyPatch) -> None:
 
 
 def taken_by_whoever_comes(patch: pytest.MonkeyPatch) -> None:
-    """Who saw the silence takes the lease, whether or not another has taken it since."""
+    """A worker that saw the silence takes the lease even if another has taken it since."""
 
     def take(leadership: Leadership, row: Lease, began: float) -> None:
         taken = {"token": row.token + 1, "holder": leadership.worker, "process": lease.process_identity.own()}
@@ -177,7 +178,7 @@ def taken_by_whoever_comes(patch: pytest.MonkeyPatch) -> None:
 
 
 def gone_is_not_known(patch: pytest.MonkeyPatch) -> None:
-    """Only its silence tells that a worker is gone."""
+    """Only silence shows that a worker is gone."""
 
     def is_free(leadership: Leadership, row: Lease, began: float) -> bool:
         row.process = ""
@@ -189,7 +190,7 @@ def gone_is_not_known(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_given_back(patch: pytest.MonkeyPatch) -> None:
-    """A worker that ends leaves the lease to its silence."""
+    """A worker that ends does not give the lease back."""
     patch.setattr(Leadership, "release", lambda leadership: setattr(leadership, "token", lease.NONE))
 
 

@@ -51,8 +51,8 @@ DECIDING = ("publisher", "publisher", "rollback", "proposer", "approver", "steer
 DIRECT = {1: Direct.NEVER, 4: Direct.ADMIN}  # by the choice of new rules
 HAPPENING = ("new_rules", "loses_redis", "new_rules", "saves_redis", "restarts")
 MOST_ACTORS = 5
-# Between two looks. No sum of them is within seconds of a time in the plan or the code, so that it does not matter how
-# long the schedule itself takes.
+# Time between two observations. No sum of them is within seconds of a time in the plan or the code, so the duration of
+# the schedule itself does not matter.
 PASSING_S = (0, 22, 44, 700)
 DISTURBING = tuple(order for order in Order if order is not Order.GO)
 
@@ -86,7 +86,7 @@ class PublicationMachine(RuleBasedStateMachine):
             self.world.look()
 
     def edit(self) -> None:
-        """A draft as someone left it, over the version that is live."""
+        """Leave a draft based on the live version."""
         self.tokens += 1
         live = selectors.live_version(self.world.policy)
         changed = documents.apply_overrides(live.upgraded, {"classes.heavy_new_tokens": self.tokens})
@@ -95,11 +95,11 @@ class PublicationMachine(RuleBasedStateMachine):
 
     @initialize(choice=st.sampled_from((0, 2, 0, 1, 0, 3)))
     def begins_under(self, choice: int) -> None:
-        """These rules; others may follow."""
+        """These rules apply at first; others may follow."""
         if choice:
             self._new_rules(choice)
 
-    # Who begins. `writes`: how many seams that write it comes to at once; 0: it runs to its end.
+    # Who begins. `writes` is the number of writing seams up to which it runs at once; 0: it runs to its end.
 
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(who=st.sampled_from(DECIDING), choice=st.integers(0, 9), writes=st.sampled_from((2, 0, 1, 3)))
@@ -110,13 +110,13 @@ class PublicationMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(what=st.sampled_from(["policies", "fleet", "keys"]), change=st.integers(0, 2), writes=st.integers(0, 2))
     def publishes(self, what: str, change: int, writes: int) -> None:
-        """A periodic step, or one that follows a change."""
+        """Take a periodic step, or one that follows a change."""
         getattr(self, f"_publish_{what}")(change, writes)
 
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(number=st.integers(0, 1), key=st.sampled_from(HEARD), seams=st.integers(0, 3))
     def reads(self, number: int, key: str, seams: int) -> None:
-        """A router polls, or a message of a change reaches it: at once, late, or twice."""
+        """Let a router poll, or receive the message of a change: at once, late, or twice."""
         router = self.world.routers[number]
         if any(actor.name == router.name for actor in self.scheduler.actors):
             return
@@ -142,7 +142,7 @@ class PublicationMachine(RuleBasedStateMachine):
             self.begin("start", lambda: delivering.start(made, OTTO, WHY), writes)
 
     def _approver(self, choice: int, writes: int) -> None:
-        """Someone else, or who proposed it; then it is started, which may be too early."""
+        """Approve as another person or as the proposer, then start, which may be too early."""
         held = deliveries.open_delivery(self.world.policy) if self.proposed else None
         if held is not None:
             self.by_hand(lambda: delivering.approve(held, OTTO if choice % 2 else VERA))
@@ -226,7 +226,7 @@ class PublicationMachine(RuleBasedStateMachine):
     def policy(self) -> Policy:
         return selectors.policy(self.world.policy.name)
 
-    # At rest
+    # In the end
 
     def teardown(self) -> None:
         try:
@@ -237,7 +237,7 @@ class PublicationMachine(RuleBasedStateMachine):
             self.scheduler.kill_all()
 
     def settle(self) -> None:
-        """One round of the periodic steps, undisturbed."""
+        """Run one round of the periodic steps without disturbance."""
         for step in (services.republish_missing, keys.republish, publish_step):
             step()
         for router in self.world.routers:

@@ -1,4 +1,4 @@
-"""A router without its HTTP: the real state from Redis and the real reports, in an event loop of its own."""
+"""A router without HTTP: the real state from Redis and the real reports, in an event loop of its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ URL = "http://127.0.0.1:1"
 
 
 class ScheduledRouter:
-    """A router by name; `restart` begins a new life with nothing learned."""
+    """A router by name; `restart` begins a new incarnation that knows nothing."""
 
     def __init__(self, name: str, redis_url: str) -> None:
         self.name, self._redis_url = name, redis_url
@@ -34,7 +34,7 @@ class ScheduledRouter:
         return None if ring is None else frozenset(key.id for key in ring.by_hash.values())
 
     def does(self, step: Callable[[RedisSource], Awaitable[None]]) -> Callable[[], None]:
-        """The work of an actor: one step of the life that runs now."""
+        """The work of an actor: one step of the current incarnation."""
         source = self.source
         return lambda: self._loop.run_until_complete(step(source))
 

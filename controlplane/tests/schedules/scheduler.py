@@ -1,8 +1,7 @@
 """Actors in threads. One runs at a time, from one seam to the next, as the schedule says.
-
 An actor is a piece of the real code: a publication, a step of the judge, a router's poll. At each seam (`at`,
-`at_async`) it stops and hands the baton back; `go_on` hands it over again, with an order: what becomes of the effect
-that it was about to have. Nothing runs at the same time, so that the same schedule always ends the same way.
+`at_async`) it stops and hands control back; `go_on` lets it continue, with an order about the effect that it was about
+to have. Nothing runs concurrently, so the same schedule always has the same result.
 """
 
 import threading
@@ -16,8 +15,8 @@ from fleet.tries import RowsFailed
 
 class Order(Enum):
     GO = "goes on"
-    CUT_BEFORE = "is cut before"  # the connection breaks, and the effect has not happened
-    CUT_AFTER = "is cut after"  # it has, but the answer is lost
+    CUT_BEFORE = "is cut before"  # the connection breaks before the effect
+    CUT_AFTER = "is cut after"  # after the effect, but the answer is lost
     TWICE = "does twice"  # a client that lost the answer tries again
     DIE = "dies before"
 
@@ -27,7 +26,7 @@ class Died(BaseException):
 
 
 Errors = tuple[type[Exception], ...]
-FAR = ("a seam", "to a write", "to its end")  # how far an actor continues: most races are about who writes last
+FAR = ("a seam", "to a write", "to its end")  # how far an actor continues; most races are about who writes last
 
 
 class Actor:
@@ -35,7 +34,7 @@ class Actor:
         self.name = name
         self.seam, self.writes = "its begin", False  # its current seam, and whether its next step writes
         self.ended = self.dead = False
-        self.error: Exception | None = None  # error that ended it
+        self.error: Exception | None = None  # the error that ended it
         self._expected = expected
         self._work = work
         self._order = Order.GO
@@ -82,7 +81,7 @@ class Actor:
 
 
 def _each(error: Exception | None) -> list[Exception]:
-    """What an actor ended with: of a step over many rows, the error of each."""
+    """Return the error of an actor; for a step over many rows, those of all rows."""
     if isinstance(error, RowsFailed):
         return list(error.errors.values())
     return [] if error is None else [error]
@@ -96,7 +95,7 @@ here = _Here()
 
 
 class Scheduler:
-    """`looked`: called each time that an actor has stopped."""
+    """`looked` is called each time an actor has stopped."""
 
     def __init__(self, threads: ThreadPoolExecutor, looked: Callable[[], None]) -> None:
         self._threads = threads
@@ -105,7 +104,7 @@ class Scheduler:
         self.acting: Actor  # the actor that took the last step
 
     def begin(self, name: str, work: Callable[[], object], expected: Errors = ()) -> Actor:
-        """`expected`: the errors with which it may end."""
+        """`expected` are the errors with which it may end."""
         actor = Actor(name, work, expected)
         self._threads.submit(actor.run)
         actor.wait()
@@ -122,7 +121,7 @@ class Scheduler:
         self._looked()
 
     def go(self, actor: Actor, far: str) -> None:
-        """`far`: one of FAR."""
+        """`far` is one of FAR."""
         while not actor.ended:
             self.go_on(actor)
             if far == "a seam" or (far == "to a write" and actor.writes):
@@ -135,7 +134,7 @@ class Scheduler:
 
 
 def at(seam: str, writes: bool, effect: Callable[[], Any], broken: Callable[[], Exception]) -> Any:
-    """The effect, as the schedule orders it. `broken`: what the caller gets when the connection breaks."""
+    """Apply the effect as the schedule orders. `broken` is raised to the caller when the connection breaks."""
     if here.actor is None:
         return effect()
     order = here.actor.stop_at(seam, writes)

@@ -1,8 +1,7 @@
-"""Makes seams of what the code under test does to the world: Redis commands, statements and transactions.
-
-A transaction is one seam, before its begin: what happens within one is the database's promise, and on SQLite an actor
-that stopped there would hold the lock that all others wait for. Its end is the next seam. A database that is "cut" is
-one whose lock was not to be had.
+"""Turns the external effects of the code under test into seams: Redis commands, statements and transactions.
+A transaction is one seam, before it begins: what happens inside is guaranteed by the database, and on SQLite an actor
+that stopped there would hold the lock for which all others wait. Its end is the next seam. If the schedule cuts a
+database statement, its lock could not be acquired.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from redis.client import Pipeline, PubSub
 from controlplane.tests.schedules.scheduler import Order, at, at_async, here
 from router.contract.redis import redis_keys
 
-touched: set[str] = set()  # "database", "Redis", "router": what has changed since someone looked
+touched: set[str] = set()  # "database", "Redis", "router": what has changed since the last check
 acknowledged: list[bytes] = []  # by routers since then
 
 READING = ("GET", "MGET", "SMEMBERS", "TYPE", "HGETALL", "ZRANGEBYSCORE", "XREVRANGE", "SUBSCRIBE", "PUBLISH")

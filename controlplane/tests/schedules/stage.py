@@ -1,4 +1,5 @@
-"""The stage of the publications: one pool and its policy, two routers, what the database and Redis and routers say."""
+"""The environment of the publications: one pool and its policy, two routers, and the states of database, Redis and
+routers."""
 
 import secrets
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ def serving(policy: str, version: int, split: Rollout) -> Serving:
 
 
 class Stage:
-    """Everything that lasts from schedule to schedule: threads, tables, connections."""
+    """What lasts from schedule to schedule: threads, tables, connections."""
 
     def __init__(self, client: redis.Redis, redis_url: str, threads: ThreadPoolExecutor) -> None:
         self.client, self.threads = client, threads
@@ -58,7 +59,7 @@ class Stage:
 
 
 class World:
-    """One schedule's: fresh rows, an empty Redis, routers that know nothing."""
+    """The world of one schedule: fresh rows, an empty Redis, routers that know nothing."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.client, self.routers = stage, stage.client, stage.routers
@@ -68,7 +69,7 @@ class World:
             router.restart()
         self.policies, self.fleets, self.keys = Timeline("the policy"), Timeline("the fleet"), Timeline("the keys")
         self.scheduler = Scheduler(stage.threads, self.look)
-        self.saved: dict[Any, Any] = {}  # by Redis
+        self.saved: dict[Any, Any] = {}  # last saved state of Redis
         self._make()
         seams.touched.clear()
         self.facts = Facts.read(self.policy)
@@ -88,10 +89,10 @@ class World:
     def add_key(self) -> None:
         ApiKey.issue(name=secrets.token_hex(4), created_by="ada")
 
-    # What is said
+    # States
 
     def read_database(self) -> bool:
-        """True when what decides requests has changed."""
+        """Read the database; return whether what decides requests has changed."""
         pool = Pool.objects.get(name=POOL)
         policy = Policy.objects.get(name=pool.policy)
         before, self.facts = self.facts, Facts.read(policy)
@@ -128,7 +129,7 @@ class World:
             self.keys.serves(router.name, keys)
 
     def look(self) -> None:
-        """Note what the latest step of an actor changed."""
+        """Record what the latest step of an actor changed."""
         for what, read in (("database", self.read_database), ("Redis", self.read_redis), ("router", self.read_routers)):
             if what in seams.touched:
                 read()
@@ -136,7 +137,7 @@ class World:
         self.check_acks()
 
     def check_acks(self) -> None:
-        """A router acknowledges what it serves at that moment."""
+        """Check that a router acknowledges what it serves at that moment."""
         for raw in seams.acknowledged:
             ack = codec.read(PolicyAck, raw)
             router = next(each for each in self.routers if each.name == ack.router)
@@ -146,7 +147,7 @@ class World:
         seams.acknowledged.clear()
 
     def at_rest(self) -> None:
-        """Everybody serves what the database says now."""
+        """Check that everybody serves the current state of the database."""
         seams.touched.update({"database", "Redis", "router"})
         self.look()
         for timeline in (self.policies, self.fleets, self.keys):
@@ -155,7 +156,7 @@ class World:
     # Incidents
 
     def save_redis(self) -> None:
-        """Save Redis to its disk."""
+        """Save Redis to disk."""
         self.saved = {key: self.client.dump(key) for key in self.client.scan_iter()}
 
     def lose_redis(self) -> None:

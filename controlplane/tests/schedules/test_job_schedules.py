@@ -29,7 +29,7 @@ def test_none_of_many_schedules_gives_a_job_two_holders(stage: Stage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mutations.JOBS)
-def test_without_one_of_its_mends_a_schedule_gives_a_job_two_holders(
+def test_with_a_fix_removed_a_schedule_gives_a_job_two_holders(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.JOBS[name](monkeypatch)

@@ -7,7 +7,7 @@ from controlplane.tests.schedules.stage import Stage
 from router.tests.trying import LONGEST, TIMES, schedules_until_broken, try_schedules
 
 pytestmark = pytest.mark.timeout(LONGEST)
-# Seeds that break the promise within 60 schedules, where others may need 400.
+# Seeds that violate a guarantee within 60 schedules, where others may need 400.
 SOONEST = {
     "fence_not_compared": 8,
     "seen_before_it_was_read": 2,
@@ -20,7 +20,7 @@ def test_no_schedule_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
     try_schedules(lambda: LeaseMachine(stage), 15)
 
 
-def test_a_long_look_does_not_count_as_the_leaders_silence(stage: Stage) -> None:
+def test_a_long_poll_does_not_count_as_the_leaders_silence(stage: Stage) -> None:
     state = LeaseMachine(stage)
     state.looks_after_the_lease(which=0, writes=1)
     state.all_stand_still(seconds=SILENT_S)
@@ -35,7 +35,7 @@ def test_no_schedule_leaves_two_leaders_or_none(stage: Stage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(mutations.LEASE))
-def test_without_one_of_its_mends_a_schedule_lets_two_workers_lead_or_nobody(
+def test_with_a_fix_removed_a_schedule_lets_two_workers_lead_or_nobody(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.LEASE[name](monkeypatch)

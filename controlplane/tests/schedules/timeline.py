@@ -1,30 +1,30 @@
-"""What the database said, in its order, and how far along it each reader is."""
+"""The states of the database in their order, and which of them each reader has reached."""
 
 from collections.abc import Hashable, Iterable
 
 
 class WentBack(AssertionError):
-    """A reader serves what is older than what it served before."""
+    """A reader serves an older state than before."""
 
 
 class NeverTrue(AssertionError):
-    """A reader serves what the database never said."""
+    """A reader serves a state that the database never had."""
 
 
 class Behind(AssertionError):
-    """At rest, a reader does not serve what the database says."""
+    """In the end, a reader does not serve the state of the database."""
 
 
 class Timeline:
-    """One thing's states: a pool's policy and split, its instances, the API keys."""
+    """The states of one thing: a pool's policy and split, its instances, the API keys."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.states: list[Hashable] = []
-        self._places: dict[str, int] = {}  # by reader: the earliest place at which it can be
+        self._places: dict[str, int] = {}  # by reader: the earliest state in which it can be
 
     def says(self, state: Hashable) -> bool:
-        """What the database says now; True when that is new."""
+        """Add the current state of the database; return whether it is new."""
         if self.states and self.states[-1] == state:
             return False
         self.states.append(state)
@@ -46,7 +46,7 @@ class Timeline:
         raise kind(f"{reader} serves {self.name} as {state}; it was at {place} of\n  {told}")
 
     def all_there(self, readers: Iterable[str]) -> None:
-        """At rest nobody is behind."""
+        """Check that in the end nobody is behind."""
         for reader in readers:
             if (place := self._places.get(reader)) is None or self.states[place] != self.now:
                 serves = "nothing" if place is None else self.states[place]

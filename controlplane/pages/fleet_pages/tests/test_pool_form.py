@@ -1,4 +1,4 @@
-"""A pool as a form: what is typed becomes the document, errors stand beside their fields, nothing is applied unseen."""
+"""A pool as a form: what is typed becomes the document, errors are beside their fields, nothing is applied unseen."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_the_typed_form_becomes_the_pool_of_a_document() -> None:
     }
 
 
-def test_an_option_is_also_named_as_in_the_document_where_its_title_does_not_say_it() -> None:
+def test_the_label_of_an_option_also_contains_its_key_if_its_title_does_not() -> None:
     own = {field.option.name: field.option.named_apart for field in fields(PoolEntry("vllm", {}, {}), {})[1]}
     assert own["max_model_len"]
     assert not own["tensor_parallel"]
@@ -58,13 +58,13 @@ def test_a_value_is_shown_as_it_is_typed(value: Any, text: str) -> None:
     assert shown(value) == text
 
 
-def test_a_pool_survives_the_way_through_the_form() -> None:
+def test_a_pool_is_unchanged_by_the_form() -> None:
     pool = typed_pool(TYPED, "vllm")
     common, own = fields(pool, {})
     assert typed_pool({field.name: field.value for field in (*common, *own)}, "vllm") == pool
 
 
-def test_another_pool_is_replaced_in_its_place_with_the_sections_that_the_form_does_not_show() -> None:
+def test_another_pool_is_replaced_in_its_place_and_keeps_sections_that_the_form_does_not_show() -> None:
     before = [{"name": "a"}, {"name": "b", "kind": "sim", "update": {"surge": 1}}]
     pools, place = with_pool(before, PoolEntry("vllm", {"name": "b"}, {}), "b")
     assert place == 1
@@ -72,7 +72,7 @@ def test_another_pool_is_replaced_in_its_place_with_the_sections_that_the_form_d
     assert with_pool(before, PoolEntry("vllm", {"name": "c"}, {}), "")[1] == 2
 
 
-def test_problems_find_their_fields() -> None:
+def test_problems_are_assigned_to_their_fields() -> None:
     problems = [Problem("spec.pools[1].engine.seed", 1, "no"), Problem("spec.pools[0].name", "", "bad")]
     assert errors_of(problems, 1) == ({"engine.seed": "no"}, [problems[1]])
 
@@ -100,7 +100,7 @@ def test_the_form_shows_the_options_of_the_chosen_kind(applied: None, operator: 
     assert 'value="x"' in part.content.decode()
 
 
-def test_a_list_of_kv_is_one_choice_of_the_form_and_a_row_of_the_pool(applied: None, operator: Client) -> None:
+def test_a_list_in_kv_is_one_choice_of_the_form_and_a_row_of_the_pool(applied: None, operator: Client) -> None:
     engine = {"kv": ["offload-dram", "nixl"]}
     services.apply_fleet(document(name="v", kind="vllm", engine=engine), "ada")
     page = operator.get("/fleet/pools/v/edit").content.decode()
@@ -148,18 +148,18 @@ def test_changes_and_command_lines_are_shown_before_they_are_applied(applied: No
     assert page.count('<form method="post" action="/fleet/apply"') == 2, "the form's own address applies nothing"
 
 
-def test_editing_begins_with_what_is_declared(applied: None, operator: Client) -> None:
+def test_editing_begins_with_the_declared_pool(applied: None, operator: Client) -> None:
     page = operator.get("/fleet/pools/p/edit").content.decode()
     assert 'name="engine.seed" value="7"' in page
     assert operator.get("/fleet/pools/q/edit").status_code == 404
 
 
-def test_a_viewer_can_look_and_not_change(applied: None, viewer: Client) -> None:
+def test_a_viewer_can_read_and_not_change(applied: None, viewer: Client) -> None:
     assert "requires the role operator" in viewer.get("/fleet/new-pool").content.decode()
     assert viewer.post("/fleet/new-pool", {"step": "plan", **TYPED}).status_code == 403
 
 
-def test_the_pool_page_shows_what_the_next_start_runs_with_its_secrets_hidden(applied: None, viewer: Client) -> None:
+def test_the_pool_page_shows_how_the_next_start_runs_with_secrets_hidden(applied: None, viewer: Client) -> None:
     environment = {"HF_TOKEN": "hf-1234", "A": "b"}
     services.apply_fleet(
         document(kind="vllm", engine={"environment": environment, "arguments": ["--seed", "7"]}), "ada"
@@ -170,7 +170,7 @@ def test_the_pool_page_shows_what_the_next_start_runs_with_its_secrets_hidden(ap
     assert "hf-1234" not in page
 
 
-def test_options_with_a_default_are_folded_until_they_are_given_or_wrong(otto_client: Client) -> None:
+def test_options_with_a_default_are_folded_unless_they_are_given_or_wrong(otto_client: Client) -> None:
     def folded(page: str) -> str:
         return page.partition('id="more-options"')[2]
 

@@ -1,4 +1,4 @@
-"""A pool that the document Models names is not removed or only observed, wherever that is asked for."""
+"""A pool that the document Models names cannot be removed or made observed only, wherever that is requested."""
 
 import json
 
@@ -57,7 +57,7 @@ def command(client, tmp_path, capsys, made):
 
 @pytest.mark.parametrize("door", [page, page_applied, rest, command])
 @pytest.mark.parametrize("made", [fleet(names=["spare"]), fleet("observe")], ids=["removed", "observed"])
-def test_every_door_refuses_it_and_says_which_name_uses_it(named, operator, tmp_path, capsys, door, made):
+def test_every_way_refuses_it_and_says_which_name_uses_the_pool(named, operator, tmp_path, capsys, door, made):
     before = export_yaml()
     assert WORDS in door(operator, tmp_path, capsys, made)
     assert export_yaml() == before
@@ -69,7 +69,7 @@ def test_the_switch_of_a_pool_refuses_it_too(named, operator):
     assert WORDS in operator.post("/fleet/pools/used/mode/observe", {"reason": WHY}, follow=True).content.decode()
 
 
-def test_other_pools_and_a_pool_that_no_name_uses_any_more_are_removed(named, operator):
+def test_other_pools_and_a_pool_that_no_name_uses_any_more_can_be_removed(named, operator):
     assert (
         operator.put("/api/v1/fleet?prune=true", json.dumps(fleet(names=["used"])), content_type=JSON).status_code
         == 200
@@ -95,7 +95,7 @@ def test_the_page_removes_a_pool_only_when_its_name_is_typed(named, operator):
     assert not Pool.objects.filter(name="spare", removed=False).exists()
 
 
-def test_a_name_is_not_published_for_a_pool_that_is_only_observed(named):
+def test_a_name_is_not_published_for_an_observed_pool(named):
     apply_fleet({**export(), "spec": fleet("observe")["spec"]}, "ada")
     with pytest.raises(InvalidInput) as caught:
         services.publish_document(document(chat={"pool": "used"}, more={"pool": "used"}), OTTO, WHY)

@@ -64,7 +64,7 @@ def test_an_instance_with_one_rank_shows_none(instance: Instance, vera_client: C
     assert "<h2>Ranks</h2>" not in vera_client.get("/fleet/instances/chat-0/").content.decode()
 
 
-def test_rest_shows_what_the_engine_says_of_each_rank(instance: Instance, vera_client: Client) -> None:
+def test_rest_returns_what_the_engine_reports_of_each_rank(instance: Instance, vera_client: Client) -> None:
     sample = vera_client.get("/api/v1/instances/chat-0").json()["sample"]
     assert (sample["running"], sample["ranks"]["1"]["waiting"]) == (4.0, 2.0)
 
@@ -77,7 +77,7 @@ def test_routers_indexes_are_listed_by_rank(instance: Instance) -> None:
     assert (row.kv_blocks, row.kv_used_blocks) == (2000, 1000)
 
 
-def test_the_load_that_a_policy_is_compared_with_is_that_of_a_rank() -> None:
+def test_the_load_compared_with_the_policy_is_that_of_a_rank() -> None:
     routers = [
         RouterStatus(id="new", at=0.0, inflight={"chat-0": (9, 0, 9)}, ranks={"chat-0#1": (9, 0, 9)}),
         RouterStatus(id="newer", at=0.0, inflight={"chat-0": (1, 0, 1)}, ranks={"chat-0#0": (1, 0, 1)}),
@@ -90,5 +90,5 @@ def test_the_load_that_a_policy_is_compared_with_is_that_of_a_rank() -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"), [("chat-0", True), ("chat-0#2", True), ("chat-0#1", False), ("chat", False)]
 )
-def test_receipts_are_found_by_the_instance_and_by_the_rank(wanted: str, found: bool) -> None:
+def test_receipts_are_found_by_instance_and_by_rank(wanted: str, found: bool) -> None:
     assert ReceiptQuery(instance=wanted).matcher()(receipt_of({"instance": "chat-0#2"})) is found

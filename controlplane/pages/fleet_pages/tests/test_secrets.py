@@ -35,7 +35,8 @@ def document(value: str) -> dict[str, Any]:
 
 @pytest.fixture
 def leaky(db: None, data_dir: object) -> None:
-    """A fleet whose engines have secrets, changed once, rolled back, with one that failed and printed them."""
+    """A fleet whose engines have secrets; it was changed once and rolled back, and one engine failed and printed its
+    secrets."""
     ensure_default_policy()
     for value in (CANARY, f"{CANARY}-2"):
         actions.apply(document(value), SYSTEM, reason="because")
@@ -51,7 +52,7 @@ def leaky(db: None, data_dir: object) -> None:
     row.refresh_from_db()
     logs.append("default-0", ["== weir: epoch 1", f"HF_TOKEN={CANARY}", f"redis://:{CANARY}@h", f"it is {TOKEN}"])
     move(row, State.FAILED, f"ended: {TOKEN}")
-    # as earlier versions stored it
+    # in the form that earlier versions stored
     old = {"actor_kind": "user", "actor_name": "otto", "action": "fleet.applied", "subject": "fleet"}
     AuditEntry.objects.create(**old, before={}, after=document(CANARY))
 
@@ -91,7 +92,7 @@ def test_a_viewer_finds_it_nowhere(leaky: None, vera: User, vera_client: Client)
     assert seen["/instances/default-0"].count("(hidden)") >= 2  # its command and its reason
 
 
-def test_a_token_without_the_scope_finds_it_nowhere_though_its_owner_operates(leaky: None, otto: User) -> None:
+def test_a_token_without_the_scope_finds_it_nowhere_although_its_owner_is_an_operator(leaky: None, otto: User) -> None:
     seen = answers(api_caller(otto, "fleet:read", "audit:read", "live:read"))
     assert [where for where, text in seen.items() if CANARY in text] == []
 

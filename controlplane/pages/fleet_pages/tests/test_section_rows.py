@@ -1,10 +1,10 @@
-"""A pool's sections in words: every one of them, as the document gives it."""
+"""A pool's sections in words: every section, as in the document."""
 
 from controlplane.pages.fleet_pages.section_rows import section_rows
 from fleet.models import Pool
 
 
-def test_each_section_is_reported_with_the_words_and_units_of_its_options() -> None:
+def test_each_section_is_described_with_the_titles_and_units_of_its_options() -> None:
     pool = Pool(
         replicas=4,
         update={"strategy": "surge", "max_unavailable": 1, "on_failure": "rollback"},
@@ -62,6 +62,6 @@ def test_a_pool_without_sections_has_none() -> None:
     assert section_rows(Pool(replicas=4)) == []
 
 
-def test_an_update_in_place_says_what_holds_by_default() -> None:
+def test_an_update_in_place_shows_the_defaults_in_effect() -> None:
     (update,) = section_rows(Pool(replicas=8, update={"on_failure": "halt"}))
     assert dict(update.rows) == {"Strategy": "in place", "Out of routing": "2 instances", "On failure": "halt"}

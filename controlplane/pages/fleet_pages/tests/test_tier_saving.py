@@ -1,4 +1,4 @@
-"""What tiers save a day: tokens loaded instead of computed, beside the price of the memory."""
+"""What tiers save per day: tokens loaded instead of computed, beside the price of the memory."""
 
 from dataclasses import replace
 
@@ -25,11 +25,11 @@ assert SIM.twin_model is not None
 ENGINE = SIM.twin_model(build(SIM.spec, {"dram_gb": 100.0}), Launch("p-0", "m", "127.0.0.1", {}, "python")).engine
 FLEET = TwinFleet({"p-0": ENGINE, "p-1": ENGINE})
 COST = PromptCost(0.0001, has_gpus=True)
-READ = 131_072 * 1_000.0  # 1,000 tokens of Llama-3.1-8B a second
+READ = 131_072 * 1_000.0  # 1,000 tokens of Llama-3.1-8B per second
 ROW = TierRow("host", TierSample(read_bytes_per_s=READ))
 
 
-def test_loaded_tokens_are_gpu_hours_that_are_not_needed() -> None:
+def test_loaded_tokens_are_converted_to_saved_gpu_hours() -> None:
     found = saving(READ, FLEET, COST, Hardware(2, 200.0), Prices(gpu_hour=5.0, dram_gb_hour=0.01))
     assert found is not None
     assert found.tokens == pytest.approx(86_400_000)
@@ -63,7 +63,7 @@ def test_a_pool_is_priced_by_its_document(pool: Pool, vera_client: Client, monke
     assert "86,400,000 tokens are loaded" in vera_client.get("/fleet/pools/p/").content.decode()
 
 
-def test_a_pool_of_ranks_saves_and_costs_as_much_as_a_pool_of_as_many_instances(db: None) -> None:
+def test_a_pool_of_ranks_saves_and_costs_as_much_as_a_pool_of_the_same_number_of_instances(db: None) -> None:
     alone, ranked = (
         Pool(pk=0, name="p", model="m", kind="sim", replicas=replicas, engine={"dram_gb": 100.0} | engine)
         for replicas, engine in ((8, {}), (2, {"data_parallel_size": 4}))
@@ -73,7 +73,7 @@ def test_a_pool_of_ranks_saves_and_costs_as_much_as_a_pool_of_as_many_instances(
     assert tier_saving(ranked, [ROW]) == saved
 
 
-def test_nothing_is_said_without_loads_or_without_constants(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_without_loads_or_without_constants(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tier_saving(pool, []) is None
     assert tier_saving(Pool(name="q", kind="gone"), [ROW]) is None
 
@@ -92,7 +92,7 @@ def test_nothing_is_said_without_loads_or_without_constants(pool: Pool, monkeypa
         ({"model_profile": "Llama-3.3-70B", "gpu": "h200_sxm", "tp": 8}, "transferred from Llama-3.3-70B tp4"),
     ],
 )
-def test_a_pools_page_says_which_profile_the_twin_has_of_it_and_why(
+def test_a_pools_page_says_which_profile_the_twin_uses_for_it_and_why(
     db: None, vera_client: Client, engine: dict[str, object], says: str
 ) -> None:
     pools = [{"name": "p", "model": "m", "kind": "sim", "engine": engine}]

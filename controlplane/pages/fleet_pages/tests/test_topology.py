@@ -27,7 +27,7 @@ def test_tiers_of_a_pool_are_added_up() -> None:
     assert found == {"device": (16_000.0, 32_000.0, 50.0), "cpu": (5.0, 50.0, 10.0), "disk": (70.0, 100.0, 70.0)}
 
 
-def test_many_instances_of_a_node_are_counted() -> None:
+def test_many_instances_of_a_node_are_shown_as_their_number() -> None:
     found = topology._nodes([row(f"demo-{i}") for i in range(topology.SHOWN + 4)] + [row("x", node="")])
     assert [(node.name, len(node.instances), node.hidden) for node in found] == [
         ("", 1, 0),

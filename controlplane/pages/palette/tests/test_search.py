@@ -1,4 +1,5 @@
-"""The command palette finds by name, in the order that a reader expects, and only what the user may open."""
+"""The command palette finds pages by name, in the order that a reader expects, and only those that the user may
+open."""
 
 import time
 
@@ -30,7 +31,7 @@ def titles(query: str) -> list[str]:
     return [f"{one.kind} {one.title}" for one in search(query, AnonymousUser())]
 
 
-def test_names_are_found_by_a_part_and_pools_of_experiments_are_not(records: None) -> None:
+def test_pools_are_found_by_a_part_of_their_name_but_not_those_of_experiments(records: None) -> None:
     assert titles("EMO") == ["pool demo", *(f"instance demo-{i}" for i in range(6))]
     assert titles("demo-8") == ["instance demo-8"]
     assert titles("gpu") == ["node gpu-1"]
@@ -48,7 +49,7 @@ def test_without_redis_everything_else_is_found(redis_away: None) -> None:
     assert titles("default") == ["policy default"]
 
 
-def test_pages_are_those_of_the_role(vera_client: Client, ada_client: Client) -> None:
+def test_only_pages_for_the_role_are_found(vera_client: Client, ada_client: Client) -> None:
     def pages(client: Client, query: str) -> list[str]:
         return [one["title"] for one in client.get("/search", {"q": query}).json()["found"]]
 
@@ -67,7 +68,7 @@ def test_a_query_is_cut_and_cleaned(records: None) -> None:
     assert titles("x" * 5_000) == []
 
 
-def test_the_first_minutes_say_what_kv_and_ttft_are_and_an_operator_begins_with_a_draft(
+def test_the_first_minutes_explain_kv_and_ttft_and_let_an_operator_begin_with_a_draft(
     vera_client: Client, otto_client: Client
 ) -> None:
     text = vera_client.get("/help").content.decode()

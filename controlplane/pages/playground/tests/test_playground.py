@@ -1,4 +1,4 @@
-"""The playground: who may ask, with which key, and what comes back."""
+"""The playground: who may ask, with which key, and what is returned."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def piece(**delta: str) -> bytes:
 
 
 class AnsweringRouter:
-    """Gives the answers in turn, the last one again and again, and keeps what was asked."""
+    """Returns the answers in turn, the last one repeatedly, and records the requests."""
 
     def __init__(self) -> None:
         whole = b"".join(
@@ -88,7 +88,7 @@ def router(pool: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnsweringRout
 
 
 def ask(client: Client, **more: str) -> tuple[int, list[dict[str, Any]]]:
-    """Status and what was said, as the page's script asks."""
+    """Return the status and the answer, as the page's script receives them."""
     response: Any = client.post("/playground/", {**ASKED, **more}, headers={"accept": views.LINES})
     lines = asyncio.run(_joined(response.streaming_content)) if response.streaming else response.content
     return response.status_code, [json.loads(line) for line in lines.splitlines()]
@@ -98,7 +98,7 @@ async def _joined(parts: Any) -> bytes:
     return b"".join([part async for part in parts])
 
 
-def test_an_answer_comes_in_pieces_with_its_request_and_use(otto_client: Client, router: AnsweringRouter) -> None:
+def test_an_answer_is_streamed_with_its_request_id_and_usage(otto_client: Client, router: AnsweringRouter) -> None:
     status, said = ask(otto_client, history=json.dumps([{"role": "user", "content": "Hello"}]))
     assert (status, said) == (200, [
         {"request": "req-1"}, {"thought": "hm"}, {"text": "A "}, {"text": "dam."},
@@ -113,7 +113,7 @@ def test_an_answer_comes_in_pieces_with_its_request_and_use(otto_client: Client,
     assert ("x-weir-pool" in headers, body["model"]) == (False, MODEL)
 
 
-def test_a_person_asks_with_one_key_that_no_page_or_log_shows(
+def test_each_person_has_one_key_that_no_page_or_log_shows(
     otto: Any, otto_client: Client, router: AnsweringRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG"):
@@ -129,7 +129,7 @@ def test_a_person_asks_with_one_key_that_no_page_or_log_shows(
     assert "playground of otto" in shown
 
 
-def test_a_key_changed_by_an_administrator_stays_and_a_revoked_one_asks_nothing(
+def test_a_key_changed_by_an_administrator_keeps_the_change_and_a_revoked_one_is_refused(
     otto_client: Client, router: AnsweringRouter
 ) -> None:
     ask(otto_client)
@@ -143,7 +143,7 @@ def test_a_key_changed_by_an_administrator_stays_and_a_revoked_one_asks_nothing(
     assert len(router.asked) == 2
 
 
-def test_another_secret_of_the_installation_makes_another_hash_of_the_same_key(
+def test_another_secret_of_the_installation_gives_another_hash_of_the_same_key(
     otto: Any,
     pool: Any,  # noqa: F811
     settings: Any,
@@ -166,12 +166,12 @@ def test_only_administrators_reach_pools_that_require_a_key(
     assert ApiKey.objects.get().pools == []
 
 
-def test_a_key_has_every_pool_no_longer_than_its_owner_is_an_administrator(
+def test_a_key_loses_its_access_to_all_pools_when_its_owner_is_no_longer_an_administrator(
     otto: Any, otto_client: Client, router: AnsweringRouter
 ) -> None:
     ask(otto_client)
     row = ApiKey.objects.get()
-    ApiKey.objects.filter(pk=row.pk).update(pools=[])  # as of a time as administrator
+    ApiKey.objects.filter(pk=row.pk).update(pools=[])  # as when its owner was an administrator
     assert ask(otto_client)[0] == 200
     assert ApiKey.objects.get().pools == ["demo"]
     ApiKey.objects.filter(pk=row.pk).update(pools=[])
@@ -181,7 +181,7 @@ def test_a_key_has_every_pool_no_longer_than_its_owner_is_an_administrator(
     assert len(router.asked) == 2
 
 
-def test_a_key_gets_pools_that_were_made_after_it(otto: Any, pool: Any) -> None:  # noqa: F811
+def test_a_key_can_use_pools_that_were_created_after_it(otto: Any, pool: Any) -> None:  # noqa: F811
     own_key.ready(otto, SYSTEM)
     Pool.objects.create(name="spare", model="m", kind="sim", policy=pool.policy, replicas=1)
     own_key.ready(otto, SYSTEM)
@@ -218,7 +218,7 @@ def test_a_pool_that_an_administrator_removes_during_a_question_stays_removed(
         ([(200, event(error={"message": "out of memory"}))], "out of memory"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_reported_in_a_sentence(
+def test_a_refusal_is_described_in_a_sentence(
     otto_client: Client, router: AnsweringRouter, answers: list[tuple[int, bytes]], failed: str
 ) -> None:
     router.answers = answers
@@ -246,14 +246,14 @@ def test_a_router_that_does_not_know_a_new_key_yet_is_asked_again(
         ({"session": "../etc"}, "Session: Enter a valid value."),
     ],
 )  # fmt: skip
-def test_a_wrong_question_is_refused_before_it_is_asked(
+def test_an_invalid_question_is_refused_before_it_is_sent(
     otto_client: Client, router: AnsweringRouter, given: dict[str, str], failed: str
 ) -> None:
     assert ask(otto_client, **given) == (400, [{"failed": failed}])
     assert (router.asked, ApiKey.objects.count()) == ([], 0)
 
 
-def test_one_person_gets_only_some_of_the_places_for_answers(
+def test_one_person_can_occupy_only_some_of_the_slots_for_answers(
     otto: Any, otto_client: Client, ada_client: Client, router: AnsweringRouter
 ) -> None:
     places, own = asking.places, own_key.secret_of(otto)
@@ -268,7 +268,7 @@ def test_one_person_gets_only_some_of_the_places_for_answers(
     assert not places.taken
 
 
-async def test_a_router_that_does_not_take_the_connection_in_time_leaves_the_question_to_the_next(
+async def test_if_a_router_does_not_accept_the_connection_in_time_the_next_one_gets_the_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def respond(request: httpx.Request) -> httpx.Response:
@@ -285,7 +285,9 @@ def test_without_routers_nothing_is_asked(otto_client: Client, pool: Any, redis_
     assert ask(otto_client) == (503, [{"failed": asking.UNREACHABLE}])
 
 
-def test_without_scripts_the_page_has_the_answer_and_continues(otto_client: Client, router: AnsweringRouter) -> None:
+def test_without_javascript_the_page_shows_the_answer_and_continues_the_conversation(
+    otto_client: Client, router: AnsweringRouter
+) -> None:
     page = otto_client.post("/playground/", ASKED).content.decode()
     assert "What is a weir?" in page
     assert "A dam." in page
@@ -300,7 +302,7 @@ def test_without_scripts_the_page_has_the_answer_and_continues(otto_client: Clie
     assert "Refused with 429" in otto_client.post("/playground/", ASKED).content.decode()
 
 
-def test_viewers_may_not_ask_and_a_form_needs_its_token(
+def test_viewers_may_not_ask_and_the_form_requires_its_csrf_token(
     vera_client: Client, otto: Any, router: AnsweringRouter
 ) -> None:
     assert vera_client.get("/playground/").status_code == 403
@@ -311,7 +313,7 @@ def test_viewers_may_not_ask_and_a_form_needs_its_token(
     assert router.asked == []
 
 
-def test_a_receipt_that_is_not_written_yet_is_asked_for_again(vera_client: Client) -> None:
+def test_a_receipt_that_is_not_written_yet_is_requested_again(vera_client: Client) -> None:
     beside = {"HX-Request": "true", "HX-Target": "receipt-beside"}
     page = vera_client.get("/requests/req-9/", headers=beside).content.decode()
     assert 'hx-get="/requests/req-9/?tries=1"' in page

@@ -1,4 +1,4 @@
-"""The default policy and a pool of it."""
+"""The default policy and a pool that uses it."""
 
 from controlplane.traffic.policies.tests.conftest import policy, pool
 

@@ -1,4 +1,4 @@
-"""Shares show no text that someone typed: each text of a frame is replaced by such a text in turn."""
+"""Shares show no text that someone typed: each text of a frame is in turn replaced by such a text."""
 
 import json
 import time
@@ -23,7 +23,7 @@ from router.contract.redis.use import SavingLine
 
 SENTENCE = "two secret words"
 WORD = "sesame"
-# Names without blanks, by which a share tells things apart
+# Names without blanks, by which a share distinguishes things
 NAMES = {
     "FrameInputs.fleets (key)",  # names of pools
     "PublishedInstance.id",
@@ -41,7 +41,7 @@ Change = Callable[[str], Any]
 
 
 def changed(value: Any, hint: Any, where: str) -> Iterator[tuple[str, Change]]:
-    """Each text below a value: its type and field, and the value with another text there."""
+    """Each text below a value: its type and field, and the value with another text in its place."""
     if isinstance(value, Struct):
         hints = typing.get_type_hints(type(value))
         for name in value.__struct_fields__:
@@ -98,7 +98,7 @@ def delivery(at: float) -> DeliveryLine:
 
 @pytest.fixture
 def whole(live_redis: redis.Redis) -> tuple[float, FrameInputs]:
-    """A frame's inputs of every kind, where everything has gone wrong that a page can say."""
+    """A frame's inputs of every kind, with every problem that a page can report."""
     now = time.time()
     fleet = FakeFleet(live_redis, size=4)
     fleet.states = {"demo-1": ("failed", "out of memory"), "demo-2": ("draining", "by ada"), "demo-3": ("starting", "")}
@@ -147,7 +147,7 @@ def whole(live_redis: redis.Redis) -> tuple[float, FrameInputs]:
 
 
 def served(now: float, inputs: FrameInputs) -> Iterator[str]:
-    """Everything that shares of a frame serve."""
+    """Everything that shares of a frame show."""
     frame = build_frame(now, inputs)
     for pool in ("", "demo"):
         shown = view.frame_of(frame, pool)
@@ -162,7 +162,7 @@ def test_no_sentence_of_any_text_field_reaches_a_share(whole: tuple[float, Frame
     leaks = {path for path, change in all_changes(inputs) if SENTENCE in "".join(served(now, change(SENTENCE)))}
     assert leaks == set()
     pages = {path for path, change in all_changes(inputs) if SENTENCE in json.dumps(build_frame(now, change(SENTENCE)))}
-    assert pages >= TYPED  # what an operator reads on Live
+    assert pages >= TYPED  # as an operator reads on Live
 
 
 def test_only_names_of_things_reach_a_share_of_all_words(whole: tuple[float, FrameInputs]) -> None:

@@ -1,4 +1,4 @@
-"""What a share says: the facts that a wall needs, of known words, names and numbers."""
+"""The sentences of a share: the facts that a wall needs, made of known words, names and numbers."""
 
 import ast
 from pathlib import Path
@@ -54,7 +54,7 @@ def shared(pool: str = "", **changes: Any) -> Any:
         ({"deliveries": [delivery(NOW)]}, "default v3 → v4", "aborted by a person: see Weir"),
     ],
 )
-def test_an_entry_of_attention_says_what_is_known_without_anybody_s_words(
+def test_an_entry_of_attention_says_what_is_known_without_typed_text(
     changes: dict[str, Any], subject: str, reason: str
 ) -> None:
     entries = {item["subject"]: item for item in shared(**changes)["attention"]}
@@ -68,7 +68,7 @@ def test_an_instance_of_a_silent_node_is_shown_as_last_known() -> None:
     assert rows["reason"] == ["last known 20 s ago: no sample of its node has arrived since"]
 
 
-def test_a_delivery_is_reported_by_its_versions_step_and_figure() -> None:
+def test_a_delivery_is_described_by_its_versions_step_and_figure() -> None:
     [line] = shared(deliveries=[delivery(NOW)])["deliveries"]
     assert line["text"] == "v3 → v4 canary 25 % aborted · heavy 1.04× (0.97–1.12×)"
 
@@ -96,7 +96,7 @@ def event(kind: str, subject: str, *pools: str) -> FleetEvent:
         (event("node", "gpu-1", "gone"), None),
     ],
 )
-def test_an_event_is_a_sentence_of_its_kind_about_what_is_shown(happened: FleetEvent, text: str | None) -> None:
+def test_an_event_is_described_by_the_sentence_of_its_kind(happened: FleetEvent, text: str | None) -> None:
     assert [line["text"] for line in shared(events=[happened])["events"]] == ([text] if text else [])
 
 
@@ -141,5 +141,5 @@ def test_every_kind_of_event_on_the_ticker_has_its_sentence() -> None:
         (kinds.record(a=kinds.number), {"a": 1, "b": 2}, {"a": 1}),
     ],
 )
-def test_a_kind_shows_what_it_expects_and_nothing_else(kind: kinds.Kind, value: Any, shown: Any) -> None:
+def test_a_kind_shows_only_the_expected_values(kind: kinds.Kind, value: Any, shown: Any) -> None:
     assert kind(value) == shown

@@ -24,7 +24,7 @@ from router.contract.values.secret_text import masked
 
 @pytest.fixture
 def two_pools(live_redis: redis.Redis) -> redis.Redis:
-    assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would grow old
+    assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would become stale
     for pool in ("demo", "secret"):
         fleet = FakeFleet(live_redis, size=2, pool=pool)
         fleet.states = {f"{pool}-1": ("failed", f"{pool} ran out of memory")}
@@ -81,7 +81,7 @@ def test_the_shared_wall_sets_no_cookie_and_may_be_framed_by_listed_origins_only
         assert "status.example.org" not in answer.headers["Content-Security-Policy"]
 
 
-def test_a_share_opens_nothing_once_it_is_revoked_or_expired(db: None, two_pools: redis.Redis, client: Client) -> None:
+def test_a_revoked_or_expired_share_opens_nothing(db: None, two_pools: redis.Redis, client: Client) -> None:
     rows = [issue() for _ in range(3)]
     Share.objects.filter(pk=rows[1][0].pk).update(revoked_at=timezone.now())
     Share.objects.filter(pk=rows[2][0].pk).update(expires_at=timezone.now())
@@ -149,7 +149,7 @@ async def left(socket: ApplicationCommunicator) -> None:
 
 
 async def refused(address: str) -> str:
-    """How a handshake is answered without a socket."""
+    """Return the answer to a handshake that gets no socket."""
     socket = handshake(address)
     await socket.send_input({"type": "websocket.connect"})
     last = await socket.receive_output(30)
@@ -158,7 +158,7 @@ async def refused(address: str) -> str:
 
 
 async def closed(socket: ApplicationCommunicator) -> int:
-    """The code with which it is closed, after what else it is sent."""
+    """Return the code with which the socket is closed, after what is sent before."""
     while (last := await socket.receive_output(30))["type"] != "websocket.close":
         pass
     await socket.send_input({"type": "websocket.disconnect", "code": last["code"]})
@@ -166,7 +166,9 @@ async def closed(socket: ApplicationCommunicator) -> int:
     return int(last["code"])
 
 
-async def test_a_socket_is_open_while_its_share_is(two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_stays_open_while_its_share_is_valid(
+    two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usable = {"right": Share(pool="demo")}
 
     async def found(token: str) -> Share | None:
@@ -192,7 +194,7 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(places, name, places.Places(most, of_one))
 
 
-async def test_strangers_are_refused_before_they_are_accepted(few_places: None) -> None:
+async def test_strangers_are_refused_before_the_handshake(few_places: None) -> None:
     first, second = [await opened(), await opened()]
     assert await refused("192.0.2.1") == "websocket.close 4503"
     other = await opened(address="192.0.2.2")
@@ -204,14 +206,14 @@ async def test_strangers_are_refused_before_they_are_accepted(few_places: None) 
     assert not places.STRANGERS.taken
 
 
-async def test_addresses_of_one_ipv6_network_have_the_places_of_one(few_places: None) -> None:
+async def test_addresses_of_one_ipv6_network_count_as_one(few_places: None) -> None:
     sockets = [await opened(address=f"2001:db8::{i}") for i in (1, 2)]
     assert await refused("2001:db8::ffff:3") == "websocket.close 4503"
     for socket in sockets:
         await left(socket)
 
 
-async def test_viewers_have_places_of_their_own(
+async def test_viewers_with_a_share_have_their_own_limit(
     few_places: None, two_pools: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def shared(token: str) -> Share:
@@ -230,7 +232,7 @@ async def test_viewers_have_places_of_their_own(
     assert not places.VIEWERS.taken
 
 
-def test_administrators_share_and_revoke_by_page_and_rest(
+def test_administrators_share_and_revoke_on_the_page_and_over_rest(
     ada_client: Client, otto_client: Client, ada_api: ApiCaller, ci: ApiCaller
 ) -> None:
     assert [otto_client.get("/shares/").status_code, ci.get("/shares").status_code] == [403, 403]

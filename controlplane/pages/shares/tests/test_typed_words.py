@@ -1,5 +1,5 @@
-"""Every column with texts of the database holds a secret, all is published as the control worker does it, and nobody
-without an account reads a word of it."""
+"""Every text column of the database holds a secret, everything is published as the control worker does it, and
+nobody without an account can read the secret."""
 
 import json
 import re
@@ -65,7 +65,7 @@ ALERTS = Path(settings.BASE_DIR) / "deploy" / "prometheus" / "alerts.yml"
 SECRET = "two secret words"
 SOMEBODY = Actor("user", SECRET, is_admin=True)
 OURS = ("controlplane.", "fleet.")
-# Columns that say which row or what kind it is: the product checks them where they are given.
+# Columns that identify a row or its kind: their values are checked when they are given.
 KEPT = {
     *("Pool.name", "Pool.model", "Pool.policy", "Pool.kind", "Pool.node", "Pool.mode", "Pool.ephemeral_owner"),
     *("Instance.name", "Instance.node", "Node.name", "Policy.name", "Share.pool", "Share.sha256", "Share.prefix"),
@@ -117,7 +117,7 @@ def documents(model: type[models.Model]) -> Iterator[Any]:
 
 
 def said(value: Any) -> Any:
-    """The secret as each text in a document, and as one more."""
+    """The secret in place of each text in a document, and as an additional one."""
     if isinstance(value, dict):
         return {**{name: said(one) for name, one in value.items()}, SECRET: SECRET}
     if isinstance(value, list):
@@ -126,7 +126,7 @@ def said(value: Any) -> Any:
 
 
 def fill_all() -> None:
-    """The secret in each column with texts of each row, and behind it the row's number where the column must differ."""
+    """The secret in each text column of each row, followed by the row's number where the column must be unique."""
     for model in apps.get_models():
         if model is User or model.__module__.startswith(OURS):
             for row in model._default_manager.all():
@@ -136,7 +136,7 @@ def fill_all() -> None:
                 cut = {name: value[: limits[name]] for name, value in values.items()}
                 cut |= {field.name: said(getattr(row, field.name)) for field in documents(model)}
                 if cut:
-                    models.QuerySet(model).filter(pk=row.pk).update(**cut)  # past managers that refuse it
+                    models.QuerySet(model).filter(pk=row.pk).update(**cut)  # bypasses managers that refuse it
 
 
 @pytest.fixture
@@ -146,8 +146,8 @@ def told(
     pool: Pool,
     django_capture_on_commit_callbacks: Callable[..., Any],
 ) -> redis.Redis:
-    """Everything that people can say, said."""
-    assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would grow old
+    """A fleet whose every text is the secret."""
+    assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would become stale
     Fleet.objects.create(pk=1, name="fleet")
     PoolVersion.objects.create(pool=pool, number=1, config={"model": "m", "kind": "sim", "engine": {}})
     Node.objects.create(name="gpu-1", last_seen=timezone.now())
@@ -182,7 +182,7 @@ def told(
 
 
 def published(client: redis.Redis) -> None:
-    """Publish the fleet as the control worker's steps do."""
+    """Publish the fleet as the steps of the control worker do."""
     fleet = FakeFleet(client, size=4)
     fleet.write()
     client.delete(redis_keys.fleet_key("demo"))
@@ -196,7 +196,7 @@ def published(client: redis.Redis) -> None:
 
 
 def served(client: Client, tokens: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """All that is read without an account, by its address."""
+    """Everything that can be read without an account, by its address."""
     forms = [f"/badge/{{token}}/demo.{form}" for form in ("svg", "json", "shields")]
     of_shares = [address.format(token=token) for token in tokens.values() for address in ("/wall/s/{token}", *forms)]
     for address in (*of_shares, "/wall/s/weir_share_none", "/login", "/healthz", "/metrics", "/nothing"):
@@ -205,25 +205,27 @@ def served(client: Client, tokens: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield f"/ws/share {shown}", json.dumps(snapshot(shown, SECONDS))
 
 
-def test_each_model_is_filled_or_known_to_be_no_part_of_live_state() -> None:
+def test_each_model_is_filled_or_known_not_to_be_part_of_live_state() -> None:
     ours = {model.__name__ for model in apps.get_models() if model.__module__.startswith(OURS)}
     assert ours - {model.__name__ for model in FILLED} == UNREAD
 
 
-def test_nobody_without_an_account_reads_a_word_that_someone_typed(told: redis.Redis, client: Client) -> None:
+def test_nobody_without_an_account_can_read_typed_text(told: redis.Redis, client: Client) -> None:
     tokens = {shown: Share.issue(name=SECRET, pool=shown, created_by=SECRET)[1] for shown in ("", "demo")}
     published(told)
     assert [model.__name__ for model in FILLED if not model._default_manager.exists()] == []
     frame = frames.latest(told)
     assert frame is not None
-    assert json.dumps(frame).count(SECRET) > 10  # what operators read
+    assert json.dumps(frame).count(SECRET) > 10  # visible to operators
     assert {*frame["instances"]["status"]} > {"failed", "unreachable"}
     assert frame["events"]
     leaks = [address for address, text in served(client, tokens) if SECRET in text or "secret" in text]
     assert leaks == []
 
 
-def test_an_alert_bears_no_word_but_the_name_of_a_channel(told: redis.Redis, client: Client, vera: User) -> None:
+def test_an_alert_contains_no_typed_text_but_the_name_of_a_channel(
+    told: redis.Redis, client: Client, vera: User
+) -> None:
     published(told)
     bearer = {"Authorization": f"Bearer {api_caller(vera).token}"}
     answer = client.get("/metrics", headers=bearer)

@@ -1,4 +1,4 @@
-"""Blanks do not make a password long."""
+"""Blanks do not count towards the length of a password."""
 
 import pytest
 from django.contrib.auth.password_validation import validate_password
@@ -11,5 +11,5 @@ def test_a_password_of_blanks_is_refused(password):
         validate_password(password)
 
 
-def test_a_sentence_is_a_password():
+def test_a_sentence_can_be_a_password():
     validate_password("correct horse battery staple")

@@ -1,4 +1,4 @@
-"""A new page is closed to strangers without anybody having to think of it."""
+"""A new page is closed to strangers by default."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -17,7 +17,7 @@ def patterns(resolver: URLResolver, prefix: str = "") -> list[str]:
 
 
 def concrete(route: str) -> str:
-    """An address for a route; every variable part as something that fits its converter."""
+    """Return an address for a route; every variable part is a value that its converter accepts."""
     parts = []
     for part in route.split("/"):
         if "<int:" in part or "_id>" in part:
@@ -40,7 +40,7 @@ def test_no_page_answers_a_stranger(db):
 
 
 @pytest.mark.parametrize("path", ["/policies/", "/audit/", "/tokens/", "/users/"])
-def test_a_stranger_is_sent_to_the_sign_in_page_and_back(db, client, path):
+def test_a_stranger_is_sent_to_the_sign_in_page_and_then_back(db, client, path):
     assert client.get(path).headers["Location"] == f"/login?next={path}"
 
 
@@ -50,7 +50,7 @@ def test_a_fragment_request_without_a_session_gets_a_signed_out_event_and_no_con
     assert not answer.content
 
 
-def test_a_person_without_a_role_sees_nothing(db, client):
+def test_a_person_without_a_role_can_see_nothing(db, client):
     client.force_login(User.objects.create_user("nemo"))
     answer = client.get("/policies/")
     assert answer.status_code == 403

@@ -25,7 +25,7 @@ def data_dir(tmp_path: Path, settings) -> Path:
     return settings.DATA_DIR
 
 
-def test_the_first_start_makes_the_administrator_with_a_random_password():
+def test_the_first_start_creates_the_administrator_with_a_random_password():
     access = ensure_admin()
     assert authenticate(username="admin", password=access.password) is not None
     assert role_of(User.objects.get(username="admin")) == "admin"
@@ -43,14 +43,14 @@ def test_a_given_password_is_used_and_not_printed(monkeypatch):
 
 
 @pytest.mark.parametrize(("given", "fault"), [("short", "too short"), ("password123", "too common")])
-def test_a_weak_one_is_refused_and_nothing_is_made(monkeypatch, given, fault):
+def test_a_weak_password_is_refused_and_no_user_created(monkeypatch, given, fault):
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", given)
     with pytest.raises(BadSetting, match=rf"WEIR_ADMIN_PASSWORD: .*{fault}.* Set another, or none"):
         ensure_admin()
     assert not User.objects.exists()
 
 
-def test_up_says_so_in_one_line(monkeypatch):
+def test_up_reports_it_in_one_line(monkeypatch):
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "short")
     # A test is one transaction, on one connection
     monkeypatch.setattr(connections, "close_all", lambda: None)

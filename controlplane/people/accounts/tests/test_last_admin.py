@@ -1,4 +1,4 @@
-"""There is always an administrator, also when two take the role from each other at the same moment."""
+"""There is always an administrator, even if two demote each other at the same moment."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ def admins():
 
 
 @pytest.mark.parametrize("take", TAKE.values(), ids=TAKE)
-def test_the_last_one_stays_and_nothing_is_changed(db, take):
+def test_the_last_administrator_cannot_be_demoted_and_nothing_is_changed(db, take):
     ada = admin("ada")
     with pytest.raises(services.LastAdmin, match="ada is the last administrator"):
         take(ada, ADA)
@@ -54,13 +54,13 @@ def test_a_superuser_of_the_host_counts(db):
 @pytest.mark.parametrize("first", TAKE.values(), ids=TAKE)
 @pytest.mark.parametrize("second", TAKE.values(), ids=TAKE)
 def test_two_administrators_cannot_demote_each_other(monkeypatch, first, second):
-    for name in ROLES:  # a migration's, which an earlier test with real transactions may have emptied
+    for name in ROLES:  # created by a migration; an earlier test with real transactions may have emptied the table
         Group.objects.get_or_create(name=name)
     ada, alma = admin("ada"), admin("alma")
     both, record, refused = threading.Barrier(2), services.audit.record, []
 
     def met(*given):
-        """Wait until both are about to commit, if both get so far."""
+        """Wait until both are about to commit, if both get that far."""
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(timeout=0.2)
         return record(*given)
@@ -85,7 +85,7 @@ def test_two_administrators_cannot_demote_each_other(monkeypatch, first, second)
 
 
 def _locked(take, user, actor):
-    """SQLite in memory refuses the second writer at once; on a disk and in PostgreSQL it waits."""
+    """SQLite in memory refuses the second writer at once; SQLite on disk and PostgreSQL let it wait."""
     try:
         take(User.objects.get(pk=user.pk), actor)
     except OperationalError as error:

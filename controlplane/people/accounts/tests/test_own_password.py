@@ -71,7 +71,7 @@ def test_a_wrong_field_is_reported_at_the_field_and_nothing_changes(nora, field,
     assert authenticate(username="nora", password=PASSWORD) == nora
 
 
-def test_guesses_at_the_present_password_are_slowed(nora):
+def test_guesses_at_the_current_password_are_slowed_down(nora):
     client = signed_in(nora)
     for _ in range(throttle.ATTEMPTS):
         change(client, current="wrong")
@@ -80,11 +80,11 @@ def test_guesses_at_the_present_password_are_slowed(nora):
     assert "Too many attempts" in answer.content.decode()
 
 
-def test_a_new_password_that_is_refused_is_not_a_guess(nora):
+def test_a_refused_new_password_does_not_count_as_a_guess(nora):
     client = signed_in(nora)
     for _ in range(throttle.ATTEMPTS + 1):
         assert change(client, new="short").status_code == 422
 
 
-def test_the_menu_leads_there(nora):
+def test_the_menu_links_to_the_page(nora):
     assert '<a href="/password"' in signed_in(nora).get("/live").content.decode()

@@ -20,7 +20,7 @@ def test_each_role_includes_the_lower_ones():
     assert ROLE_SCOPES["admin"] == set(SCOPES)
 
 
-@pytest.mark.django_db  # said here, because the fixture is asked for by name: its place among the tests depends on it
+@pytest.mark.django_db  # explicit, because the fixture is requested by name and the order of tests depends on the mark
 @pytest.mark.parametrize(("name", "answers"), [("vera", (1, 0, 0)), ("otto", (1, 1, 0)), ("ada", (1, 1, 1))])
 def test_permissions_of_each_role(request, name, answers):
     user = request.getfixturevalue(name)
@@ -47,7 +47,7 @@ def test_a_token_can_do_only_what_its_scopes_allow():
     assert not has_scope(token, "policy:publish")
 
 
-def test_the_migration_makes_the_roles(db):
+def test_the_migration_creates_the_roles(db):
     assert set(Group.objects.values_list("name", flat=True)) == set(ROLES)
 
 

@@ -21,14 +21,14 @@ def test_the_database_does_not_hold_the_key_of_a_session(vera_client):
     assert key not in str(list(Session.objects.values()))
 
 
-def test_the_content_of_the_database_opens_no_session(vera_client):
+def test_the_content_of_the_database_does_not_open_a_session(vera_client):
     thief = Client()
     thief.cookies["sessionid"] = Session.objects.get().session_key
     assert thief.get("/policies/").status_code == 302
     assert vera_client.get("/policies/").status_code == 200
 
 
-def test_a_session_is_changed_under_its_key():
+def test_a_changed_session_keeps_its_key():
     store = SessionStore()
     store["colour"] = "green"
     store.save()
@@ -64,6 +64,6 @@ def test_a_new_password_ends_the_session(vera, vera_client):
     assert vera_client.get("/policies/").status_code == 302
 
 
-def test_deleting_a_session_that_is_gone_or_was_never_made_is_not_an_error():
+def test_deleting_a_missing_session_is_not_an_error():
     SessionStore().delete()
     SessionStore("no-such-session").delete()

@@ -1,4 +1,4 @@
-"""A link from the host that signs in once."""
+"""A link, created on the host, that can be used once to sign in."""
 
 from datetime import timedelta
 from io import StringIO
@@ -23,9 +23,9 @@ def link(otto):
     return url.removeprefix("https://weir.example")
 
 
-def test_a_link_signs_in_once(link):
+def test_a_link_can_be_used_once(link):
     client = Client()
-    assert b"Sign in as otto" in client.get(link).content  # a program that only looks uses nothing up
+    assert b"Sign in as otto" in client.get(link).content  # a program that only opens it does not use it up
     assert client.post(link).url == "/live"
     assert client.get("/policies/").status_code == 200
     assert Client().post(link).status_code == 404
@@ -33,12 +33,12 @@ def test_a_link_signs_in_once(link):
     assert actions == ["user.sign_in_link", "user.sign_in"]
 
 
-def test_a_link_is_over_after_five_minutes(link):
+def test_a_link_expires_after_five_minutes(link):
     SignInLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     assert b"no longer works" in Client().get(link).content
 
 
-def test_a_link_of_a_user_who_was_deactivated_since_does_not_work(link, otto):
+def test_a_link_of_a_user_who_was_deactivated_since_is_refused(link, otto):
     otto.is_active = False
     otto.save()
     assert Client().post(link).status_code == 404
@@ -48,6 +48,6 @@ def test_the_database_does_not_hold_the_link(link):
     assert link.rpartition("/")[2] not in str(SignInLink.objects.values())
 
 
-def test_a_name_that_nobody_has_is_reported(otto):
+def test_an_unknown_name_is_reported(otto):
     with pytest.raises(CommandError, match="'oto' is no active user; allowed: otto"):
         call_command("sign_in_link", "oto")

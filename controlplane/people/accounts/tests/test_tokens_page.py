@@ -24,7 +24,7 @@ def test_only_the_hash_of_a_token_is_stored(otto, otto_client):
     assert token[-43:] not in str(vars(row))
 
 
-def test_making_and_revoking_are_in_the_audit_log(otto, otto_client):
+def test_creating_and_revoking_are_in_the_audit_log(otto, otto_client):
     make(otto_client)
     otto_client.post(f"/tokens/{ApiToken.objects.get().pk}/revoke")
     assert list(AuditEntry.objects.values_list("action", "actor_name", "subject")) == [
@@ -40,13 +40,13 @@ def test_a_revoked_token_stops_working_at_once(otto, otto_client):
     assert caller.get("/policies").status_code == 401
 
 
-def test_a_person_cannot_give_a_token_more_than_their_role_has(otto_client):
+def test_a_person_cannot_give_a_token_more_than_their_role_allows(otto_client):
     answer = make(otto_client, scopes=["admin"])
     assert answer.status_code == 422
     assert not ApiToken.objects.exists()
 
 
-def test_a_viewer_can_make_tokens_that_read(vera_client):
+def test_a_viewer_can_create_read_only_tokens(vera_client):
     assert make(vera_client).status_code == 200
     assert make(vera_client, scopes=["policy:publish"]).status_code == 422
 

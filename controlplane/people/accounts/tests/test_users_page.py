@@ -38,7 +38,7 @@ def test_a_wrong_field_is_reported_at_the_field(ada_client, field, value, said):
     assert said in answer.content
 
 
-def test_a_password_like_the_name_is_refused(ada_client):
+def test_a_password_similar_to_the_name_is_refused(ada_client):
     form = {"username": "nora.of.weir", "password": "nora.of.weir", "role": "viewer"}
     assert b"too similar to the username" in ada_client.post("/users/", form).content
 
@@ -74,14 +74,14 @@ def test_a_new_password_is_shown_once_and_ends_sessions_and_tokens(ada_client, o
 
 
 @pytest.mark.parametrize("change", [{"role": "viewer"}, {"active": "no"}])
-def test_the_last_administrator_stays(ada_client, ada, change):
+def test_the_last_administrator_cannot_be_removed(ada_client, ada, change):
     answer = ada_client.post(f"/users/{ada.pk}", change, follow=True)
     assert b"the last administrator" in answer.content
     assert role_of(fresh(ada)) == "admin"
 
 
 @pytest.mark.parametrize("name", ["otto_client", "vera_client"])
-def test_nobody_else_sees_the_page(request, ada, name):
+def test_only_administrators_see_the_page(request, ada, name):
     answer = request.getfixturevalue(name).get("/users/")
     assert answer.status_code == 403
     assert b"Who can help: ada" in answer.content

@@ -19,7 +19,7 @@ def entries(count: int) -> None:
         record(OTTO, "pool.drain", f"instance demo-{number}", f"reason {number}")
 
 
-def test_an_entry_survives_the_person(otto):
+def test_an_entry_remains_when_the_person_is_deleted(otto):
     record(Actor("user", otto.username), "policy.publish", "policy default v2", "because it is better")
     User.objects.all().delete()
     assert AuditEntry.objects.get().actor_name == "otto"
@@ -39,7 +39,7 @@ def test_the_actor_of_an_api_request_is_the_token(rf):
     assert actor_of(request) == Actor("token", "ci (otto)")
 
 
-def test_pages_of_the_log_follow_each_other_without_gap(db):
+def test_pages_of_the_log_have_no_gaps(db):
     entries(7)
     first, cursor = page(AuditFilters(), 3)
     second, cursor = page(AuditFilters(before=cursor), 3)
@@ -48,7 +48,7 @@ def test_pages_of_the_log_follow_each_other_without_gap(db):
     assert end is None
 
 
-def test_a_full_last_page_has_no_next(db):
+def test_a_full_last_page_has_no_next_page(db):
     entries(3)
     assert page(AuditFilters(), 3)[1] is None
 
@@ -57,7 +57,7 @@ def test_a_full_last_page_has_no_next(db):
     ("query", "expected"),
     [("actor=otto", 2), ("actor=weir", 1), ("action=fleet.apply", 1), ("subject=demo-1", 1), ("actor=nobody", 0)],
 )
-def test_the_page_filters(vera_client, query, expected):
+def test_the_page_can_be_filtered(vera_client, query, expected):
     entries(2)
     record(SYSTEM, "fleet.apply", "fleet demo")
     assert vera_client.get(f"/audit/?{query}").content.count(b'data-label="Action"') == expected
@@ -70,7 +70,7 @@ def test_the_page_shows_changed_fields_only(vera_client):
     assert "a.b" not in content
 
 
-def test_a_pool_that_is_added_is_a_change_of_its_own(vera_client):
+def test_an_added_pool_is_a_change_of_its_own(vera_client):
     kept = {"name": "demo", "model": "m", "replicas": 8}
     record(OTTO, "fleet.applied", "fleet", "", {"pools": [kept]}, {"pools": [{"name": "new", "model": "x"}, kept]})
     content = vera_client.get("/audit/").content.decode()
@@ -99,7 +99,7 @@ def test_an_empty_log_describes_its_future_entries(vera_client):
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 30])
-def test_a_made_up_cursor_is_not_found(vera_client, cursor):
+def test_a_forged_cursor_is_not_found(vera_client, cursor):
     assert vera_client.get(f"/audit/?before={cursor}").status_code == 404
 
 
@@ -122,7 +122,7 @@ def test_a_made_up_cursor_is_not_found(vera_client, cursor):
         ("x.y", "thing", ""),
     ],
 )
-def test_a_subject_leads_to_its_page(action, subject, href):
+def test_a_subject_links_to_its_page(action, subject, href):
     assert place(action, subject) == href
 
 
@@ -136,7 +136,7 @@ def test_new_settings_are_listed_with_their_values(vera_client):
     assert '<span class="diff-new">25.0</span>' in vera_client.get("/audit/").content.decode()
 
 
-def test_days_bound_the_entries_in_utc_and_a_wrong_one_is_named(vera_client):
+def test_entries_are_limited_by_days_in_utc_and_an_invalid_day_is_named(vera_client):
     entries(1)
     AuditEntry.objects.update(at=datetime(2026, 11, 28, 23, 59, tzinfo=UTC))
     found = [
@@ -149,7 +149,7 @@ def test_days_bound_the_entries_in_utc_and_a_wrong_one_is_named(vera_client):
     assert page.count('data-label="Action"') == 1
 
 
-def test_the_entries_that_match_are_exported_without_formulas(vera_client):
+def test_matching_entries_are_exported_without_formulas(vera_client):
     entries(2)
     record(OTTO, "x.y", "=1+1", "", {"a": 1}, {"a": 2})
     answer = vera_client.get("/audit/?action=x.y&format=csv")

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on this machine, and channels."""
+"""A receiver of webhooks on this machine, and channels that send to it."""
 
 import contextlib
 import threading
@@ -20,14 +20,14 @@ ADA = Actor("user", "ada")
 
 @dataclass
 class Receiver:
-    """Answers with `status` and keeps what it got."""
+    """Answers with `status` and records what it received."""
 
     url: str = ""
     status: int = 204
     headers: dict[str, str] = field(default_factory=dict)
     answer: bytes = b""
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-    hold: threading.Event | None = None  # answers only when this is set
+    hold: threading.Event | None = None  # answers only once this is set
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def receiver(settings: Any) -> Iterator[Receiver]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(state.answer)))
             self.end_headers()
-            with contextlib.suppress(OSError):  # the sender may have read enough
+            with contextlib.suppress(OSError):  # the sender may stop reading early
                 self.wfile.write(state.answer)
 
         def log_message(self, *_: object) -> None:

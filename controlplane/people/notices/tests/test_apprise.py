@@ -1,4 +1,4 @@
-"""Apprise is optional: it sends where it is installed, and says how to install it where it is not."""
+"""Apprise is optional: if it is not installed, Weir says how to install it."""
 
 import importlib.machinery
 import sys
@@ -66,7 +66,7 @@ def sent(after: timedelta = timedelta(0)) -> Notice:
     return Notice.objects.get()
 
 
-def test_a_notice_goes_to_the_service(db, apprise) -> None:
+def test_a_notice_is_sent_to_the_service(db, apprise) -> None:
     _, secret = make()
     assert secret == ""
     assert sent().status == Status.SENT
@@ -87,38 +87,38 @@ def test_without_the_package_a_channel_is_refused_with_the_command(db, without) 
     assert raised.value.problems[0].path == "kind"
 
 
-def test_a_worker_without_the_package_says_so_in_the_outcome(db, apprise, monkeypatch) -> None:
+def test_a_worker_without_the_package_reports_it_in_the_outcome(db, apprise, monkeypatch) -> None:
     make()
     monkeypatch.setattr(apprise_urls, "is_installed", lambda: False)
     assert sent().outcome.startswith("Apprise is not installed")
 
 
 @pytest.mark.parametrize("scheme", ["json", "jsons", "xml", "XMLS", "form", "forms", "dbus", "syslog", "windows"])
-def test_urls_for_webhooks_or_this_machine_are_refused(db, apprise, scheme) -> None:
+def test_urls_that_lead_to_webhooks_or_this_machine_are_refused(db, apprise, scheme) -> None:
     with pytest.raises(InvalidInput, match="is not allowed"):
         make(f"{scheme}://localhost/s3cret")
 
 
 @pytest.mark.parametrize("url", ["s3cret", "", "nonsense://s3cret", "slack://s3cret\n", "slack://" + "x" * 2000])
-def test_a_url_that_apprise_cannot_read_is_not_repeated(db, apprise, url) -> None:
+def test_the_message_about_an_unreadable_url_does_not_repeat_it(db, apprise, url) -> None:
     with pytest.raises(InvalidInput) as raised:
         make(url)
     assert raised.value.problems[0].path == "url"
     assert "s3cret" not in str(raised.value)
 
 
-def test_a_url_that_a_later_release_no_longer_reads_is_an_outcome(db, apprise) -> None:
+def test_a_url_that_a_later_release_cannot_read_is_reported_in_the_outcome(db, apprise) -> None:
     row, _ = make()
     type(row).objects.update(url="nonsense://s3cret")
     assert sent().outcome == "Apprise does not understand the URL of this channel"
 
 
-def test_a_private_host_is_not_reached(db, apprise) -> None:
+def test_nothing_is_sent_to_a_private_host(db, apprise) -> None:
     make("ntfy://localhost/topic")
     assert "not public" in sent().outcome
     assert apprise.sent == []
 
 
-def test_a_url_without_a_host_is_sent(db, apprise) -> None:
+def test_a_url_without_a_host_is_accepted(db, apprise) -> None:
     make("slack:///x")
     assert sent().status == Status.SENT

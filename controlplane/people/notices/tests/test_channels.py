@@ -59,7 +59,7 @@ def test_a_url_is_shown_without_parts_that_could_be_a_token(url, shown) -> None:
         "http://169.254.169.254/latest/meta-data",
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> None:
+def test_an_unusable_url_is_refused_without_repeating_it(db, url) -> None:
     with pytest.raises(InvalidInput) as raised:
         services.create_channel("webhook", ChannelTerms(name="x", url=url), ADA)
     assert raised.value.problems[0].path == "url"
@@ -79,7 +79,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(db, url) -> N
         ("webhook", {"name": "taken"}, "name"),
     ],
 )
-def test_bad_terms_are_named(make_channel, kind, terms, path) -> None:
+def test_invalid_settings_are_named(make_channel, kind, terms, path) -> None:
     make_channel("taken")
     with pytest.raises(InvalidInput) as raised:
         services.create_channel(kind, ChannelTerms(**{"name": "x", "url": URL, **terms}), ADA)

@@ -12,7 +12,7 @@ def test_every_event_is_documented_with_its_meaning() -> None:
     assert dict(re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", TEXT, re.MULTILINE)) == EVENTS
 
 
-def test_the_receivers_example_verifies_what_is_sent() -> None:
+def test_the_example_for_receivers_verifies_what_is_sent() -> None:
     from controlplane.people.notices.senders import signing
 
     namespace: dict[str, object] = {}

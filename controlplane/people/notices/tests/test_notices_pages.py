@@ -34,7 +34,7 @@ def test_a_new_channels_secret_is_shown_once_and_its_url_never(ada_client) -> No
     ("field", "value"),
     [("name", " "), ("url", "ftp://s3cret"), ("url", ""), ("events", []), ("events", ["nonsense"]), ("kind", "fax")],
 )
-def test_a_field_that_is_refused_says_why_and_the_url_is_not_sent_back(ada_client, field, value) -> None:
+def test_a_refused_field_says_why_and_the_url_is_not_sent_back(ada_client, field, value) -> None:
     answer = make(ada_client, **{field: value})
     assert answer.status_code == 422
     assert b'class="error"' in answer.content
@@ -42,7 +42,7 @@ def test_a_field_that_is_refused_says_why_and_the_url_is_not_sent_back(ada_clien
     assert not Channel.objects.exists()
 
 
-def test_settings_change_and_an_empty_url_keeps_the_old_one(ada_client, receiver) -> None:
+def test_settings_can_be_changed_and_an_empty_url_keeps_the_old_one(ada_client, receiver) -> None:
     make(ada_client)
     row = Channel.objects.get()
     change = {"name": "night", "events": ["delivery.*"], "url": ""}
@@ -92,7 +92,7 @@ def test_an_apprise_channel_has_nothing_to_rotate(ada_client, db) -> None:
     assert b"only webhooks have a secret" in answer.content
 
 
-def test_deleting_removes_channel_and_log(ada_client, channel) -> None:
+def test_deleting_removes_the_channel_and_its_log(ada_client, channel) -> None:
     services.notify("delivery.aborted", "s", "t")
     ada_client.post(f"/channels/{channel.pk}/delete")
     assert not Channel.objects.exists()
@@ -100,13 +100,13 @@ def test_deleting_removes_channel_and_log(ada_client, channel) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "1", "1/test", "1/enable", "1/rotate", "1/delete"])
-def test_only_administrators_reach_the_pages(otto_client, vera_client, path) -> None:
+def test_only_administrators_can_open_the_pages(otto_client, vera_client, path) -> None:
     for client in (otto_client, vera_client):
         assert client.post(f"/channels/{path}").status_code == 403
         assert client.get(f"/channels/{path}").status_code in (403, 405)
 
 
-def test_the_page_is_in_the_menu_of_administrators(ada_client, otto_client) -> None:
+def test_administrators_have_the_page_in_their_menu(ada_client, otto_client) -> None:
     assert [b'href="/channels/"' in client.get("/tokens/").content for client in (ada_client, otto_client)] == [
         True,
         False,
@@ -141,7 +141,7 @@ def test_a_note_that_cannot_be_written_says_why(otto_client, form, said) -> None
     assert not InstanceEvent.objects.exists()
 
 
-def test_a_viewer_writes_none_and_sees_no_form(vera_client, live_redis) -> None:
+def test_a_viewer_cannot_write_a_note_and_sees_no_form(vera_client, live_redis) -> None:
     FakeFleet(live_redis, size=1).write()
     Pool.objects.create(name="demo")
     assert b"Write note" not in vera_client.get("/live").content

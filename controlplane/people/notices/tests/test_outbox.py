@@ -1,4 +1,4 @@
-"""A notice commits with its event, or not at all."""
+"""A notice is committed together with its event, or not at all."""
 
 import pytest
 from django.db import transaction
@@ -34,7 +34,7 @@ def test_each_subscribed_channel_gets_a_notice(make_channel) -> None:
     )
 
 
-def test_the_notice_dies_with_the_callers_transaction(make_channel, live_redis) -> None:
+def test_the_notice_is_rolled_back_with_the_callers_transaction(make_channel, live_redis) -> None:
     make_channel()
 
     def fail() -> None:
@@ -48,7 +48,7 @@ def test_the_notice_dies_with_the_callers_transaction(make_channel, live_redis) 
     assert not live_redis.exists(redis_keys.EVENTS)
 
 
-def test_the_commit_puts_a_mark_on_the_charts(db, live_redis, django_capture_on_commit_callbacks) -> None:
+def test_the_commit_adds_a_mark_to_the_charts(db, live_redis, django_capture_on_commit_callbacks) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         services.notify("delivery.aborted", "policy default v44", "Heavy TTFT is worse.", actor="judge")
     ((_, fields),) = live_redis.xrange(redis_keys.EVENTS)
@@ -57,7 +57,7 @@ def test_the_commit_puts_a_mark_on_the_charts(db, live_redis, django_capture_on_
     assert event.actor == "judge"
 
 
-def test_without_redis_the_notice_is_kept(make_channel, redis_away, django_capture_on_commit_callbacks) -> None:
+def test_without_redis_the_notice_is_stored(make_channel, redis_away, django_capture_on_commit_callbacks) -> None:
     make_channel()
     with django_capture_on_commit_callbacks(execute=True):
         services.notify("delivery.aborted", "policy default v44", "why")
@@ -69,7 +69,7 @@ def test_an_unknown_event_is_a_programming_error(db) -> None:
         services.notify("delivery.exploded", "policy default v44", "why")
 
 
-def test_every_name_that_can_be_subscribed_matches_an_event() -> None:
+def test_every_name_for_subscriptions_matches_an_event() -> None:
     for choice in choices():
         assert any(matches([choice], event) for event in EVENTS)
     assert not matches(["delivery.*"], "policy.published")
@@ -90,6 +90,6 @@ def test_a_note_is_in_the_pools_history_on_the_charts_and_in_the_outbox(
 
 
 @pytest.mark.parametrize("text", ["", "   ", "x" * 501])
-def test_a_note_has_words_and_an_end(db, text) -> None:
+def test_the_length_of_a_note_is_limited(db, text) -> None:
     with pytest.raises(InvalidInput, match="1 to 500 characters"):
         services.write_note(Pool.objects.create(name="chat"), text, OTTO)

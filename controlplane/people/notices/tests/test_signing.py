@@ -10,7 +10,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def test_the_example_of_the_specification_gets_its_signature() -> None:
-    """The example is from the Standard Webhooks repository, where it tests every library."""
+    """The example is from the Standard Webhooks repository, whose libraries are all tested with it."""
     body = b'{"test": 2432232314}'
     headers = signing.headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, [SECRET])
     assert headers == {
@@ -20,7 +20,7 @@ def test_the_example_of_the_specification_gets_its_signature() -> None:
     }
 
 
-def test_a_receiver_that_knows_the_old_or_the_new_secret_finds_its_signature() -> None:
+def test_a_receiver_with_the_old_or_the_new_secret_finds_its_signature() -> None:
     old, new = signing.new_secret(), signing.new_secret()
     given = signing.headers("msg_1", 5, b"{}", [new, old])["webhook-signature"].split(" ")
     for secret, signature in zip((new, old), given, strict=True):

@@ -32,7 +32,7 @@ def state(notice: Notice) -> Notice:
     return notice
 
 
-def test_a_webhook_gets_the_event_signed(notice, receiver) -> None:
+def test_a_webhook_receives_the_signed_event(notice, receiver) -> None:
     assert send() == 1
     ((headers, body),) = receiver.got
     assert json.loads(body) == {
@@ -49,7 +49,7 @@ def test_a_webhook_gets_the_event_signed(notice, receiver) -> None:
     assert send() == 0
 
 
-def test_both_secrets_sign_while_they_rotate(channel, receiver) -> None:
+def test_during_a_rotation_both_secrets_sign(channel, receiver) -> None:
     old = channel.secret
     new = services.rotate_secret(channel, ADA)
     for after in (timedelta(0), timedelta(hours=25)):
@@ -61,7 +61,7 @@ def test_both_secrets_sign_while_they_rotate(channel, receiver) -> None:
     assert " " not in later["webhook-signature"]
 
 
-def test_a_fleet_event_that_cannot_be_sent_holds_back_no_other_notice(notice, receiver, monkeypatch) -> None:
+def test_a_fleet_event_that_cannot_be_sent_delays_no_other_notice(notice, receiver, monkeypatch) -> None:
     def fails(now):
         raise ValueError("strange")
 
@@ -109,14 +109,14 @@ def test_a_long_answer_is_not_read_to_its_end(notice, receiver) -> None:
     assert state(notice).status == Status.SENT
 
 
-def test_a_receiver_that_hangs_costs_the_limit_and_delays_no_other(notice, receiver, monkeypatch) -> None:
+def test_a_receiver_that_hangs_takes_the_time_limit_and_delays_no_other(notice, receiver, monkeypatch) -> None:
     monkeypatch.setattr(step, "SEND_S", 0.3)
     receiver.hold = threading.Event()
     send()
     assert (state(notice).status, notice.outcome) == (Status.WAITING, "no answer within 0.3 s")
 
 
-def test_a_receiver_that_is_unreachable_is_named_without_its_url(notice, settings) -> None:
+def test_an_unreachable_receiver_is_reported_without_its_url(notice, settings) -> None:
     type(notice.channel).objects.update(url="http://127.0.0.1:1/hook?token=s3cret")
     send()
     assert state(notice).status == Status.WAITING
@@ -124,7 +124,7 @@ def test_a_receiver_that_is_unreachable_is_named_without_its_url(notice, setting
     assert "s3cret" not in notice.outcome
 
 
-def test_a_private_address_is_never_connected_to(notice, receiver, settings) -> None:
+def test_no_connection_to_a_private_address_is_made(notice, receiver, settings) -> None:
     settings.NOTICE_NETWORKS = []
     send()
     assert receiver.got == []
@@ -132,7 +132,7 @@ def test_a_private_address_is_never_connected_to(notice, receiver, settings) -> 
 
 
 def test_the_sender_connects_to_the_address_that_was_checked(notice, receiver, monkeypatch) -> None:
-    """A name that changes its address after the check cannot lead elsewhere: it is looked up once."""
+    """The name is resolved only once, so changing its address after the check has no effect."""
     from router.contract.net import pinned_http
 
     asked = []
@@ -170,7 +170,7 @@ def test_a_notice_whose_sender_was_killed_is_sent_again(notice, receiver) -> Non
     assert state(notice).status == Status.SENT
 
 
-def test_a_notice_that_kills_its_sender_each_time_ends_after_a_day(notice) -> None:
+def test_a_notice_that_kills_its_sender_every_time_is_given_up_after_a_day(notice) -> None:
     now = timezone.now()
     claim(now)
     assert claim(now + GIVEN_UP_AFTER + timedelta(minutes=1)) == []
@@ -182,7 +182,7 @@ def test_a_first_attempt_is_made_even_after_a_day_without_a_worker(notice, recei
     assert state(notice).status == Status.SENT
 
 
-def test_one_channel_takes_a_part_of_a_step_only(channel, make_channel, receiver) -> None:
+def test_one_channel_takes_only_part_of_a_step(channel, make_channel, receiver) -> None:
     for _ in range(step.PER_CHANNEL + 3):
         services.notify("delivery.aborted", "s", TEXT)
     make_channel("second", url=receiver.url, events=["policy.*"])
@@ -221,7 +221,7 @@ def test_later_notices_wait_for_a_failing_notice_and_follow_it_in_order(channel,
     assert [notice.attempts for notice in Notice.objects.order_by("pk")] == [2, 1, 1]
 
 
-def test_a_notice_that_failed_three_times_is_passed(channel, receiver) -> None:
+def test_after_three_failures_a_notice_is_overtaken_by_later_ones(channel, receiver) -> None:
     receiver.status = 503
     written("poison")
     now = timezone.now()
@@ -246,7 +246,7 @@ def test_a_channel_whose_receiver_hangs_delays_no_other(channel, make_channel, r
     assert texts(receiver) == ["c"]
 
 
-def test_disabling_a_channel_ends_its_waiting_notices(notice) -> None:
+def test_disabling_a_channel_gives_up_its_waiting_notices(notice) -> None:
     services.change_channel(notice.channel, services.ChannelEdit(enabled=False), ADA)
     assert (state(notice).status, notice.outcome) == (Status.GIVEN_UP, "the channel was disabled")
 
@@ -257,12 +257,12 @@ def test_a_channel_deleted_while_its_notice_is_sent_leaves_nothing(notice) -> No
     assert not Notice.objects.exists()
 
 
-def test_an_unexpected_error_says_its_type_only(notice) -> None:
+def test_an_unexpected_error_is_reported_only_by_its_type(notice) -> None:
     step.store(notice.pk, KeyError("https://x/s3cret"), timezone.now())
     assert state(notice).outcome == "failed: KeyError"
 
 
-def test_old_notices_are_forgotten_and_waiting_ones_kept(notice) -> None:
+def test_old_notices_are_deleted_and_waiting_ones_kept(notice) -> None:
     late = timezone.now() + timedelta(days=31)
     assert step.forget_old(late) == 0
     step.store(notice.pk, "204", timezone.now())
@@ -275,7 +275,7 @@ def happened(kind: str, **names: str) -> None:
 
 def test_failed_instances_and_silent_nodes_become_notices_once(channel) -> None:
     happened("failed", instance="chat-1", pool="chat")
-    collect_fleet_events(timezone.now())  # the past is not sent
+    collect_fleet_events(timezone.now())  # earlier events are not sent
     happened("failed", instance="chat-0", pool="chat")
     happened("ready", instance="chat-0", pool="chat")
     happened("failed", instance="exp-1-0", pool="exp-1-2")
@@ -289,7 +289,7 @@ def test_failed_instances_and_silent_nodes_become_notices_once(channel) -> None:
     ]
 
 
-def test_an_event_that_can_still_have_an_older_one_in_flight_waits(channel) -> None:
+def test_an_event_waits_while_an_older_one_may_still_be_uncommitted(channel) -> None:
     collect_fleet_events(timezone.now())
     InstanceEvent.objects.create(kind="failed", instance="chat-0", pool="chat", text="x")
     collect_fleet_events(timezone.now())
@@ -298,7 +298,7 @@ def test_an_event_that_can_still_have_an_older_one_in_flight_waits(channel) -> N
     assert Notice.objects.count() == 1
 
 
-def test_of_two_processes_one_moves_the_cursor(channel, monkeypatch) -> None:
+def test_of_two_processes_only_one_moves_the_cursor(channel, monkeypatch) -> None:
     collect_fleet_events(timezone.now())
     happened("failed", instance="chat-0", pool="chat")
     stale = Cursor.objects.get()
@@ -309,7 +309,7 @@ def test_of_two_processes_one_moves_the_cursor(channel, monkeypatch) -> None:
 
 
 def _first_time(stale, real):
-    """The first look finds the row as it was before."""
+    """The first poll finds the row as it was before."""
 
     class Looked:
         @staticmethod

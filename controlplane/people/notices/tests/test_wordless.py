@@ -1,4 +1,4 @@
-"""Channels whose receivers may not read what people wrote."""
+"""Channels whose receivers may not read text that people wrote."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ ANNA = Actor("user", SECRET)
 
 
 def sent() -> list[str]:
-    """The bodies of what the channels are sent."""
+    """The bodies that the channels receive."""
     rows = Notice.objects.order_by("pk")
     return [body_of(row.pk, row.event, row.subject, row.text, row.facts, "").decode() for row in rows]
 
@@ -61,7 +61,7 @@ def test_other_channels_get_the_words(make_channel: Callable[..., Channel]) -> N
         ("policy default v44 by anna", ""),
     ],
 )
-def test_a_subject_is_reported_where_it_is_a_name_of_a_thing(subject: str, told: str) -> None:
+def test_a_subject_is_sent_if_it_is_the_name_of_a_thing(subject: str, told: str) -> None:
     assert wordless.subject_of(subject) == told
 
 

@@ -1,4 +1,4 @@
-"""The exact index beside two vLLM whose caches are smaller than what they are asked."""
+"""The exact index for two vLLM whose caches are smaller than their traffic."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_cached_tokens_are_predicted_while_the_caches_evict(fleet: Fleet) -> Non
     answered = receipts(fleet, hold(fleet, talks, turns=8, words=100))
     assert all(one["index"] == "exact" for one in answered)
     assert sum(one["prompt_tokens"] for one in answered) > 10 * 2 * 8192
-    for name in names:  # what answers say is what the engine counts
+    for name in names:  # answers agree with the engine's metrics
         counted = fleet.metric(name, HITS) - before[name]
         assert counted == sum(one["cached_tokens"] for one in answered if one["instance"] == name)
     errors = [abs(one["predicted_cached"] - one["cached_tokens"]) for one in answered]

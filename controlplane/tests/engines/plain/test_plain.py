@@ -1,4 +1,4 @@
-"""Two vLLM behind the router: what happens to them, and what of it is seen."""
+"""Two vLLM behind the router: what happens to them, and what operators see of it."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from controlplane.tests.engines.fleet import LONG, PATIENCE_S, Fleet
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
 
-def test_the_second_time_a_prompt_is_read_from_the_cache_and_the_page_shows_the_hits(fleet: Fleet) -> None:
+def test_a_repeated_prompt_is_read_from_the_cache_and_the_page_shows_the_hits(fleet: Fleet) -> None:
     first, usage, headers = fleet.ask(LONG)
     assert fleet.cached(usage) == 0
     again, usage, _ = fleet.ask(LONG)
@@ -44,14 +44,14 @@ def test_the_content_of_the_kv_cache_is_visible_while_requests_run(fleet: Fleet)
         asking.result(PATIENCE_S)
 
 
-def test_a_suspended_engine_is_distinguished_from_a_busy_one_taken_out_and_comes_back(fleet: Fleet) -> None:
+def test_a_suspended_engine_is_distinguished_from_a_busy_one_removed_from_routing_and_comes_back(fleet: Fleet) -> None:
     pid = fleet.kill("tiny-0", signal.SIGSTOP)
     try:
         out = fleet.until(lambda: fleet.one("tiny-0")["state"] == "unreachable", "tiny-0 out of routing", 60)
         assert "suspended" in fleet.one("tiny-0")["reason"]
         assert fleet.ask("while one sleeps", 1)[2]["x-weir-instance"] == "tiny-1"
     finally:
-        # On a machine so busy that ten seconds have passed it has been replaced instead.
+        # On a machine so busy that ten seconds have passed, the engine has been replaced instead.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     fleet.note("SIGSTOP of an engine: out of routing", out)
@@ -70,7 +70,7 @@ def test_the_engines_outlive_the_celery_worker_and_are_taken_over(fleet: Fleet) 
     assert {name: row["pid"] for name, row in fleet.instances().items()} == pids
 
 
-def test_a_killed_engine_is_replaced_and_what_it_held_is_forgotten(fleet: Fleet) -> None:
+def test_a_killed_engine_is_replaced_and_its_cache_content_is_forgotten(fleet: Fleet) -> None:
     name = fleet.ask("held by one " + LONG)[2]["x-weir-instance"]
     epoch = fleet.one(name)["epoch"]
     fleet.kill(name)

@@ -1,6 +1,6 @@
-"""The twin of a vLLM that was calibrated, under loads that the calibration did not send.
-
-The engine has a core of its own, so that its repetitions differ by the engine and not by its neighbours.
+"""The twin of a calibrated vLLM, under loads that the calibration did not send.
+The engine has its own CPU core, so that its repetitions differ because of the engine and not because of other
+processes.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 REPEATS = 2
 COUNT = 24  # requests of a load
 LOADS = {"light": 0.6, "heavy": 0.3}  # mean seconds between two
-# Beyond the spread of the repetitions. On a quiet machine 1 to 5 % were measured, the spread included. Beside other
-# work the share of its core that the engine gets changes between a calibration and a load: up to 34 %.
+# Error beyond the spread of the repetitions. On an otherwise idle machine it was 1 to 5 %, including the spread. On a
+# busy one the engine's share of its core changes between a calibration and a load: up to 34 %.
 WITHIN = 0.5
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
@@ -55,7 +55,7 @@ def _place(pids: set[int], cores: list[int]) -> None:
 
 
 @pytest.mark.django_db
-def test_a_calibrated_twin_takes_about_the_time_of_its_engine_under_other_loads(engine: Fleet) -> None:
+def test_a_calibrated_twin_predicts_the_times_of_its_engine_under_other_loads(engine: Fleet) -> None:
     url = engine.one("tiny-0")["url"]
     modelled = calibrated(engine, "tiny-0", seconds=40)
     print(f"ENGINES twin: {modelled.about}; {'; '.join(modelled.cautions) or 'no cautions'}")
@@ -74,7 +74,7 @@ def test_a_calibrated_twin_takes_about_the_time_of_its_engine_under_other_loads(
 
 
 def _beyond(load: str, metric: str, engine: list[float], twin: float) -> float:
-    """The twin's relative error beyond the standard deviation of the engine's own repetitions."""
+    """Return the twin's relative error beyond the standard deviation of the engine's own repetitions."""
     mean = statistics.fmean(engine)
     spread, error = statistics.stdev(engine) / mean, twin / mean - 1
     each = ", ".join(f"{value * 1e3:.1f}" for value in engine)

@@ -1,4 +1,4 @@
-"""The page Models: what it shows, and a name's way from its form to the routers and back."""
+"""The page Models: what it shows, and how a name gets from its form to the routers and back."""
 
 import re
 
@@ -31,14 +31,14 @@ def test_the_page_shows_names_with_their_shares_fallbacks_and_adapters_with_thei
     assert "1 of 1 homes" in page
     assert "No adapter found for /lora/bot-v1" in page
     assert WHY in page
-    assert "disabled" in page  # a viewer changes nothing
+    assert "disabled" in page  # a viewer can change nothing
 
 
-def test_an_empty_page_says_what_clients_can_ask_for(db, vera_client):
+def test_an_empty_page_says_which_models_clients_can_request(db, vera_client):
     assert "Each pool answers to its model." in text(vera_client.get("/models/"))
 
 
-def test_the_page_lists_the_models_and_pools_that_clients_can_ask_for(pools, vera_client):
+def test_the_page_lists_the_models_and_pools_that_clients_can_request(pools, vera_client):
     assert [(one.model, one.pool, one.ready) for one in vera_client.get("/models/").context["served"]] == sorted(
         (pool.model, name, 0) for name, pool in pools.items()
     )
@@ -53,7 +53,7 @@ def test_the_page_lists_the_models_and_pools_that_clients_can_ask_for(pools, ver
     assert "llama, a name that goes to big" in text(page)
 
 
-def test_a_pool_that_is_named_like_a_model_takes_the_requests_for_it(pools, vera_client):
+def test_a_pool_with_the_name_of_a_model_gets_the_requests_for_it(pools, vera_client):
     Pool.objects.create(name="llama", model="other", kind="sim", policy="default", replicas=1)
     Pool.objects.create(name="llama-8b", model="", kind="sim-store", replicas=1)
     page = vera_client.get("/models/")
@@ -112,7 +112,7 @@ def test_a_form_that_cannot_be_saved_keeps_what_was_typed_and_says_why_at_the_fi
     assert 'name="target_pool_4"' in more
 
 
-def test_the_draft_is_edited_as_a_document_too_and_names_are_removed(pools, otto_client):
+def test_the_draft_can_be_edited_as_a_document_and_names_can_be_removed(pools, otto_client):
     otto_client.post("/models/open")
     yaml = "schema: 1\nmodels:\n  a: {pool: big}\n  b: {pool: small}\n"
     otto_client.post("/models/draft", {"document": yaml})
@@ -127,7 +127,7 @@ def test_the_draft_is_edited_as_a_document_too_and_names_are_removed(pools, otto
     assert selectors.open_draft() is None
 
 
-def test_a_document_that_someone_has_overtaken_says_by_whom_and_what_saving_it_would_change(pools, otto_client):
+def test_an_overtaken_document_says_by_whom_and_what_saving_it_would_change(pools, otto_client):
     services.open_draft(OTTO)
     seen = selectors.open_draft().etag
     services.save_draft(document(a={"pool": "big"}), Actor("user", "bob"))
@@ -174,6 +174,6 @@ def test_the_review_lists_what_prevents_publication(pools, otto_client):
     assert refused.status_code == 422
 
 
-def test_a_viewer_changes_nothing(pools, vera_client):
+def test_a_viewer_can_change_nothing(pools, vera_client):
     for path in ("/models/open", "/models/draft", "/models/draft/publish", "/models/rollback?to=1"):
         assert vera_client.post(path).status_code == 403

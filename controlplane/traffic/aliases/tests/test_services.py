@@ -40,7 +40,7 @@ def in_redis(client):
     return loaded(client.get(redis_keys.MODELS))
 
 
-def test_a_document_is_published_with_its_version_audit_notice_and_value(pools, live_redis):
+def test_a_document_is_published_with_its_version_audit_entry_notice_and_value(pools, live_redis):
     Channel.objects.create(name="all", kind="webhook", url="http://127.0.0.1:1/", events=["models.*"])
     made = publish(document(chat=SPLIT))
     assert (made.version.number, made.version.reason, made.stored_only) == (1, WHY, False)
@@ -61,7 +61,7 @@ def test_a_dry_run_checks_everything_and_changes_nothing(pools, live_redis):
     assert refused(document(chat={"pool": "gone"}), dry_run=True)
 
 
-def test_a_target_that_does_not_exist_refuses_the_publication_with_one_error(pools):
+def test_missing_targets_are_refused_with_one_error(pools):
     assert refused(document(chat={"pool": "gone"})) == [("models.chat.pool", "there is no such pool")]
     Pool.objects.create(name="store", model="x", kind="sim-store", policy="default", replicas=1)
     assert refused(document(chat={"pool": "store"})) == [("models.chat.pool", "its instances serve no requests")]
@@ -96,13 +96,13 @@ def test_a_new_source_needs_a_new_name(pools):
     assert selectors.adapters().keys() == {("loras", "bot@v2")}
 
 
-def test_the_same_document_again_is_nothing_to_publish(pools):
+def test_publishing_the_same_document_again_is_refused(pools):
     publish(document(chat=SPLIT))
     with pytest.raises(NothingToPublish):
         publish(document(chat=SPLIT))
 
 
-def test_a_rollback_brings_the_document_back_as_a_new_version(pools, live_redis):
+def test_a_rollback_restores_the_document_as_a_new_version(pools, live_redis):
     publish(document(chat=SPLIT))
     publish(document(chat={"pool": "small"}))
     assert selectors.rollback_target().number == 1
@@ -139,7 +139,7 @@ def test_of_two_people_who_save_a_draft_the_second_gets_a_conflict(pools):
     assert (caught.value.kind, caught.value.current) == ("draft", selectors.open_draft().etag)
 
 
-def test_a_draft_below_a_newer_version_is_not_published_until_it_is_put_on_top(pools):
+def test_a_draft_based_on_an_older_version_is_not_published_until_it_is_rebased(pools):
     publish(document(chat=SPLIT))
     services.open_draft(OTTO)
     services.save_draft(document(chat={"pool": "small"}), OTTO)
@@ -155,7 +155,7 @@ def test_a_draft_below_a_newer_version_is_not_published_until_it_is_put_on_top(p
     assert services.publish(OTTO, WHY).version.number == 3
 
 
-def test_a_file_made_from_an_older_version_is_refused(pools):
+def test_a_file_based_on_an_older_version_is_refused(pools):
     publish(document(chat=SPLIT))
     publish(document(chat={"pool": "big"}), based_on=1)
     with pytest.raises(Conflict, match="made from v1, and v2 by otto"):
@@ -173,7 +173,7 @@ def test_a_discarded_draft_is_in_the_audit_log(pools):
 
 
 @pytest.mark.parametrize("rule", [{"direct": "never"}, {"direct": "admin"}, {"approvals_needed": 1}])
-def test_the_rules_of_the_policies_of_both_sides_are_asked(pools, rule):
+def test_the_rules_of_the_policies_of_both_sides_apply(pools, rule):
     Policy.objects.update(**rule)
     with pytest.raises(PermissionDenied):
         publish(document(chat=SPLIT))
@@ -182,7 +182,7 @@ def test_the_rules_of_the_policies_of_both_sides_are_asked(pools, rule):
     assert AuditEntry.objects.filter(action="policy.emergency").count() == 1
 
 
-def test_a_freeze_stops_a_publication_and_no_rollback(pools):
+def test_a_freeze_stops_a_publication_but_no_rollback(pools):
     publish(document(chat=SPLIT))
     publish(document(chat={"pool": "small"}))
     now = timezone.now()
@@ -195,7 +195,7 @@ def test_a_freeze_stops_a_publication_and_no_rollback(pools):
     assert services.rollback(1, OTTO, WHY).version.number == 3
 
 
-def test_only_an_administrator_goes_past_the_rules(pools):
+def test_only_an_administrator_can_bypass_the_rules(pools):
     with pytest.raises(PermissionDenied, match="only an administrator"):
         publish(document(chat=SPLIT), emergency="I am in a hurry, really")
 
@@ -203,7 +203,7 @@ def test_only_an_administrator_goes_past_the_rules(pools):
 # Redis
 
 
-def test_a_redis_that_lost_the_document_gets_it_again(pools, live_redis):
+def test_a_document_lost_by_redis_is_written_again(pools, live_redis):
     publish(document(chat=SPLIT))
     live_redis.flushdb()
     steps.STEPS["models.republish"].run()

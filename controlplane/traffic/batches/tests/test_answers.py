@@ -1,4 +1,4 @@
-"""What an answer of the routers means for its line."""
+"""What an answer of a router means for its line."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ WHOLE += [
 
 
 @pytest.mark.parametrize(("is_final", "outcome"), [(True, "failed"), (False, "again")])
-def test_a_line_that_may_have_ended_its_engines_is_not_repeated(is_final: bool, outcome: str) -> None:
+def test_a_line_that_may_have_crashed_its_engines_is_not_repeated(is_final: bool, outcome: str) -> None:
     body = b'{"error": {"code": "upstream_failed", "message": "it is tried on no other"}}'
     assert lines.meaning(LineAnswer(502, "r", body, is_final=is_final), CHAT).outcome == outcome
 
@@ -64,19 +64,19 @@ def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
         ({}, "nothing of an answer"),
     ],
 )
-def test_an_error_of_status_200_is_tried_again_and_never_answered(document: Any, text: str) -> None:
+def test_an_error_with_status_200_is_retried_and_does_not_count_as_an_answer(document: Any, text: str) -> None:
     made = meant(200, document)
     assert made.outcome == "again"
     assert made.error is not None
     assert text in made.error["message"]
 
 
-def test_an_error_of_status_200_that_blames_the_request_is_not_tried_again() -> None:
+def test_an_error_with_status_200_that_blames_the_request_is_not_retried() -> None:
     for document in ({"error": {"code": 400, "message": "too long"}}, {"object": "error", "code": 422}):
         assert meant(200, document).outcome == "failed"
 
 
-def test_a_refusal_for_now_is_one_whatever_its_status() -> None:
+def test_a_temporary_refusal_is_recognised_whatever_its_status() -> None:
     busy = meant(200, {"error": {"code": 429, "message": "busy"}})
     assert (busy.outcome, busy.reason) == ("later", lines.Reason("status_200", "busy"))
 
@@ -85,16 +85,16 @@ STATUSES = {201: "failed", 400: "failed", 404: "failed", 408: "again", 500: "aga
 
 
 @pytest.mark.parametrize(("status", "outcome"), STATUSES.items())
-def test_other_statuses_fail_or_are_tried_again(status: int, outcome: str) -> None:
+def test_other_statuses_fail_or_are_retried(status: int, outcome: str) -> None:
     assert (meant(status, {}).outcome, meant(status, {}).reason) == (outcome, None)
 
 
-def test_a_line_that_fails_alike_on_two_engines_is_not_tried_again() -> None:
+def test_a_line_that_fails_equally_on_two_engines_is_not_retried() -> None:
     assert meant(502, {"error": {"message": "failed on two", "code": "failed_alike"}}).outcome == "failed"
     assert meant(502, {"error": {"message": "failed", "code": "upstream_failed"}}).outcome == "again"
 
 
-def test_a_refusal_for_now_has_a_reason() -> None:
+def test_a_temporary_refusal_has_a_reason() -> None:
     refusal = {"error": {"code": "insufficient_quota", "message": "the budget is used up"}}
     assert meant(429, refusal).reason == lines.Reason("insufficient_quota", "the budget is used up")
     assert meant(503, b"busy").reason == lines.Reason("status_503", "status 503")

@@ -1,4 +1,4 @@
-"""Files and batches by OpenAI's API: what a client sees from the upload to the results."""
+"""Files and batches with OpenAI's API: what a client sees from the upload to the results."""
 
 import json
 import threading
@@ -43,7 +43,7 @@ USAGE = {"prompt_tokens": 2, "completion_tokens": 1}
 
 
 class StandIn:
-    """A router."""
+    """Replaces a router."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
@@ -127,7 +127,7 @@ class Caller:
         return str(made["id"])
 
     def content(self, name: str) -> dict[str, Any]:
-        """The lines of a file by their custom_id, of which each has one."""
+        """The lines of a file by their custom_id; each has a unique one."""
         answer = self.client.get(f"/v1/files/{name}/content")
         found = [json.loads(one) for one in b"".join(answer.streaming_content).splitlines()]  # type: ignore[attr-defined]
         assert len({one["custom_id"] for one in found}) == len(found)
@@ -140,14 +140,14 @@ def alice(db: None, data_dir: Path) -> Caller:
 
 
 def run(*names: str) -> None:
-    """Send lines until these have ended; others that are due are sent, too."""
+    """Send lines until these have ended; others that are due are also sent."""
     with running.sending() as sent:
         while Batch.objects.filter(name__in=names, closed_at=None).exclude(status=jobs.FAILED).exists():
             sent.step()
             time.sleep(0.005)
 
 
-def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, router: StandIn) -> None:
+def test_a_batch_is_answered_line_by_line_on_behalf_of_its_key(alice: Caller, router: StandIn) -> None:
     router.answer = lambda body: (
         (400, {"error": "no"}) if body["model"] == "bad" else (200, {**ANSWER, "id": body["model"], "usage": USAGE})
     )
@@ -170,7 +170,7 @@ def test_a_batch_is_answered_line_by_line_in_the_name_of_its_key(alice: Caller, 
     assert not list((store.folder()).glob("batch_*/"))
 
 
-def test_a_batch_continues_where_a_lost_worker_was(alice: Caller, router: StandIn) -> None:
+def test_a_batch_continues_where_a_lost_worker_stopped(alice: Caller, router: StandIn) -> None:
     name = alice.batch(*(line(str(i), body={"model": f"m{i}"}) for i in range(8)))
     row = Batch.objects.get(name=name)
     results = store.BatchResults(name)
@@ -189,7 +189,7 @@ def test_a_batch_continues_where_a_lost_worker_was(alice: Caller, router: StandI
     assert sorted(body["model"] for _, body in router.asked) == [f"m{i}" for i in range(8) if i != 3]
 
 
-def test_full_or_failing_engines_are_asked_again(alice: Caller, router: StandIn) -> None:
+def test_lines_are_retried_on_full_or_failing_engines(alice: Caller, router: StandIn) -> None:
     answers = iter([(429, {}), (503, {}), (500, {}), (502, {}), (200, ANSWER)])
     router.answer = lambda body: next(answers)
     name = alice.batch(line("a"))
@@ -228,7 +228,7 @@ def test_a_cancelled_and_an_expired_batch_keep_what_was_answered(
     assert alice.post(f"/v1/batches/{cancelled}/cancel", 409)["error"]["code"] == "in_use"
 
 
-def test_lines_that_are_not_valid_fail_the_batch_before_anything_is_sent(alice: Caller, router: StandIn) -> None:
+def test_invalid_lines_fail_the_batch_before_anything_is_sent(alice: Caller, router: StandIn) -> None:
     name = alice.batch(line("a"), line("a"), b"{\n")
     run(name)
     made = alice.get(f"/v1/batches/{name}")
@@ -247,7 +247,7 @@ def test_lines_that_are_not_valid_fail_the_batch_before_anything_is_sent(alice: 
         (True, {"a": "batch_cancelled", "b": "batch_cancelled", "c": "batch_cancelled"}, []),
     ],
 )
-def test_a_batch_that_an_older_version_began_keeps_lines_that_are_now_refused(
+def test_a_batch_begun_by_an_older_version_keeps_lines_that_would_now_be_refused(
     alice: Caller,
     router: StandIn,
     monkeypatch: pytest.MonkeyPatch,
@@ -271,7 +271,7 @@ def test_a_batch_that_an_older_version_began_keeps_lines_that_are_now_refused(
     assert sorted(body["model"] for _, body in router.asked) == sent
 
 
-def test_a_key_does_not_find_the_batches_of_another(alice: Caller, router: StandIn) -> None:
+def test_a_key_cannot_find_the_batches_of_another(alice: Caller, router: StandIn) -> None:
     bob, name = Caller("bob"), alice.batch(line("a"))
     file = alice.get("/v1/files")["data"][0]["id"]
     for path in (f"/v1/files/{file}", f"/v1/files/{file}/content", f"/v1/batches/{name}"):
@@ -317,7 +317,7 @@ def test_requests_that_a_batch_may_not_make_are_named(alice: Caller, router: Sta
     assert alice.post("/v1/batches", 400, **asked)["error"]["param"] == param
 
 
-def test_a_file_that_is_refused_leaves_nothing(alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_file_leaves_nothing(alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LARGEST", 10)
     assert alice.upload(b"x" * 11, status=413)["error"]["code"] == "file_too_large"
     assert alice.upload(b"x", purpose="fine-tune", status=400)["error"]["param"] == "purpose"
@@ -332,7 +332,7 @@ def test_a_file_that_is_refused_leaves_nothing(alice: Caller, monkeypatch: pytes
     assert "delete some first" in alice.upload(b"x" * 8, status=413)["error"]["message"]
 
 
-def test_a_file_of_a_key_that_others_filled_during_its_upload_is_refused(
+def test_a_file_is_refused_if_others_filled_the_keys_quota_during_its_upload(
     alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "MOST_BYTES", 15)
@@ -346,7 +346,7 @@ def test_a_file_of_a_key_that_others_filled_during_its_upload_is_refused(
     assert len([*store.folder().iterdir()]) == StoredFile.objects.count() == 1
 
 
-def test_batches_count_as_much_as_their_files_until_their_results_are_there(
+def test_batches_reserve_the_size_of_their_files_until_their_results_are_there(
     alice: Caller, router: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = alice.batch(line("a"))
@@ -395,7 +395,7 @@ def test_the_load_of_a_model_is_that_of_its_pools(alice: Caller, live_redis: obj
         Pool.objects.create(name=name, model=model, kind="sim") for name, model in (("chat", "a"), ("code", "b"))
     )
     for pool in (chat, code):
-        for number, age_s in enumerate((0, 60)):  # the second one no longer reports
+        for number, age_s in enumerate((0, 60)):  # the second one has stopped reporting
             name = f"{pool.name}-{number}"
             Instance.objects.create(pool=pool, name=name, ordinal=number, node="local")
             sample = InstanceSample(id=name, epoch=1, at=time.time() - age_s, waiting=float(pool is chat))
@@ -407,7 +407,7 @@ def test_the_load_of_a_model_is_that_of_its_pools(alice: Caller, live_redis: obj
     assert waiting == {"a": [1.0], "b": [0.0], "smart": [0.0], "other": [1.0, 0.0]}
 
 
-def test_administrators_download_results_and_it_is_audited(
+def test_administrators_can_download_results_which_is_audited(
     alice: Caller, router: StandIn, ada: Any, otto: Any, ada_client: Client, otto_client: Client
 ) -> None:
     name = alice.batch(line("a"))

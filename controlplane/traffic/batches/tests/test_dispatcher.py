@@ -1,4 +1,4 @@
-"""Batches of many keys beside each other, in simulated time."""
+"""Concurrent batches of many keys, in simulated time."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ Answer = tuple[int, Any]
 
 
 class Routers:
-    """Each line takes a second; `answers` gives another answer than WHOLE, at once."""
+    """Each line takes a second; `answers` returns an answer other than WHOLE at once."""
 
     def __init__(self) -> None:
         self.urls = ["http://router"]
@@ -65,7 +65,7 @@ class Routers:
 
 
 class Scene:
-    """`wall`: the clock of windows, which goes with that of the routers."""
+    """`wall` is the clock of windows, which runs with that of the routers."""
 
     def __init__(self, wall: time_machine.Traveller) -> None:
         self.routers, self.wall = Routers(), wall
@@ -78,7 +78,7 @@ class Scene:
         return EngineReports({"pool": [InstanceSample(id="i", epoch=1, at=at, waiting=0.0, kv_usage=0.1)]})
 
     def play(self, seconds: float = 0.0, until: Callable[[], bool] = lambda: False, *, by: float = 0.5) -> None:
-        """Play for so long in steps of `by` seconds, or until all lines that have a place or are due have ended."""
+        """Simulate this long in steps of `by` seconds, or until all lines with a slot or due have ended."""
         end = self.routers.now + (seconds or 10_000)
         while self.routers.now < end and not until():
             goes_on = self.dispatcher.step()
@@ -88,7 +88,7 @@ class Scene:
                 return
 
     def end_of(self, *names: str) -> dict[str, float]:
-        """Play until they have ended: name → when."""
+        """Simulate until they have ended; return name → when."""
         ends: dict[str, float] = {}
 
         def all_have_ended() -> bool:
@@ -136,7 +136,7 @@ def test_eighteen_keys_end_as_if_alone_beside_a_stuck_and_a_huge_one(scene: Scen
     assert shown(stuck, names[0])["waiting"]["code"] == "insufficient_quota"
 
 
-def test_a_batch_that_cannot_send_says_why_is_asked_again_and_is_completed(
+def test_a_batch_that_cannot_send_says_why_retries_and_is_completed(
     scene: Scene, otto: Any, otto_client: Client
 ) -> None:
     alice, bob = Caller("alice"), Caller("bob")
@@ -165,7 +165,7 @@ def test_a_batch_that_cannot_send_says_why_is_asked_again_and_is_completed(
     assert shown(alice, stuck)["request_counts"] == {"total": 10, "completed": 10, "failed": 0}
 
 
-def test_a_stuck_batch_asks_with_one_line_and_ever_more_seldom(scene: Scene) -> None:
+def test_a_stuck_batch_retries_with_one_line_at_growing_intervals(scene: Scene) -> None:
     alice = Caller("alice")
     scene.routers.answers = lambda key, body: (503, {"error": {"code": "no_instance_ready", "message": "none"}})
     alice.batch(*lines(50))
@@ -184,7 +184,7 @@ def test_while_no_router_is_live_nothing_is_sent_and_the_batch_says_so(scene: Sc
     assert shown(alice, name)["status"] == "completed"
 
 
-def test_a_window_does_not_count_the_wait_for_others_and_counts_that_for_a_reason_of_its_own(
+def test_a_window_excludes_waiting_for_others_but_includes_waiting_for_its_own_reasons(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "PLACES", 1)
@@ -218,7 +218,7 @@ def test_a_batch_whose_lines_have_no_room_is_not_charged(scene: Scene, monkeypat
     assert Batch.objects.get(name=name).waited_s == pytest.approx(60, abs=6)
 
 
-def test_a_stuck_batch_gives_its_place_to_a_key_without_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_batch_gives_its_slot_to_a_key_without_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PLACES", 2)
     stuck = [Caller(f"stuck-{i}") for i in range(4)]
     late = Caller("late")
@@ -252,7 +252,7 @@ def test_many_queued_batches_of_one_key_hide_no_batch_of_another(scene: Scene, m
 
 
 @pytest.mark.attacks
-def test_two_huge_batches_share_one_place_by_turns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_huge_batches_share_one_slot_in_turns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PLACES", 1)
     monkeypatch.setattr(turns, "TURN_S", 10.0)
     callers = [Caller("alice"), Caller("bob")]
@@ -285,7 +285,7 @@ def test_a_second_worker_neither_sends_nor_takes_what_the_first_one_has(
     assert len(scene.routers.asked) == len(set(scene.routers.asked)) == 101
 
 
-def test_notices_that_a_worker_did_not_send_go_to_another_one(scene: Scene) -> None:
+def test_messages_that_a_worker_did_not_handle_go_to_another_one(scene: Scene) -> None:
     alice = Caller("alice")
     name = alice.batch(*lines(100))
     scene.play(3.0)
@@ -301,7 +301,7 @@ def test_notices_that_a_worker_did_not_send_go_to_another_one(scene: Scene) -> N
     assert len(second.routers.asked) == 100 - sent + under_way
 
 
-def test_a_batch_that_was_taken_for_lost_is_let_go_and_only_the_downtime_is_added(scene: Scene) -> None:
+def test_a_batch_declared_lost_is_released_and_only_the_downtime_is_added(scene: Scene) -> None:
     name = Caller("alice").batch(*lines(500))
     scene.play(2.0)
     silent = timezone.now() - timedelta(seconds=90)
@@ -319,7 +319,7 @@ def test_a_batch_that_was_taken_for_lost_is_let_go_and_only_the_downtime_is_adde
     assert 90 <= row.waited_s < 100
 
 
-def test_the_fault_of_one_batch_ends_that_one_only(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_one_batch_ends_only_that_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, bob = Caller("alice"), Caller("bob")
     bad, good = alice.batch(*lines(50)), bob.batch(*lines(50))
     scene.play(2.0)
@@ -386,7 +386,7 @@ def test_an_answer_with_an_error_is_a_failed_line(scene: Scene) -> None:
     assert sorted(tries.values()) == [1, 1, dispatcher.TRIES, dispatcher.TRIES]
 
 
-def test_a_cancelled_batch_frees_its_place_and_its_lines(scene: Scene) -> None:
+def test_a_cancelled_batch_frees_its_slot_and_its_lines(scene: Scene) -> None:
     alice = Caller("alice")
     name = alice.batch(*lines(50))
     scene.play(3.0)

@@ -32,7 +32,7 @@ def body(number: int) -> dict[str, Any]:
     return {"model": "llama-3.1-8b", "max_tokens": 30, "messages": messages}
 
 
-def test_no_line_is_lost_or_doubled_when_worker_router_and_web_are_killed() -> None:
+def test_no_line_is_lost_or_repeated_when_worker_router_and_web_process_are_killed() -> None:
     with running() as weir, httpx.Client(base_url=f"http://127.0.0.1:{weir.router_port}", timeout=20) as client:
         weir.wait_for("instances of pool demo are ready")
         client.headers["authorization"] = f"Bearer {new_key(weir)}"

@@ -1,4 +1,4 @@
-"""What a line of a batch may be, and results that a crash cut in two."""
+"""Valid lines of a batch, and results that a crash cut off."""
 
 import json
 from pathlib import Path
@@ -41,22 +41,22 @@ def test_lines_are_found_by_their_place() -> None:
         ([b"x" * (lines.LONGEST_LINE + 1)], "line_too_long", None),
     ],
 )
-def test_the_fault_of_a_line_is_named(raw: list[bytes], code: str, param: str | None) -> None:
+def test_the_problem_of_a_line_is_named(raw: list[bytes], code: str, param: str | None) -> None:
     (fault,) = lines.check(raw, RESPONSES if param == "body.background" else CHAT).faults
     assert (fault.code, fault.param) == (code, param)
 
 
-def test_a_field_that_means_nothing_to_an_endpoint_is_no_fault() -> None:
+def test_a_field_without_meaning_for_an_endpoint_is_accepted() -> None:
     assert lines.check([line(body={"model": "m", "background": True})], CHAT).faults == []
 
 
-def test_no_more_lines_and_faults_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_lines_and_problems_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MOST_LINES", 2)
     assert [one.code for one in lines.check([line(str(i)) for i in range(9)], CHAT).faults] == ["too_many_lines"]
     assert len(lines.check([b"{\n"] * 500, CHAT).faults) == lines.MOST_FAULTS
 
 
-def test_a_batch_names_no_more_models_than_a_dispatcher_can_pace() -> None:
+def test_the_number_of_models_in_a_batch_is_limited() -> None:
     def naming(count: int) -> list[bytes]:
         return [line(str(i), body={"model": f"m{i % count}"}) for i in range(2 * count)]
 
@@ -65,7 +65,7 @@ def test_a_batch_names_no_more_models_than_a_dispatcher_can_pace() -> None:
     assert (fault.code, fault.line, fault.param) == ("too_many_models", lines.MOST_MODELS + 1, "body.model")
 
 
-def test_a_torn_last_line_is_cut_and_written_again(data_dir: Path) -> None:
+def test_a_cut_last_line_is_removed_and_written_again(data_dir: Path) -> None:
     results = BatchResults("batch_1")
     for name in ("a", "b"):
         results.add(results.output, lines.answered(("batch_1", 1, name), 200, "r", {"x": "y" * 70_000}, None))
@@ -87,7 +87,7 @@ def sample(at: float, waiting: float = 0, kv_usage: float = 0.5, running: float 
 
 
 def paced(*steps: tuple[InstanceSample, ...], lines: int = 99) -> list[int]:
-    """The limit after each step."""
+    """Return the limit after each step."""
     limit, limits = turns.LinePace(), []
     for samples in steps:
         limit.step(samples, lines)
@@ -95,7 +95,7 @@ def paced(*steps: tuple[InstanceSample, ...], lines: int = 99) -> list[int]:
     return limits
 
 
-def test_the_pace_is_doubled_until_a_first_queue_and_then_widened_by_steps() -> None:
+def test_the_limit_is_doubled_until_the_first_queue_and_then_raised_in_steps() -> None:
     assert paced(*((sample(at),) for at in range(6))) == [8, 16, 32, 64, 64, 64]
     assert paced((sample(0),), (sample(1, waiting=8),), (sample(2),), (sample(3),)) == [8, 4, 6, 8]
     assert paced(*((sample(at, kv_usage=0.9), sample(at, kv_usage=0.7, name="j")) for at in range(4))) == [2, 1, 1, 1]
@@ -107,7 +107,7 @@ def test_a_sample_counts_once_however_often_it_is_read() -> None:
     assert paced((sample(0),), (sample(0),), busy, busy, busy) == [8, 8, 4, 4, 4]
 
 
-def test_a_moment_of_waiting_is_not_a_queue_unless_other_traffic_may_be_waiting() -> None:
+def test_a_short_wait_is_not_a_queue_unless_other_traffic_may_be_waiting() -> None:
     moments = [(sample(at, waiting=at % 2 * 3, running=4),) for at in range(4)]
     assert paced(*moments) == [8, 16, 32, 64]
     assert paced(*moments, lines=4) == [8, 4, 6, 3]
@@ -128,7 +128,7 @@ def test_only_the_pools_of_a_lines_model_slow_it_down() -> None:
     assert load.of("an adapter") == [idle, busy]
 
 
-def test_use_is_read_from_any_answer() -> None:
+def test_usage_is_read_from_every_kind_of_answer() -> None:
     assert lines.usage_of({"usage": {"prompt_tokens": 3, "completion_tokens": 4}}) == (3, 4)
     assert lines.usage_of({"usage": {"input_tokens": 3, "output_tokens": 4}}) == (3, 4)
     nothing = [{}, [], "x", {"usage": 7}, {"usage": {"prompt_tokens": "3"}}, {"usage": {"prompt_tokens": -1}}]

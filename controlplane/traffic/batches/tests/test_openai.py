@@ -1,4 +1,4 @@
-"""The `openai` package's files and batches calls, unchanged, as the environment of the real engines has it."""
+"""Calls for files and batches by the unmodified `openai` package, as installed with the real engines."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def said(program: str, url: str, secret: str, given: bytes) -> str:
     return done.stdout.decode().strip()
 
 
-def test_files_and_batches_calls_pass_unchanged(live_server: Any, alice: Caller, router: StandIn) -> None:  # noqa: F811
+def test_files_and_batches_calls_work_unchanged(live_server: Any, alice: Caller, router: StandIn) -> None:  # noqa: F811
     lines = b"".join(line(name, body={"model": "m"}) for name in ("a", "b"))
     name = said(BEFORE, live_server.url, alice.secret, lines)
     assert StoredFile.objects.count() == 1

@@ -1,4 +1,4 @@
-"""Which batches have a place, and which one gives it up."""
+"""Which batches have a slot, and which one gives it up."""
 
 import pytest
 
@@ -15,13 +15,13 @@ def held(pk: int, key: int, for_s: float = 60.0, waits: bool = False, leaves: bo
     return Placed(pk, key, for_s, waits, leaves)
 
 
-def test_keys_without_a_place_come_first() -> None:
+def test_keys_without_a_slot_come_first() -> None:
     queued = [Queued(1, 7), Queued(2, 7), Queued(3, 7), Queued(4, 8)]
     assert turns.claims([], queued) == [1, 4, 2]
     assert turns.claims([held(9, 7)], queued) == [4, 1]
 
 
-def test_a_key_has_no_more_places_than_its_share() -> None:
+def test_a_key_has_no_more_slots_than_its_share() -> None:
     assert turns.claims([], [Queued(pk, 7) for pk in range(5)]) == [0, 1]
 
 
@@ -33,16 +33,16 @@ def test_a_key_has_no_more_places_than_its_share() -> None:
         ([held(1, 7), held(2, 7)], [Queued(3, 7)], None),
         ([held(1, 7), held(2, 7, waits=True)], [Queued(3, 7)], 2),
         ([held(1, 8, waits=True), held(2, 7)], [Queued(3, 7)], None),
-        # All places are taken: a batch that waits, one of a key that has several, one that had its turn
+        # All slots are taken: a waiting batch, one of a key with several, one that had its turn
         ([held(1, 1), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2), held(3, 2)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2), held(3, 3)], [Queued(4, 4)], None),
         ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 2)], None),
-        # A place that was just opened stays, and one place at a time is freed
+        # A slot that was just taken stays, and one slot is freed at a time
         ([held(1, 1), held(2, 2, for_s=1.0, waits=True), held(3, 3)], [Queued(4, 4)], None),
         ([held(1, 1, leaves=True), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], None),
     ],
 )
-def test_who_gives_up_a_place(placed: list[Placed], queued: list[Queued], leaver: int | None) -> None:
+def test_which_batch_gives_up_its_slot(placed: list[Placed], queued: list[Queued], leaver: int | None) -> None:
     assert turns.leaver(placed, queued) == leaver

@@ -1,4 +1,4 @@
-"""Batches of keys in a real Weir: a used up budget, a huge batch, and a small one that waits for neither."""
+"""Batches of several keys in a real Weir: a used-up budget, a huge batch, and a small one that waits for neither."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class Key:
         return self.weir.until(shown, f"the end of {name}", patience_s)
 
 
-def test_a_used_up_budget_a_sleeping_pool_and_a_huge_batch_hold_up_no_other_key() -> None:
+def test_a_used_up_budget_a_sleeping_pool_and_a_huge_batch_delay_no_other_key() -> None:
     folder = new_folder()
     (folder / "fleet.yaml").write_text(f"{FLEET}    - {{name: empty, model: none-ready, kind: sim, replicas: 0}}\n")
     with running("--no-demo", "--fleet", str(folder / "fleet.yaml"), folder=folder) as weir, ExitStack() as stack:

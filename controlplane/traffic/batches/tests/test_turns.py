@@ -1,4 +1,4 @@
-"""Whose line is next: turns counted, and played with engines of a fixed number of places in simulated time."""
+"""Whose line is next: turns computed directly, and simulated with engines of a fixed number of slots."""
 
 import heapq
 import itertools
@@ -36,7 +36,8 @@ def widened(*queues: LineQueue, lane: int = 64) -> Turns:
 def played(
     keys: Mapping[int, int], stuck: int | None = None, tokens: Mapping[int, tuple[int, int]] | None = None
 ) -> dict[int, float]:
-    """Key → when its last line was answered. The lane has 32 places; the stuck key's lines are refused at once."""
+    """Return key → when its last line was answered. The lane has 32 slots; the stuck key's lines are refused at
+    once."""
     queues = {key: queue(key, lines) for key, lines in keys.items()}
     fair, now, ends = widened(*queues.values(), lane=32), 0.0, dict[int, float]()
     under_way: list[tuple[float, int, Ticket]] = []
@@ -65,7 +66,7 @@ def test_eighteen_keys_end_as_without_the_stuck_and_the_huge_one() -> None:
     assert beside[19] > 4 * max(beside[key] for key in others)
 
 
-def test_a_small_batch_beside_a_huge_one_has_half_of_the_places() -> None:
+def test_a_small_batch_beside_a_huge_one_gets_half_of_the_slots() -> None:
     alone, beside = played({1: 400})[1], played({0: 20_000, 1: 400})[1]
     assert 1.8 < beside / alone < 2.2
 
@@ -87,7 +88,7 @@ def test_each_batch_of_a_key_has_its_turn() -> None:
     assert [ticket.queue for ticket in chosen] == [first, second] * 3
 
 
-def test_a_key_and_all_keys_have_no_more_lines_under_way_than_their_bound() -> None:
+def test_lines_in_flight_are_limited_for_each_key_and_for_all_keys() -> None:
     models = [queue(1, 100, f"m{i}") for i in range(8)]
     assert len(taken(widened(*models), 1_000)) == turns.MOST_OF_KEY
     fair = widened(*(queue(key, 100, f"m{key}") for key in range(9)))
@@ -111,7 +112,7 @@ def test_a_lane_that_was_narrowed_for_other_traffic_stays_narrow() -> None:
     assert taken(fair, 5) == []
 
 
-def test_after_a_refusal_one_line_at_a_time_asks_again_and_the_pause_grows() -> None:
+def test_after_a_refusal_one_line_at_a_time_is_retried_and_the_pause_grows() -> None:
     lines = queue(1, 10)
     fair, now, asked = widened(lines), 0.0, list[float]()
     for _ in range(9):
@@ -131,7 +132,7 @@ def test_after_a_refusal_one_line_at_a_time_asks_again_and_the_pause_grows() -> 
     assert pauses == [1.1, 2.1, 4.1, 8.1, 16.1, 32.1, 60.1, 60.1]
 
 
-def test_retry_after_is_waited_for_up_to_a_minute() -> None:
+def test_retry_after_is_obeyed_up_to_a_minute() -> None:
     for asked_s, waited_s in ((0, 1.0), (7, 7.0), (90_000, LONGEST_PAUSE_S)):
         (ticket,) = taken(widened(queue(1, 1)), 5)
         ticket.flow.refuse(QUOTA, asked_s, ticket.sent_at, 1.0)
@@ -148,7 +149,7 @@ def test_an_answer_to_an_earlier_line_does_not_end_a_pause() -> None:
     assert lines.waiting() is None
 
 
-def test_a_model_that_is_refused_does_not_hold_up_the_others_of_its_batch() -> None:
+def test_a_refused_model_does_not_delay_the_others_of_its_batch() -> None:
     lines = LineQueue(1, [Line("a", "asleep", 0, 1), Line("b", "awake", 0, 1), Line("c", "asleep", 0, 1)])
     fair = widened(lines)
     by_name = {ticket.line.custom_id: ticket for ticket in taken(fair, 2)}
@@ -163,7 +164,7 @@ def test_a_model_that_is_refused_does_not_hold_up_the_others_of_its_batch() -> N
     assert lines.flows.keys() == {"asleep"}
 
 
-def test_a_key_that_could_not_send_has_no_claim_on_the_time_that_passed() -> None:
+def test_a_key_that_could_not_send_has_no_claim_on_past_time() -> None:
     steady, back = queue(1, 500), queue(2, 500)
     fair = widened(steady, lane=8)
     for _ in range(300):
@@ -173,7 +174,7 @@ def test_a_key_that_could_not_send_has_no_claim_on_the_time_that_passed() -> Non
     assert Counter(ticket.queue.key for ticket in taken(fair, 8)) == {1: 4, 2: 4}
 
 
-def test_a_key_cannot_shed_what_it_used_by_ending_its_batch() -> None:
+def test_a_key_cannot_reset_its_use_by_ending_its_batch() -> None:
     fair, other = widened(lane=8), queue(2, 100)
     first = queue(1, 1)
     fair.add(first)
@@ -190,7 +191,7 @@ def test_a_key_cannot_shed_what_it_used_by_ending_its_batch() -> None:
         fair.settle(ticket, TOKENS)
 
 
-def test_lines_that_fail_use_their_key_s_turns() -> None:
+def test_failing_lines_use_their_key_s_turns() -> None:
     failing, good = queue(1, 500), queue(2, 500)
     fair, count = widened(failing, good, lane=1), Counter[int]()
     for _ in range(100):
@@ -200,7 +201,7 @@ def test_lines_that_fail_use_their_key_s_turns() -> None:
     assert count[2] >= 45
 
 
-def test_a_failed_line_is_tried_again_when_its_time_has_come() -> None:
+def test_a_failed_line_is_retried_when_its_time_has_come() -> None:
     lines = queue(1, 1)
     fair = widened(lines)
     (ticket,) = taken(fair, 5)
@@ -210,7 +211,7 @@ def test_a_failed_line_is_tried_again_when_its_time_has_come() -> None:
     assert [again.number for again in taken(fair, 5, 4.0)] == [ticket.number]
 
 
-def test_lanes_and_keys_that_nobody_needs_are_forgotten() -> None:
+def test_unused_lanes_and_keys_are_forgotten() -> None:
     lines = queue(1, 1)
     fair = widened(lines)
     (ticket,) = taken(fair, 5)

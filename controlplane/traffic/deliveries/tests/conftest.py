@@ -1,4 +1,4 @@
-"""The cast: otto proposes, ada approves and administers, vera only looks."""
+"""The people: otto proposes, ada approves and administers, vera only reads."""
 
 from typing import Any
 
@@ -32,5 +32,5 @@ def proposed(policy: Policy, *steps: dict[str, Any], tokens: int = 9000, **more:
 
 @pytest.fixture
 def delivery(redis_away: None, pool: Any, policy: Policy) -> Delivery:  # noqa: F811
-    """A ready delivery of v2 over v1."""
+    """A delivery in the state ready, of v2 over v1."""
     return proposed(policy)

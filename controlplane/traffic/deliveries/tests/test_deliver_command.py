@@ -1,4 +1,4 @@
-"""`manage.py deliver`: proposes, starts, waits, and says by its exit status how it went."""
+"""`manage.py deliver`: proposes, starts and waits; its exit status says how the delivery ended."""
 
 import json
 
@@ -35,13 +35,13 @@ pytestmark = pytest.mark.usefixtures("redis_away", "pool")
 
 @pytest.fixture(autouse=True)
 def _one_connection(monkeypatch):
-    """A test is one transaction, on one connection."""
+    """A test is one transaction, so everything uses one connection."""
     monkeypatch.setattr(deliver, "close_old_connections", lambda: None)
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Writes a document and a plan; their paths as options."""
+    """Writes a document and a plan; returns their paths as options."""
 
     def write(document=CHANGED, plan=None, **more):
         (tmp_path / "policy.json").write_text(json.dumps(document))
@@ -56,14 +56,14 @@ def files(tmp_path):
 
 @pytest.fixture
 def passing(monkeypatch):
-    """What happens while the command sleeps, one thing a second."""
+    """What happens while the command sleeps, one change a second."""
     things = []
     monkeypatch.setattr(deliver.time, "sleep", lambda _: things.pop(0)() if things else None)
     return things
 
 
 def run(*words, **options):
-    """The exit status."""
+    """Return the exit status."""
     try:
         call_command("deliver", *words, **options)
     except CommandError as error:
@@ -99,7 +99,7 @@ STARTED = [moves(Trigger.ARMED, Origin.SYSTEM)]
 ENDS = [
     (GUARD, [*STARTED, moves(Trigger.FAIL, Origin.JUDGE)]),
     (GUARD, [*STARTED, moves(Trigger.TRIP, Origin.ROUTER)]),
-    (GUARD, [*STARTED, moves(Trigger.PASS, Origin.JUDGE), moves(Trigger.FAIL, Origin.JUDGE)]),  # while it bakes
+    (GUARD, [*STARTED, moves(Trigger.PASS, Origin.JUDGE), moves(Trigger.FAIL, Origin.JUDGE)]),  # during the bake
     (PERSON, [*STARTED, moves(Trigger.ABORT, Origin.PERSON)]),
     (PERSON, [*STARTED, moves(Trigger.OVERTAKE, Origin.PERSON)]),
     (NEEDS_PERSON, [*STARTED, moves(Trigger.PAUSE, Origin.JUDGE)]),
@@ -116,12 +116,12 @@ def test_the_exit_status_says_how_it_ended(files, passing, code, things, capsys)
     assert not passing
 
 
-def test_a_plan_without_full_ends_well(files, passing) -> None:
+def test_a_plan_without_the_step_full_succeeds(files, passing) -> None:
     passing.extend([*STARTED, moves(Trigger.PASS, Origin.JUDGE)])
     assert run("default", wait=True, **files(plan={"steps": [CANARY]})) == DELIVERED
 
 
-def test_a_step_that_asks_needs_a_person(files, passing) -> None:
+def test_a_step_that_asks_for_approval_needs_a_person(files, passing) -> None:
     passing.extend([*STARTED, moves(Trigger.PASS, Origin.JUDGE)])
     assert run("default", wait=True, **files(plan={"steps": [{**CANARY, "then": "ask"}, FULL]})) == NEEDS_PERSON
 
@@ -134,7 +134,7 @@ def test_a_delivery_that_needs_approval_needs_a_person_and_can_be_waited_for_aga
     assert run("default", wait=True) == PERSON
 
 
-def test_a_wait_has_an_end_and_the_delivery_continues(files, monkeypatch) -> None:
+def test_a_wait_has_a_time_limit_and_the_delivery_continues(files, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(deliver.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(deliver.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
@@ -151,13 +151,13 @@ def test_a_database_that_is_unreachable_for_a_while_ends_nothing(files, passing,
         return real(pk)
 
     monkeypatch.setattr(deliver.selectors, "delivery", once)
-    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # they hold this test's transaction
+    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # they hold the test's transaction
     passing.extend([lambda: None, *STARTED, moves(Trigger.ABORT, Origin.PERSON)])
     assert run("default", wait=True, **files()) == PERSON
     assert "the database does not answer: gone" in capsys.readouterr().err
 
 
-def test_a_document_that_is_live_is_delivered(files, capsys) -> None:
+def test_the_live_document_counts_as_delivered(files, capsys) -> None:
     assert run("default", wait=True, **files(documents.default())) == 0
     assert "holds this document" in capsys.readouterr().out
     assert not Delivery.objects.exists()
@@ -208,7 +208,7 @@ def test_missing_input_is_named(policy, words, options, said) -> None:
     assert raised.value.returncode == REFUSED
 
 
-def test_stop_through_djangos_own_entrance_says_the_same(capsys) -> None:
+def test_stop_through_djangos_manage_py_prints_the_same(capsys) -> None:
     assert run(stop="chat") == 1
     assert "Redis does not answer" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""docs/delivery.md says what REST and the command do."""
+"""docs/delivery.md agrees with REST and the command."""
 
 import re
 from pathlib import Path

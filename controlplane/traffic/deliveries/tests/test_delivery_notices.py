@@ -26,7 +26,7 @@ def sent():
     return list(Notice.objects.order_by("pk").values_list("event", "text"))
 
 
-def test_the_history_of_a_delivery_names_who_caused_each_step(policy) -> None:
+def test_the_notices_of_a_delivery_name_who_caused_each_step(policy) -> None:
     row = services.start(proposed(policy), OTTO)
     row = move(row, TransitionRequest(Trigger.ARMED, Origin.SYSTEM))
     services.abort(row, ADA, "answers are odd")
@@ -54,14 +54,14 @@ def test_a_deliverys_marks_on_the_charts_are_short(policy, monkeypatch, django_c
     assert marks[2:] == ["default v2: shadow", "default v2: aborted: heavy TTFT × 1.52 (1.30–1.77)"]
 
 
-def test_an_emergency_has_a_notice_of_its_own(policy) -> None:
+def test_an_emergency_has_its_own_notice(policy) -> None:
     row = proposed(policy, approvals={"needed": 1})
     services.go_without(row, ADA, "prefill melts the GPUs")
     assert [event for event, _ in sent()] == ["delivery.proposed", "delivery.ready", "delivery.emergency"]
     assert sent()[-1][1].endswith("emergency by ada: prefill melts the GPUs")
 
 
-def test_a_refused_or_undone_transition_sends_no_notice(policy) -> None:
+def test_a_refused_or_rolled_back_transition_sends_no_notice(policy) -> None:
     row = proposed(policy)
     before = len(sent())
     with pytest.raises(Conflict):

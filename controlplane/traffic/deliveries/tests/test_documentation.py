@@ -61,7 +61,7 @@ def test_the_example_is_a_plan() -> None:
 
 
 @pytest.mark.parametrize("word", ["allowed", "admin", "never", "again", "emergency", "hold", "abort"])
-def test_the_rules_name(word: str) -> None:
+def test_the_names_of_the_rules_are_those_of_the_code(word: str) -> None:
     assert f"`{word}" in RULES or f"{word}: why" in RULES or f".{word}`" in RULES
 
 

@@ -44,7 +44,7 @@ def test_a_freeze_is_added_changed_and_removed_with_audit_entries() -> None:
     ]
 
 
-def test_a_removed_freeze_does_not_change() -> None:
+def test_a_removed_freeze_cannot_be_changed() -> None:
     row = freezing.add_freeze(WEEKLY, ADA)
     freezing.remove_freeze(row, ADA)
     with pytest.raises(Http404, match="there is no freeze weekends"):
@@ -65,7 +65,7 @@ def test_a_removed_freeze_does_not_change() -> None:
         ({"reason": ""}, "reason"),
     ],
 )
-def test_a_field_that_is_refused_is_named(change: dict[str, Any], path: str) -> None:
+def test_a_refused_field_is_named(change: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         freezing.add_freeze(replace(WEEKLY, **change), ADA)
     assert raised.value.problems[0].path == path

@@ -1,4 +1,4 @@
-"""What a pool routes by is a publication: who may change its policy, and how."""
+"""Changing what decides a pool's requests is a publication: who may change its policy, and how."""
 
 import re
 from datetime import timedelta
@@ -29,7 +29,7 @@ LLAMA, CHAT = "llama-3.1-8b", AskedPool("chat", "llama-3.1-8b", "careful")
     ("present", "former", "wanted", "left"),
     [
         ([CHAT], [], PoolSpec("chat", LLAMA, "sim", policy="loose"), ("careful",)),
-        ([CHAT], [], PoolSpec("aaa", LLAMA, "sim", policy="loose"), ("careful",)),  # routers take it for the model
+        ([CHAT], [], PoolSpec("aaa", LLAMA, "sim", policy="loose"), ("careful",)),  # routers use it for the model
         ([CHAT], [], PoolSpec(LLAMA, "other", "sim", policy="loose"), ("careful",)),  # and a pool by its name
         ([], [CHAT], PoolSpec("chat", "other", "sim", policy="loose"), ("careful",)),
         ([CHAT], [], PoolSpec("more", "other", "sim", policy="loose"), ()),
@@ -59,7 +59,7 @@ def switch(actor=OTTO, **options):
 
 @pytest.fixture
 def careful(redis_away, db):
-    """The pool chat runs it."""
+    """The pool chat uses it."""
     policies.create_policy("careful", policies.default_document("adaptive_v1"), ADA, WHY)
     actions.apply(document(chat="careful"), OTTO, reason=WHY)
     return Policy.objects.get(name="careful")
@@ -94,7 +94,7 @@ def test_the_rules_of_both_policies_hold_and_a_dry_run_says_so(careful, loose, r
 
 
 @pytest.mark.parametrize("frozen", ["careful", "loose"])
-def test_nothing_joins_in_a_freeze(careful, loose, frozen):
+def test_no_pool_joins_during_a_freeze(careful, loose, frozen):
     now = timezone.now()
     start, end = (f"{now + timedelta(days=d):%Y-%m-%dT%H:%M}" for d in (-1, 1))
     Freeze.objects.create(
@@ -108,7 +108,7 @@ def test_nothing_joins_in_a_freeze(careful, loose, frozen):
 
 @pytest.mark.parametrize("held", ["careful", "loose"])
 @pytest.mark.parametrize("emergency", ["", "the old policy melts the GPUs"])
-def test_no_pool_moves_beside_an_open_delivery_which_is_named(careful, loose, held, emergency):
+def test_no_pool_changes_its_policy_while_a_delivery_is_open_which_is_named(careful, loose, held, emergency):
     policy = Policy.objects.get(name=held)
     proposed(policy, {"mode": "full"})
     with pytest.raises(RulesForbid, match=f"{held} v2 is being delivered"):
@@ -116,7 +116,7 @@ def test_no_pool_moves_beside_an_open_delivery_which_is_named(careful, loose, he
     assert routed() == "careful"
 
 
-def test_a_document_that_failed_on_the_old_policy_does_not_come_back_by_another(careful, loose):
+def test_a_document_that_failed_under_the_old_policy_cannot_return_by_another(careful, loose):
     policies.open_draft(careful, OTTO)
     policies.patch_draft(careful, {"strategy.name": "random", "affinity.ttl_s": 77}, OTTO)  # random reads no affinity
     made = services.propose(careful, plan(), OTTO, WHY)
@@ -125,7 +125,7 @@ def test_a_document_that_failed_on_the_old_policy_does_not_come_back_by_another(
         switch()
 
 
-def test_a_pool_that_was_removed_does_not_come_back_under_another_policy(careful, loose):
+def test_a_removed_pool_cannot_return_under_another_policy(careful, loose):
     services.set_rules(careful, ADA, WHY, direct="never")
     actions.apply(document(), OTTO, reason=WHY, prune=True)
     Pool.objects.filter(name="chat").delete()  # as the reconciler does when its instances are gone
@@ -143,14 +143,14 @@ def of_model(model, **pools):
     return made
 
 
-def test_a_model_that_its_pool_has_left_is_not_taken_over_past_the_rules(careful, loose):
+def test_the_model_of_another_pool_cannot_be_taken_over_past_the_rules(careful, loose):
     services.set_rules(careful, ADA, WHY, direct="never")
     actions.apply(of_model("another", chat="careful"), OTTO, reason=WHY)
     with pytest.raises(RulesForbid, match="by delivery only"):
         actions.apply(document(taker="loose"), OTTO, reason=WHY)
 
 
-# A pool that goes back to the model whose requests another policy has by now
+# A pool that returns to its model, whose requests another policy decides by now
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_freeze_does_not_stop_a_pool_from_returning_to_a_working_configuration
     assert AuditEntry.objects.filter(action="policy.join").first().before == {"policy": "careful"}
 
 
-def test_a_policy_that_never_worked_there_comes_by_the_rules_of_a_publication(taker):
+def test_returning_to_a_policy_that_never_worked_there_is_a_publication(taker):
     PoolVersion.objects.update(proven_at=None)
     freeze()
     with pytest.raises(NotPossible, match="no other configuration that worked is kept"):
@@ -201,7 +201,7 @@ def test_a_policy_that_never_worked_there_comes_by_the_rules_of_a_publication(ta
 
 
 @pytest.mark.parametrize("text", RULES)
-def test_the_other_rules_are_asked_and_an_automatic_rollback_halts_instead(taker, careful, text):
+def test_the_other_rules_apply_and_an_automatic_rollback_halts_instead(taker, careful, text):
     services.set_rules(careful, ADA, WHY, **RULES[text])
     with pytest.raises(RulesForbid, match=text):
         actions.roll_back("taker", OTTO, WHY)
@@ -216,7 +216,7 @@ def test_an_automatic_rollback_takes_no_requests_from_a_policy_with_an_open_deli
     assert "careful v2 is being delivered" in Pool.objects.get(name="taker").halted
 
 
-def test_a_pool_returns_to_its_own_requests_whatever_the_rules_of_its_policy_are(careful):
+def test_a_pool_may_return_to_its_own_requests_whatever_the_rules_of_its_policy(careful):
     PoolVersion.objects.update(proven_at=timezone.now())
     actions.apply(of_model("mine", chat="careful"), OTTO, reason=WHY)
     services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2)
@@ -239,7 +239,7 @@ def test_a_new_pool_for_a_new_model_needs_no_rule_but_waits_for_a_delivery(caref
         actions.apply(more, OTTO, reason=WHY)
 
 
-def test_a_new_policy_begins_with_the_strictest_rules_there_are(careful, loose):
+def test_a_new_policy_begins_with_the_strictest_rules_of_any(careful, loose):
     services.set_rules(careful, ADA, WHY, direct="never", approvals_needed=2, least_share=0.2)
     services.set_rules(loose, ADA, WHY, direct="admin", approvals_needed=3, least_for_s=1200)
     policies.create_policy("fresh", policies.default_document("random"), OTTO, WHY)

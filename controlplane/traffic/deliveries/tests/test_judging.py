@@ -1,4 +1,4 @@
-"""What happens to deliveries without a person: looks, stops, the clock, freezes; and what Redis gets."""
+"""What happens to deliveries without a person: looks, stops, the clock, freezes; and what is written to Redis."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,7 +42,7 @@ def at(delivery: Delivery, state: str, **fields: Any) -> Delivery:
 
 @pytest.fixture
 def canary(delivery: Delivery) -> Delivery:
-    """A delivery in its first canary since noon."""
+    """A delivery that has been in its first canary since noon."""
     return at(delivery, State.STEP, step=1, share=0.05, clock_at=NOW)
 
 
@@ -91,14 +91,14 @@ def test_each_transition_is_a_notice_in_the_same_transaction(canary, monkeypatch
     assert selectors.delivery(canary.pk).state == "holding"
 
 
-def test_a_passed_canary_takes_the_next_share_and_the_judge_remembers_what_it_wants(canary):
+def test_a_passed_canary_starts_the_next_share_and_the_judges_memory_is_stored(canary):
     done = looked(canary, Trigger.PASS, later(700), memory=Memory(errors_before=0.01))
     assert (done.step, done.share, done.generation, done.step_clock_s) == (2, 0.25, 5, 0.0)
     assert (done.step_started_at, done.clock_at) == (later(700), later(700))
     assert done.memory["errors_before"] == 0.01
 
 
-def test_a_passed_step_that_asks_waits(canary):
+def test_a_passed_step_that_asks_for_approval_waits(canary):
     assert looked(at(canary, State.STEP, step=2, share=0.25), Trigger.PASS).state == "waiting"
 
 
@@ -108,13 +108,13 @@ def test_the_last_pass_makes_the_candidate_live(canary, policy):
     assert (done.state, done.promoted_at, policies.live_version(policy).number) == ("baking", NOW, 2)
 
 
-def test_without_full_it_finishes_and_nothing_has_changed(redis_away, policy, pool):
+def test_a_plan_without_the_step_full_finishes_without_a_change(redis_away, policy, pool):
     made = at(proposed(policy, CANARY), State.STEP, step=0, share=0.05)
     done = looked(made, Trigger.PASS)
     assert (done.state, done.share, policies.live_version(policy).number) == ("finished", 0.0, 1)
 
 
-def test_a_failure_while_it_bakes_brings_the_old_document_back_as_a_new_version(canary, policy):
+def test_a_failure_during_the_bake_restores_the_old_document_as_a_new_version(canary, policy):
     services.advance(at(canary, State.WAITING, step=2, share=0.25), OTTO, WHY)
     done = looked(canary, Trigger.FAIL, why="8 % errors")
     live = policies.live_version(policy)
@@ -135,7 +135,7 @@ def test_a_hold_gives_every_request_to_live_and_its_end_begins_the_step_again(ca
     assert AuditEntry.objects.filter(action="delivery.good").count() == 1
 
 
-def test_a_hold_that_continues_for_the_same_reason_is_not_news(canary):
+def test_a_hold_that_continues_for_the_same_reason_is_not_recorded_again(canary):
     held = looked(canary, Trigger.HOLD, holds=ERROR)
     for second in (5, 10):
         held = looked(held, Trigger.HOLD, later(second), holds=(Hold("tallies", f"tallies are {20 + second} s old"),))
@@ -145,7 +145,7 @@ def test_a_hold_that_continues_for_the_same_reason_is_not_news(canary):
 
 @pytest.fixture
 def acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every router have acknowledged the rollout."""
+    """Let every router acknowledge the rollout."""
     monkeypatch.setattr(publication, "behind_generation", lambda *_: [])
 
 
@@ -181,7 +181,7 @@ def test_an_extended_switchback_begins_with_its_existing_pairs(switchback):
     assert (entry.actor_name, entry.reason, entry.after["pairs"]) == ("otto", WHY, 2)
 
 
-def test_a_paused_switchback_that_is_extended_continues_with_what_it_counted(switchback, acknowledged):
+def test_a_paused_switchback_that_is_extended_continues_with_its_counts(switchback, acknowledged):
     for _ in range(5):
         switchback = looked(switchback, Trigger.BLOCK)
     paused = looked(switchback, Trigger.PAUSE, why="cannot tell after 4 pairs")
@@ -203,7 +203,7 @@ def test_a_canary_is_not_extended(canary):
         services.extend(canary, OTTO, WHY, 1)
 
 
-def test_a_step_that_ends_leaves_what_it_has_shown_with_the_delivery(canary):
+def test_the_result_of_a_step_that_ends_is_stored_with_the_delivery(canary):
     fine = GuardFinding(
         "ttft", "fine", "warm TTFT × 0.80", upper=-0.1, estimate=-0.2, request_class="warm", needed=True
     )
@@ -224,7 +224,7 @@ def test_a_repeated_step_replaces_its_result(canary, acknowledged):
     assert (result.what, result.shown[0].word) == ("fail", "worse")
 
 
-def test_the_words_of_a_comparison():
+def test_the_words_for_a_comparison():
     def word(verdict: Verdict, upper: float | None) -> str:
         return results.word(GuardFinding("ttft", verdict, "", upper=upper))
 
@@ -255,7 +255,7 @@ def test_a_proposal_that_the_state_does_not_allow_changes_nothing(delivery, what
     assert (done.state, Look.objects.count()) == ("ready", 0)
 
 
-def test_of_two_judges_one_wins(canary):
+def test_of_two_judges_only_one_changes_the_delivery(canary):
     mine, theirs = selectors.delivery(canary.pk), selectors.delivery(canary.pk)
     first = looked(mine, Trigger.PASS)
     second = looked(theirs, Trigger.PASS)
@@ -263,13 +263,13 @@ def test_of_two_judges_one_wins(canary):
     assert Look.objects.count() == 1
 
 
-def test_a_person_who_aborts_wins_over_a_look_that_was_under_way(canary):
+def test_an_abort_by_a_person_wins_over_a_concurrent_look(canary):
     stale = selectors.delivery(canary.pk)
     services.abort(canary, OTTO)
     assert looked(stale, Trigger.PASS).state == "aborted"
 
 
-def test_the_memory_of_a_late_judge_is_not_kept(canary):
+def test_the_memory_of_a_late_judge_is_not_stored(canary):
     stale = selectors.delivery(canary.pk)
     services.pause(canary, OTTO)
     looked(stale, Trigger.STAY, memory=Memory(errors_before=0.9))
@@ -280,7 +280,7 @@ def test_the_memory_of_a_late_judge_is_not_kept(canary):
 
 
 @pytest.mark.parametrize(("by", "what", "failed"), [("router", "trip", True), ("person", "abort", False)])
-def test_a_stop_in_redis_is_written_down(canary, policy, by, what, failed):
+def test_a_stop_in_redis_is_recorded(canary, policy, by, what, failed):
     stop = StopValue(delivery=canary.pk, why="KeyError: 'x'", by=by, request="r-1", at=0.0)
     done = services.stopped(canary, stop, NOW)
     assert (done.state, done.what, done.why) == ("aborted", what, "KeyError: 'x' (request r-1)")
@@ -304,7 +304,7 @@ def test_a_proposal_expires(redis_away, policy, pool):
 
 @pytest.fixture
 def scheduled(redis_away: None, policy: Any, pool: Any) -> Delivery:
-    """Starts at 03:00 in Berlin, which is 01:00 UTC."""
+    """The delivery starts at 03:00 in Berlin, which is 01:00 UTC."""
     start = {"at": "2027-08-02T03:00", "zone": "Europe/Berlin", "latest_s": 3600}
     return proposed(policy, start=start, approvals={"needed": 1})
 
@@ -334,7 +334,7 @@ def test_a_start_in_a_long_freeze_is_missed_and_says_so(scheduled):
     assert (done.state, done.why) == ("missed", "the freeze Christmas is in force until 2027-08-02 06:00 UTC")
 
 
-def test_a_start_looks_at_its_approvals_again(scheduled):
+def test_a_start_checks_its_approvals_again(scheduled):
     services.approve(scheduled, OLGA)
     scheduled.approvals.update(sha256="of something else")
     assert services.tick(scheduled, NIGHT).state == "ready"
@@ -378,7 +378,7 @@ def test_arming_without_redis_pauses(canary):
     [(State.STEP, 10, 30), (State.HOLDING, 10, 30), (State.BAKING, 10, None), (State.ARMING, 20, None)]
     + [(state, None, None) for state in sorted({*State} - {State.STEP, State.HOLDING, State.BAKING, State.ARMING})],
 )
-def test_a_judge_is_silent_where_it_should_look_and_routers_give_up_a_split_later(canary, state, judge_s, routers_s):
+def test_a_missing_judge_is_noticed_before_routers_give_up_a_split(canary, state, judge_s, routers_s):
     left = at(canary, state)
     for silence, since in ((judge_s, step.unjudged_s), (routers_s, step.unwatched_since)):
         for seconds, silent in ((silence or 10, False), ((silence or 3600) + 1, silence is not None)):
@@ -408,7 +408,7 @@ def test_a_pause_of_a_day_aborts(canary):
     assert (done.state, done.share, done.why) == ("aborted", 0.0, "paused for 24 h")
 
 
-def test_after_its_bake_it_is_delivered(canary, policy):
+def test_after_its_bake_a_delivery_is_done(canary, policy):
     services.advance(at(canary, State.WAITING, step=2, share=0.25), OTTO, WHY)
     Delivery.objects.filter(pk=canary.pk).update(state_at=NOW)
     canary.refresh_from_db()
@@ -418,7 +418,7 @@ def test_after_its_bake_it_is_delivered(canary, policy):
 
 
 @pytest.mark.parametrize("state", [State.STEP, State.WAITING])
-def test_without_anything_due_a_tick_changes_nothing(canary, state):
+def test_a_tick_changes_nothing_if_nothing_is_due(canary, state):
     before = at(canary, state).revision
     assert services.tick(canary, later(5)).revision == before
 
@@ -432,7 +432,7 @@ def test_a_tick_that_loses_a_race_changes_nothing(canary):
 # Freezes
 
 
-def test_a_freeze_holds_a_canary_until_it_is_over_however_long(canary):
+def test_a_freeze_holds_a_canary_for_its_whole_duration(canary):
     freeze(later(-60), later(7200))
     held = services.tick(canary, NOW)
     assert (held.state, held.share) == ("holding", 0.0)
@@ -452,14 +452,14 @@ def test_an_aborting_freeze_aborts_a_running_delivery(canary):
     assert (done.state, done.what, done.share) == ("aborted", "abort", 0.0)
 
 
-def test_a_freeze_that_aborts_leaves_deliveries_that_wait_for_a_person(canary):
+def test_an_aborting_freeze_spares_deliveries_that_wait_for_a_person(canary):
     paused = services.pause(canary, OTTO)
     Delivery.objects.filter(pk=paused.pk).update(state_at=NOW)
     freeze(later(-60), later(7200), behaviour="abort")
     assert services.tick(selectors.delivery(paused.pk), NOW).state == "paused"
 
 
-def test_an_aborting_freeze_aborts_in_a_block_of_live_too(switchback):
+def test_an_aborting_freeze_also_aborts_during_a_block_of_live(switchback):
     freeze(later(-60), later(7200), behaviour="abort")
     live = next(block for block, share in enumerate(switchback.blocks) if not share)
     done = services.tick(at(switchback, State.STEP, block=live, share=0.0), NOW)
@@ -475,7 +475,7 @@ def test_time_in_a_freeze_does_not_count_as_an_error(canary):
     assert services.tick(held, later(4206)).why == "held for 10 min: tallies are 20 s old"
 
 
-def test_an_error_that_lasts_into_a_freeze_counts_from_its_end_on(canary):
+def test_an_error_that_lasts_into_a_freeze_counts_from_its_end(canary):
     held = looked(canary, Trigger.HOLD, holds=ERROR)
     freeze(later(300), later(3600))
     frozen = services.tick(held, later(305))
@@ -497,5 +497,5 @@ def test_a_shadow_continues_in_a_freeze_and_does_not_pass(redis_away, policy, po
     assert looked(held, Trigger.PASS, later(7201)).step == 1
 
 
-def test_the_judge_watches_steps_holds_and_bakes() -> None:
+def test_the_judge_looks_at_steps_holds_and_bakes() -> None:
     assert {State.STEP, State.HOLDING, State.BAKING} == judging.WATCHED

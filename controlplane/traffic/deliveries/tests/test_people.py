@@ -1,4 +1,4 @@
-"""What people do with a delivery, and what they are refused."""
+"""What people can do with a delivery, and what they are refused."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,7 +39,7 @@ PROPOSED = {"approvals": {"needed": 1}}
 
 
 def at(delivery: Delivery, state: str, **fields: Any) -> Delivery:
-    """The delivery in another state, as the transitions before would have left it."""
+    """The delivery in another state, as earlier transitions would have left it."""
     Delivery.objects.filter(pk=delivery.pk).update(state=state, **fields)
     delivery.refresh_from_db()
     return delivery
@@ -74,12 +74,12 @@ def test_there_is_one_open_delivery_per_policy(delivery, policy):
     assert PolicyVersion.objects.count() == 2
 
 
-def test_the_database_holds_it(delivery, policy):
+def test_the_database_enforces_it(delivery, policy):
     with pytest.raises(IntegrityError):
         Delivery.objects.create(policy=policy, candidate=delivery.base, base=delivery.base, plan={}, state=State.PAUSED)
 
 
-def test_the_next_delivery_can_come_once_it_has_ended(delivery, policy):
+def test_the_next_delivery_can_be_proposed_once_it_has_ended(delivery, policy):
     services.abort(delivery, OTTO)
     assert proposed(policy, tokens=8000).candidate.number == 3
 
@@ -97,7 +97,7 @@ def test_a_proposal_needs_a_draft(redis_away, policy, pool):
         services.propose(policy, plan(), OTTO, WHY)
 
 
-def test_proposing_another_revision_than_was_seen_is_a_conflict(redis_away, policy, pool):
+def test_proposing_another_revision_than_the_one_seen_is_a_conflict(redis_away, policy, pool):
     seen = edit(policy, heavy_new_tokens=9000)
     edit(policy, OLGA, heavy_new_tokens=8000)
     with pytest.raises(Conflict, match="olga") as conflict:
@@ -105,7 +105,7 @@ def test_proposing_another_revision_than_was_seen_is_a_conflict(redis_away, poli
     assert conflict.value.kind == "draft"
 
 
-def test_a_draft_from_an_older_version_is_settled_first(redis_away, policy, pool):
+def test_a_draft_based_on_an_older_version_must_be_settled_first(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
     publishing.publish(policy, OTTO, WHY)
     edit(policy, heavy_new_tokens=8000)
@@ -120,7 +120,7 @@ def test_a_draft_that_changes_nothing_is_not_delivered(redis_away, policy, pool)
         services.propose(policy, plan(), OTTO, WHY)
 
 
-def test_a_plan_that_is_not_valid_is_refused_with_paths_below_plan(redis_away, policy, pool):
+def test_an_invalid_plan_is_refused_with_paths_below_plan(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan({**CANARY, "share": 0.9}), OTTO, WHY)
@@ -130,7 +130,7 @@ def test_a_plan_that_is_not_valid_is_refused_with_paths_below_plan(redis_away, p
     assert refused.value.problems[0].path == "plan"
 
 
-def test_a_start_that_has_passed_is_refused(redis_away, policy, pool):
+def test_a_start_in_the_past_is_refused(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput) as refused:
         services.propose(policy, plan(start={"at": "2026-01-01T03:00", "zone": "UTC"}), OTTO, WHY)
@@ -158,7 +158,7 @@ def test_rules_are_set_and_audited(policy):
         ({"direct": "never", "approvals_needed": 11}, "approvals_needed"),
     ],
 )
-def test_rules_that_are_not_valid_are_refused(policy, rules, path):
+def test_invalid_rules_are_refused(policy, rules, path):
     with pytest.raises(InvalidInput) as refused:
         services.set_rules(policy, ADA, WHY, **rules)
     assert refused.value.problems[0].path == path
@@ -181,7 +181,7 @@ def test_the_policy_says_who_may_publish_directly(redis_away, policy, pool, dire
         assert publishing.publish(policy, actor, WHY).version.number == 2
 
 
-def test_a_policy_that_needs_approvals_is_not_published_directly(redis_away, policy, pool):
+def test_a_policy_that_requires_approvals_cannot_be_published_directly(redis_away, policy, pool):
     services.set_rules(policy, ADA, WHY, direct="allowed", approvals_needed=2)
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(PermissionDenied, match="needs 2 approvals"):
@@ -189,7 +189,7 @@ def test_a_policy_that_needs_approvals_is_not_published_directly(redis_away, pol
     assert services.propose(policy, plan(FULL), OTTO, WHY).state == "proposed"
 
 
-def test_every_rule_leaves_the_rollback_open(redis_away, policy, pool):
+def test_every_rule_permits_the_rollback(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
     publishing.publish(policy, OTTO, WHY)
     services.set_rules(policy, ADA, WHY, direct="never", approvals_needed=2)
@@ -197,7 +197,7 @@ def test_every_rule_leaves_the_rollback_open(redis_away, policy, pool):
     assert publishing.rollback(policy, 1, OTTO, WHY).version.number == 3
 
 
-# Again
+# The same document again
 
 
 def failed(policy: Any, what: str = "fail", state: str = "aborted") -> Delivery:
@@ -206,7 +206,9 @@ def failed(policy: Any, what: str = "fail", state: str = "aborted") -> Delivery:
 
 
 @pytest.mark.parametrize(("what", "state"), [("fail", "aborted"), ("trip", "aborted"), ("abort", "rolled_back")])
-def test_a_document_that_failed_needs_a_reason_and_a_plan_from_shadow_on(redis_away, policy, pool, what, state):
+def test_a_document_that_failed_needs_a_reason_and_a_plan_that_begins_with_a_shadow(
+    redis_away, policy, pool, what, state
+):
     failed(policy, what, state)
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput) as refused:
@@ -222,7 +224,7 @@ def test_a_document_that_failed_needs_a_reason_and_a_plan_from_shadow_on(redis_a
     assert services.propose(policy, plan(), OTTO, WHY, again="the engines are new").again == "the engines are new"
 
 
-def test_it_is_not_published_directly_either(redis_away, policy, pool):
+def test_a_document_that_failed_cannot_be_published_directly_either(redis_away, policy, pool):
     failed(policy)
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput, match="failed before"):
@@ -232,7 +234,7 @@ def test_it_is_not_published_directly_either(redis_away, policy, pool):
 
 
 @pytest.mark.parametrize(("what", "state"), [("abort", "aborted"), ("overtake", "aborted"), ("deliver", "delivered")])
-def test_a_person_who_aborts_says_nothing_against_the_document(redis_away, policy, pool, what, state):
+def test_an_abort_by_a_person_does_not_count_against_the_document(redis_away, policy, pool, what, state):
     failed(policy, what, state)
     assert proposed(policy, CANARY, FULL).again == ""
 
@@ -252,7 +254,7 @@ def test_an_approval_makes_it_ready(waits):
     assert entry("delivery.approve").reason == "read it"
 
 
-def test_with_two_needed_the_second_one_makes_it_ready(redis_away, policy, pool):
+def test_if_two_are_required_the_second_approval_makes_it_ready(redis_away, policy, pool):
     made = proposed(policy, approvals={"needed": 2})
     seen = made.etag
     assert services.approve(made, OLGA).state == "proposed"
@@ -264,7 +266,7 @@ def test_with_two_needed_the_second_one_makes_it_ready(redis_away, policy, pool)
 @pytest.mark.parametrize(
     ("actor", "why"), [(OTTO, "otto proposed"), (CI, "otto proposed"), (ADA, "ada saved the draft")]
 )
-def test_authors_cannot_approve_their_own_work_and_a_token_is_its_owner(redis_away, policy, pool, actor, why):
+def test_authors_cannot_approve_their_own_work_and_a_token_counts_as_its_owner(redis_away, policy, pool, actor, why):
     edit(policy, ADA, heavy_new_tokens=7000)
     made = proposed(policy, **PROPOSED)
     with pytest.raises(PermissionDenied, match=why):
@@ -279,7 +281,7 @@ def test_a_second_approval_by_the_same_person_is_refused(redis_away, policy, poo
         services.approve(made, OLGA)
 
 
-def test_the_database_counts_a_person_once_even_when_both_presses_look_at_once(waits, monkeypatch):
+def test_the_database_counts_a_person_once_even_if_both_clicks_are_simultaneous(waits, monkeypatch):
     monkeypatch.setattr(services.selectors, "is_approved", lambda *_: False)
     services.approve(waits, OLGA)
     monkeypatch.setattr(services.selectors, "approval_refusal", lambda *_: "")
@@ -287,7 +289,7 @@ def test_the_database_counts_a_person_once_even_when_both_presses_look_at_once(w
         services.approve(waits, OLGA)
 
 
-def test_two_simultaneous_approvals_both_count_unless_the_version_that_was_seen_is_named(redis_away, policy, pool):
+def test_two_simultaneous_approvals_both_count_unless_they_name_the_version_seen(redis_away, policy, pool):
     made = proposed(policy, approvals={"needed": 3})
     mine, theirs = selectors.delivery(made.pk), selectors.delivery(made.pk)
     services.approve(mine, OLGA)
@@ -297,19 +299,19 @@ def test_two_simultaneous_approvals_both_count_unless_the_version_that_was_seen_
     assert made.approvals.count() == 2
 
 
-def test_only_a_proposed_delivery_is_approved(delivery):
+def test_only_a_proposed_delivery_can_be_approved(delivery):
     with pytest.raises(Conflict, match="the delivery is ready"):
         services.approve(delivery, OLGA)
 
 
-def test_an_approval_of_something_else_does_not_count(waits):
+def test_an_approval_of_another_document_does_not_count(waits):
     services.approve(waits, OLGA)
     waits.approvals.update(sha256="of another plan")
     with pytest.raises(Conflict, match="approvals are missing"):
         services.start(waits, OTTO)
 
 
-def test_the_possible_approvers_are_known(waits):
+def test_the_possible_approvers_are_listed(waits):
     assert selectors.waiting_for("olga") == [waits]
     assert selectors.waiting_for("otto") == []
 
@@ -326,19 +328,19 @@ def test_a_withdrawn_candidate_becomes_a_draft_again(waits, policy):
     assert (draft.document["classes"]["heavy_new_tokens"], draft.based_on, draft.savers) == (9000, 1, ["otto"])
 
 
-def test_a_draft_that_was_opened_in_the_meantime_stays(waits, policy):
+def test_a_draft_that_was_opened_in_the_meantime_is_kept(waits, policy):
     edit(policy, OLGA, heavy_new_tokens=7000)
     services.withdraw(waits, OTTO)
     assert policies.open_draft(policy).document["classes"]["heavy_new_tokens"] == 7000
 
 
-def test_only_the_proposer_or_an_administrator_withdraws(waits):
+def test_only_the_proposer_or_an_administrator_can_withdraw(waits):
     with pytest.raises(PermissionDenied, match="otto proposed"):
         services.withdraw(waits, OLGA)
     assert services.withdraw(waits, ADA).state == "withdrawn"
 
 
-def test_an_administrator_goes_without_approvals_and_says_why(waits):
+def test_an_administrator_can_go_without_approvals_and_says_why(waits):
     with pytest.raises(PermissionDenied, match="only an administrator"):
         services.go_without(waits, OLGA, "the pool is on fire")
     with pytest.raises(InvalidInput) as refused:
@@ -349,14 +351,14 @@ def test_an_administrator_goes_without_approvals_and_says_why(waits):
     assert services.start(done, ADA).state == "arming"
 
 
-def test_an_emergency_can_be_proposed_as_such(redis_away, policy, pool):
+def test_an_emergency_can_be_declared_at_the_proposal(redis_away, policy, pool):
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(PermissionDenied, match="only an administrator"):
         services.propose(policy, plan(**PROPOSED), OTTO, WHY, emergency="the pool is on fire")
     assert services.propose(policy, plan(**PROPOSED), ADA, WHY, emergency="the pool is on fire").state == "ready"
 
 
-def test_an_emergency_is_notified(waits):
+def test_an_emergency_sends_a_notice(waits):
     Channel.objects.create(name="ops", url="https://example.com/hook", events=["delivery.emergency"])
     services.go_without(waits, ADA, "the pool is on fire")
     assert [(notice.event, "on fire" in notice.text) for notice in Notice.objects.all()] == [
@@ -373,7 +375,7 @@ def test_the_person_behind_a_token_is_its_owner(rf, django_user_model):
     assert (actor.name, actor.person, actor.is_admin) == ("ci (otto)", "otto", False)
 
 
-# Steering
+# Control
 
 
 def test_a_start_arms_the_routers_and_changes_nothing_else(delivery, policy):
@@ -382,7 +384,7 @@ def test_a_start_arms_the_routers_and_changes_nothing_else(delivery, policy):
     assert policies.live_version(policy).number == 1
 
 
-def test_a_start_looks_again_at_what_is_live(delivery, policy):
+def test_a_start_checks_again_what_is_live(delivery, policy):
     type(policy).objects.update(live=delivery.candidate.number)
     with pytest.raises(Conflict, match="v2 is live by now") as conflict:
         services.start(delivery, OTTO)
@@ -456,13 +458,13 @@ def test_advancing_into_full_makes_the_candidate_live(delivery, policy):
     assert done.candidate.live_since is not None
 
 
-def test_a_plan_that_is_full_alone_goes_live_at_the_start(redis_away, policy, pool):
+def test_a_plan_with_only_the_step_full_goes_live_at_the_start(redis_away, policy, pool):
     done = services.start(proposed(policy, FULL), OTTO)
     assert (done.state, policies.live_version(policy).number) == ("baking", 2)
     assert done.started_at == done.promoted_at
 
 
-def test_a_promotion_over_another_live_version_is_refused_as_a_whole(delivery, policy):
+def test_a_promotion_is_refused_if_another_version_is_live_and_changes_nothing(delivery, policy):
     at(delivery, State.WAITING, step=2, share=0.25)
     PolicyVersion.objects.create(policy=policy, number=9, document={}, sha256="x", reason=WHY, actor_kind="user")
     type(policy).objects.update(live=9)
@@ -486,7 +488,7 @@ def test_a_late_reason_beside_another_change_is_a_conflict(delivery):
         services.explain(stale, OTTO, "the wrong pool")
 
 
-def test_an_abort_while_it_bakes_brings_the_old_document_back(delivery, policy):
+def test_an_abort_during_the_bake_restores_the_old_document(delivery, policy):
     at(delivery, State.WAITING, step=2, share=0.25)
     services.advance(delivery, OTTO, WHY)
     done = services.abort(delivery, OTTO, "TTFT doubled")
@@ -496,7 +498,7 @@ def test_an_abort_while_it_bakes_brings_the_old_document_back(delivery, policy):
     assert entry("policy.rollback").subject == "policy default v3"
 
 
-def test_a_rollback_by_the_policys_page_while_it_bakes_makes_one_version(delivery, policy):
+def test_a_rollback_on_the_policys_page_during_the_bake_makes_one_version(delivery, policy):
     at(delivery, State.WAITING, step=2, share=0.25)
     services.advance(delivery, OTTO, WHY)
     publishing.rollback(policy, 1, OTTO, WHY)
@@ -505,7 +507,7 @@ def test_a_rollback_by_the_policys_page_while_it_bakes_makes_one_version(deliver
 
 
 @pytest.mark.parametrize("do", [services.pause, services.start, services.withdraw])
-def test_nothing_moves_a_closed_delivery(delivery, do):
+def test_a_closed_delivery_cannot_be_changed(delivery, do):
     services.abort(delivery, OTTO)
     with pytest.raises(Conflict, match="the delivery is aborted") as conflict:
         do(delivery, OTTO)
@@ -527,7 +529,7 @@ def test_nothing_moves_a_closed_delivery(delivery, do):
         lambda it, seen: services.abort(it, OTTO, if_match=seen),
     ],
 )
-def test_every_button_refuses_when_the_page_is_out_of_date(delivery, do):
+def test_every_button_of_an_outdated_page_is_refused(delivery, do):
     with pytest.raises(Conflict, match="changed meanwhile") as conflict:
         do(delivery, "y1.0")
     assert (conflict.value.kind, conflict.value.current) == ("stale", delivery.etag)
@@ -543,7 +545,7 @@ def test_of_two_simultaneous_actions_one_wins_and_the_other_gets_a_conflict(deli
 
 
 @pytest.mark.parametrize(("to_safety", "state"), [(services.abort, "aborted"), (services.pause, "paused")])
-def test_who_moved_it_a_moment_earlier_is_not_in_the_way_of_safety(delivery, to_safety, state):
+def test_a_concurrent_change_does_not_prevent_an_abort_or_a_pause(delivery, to_safety, state):
     mine = services.start(selectors.delivery(delivery.pk), OTTO)
     theirs = at(mine, State.STEP, share=0.1)
     at(selectors.delivery(delivery.pk), State.HOLDING, revision=mine.revision + 1)
@@ -560,7 +562,7 @@ def test_a_transition_is_undone_if_its_audit_entry_fails(delivery, monkeypatch):
     assert delivery.state == "ready"
 
 
-def test_shadow_steps_decide_nothing(delivery):
+def test_in_shadow_steps_the_candidate_decides_nothing(delivery):
     at(delivery, State.ARMING, generation=1)
     done = moving.move(delivery, moving.TransitionRequest(moving.Trigger.ARMED, moving.Origin.SYSTEM))
     assert (done.share, done.shadow, SHADOW["sample"]) == (0.0, 1.0, 1.0)

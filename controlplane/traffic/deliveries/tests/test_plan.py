@@ -41,7 +41,7 @@ def changed(**fields: Any) -> dict[str, Any]:
     return {**json.loads(json.dumps(WHOLE)), **fields}
 
 
-def test_a_whole_plan_is_its_own_canonical_form() -> None:
+def test_a_whole_plan_equals_its_canonical_form() -> None:
     assert parse_plan(WHOLE, pools=("chat", "night")).canonical == WHOLE
 
 
@@ -58,7 +58,7 @@ def test_omitted_fields_take_their_defaults() -> None:
     assert "start" not in made
 
 
-def test_the_sha256_is_of_the_meaning_not_of_the_spelling() -> None:
+def test_the_sha256_depends_on_the_meaning_not_on_the_spelling() -> None:
     one, other = (
         parse_plan({"steps": STEPS}, pools=("a",)),
         parse_plan({"schema": 1, "alpha": 0.01, "steps": STEPS}, pools=("a",)),
@@ -67,7 +67,7 @@ def test_the_sha256_is_of_the_meaning_not_of_the_spelling() -> None:
     assert one.sha256 != parse_plan({"steps": STEPS, "alpha": 0.02}, pools=("a",)).sha256
 
 
-def test_a_stored_plan_is_read_again_without_the_pools_of_today() -> None:
+def test_a_stored_plan_can_be_read_without_its_pools() -> None:
     made = parse_plan(WHOLE, pools=("chat",))
     assert stored_plan.read(made.canonical) == made
 
@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("value", "path", "text"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_a_plan_is_refused_for(value: Any, path: str, text: str) -> None:
+def test_an_invalid_plan_is_refused(value: Any, path: str, text: str) -> None:
     found = problems(value)
     assert path in found
     assert text in found[path]
@@ -186,7 +186,7 @@ def test_fine_may_be_below_at_or_above_worse(fine: float) -> None:
     assert made.guards == (ComparisonGuard("ttft", ("heavy",), worse=0.1, fine=fine),)
 
 
-# Where each number stands in a whole plan
+# The place of each number in a whole plan
 PLACES: dict[str, tuple[Any, ...]] = {
     "shadow.sample": ("steps", 0, "sample"),
     "shadow.for_s": ("steps", 0, "for_s"),
@@ -224,7 +224,7 @@ def path_of(place: tuple[Any, ...]) -> str:
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_number_beyond_its_limit_is_refused_with_path_value_and_range(name: str, side: int) -> None:
+def test_a_number_outside_its_limits_is_refused_with_path_value_and_range(name: str, side: int) -> None:
     value, place = changed(), PLACES[name]
     holder: Any = value
     for part in place[:-1]:
@@ -238,12 +238,12 @@ def test_a_number_beyond_its_limit_is_refused_with_path_value_and_range(name: st
     assert found.allowed == NUMBERS[name].allowed
 
 
-def test_a_policy_that_needs_approvals_sets_the_least_of_them() -> None:
+def test_a_policy_that_requires_approvals_sets_their_minimum() -> None:
     assert parse_plan({"steps": STEPS}, pools=("chat",), approvals_needed=2).approvals.needed == 2
     assert "2 to 10" in problems(WHOLE, approvals_needed=2)["approvals.needed"]
 
 
-def test_without_a_pool_only_full_alone_makes_sense() -> None:
+def test_without_a_pool_a_plan_can_only_be_full() -> None:
     assert parse_plan({"steps": [FULL]}, pools=()).pools == ()
     assert parse_plan({"steps": [FULL], "pools": []}, pools=()).is_direct
     assert "no pool uses this policy" in problems({"steps": STEPS}, pools=())["pools"]
@@ -258,7 +258,7 @@ def test_the_offered_plan_is_valid() -> None:
     assert parse_plan(offered.canonical, pools=("chat", "night"), approvals_needed=2) == offered
 
 
-def test_the_offered_plan_leaves_out_classes_that_the_preview_hardly_saw() -> None:
+def test_the_offered_plan_leaves_out_classes_that_are_rare_in_the_preview() -> None:
     offered = default_plan(("chat",), shares={"warm": 0.9, "medium": 0.099, "heavy": 0.001})
     assert offered.canonical["guards"][0]["classes"] == ["warm", "medium"]
     assert default_plan(("chat",)).canonical["guards"][0]["classes"] == ["warm", "medium", "heavy"]
@@ -289,7 +289,7 @@ JSON = st.recursive(
         st.sampled_from(["schema", "pools", "steps", "guards", "alpha", "hold", "approvals", "start"]), JSON, max_size=8
     )
 )
-def test_whatever_is_sent_is_a_plan_or_a_list_of_problems(value: dict[str, Any]) -> None:
+def test_any_input_gives_a_plan_or_a_list_of_problems(value: dict[str, Any]) -> None:
     try:
         made = parse_plan(value, pools=("chat",))
     except InvalidInput as error:
@@ -305,7 +305,7 @@ def test_whatever_is_sent_is_a_plan_or_a_list_of_problems(value: dict[str, Any])
     st.lists(st.floats(0.001, 0.5), min_size=1, max_size=5, unique=True),
     st.lists(st.integers(10, 3600), min_size=5, max_size=5),
 )
-def test_canaries_that_grow_are_accepted_and_any_other_order_is_not(shares: list[float], seconds: list[int]) -> None:
+def test_canaries_must_grow(shares: list[float], seconds: list[int]) -> None:
     def steps(order: list[float]) -> list[dict[str, Any]]:
         return [{"mode": "canary", "share": s, "for_s": n} for s, n in zip(order, seconds, strict=False)]
 

@@ -6,7 +6,7 @@ from controlplane.traffic.policies import selectors as policies
 from router.contract.values.problem import InvalidInput
 
 
-def test_a_proposal_makes_the_draft_the_candidate_and_leaves_the_live_version_alone(redis_away, policy, pool):
+def test_a_proposal_makes_the_draft_the_candidate_and_keeps_the_live_version(redis_away, policy, pool):
     made = proposed(policy)
     assert (made.state, made.candidate.number, made.base.number, made.proposer) == ("ready", 2, 1, OTTO.name)
     assert policies.open_draft(policy) is None
@@ -14,7 +14,7 @@ def test_a_proposal_makes_the_draft_the_candidate_and_leaves_the_live_version_al
     assert selectors.open_delivery(policy) == made
 
 
-def test_a_policy_that_needs_approvals_has_them_asked_for(redis_away, policy, pool):
+def test_a_policy_that_requires_approvals_adds_them_to_the_plan(redis_away, policy, pool):
     assert proposed(policy, approvals={"needed": 1}).state == "proposed"
 
 
@@ -27,7 +27,7 @@ def test_a_policy_that_needs_approvals_has_them_asked_for(redis_away, policy, po
         (0.05, 600, 60, ["plan.steps[1].bake_s"]),
     ],
 )
-def test_a_policy_that_never_goes_live_directly_asks_a_plan_for_its_least(
+def test_a_policy_that_never_goes_live_directly_requires_its_minimum_of_a_plan(
     redis_away, policy, pool, share, for_s, bake_s, lacks
 ):
     services.set_rules(policy, ADA, WHY, direct="never", approvals_needed=0)

@@ -1,4 +1,4 @@
-"""A document that is delivered in one call: the call may be repeated."""
+"""Delivering a document in one call, which may be repeated."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def deliver(policy, document=CHANGED, wanted=PLAN, based_on=1, **more):
 
 
 def ended(delivery, what, by):
-    """Return the delivery, ended from its first step."""
+    """Return the delivery, ended in its first step."""
     for each, who in ((Trigger.START, Origin.PERSON), (Trigger.ARMED, Origin.SYSTEM), (what, by)):
         delivery = move(delivery, TransitionRequest(each, who, OTTO, WHY))
     return delivery
@@ -63,7 +63,7 @@ def test_a_dry_run_passes_every_check_and_leaves_nothing(policy) -> None:
 
 
 @pytest.mark.parametrize(("what", "by"), [(Trigger.FAIL, Origin.JUDGE), (Trigger.ABORT, Origin.PERSON)])
-def test_an_ended_delivery_is_proposed_again_only_when_asked_and_once(policy, what, by) -> None:
+def test_an_ended_delivery_is_proposed_again_only_on_request_and_once(policy, what, by) -> None:
     first = ended(deliver(policy).delivery, what, by)
     assert deliver(policy).delivery == first
     second = deliver(policy, again=AGAIN)
@@ -73,7 +73,7 @@ def test_an_ended_delivery_is_proposed_again_only_when_asked_and_once(policy, wh
     assert deliver(policy, again=AGAIN).delivery == second.delivery
 
 
-def test_a_live_delivery_is_found_until_another_version_goes_live(policy) -> None:
+def test_a_completed_delivery_is_found_until_another_version_goes_live(policy) -> None:
     first = delivered(deliver(policy).delivery)
     assert deliver(policy).delivery == first
     edit(policy, OTTO, heavy_new_tokens=7000)
@@ -82,7 +82,7 @@ def test_a_live_delivery_is_found_until_another_version_goes_live(policy) -> Non
         deliver(policy)
 
 
-def test_a_repetition_does_not_undo_a_rollback(policy) -> None:
+def test_a_repeated_call_does_not_undo_a_rollback(policy) -> None:
     delivered(deliver(policy).delivery)
     publishing.rollback(policy, 1, OTTO, WHY)
     with pytest.raises(Conflict, match="took its place: say why again"):
@@ -90,7 +90,7 @@ def test_a_repetition_does_not_undo_a_rollback(policy) -> None:
     assert deliver(policy, again=AGAIN).is_new
 
 
-def test_another_plan_or_document_beside_an_open_delivery_is_refused_and_leaves_no_draft(policy) -> None:
+def test_another_plan_or_document_while_a_delivery_is_open_is_refused_and_leaves_no_draft(policy) -> None:
     deliver(policy)
     other = documents.apply_overrides(documents.default(), {"classes.heavy_new_tokens": 8000})
     for more in ({"wanted": plan(CANARY, FULL)}, {"document": other}):
@@ -106,7 +106,7 @@ def test_a_live_document_is_not_delivered_whatever_its_base(policy) -> None:
         deliver(policy)
 
 
-def test_someone_elses_draft_stays(policy) -> None:
+def test_someone_elses_draft_is_kept(policy) -> None:
     edit(policy, OTTO, heavy_new_tokens=8000)
     with pytest.raises(Conflict, match="otto has a draft of default open"):
         deliver(policy)

@@ -1,4 +1,4 @@
-"""What routers are sent of a delivery, and how Redis is brought back in line."""
+"""What a delivery publishes for routers, and how Redis is brought back in line."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def in_redis(live_redis: Any, pool: str = "demo") -> PolicyValue:
     return value
 
 
-def test_a_policy_without_a_delivery_serves_every_request() -> None:
+def test_a_policy_without_a_delivery_has_no_split() -> None:
     assert rollout(None, "demo") == FullRollout()
 
 
@@ -43,7 +43,7 @@ def test_outside_its_steps_a_delivery_splits_nothing(delivery, state):
     assert rollout(at(delivery, state), "demo") == FullRollout(generation=4)
 
 
-def test_a_step_splits_the_pools_of_the_plan_and_no_other(redis_away, policy, pool):
+def test_a_step_splits_only_the_pools_of_the_plan(redis_away, policy, pool):
     Pool.objects.create(name="night", model="m", kind="sim", policy=policy.name)
     made = at(proposed(policy, pools=["demo"]), State.STEP, step=1, share=0.05, slow={"warm": [1.0, 0.5, 0.7]})
     split = rollout(made, "demo")
@@ -54,12 +54,12 @@ def test_a_step_splits_the_pools_of_the_plan_and_no_other(redis_away, policy, po
 
 
 @pytest.mark.parametrize(("step", "warmup_s"), [(0, 0.0), (1, 10.0), (2, 10.0), (3, 0.0)])
-def test_requests_right_after_a_change_of_shares_are_left_out(redis_away, policy, pool, step, warmup_s):
+def test_requests_right_after_a_change_of_shares_are_not_counted(redis_away, policy, pool, step, warmup_s):
     made = at(proposed(policy, SHADOW, CANARY, SWITCHBACK, FULL), State.STEP, step=step)
     assert rollout(made, "demo").warmup_s == warmup_s
 
 
-def test_parameters_of_the_pool_are_those_of_live_and_the_rest_the_candidates() -> None:
+def test_parameters_of_the_pool_are_those_of_live_and_the_others_those_of_the_candidate() -> None:
     live = documents.default()
     changes = {
         "classes.heavy_new_tokens": 9000,
@@ -78,7 +78,7 @@ def test_parameters_of_the_pool_are_those_of_live_and_the_rest_the_candidates() 
     documents.parse(sent)
 
 
-def test_every_group_that_belongs_to_the_pool_exists() -> None:
+def test_every_group_of_parameters_of_the_pool_exists() -> None:
     from router.policy.schema.parameters import OF_THE_POOL, PARAMETERS
 
     for prefix in OF_THE_POOL:
@@ -137,7 +137,7 @@ def test_a_rollback_keeps_the_generation_of_the_delivery_that_it_ended(running, 
     assert (in_redis(live_redis).version, in_redis(live_redis).rollout) == (3, FullRollout(generation=3))
 
 
-def test_a_process_killed_between_the_database_and_redis_is_made_good(running, live_redis, monkeypatch):
+def test_a_crash_between_the_database_and_redis_is_repaired(running, live_redis, monkeypatch):
     publication.tell(running.policy)
     with monkeypatch.context() as patch:
         patch.setattr(publication, "tell", lambda _: (_ for _ in ()).throw(SystemExit("killed")))
@@ -148,15 +148,15 @@ def test_a_process_killed_between_the_database_and_redis_is_made_good(running, l
     assert in_redis(live_redis).rollout == FullRollout(generation=3)
 
 
-def test_the_step_does_not_bring_back_the_split_of_an_abort_that_came_between(running, live_redis):
+def test_the_step_does_not_restore_the_split_of_a_delivery_aborted_meanwhile(running, live_redis):
     with between_reading_and_writing(lambda: services.abort(running, OTTO)):
         publication.tell(running.policy)
     assert in_redis(live_redis).rollout == FullRollout(generation=3)
     assert publishing.republish_missing() == []
 
 
-def test_version_and_generation_are_of_one_moment(running, live_redis):
-    """Another process promotes the candidate while this one reads: it tells routers what was, or what is."""
+def test_version_and_generation_are_from_the_same_moment(running, live_redis):
+    """Another process promotes the candidate while this one reads; it must publish the state before or after."""
     statements = []
 
     def promote(execute, sql, *rest):
@@ -172,7 +172,7 @@ def test_version_and_generation_are_of_one_moment(running, live_redis):
     assert running.policy.__class__.objects.get().live == 2
 
 
-def test_a_redis_that_comes_back_empty_gets_the_split_again(running, live_redis):
+def test_an_empty_redis_gets_the_split_again(running, live_redis):
     publication.tell(running.policy)
     before = in_redis(live_redis).rollout
     live_redis.flushall()
@@ -181,7 +181,7 @@ def test_a_redis_that_comes_back_empty_gets_the_split_again(running, live_redis)
     assert publishing.republish_missing() == []
 
 
-def test_a_transition_without_redis_is_kept_and_written_later(pool, policy, redis_away):
+def test_a_transition_without_redis_is_stored_and_written_later(pool, policy, redis_away):
     assert services.start(proposed(policy), OTTO).state == "arming"
     assert publication.tell(policy) is False
 
@@ -208,12 +208,12 @@ def alive(live_redis: Any, name: str, **served: Any) -> None:
         ({"generation": 4, "split": ""}, True),
     ],
 )
-def test_a_router_has_acknowledged_when_it_holds_both_versions_of_this_generation(live_redis, served, is_behind):
+def test_a_router_has_acknowledged_if_it_holds_both_versions_of_this_generation(live_redis, served, is_behind):
     alive(live_redis, "router-1", **served)
     assert publication.behind_generation("default", 4, ["demo"]) == (["router-1"] if is_behind else [])
 
 
-def test_a_router_that_does_not_serve_the_pool_or_says_nothing_is_behind(live_redis):
+def test_a_router_that_does_not_serve_the_pool_or_is_silent_is_behind(live_redis):
     import time
 
     alive(live_redis, "router-1", generation=4, split="on")

@@ -1,4 +1,4 @@
-"""Every transition of the table, and what holds for all of them."""
+"""Every transition of the table, and properties of all of them."""
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ ROWS = [
     *((start, Trigger.ROLL_BACK, State.ABORTED) for start in sorted(OPEN - {State.BAKING})),
     (State.BAKING, Trigger.ROLL_BACK, State.ROLLED_BACK),
 ]
-SPECIAL = {(Trigger.BLOCK, State.STEP)}  # these need a step that is a switchback
+SPECIAL = {(Trigger.BLOCK, State.STEP)}  # these need a switchback
 SPECIAL |= {(Trigger.EXTEND, state) for state in (State.STEP, State.HOLDING, State.PAUSED)}
 
 
@@ -84,7 +84,7 @@ def test_the_rows_above_are_every_row_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("what", Trigger)
-def test_everything_else_is_refused_and_the_message_names_the_state(what: Trigger) -> None:
+def test_other_transitions_are_refused_with_the_state_in_the_message(what: Trigger) -> None:
     for state in State:
         if (what, state) not in TABLE:
             with pytest.raises(TransitionRefused, match=f"the delivery is {state}"):
@@ -96,7 +96,7 @@ def test_the_message_of_a_refusal_is_a_sentence() -> None:
         next_position(replace(AT, state=State.BAKING), Trigger.GIVE_UP, PLAN)
 
 
-def test_a_plan_that_is_full_alone_goes_live_at_its_start() -> None:
+def test_a_plan_with_only_the_step_full_goes_live_at_its_start() -> None:
     assert next_position(Position(State.READY), Trigger.START, DIRECT) == Position(State.BAKING, 0, 1)
 
 
@@ -106,7 +106,7 @@ def test_arming_splits_nothing() -> None:
 
 
 @pytest.mark.parametrize(("step", "share", "shadow"), [(0, 0.0, 1.0), (1, 0.05, 0.0), (2, 0.25, 0.0), (3, 0.0, 0.0)])
-def test_a_step_begins_with_its_own_share_and_everything_counted_again(step: int, share: float, shadow: float) -> None:
+def test_a_step_begins_with_its_own_share_and_new_counts(step: int, share: float, shadow: float) -> None:
     before = Position(State.ARMING, step, 7, clock_s=99.0, holds_in_step=2, good_looks=1, blocks=BLOCKS, block=1)
     assert next_position(before, Trigger.ARMED, PLAN) == Position(State.STEP, step, 8, share, shadow, blocks=BLOCKS)
 
@@ -121,19 +121,19 @@ STOPS = [
 
 @pytest.mark.parametrize("running", [AT, ASKS, replace(SWITCHES, block=1, share=1.0), replace(AT, step=0, shadow=1.0)])
 @pytest.mark.parametrize(("state", "what", "holds"), STOPS)
-def test_a_delivery_that_is_stalled_leaves_every_request_to_live(running, state, what, holds) -> None:
+def test_a_stalled_delivery_leaves_every_request_to_live(running, state, what, holds) -> None:
     before = running if state is State.STEP else replace(running, state=state, share=0.0, shadow=0.0)
     after = next_position(before, what, PLAN, holds=holds)
     assert after.state in states.STILL
     assert (after.share, after.shadow, after.generation) == (0.0, 0.0, 7 + (state is State.STEP))
 
 
-def test_a_step_that_asks_waits_with_every_request_on_live() -> None:
+def test_a_step_that_asks_for_approval_waits_with_every_request_on_live() -> None:
     after = next_position(ASKS, Trigger.PASS, PLAN)
     assert (after.state, after.share, after.generation) == (State.WAITING, 0.0, 8)
 
 
-def test_a_person_who_advances_a_step_that_asks_is_not_asked() -> None:
+def test_a_person_who_advances_a_step_that_asks_for_approval_is_not_asked() -> None:
     assert next_position(ASKS, Trigger.ADVANCE, PLAN).step == 3
 
 
@@ -142,12 +142,12 @@ def test_the_last_step_before_full_makes_the_candidate_live() -> None:
     assert (after.state, after.step, after.share, after.generation) == (State.BAKING, 4, 0.0, 8)
 
 
-def test_without_full_the_last_step_finishes_and_everybody_is_back_on_live() -> None:
+def test_without_the_step_full_the_last_step_finishes_with_every_request_on_live() -> None:
     after = next_position(replace(AT, step=0), Trigger.PASS, EVIDENCE)
     assert (after.state, after.share, after.generation) == (State.FINISHED, 0.0, 8)
 
 
-def test_a_block_of_a_switchback_takes_the_share_that_was_drawn() -> None:
+def test_a_block_of_a_switchback_has_the_share_that_was_drawn() -> None:
     shares = []
     at = SWITCHES
     for _ in BLOCKS[1:]:
@@ -199,12 +199,12 @@ def test_a_switchback_continues_after_the_last_complete_pair(state: State, block
 LONGER = (*BLOCKS, 1, 0)
 
 
-def test_a_switchback_that_runs_is_extended_in_place() -> None:
+def test_a_running_switchback_is_extended_in_place() -> None:
     after = next_position(SWITCHES, Trigger.EXTEND, PLAN, blocks=LONGER)
     assert after == replace(SWITCHES, blocks=LONGER)
 
 
-def test_a_switchback_whose_blocks_are_over_continues_with_the_next_one() -> None:
+def test_an_extended_switchback_whose_blocks_are_over_continues_with_the_next_one() -> None:
     after = next_position(replace(SWITCHES, block=8), Trigger.EXTEND, PLAN, blocks=LONGER)
     assert (after.state, after.block, after.share, after.generation) == (State.STEP, 8, 1.0, 8)
 
@@ -217,7 +217,7 @@ def test_a_paused_switchback_that_is_extended_arms_and_continues_after_its_pairs
     assert (after.block, after.share, after.blocks) == (8, 1.0, LONGER)
 
 
-def test_only_a_switchback_is_extended() -> None:
+def test_only_a_switchback_can_be_extended() -> None:
     with pytest.raises(TransitionRefused, match="step 2 is no switchback: only a switchback is extended"):
         next_position(AT, Trigger.EXTEND, PLAN, blocks=LONGER)
 
@@ -242,7 +242,7 @@ def test_holds_by_freezes_do_not_lead_to_a_pause() -> None:
     assert at.holds_in_step == 0
 
 
-# For all of them
+# Properties of all
 
 POSITIONS = st.builds(
     Position,
@@ -291,7 +291,7 @@ def test_the_candidate_decides_only_in_a_step(at: Position, what: Trigger) -> No
 
 @given(st.lists(st.sampled_from(sorted(set(Trigger) - {Trigger.ABORT, Trigger.FAIL, Trigger.TRIP})), max_size=60))
 def test_only_a_start_and_the_steps_of_the_plan_lead_to_live(whats: list[Trigger]) -> None:
-    """A delivery that reaches baking has started, and has passed or advanced every step."""
+    """A delivery that reaches the bake has started, and has passed or advanced every step."""
     at, seen = replace(Position(State.READY), blocks=BLOCKS), []
     for what in whats:
         after = led(at, what)

@@ -1,4 +1,4 @@
-"""`deliver --stop POOL` needs Redis only."""
+"""`deliver --stop POOL` needs only Redis."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def stopped(live_redis) -> StopValue | None:
     return codec.decode(StopValue, live_redis.get(redis_keys.stop_key("chat")))
 
 
-def test_the_delivery_in_force_is_stopped_and_announced(live_redis, capsys) -> None:
+def test_the_current_delivery_is_stopped_and_the_stop_announced(live_redis, capsys) -> None:
     published(live_redis, split(7))
     listener = live_redis.pubsub(ignore_subscribe_messages=True)
     listener.subscribe(redis_keys.CHANGED)
@@ -48,7 +48,7 @@ def test_the_delivery_in_force_is_stopped_and_announced(live_redis, capsys) -> N
     listener.close()
 
 
-def test_without_a_split_nothing_is_stopped_that_could_end_the_next_delivery(live_redis, capsys) -> None:
+def test_without_a_split_nothing_is_stopped_as_it_could_end_the_next_delivery(live_redis, capsys) -> None:
     published(live_redis, FullRollout(generation=4))
     assert stop.main(["--stop=chat"]) == stop.REFUSED
     assert "no delivery splits its requests; v3 serves them all" in capsys.readouterr().err
@@ -56,7 +56,7 @@ def test_without_a_split_nothing_is_stopped_that_could_end_the_next_delivery(liv
 
 
 @pytest.mark.parametrize("raw", [None, b"{", b'{"v": 99}'])
-def test_with_a_policy_that_cannot_be_read_any_delivery_is_stopped(live_redis, raw) -> None:
+def test_if_the_policy_cannot_be_read_any_delivery_is_stopped(live_redis, raw) -> None:
     if raw is not None:
         live_redis.set(redis_keys.policy_key("chat"), raw)
     assert stop.main(["--stop", "chat"]) == 0
@@ -64,7 +64,7 @@ def test_with_a_policy_that_cannot_be_read_any_delivery_is_stopped(live_redis, r
     assert 0 < live_redis.ttl(redis_keys.stop_key("chat")) <= stop.ANY_TTL_S
 
 
-def test_without_redis_it_says_what_happens(redis_away, capsys) -> None:
+def test_without_redis_the_command_says_what_happens(redis_away, capsys) -> None:
     assert stop.main(["--stop", "chat"]) == 1
     assert "routers serve the live version within 30 s" in capsys.readouterr().err
 
@@ -86,8 +86,8 @@ def test_it_works_without_a_database_and_loads_no_models(live_redis, tmp_path) -
     assert stopped(live_redis).why == "database is away"
 
 
-def test_the_routers_policy_is_as_it_was(live_redis) -> None:
-    """The stop stands beside the policy, which only the control plane writes."""
+def test_the_routers_policy_is_unchanged(live_redis) -> None:
+    """The stop is stored beside the policy, which only the control plane writes."""
     published(live_redis, split(7))
     stop.stop("chat", "why")
     assert publication.published(["chat"])["chat"].rollout.delivery == 7

@@ -1,4 +1,4 @@
-"""Stored plans are converted to the present schema and never judged by the limits of today."""
+"""Stored plans are converted to the current schema and never checked against current limits."""
 
 import json
 from dataclasses import replace
@@ -37,24 +37,24 @@ def test_a_plan_of_schema_1_reads_as_it_is_parsed(name: str) -> None:
 
 
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow no step, share or hold that the plans of these tests have."""
+    """Forbid every step, share and hold of the plans in these tests."""
     for path in ("canary.share", "canary.for_s", "canary.max_s", "full.bake_s", "hold.error_s"):
         monkeypatch.setitem(NUMBERS, path, replace(NUMBERS[path], range=(0.0, 0.0)))
 
 
 @pytest.fixture
 def running(redis_away: None, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Delivery:
-    """A running delivery whose plan exceeds the limits of today."""
+    """A running delivery whose plan exceeds the current limits."""
     started = services.start(proposed(policy, CANARY, FULL), OTTO)
     narrow(monkeypatch)
     return started
 
 
-def test_a_delivery_whose_plan_is_out_of_limits_by_now_can_be_ended(running: Delivery) -> None:
+def test_a_delivery_whose_plan_exceeds_current_limits_can_be_ended(running: Delivery) -> None:
     assert services.abort(running, OTTO).state == "aborted"
 
 
-def test_a_policy_with_such_a_delivery_in_its_past_is_published(running: Delivery, policy: Policy) -> None:
+def test_a_policy_with_such_a_delivery_in_its_history_can_be_published(running: Delivery, policy: Policy) -> None:
     services.abort(running, OTTO)
     edit(policy, OTTO, heavy_new_tokens=11_000)
     assert policies.publish(policy, OTTO, WHY).version.number == 3
@@ -69,7 +69,7 @@ def test_values_lost_by_redis_are_written_again_whatever_the_limits_are(
     assert publication.republish_missing() == ["demo"]
 
 
-def test_a_plan_that_cannot_be_read_keeps_no_other_policy_from_routers(
+def test_a_plan_that_cannot_be_read_does_not_keep_other_policies_from_routers(
     live_redis: Any, pool: Pool, policy: Policy
 ) -> None:
     broken = services.start(proposed(policy, CANARY, FULL), OTTO)
@@ -82,7 +82,7 @@ def test_a_plan_that_cannot_be_read_keeps_no_other_policy_from_routers(
     assert live_redis.smembers(redis_keys.POOLS) == {b"dark"}
 
 
-def test_a_policy_that_cannot_be_written_keeps_no_other_from_routers(
+def test_a_policy_that_cannot_be_written_does_not_keep_others_from_routers(
     live_redis: Any, pool: Pool, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies.create_policy("night", policy.versions.get(number=1).document, OTTO, WHY)

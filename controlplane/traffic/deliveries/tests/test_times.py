@@ -38,19 +38,19 @@ def utc(text: str) -> datetime:
         ("2026-08-03T03:00", BERLIN, "2026-08-03 01:00"),
         ("2026-01-03T03:00", BERLIN, "2026-01-03 02:00"),
         ("2026-03-29T01:59", BERLIN, "2026-03-29 00:59"),
-        ("2026-03-29T02:30", BERLIN, "2026-03-29 01:30"),  # skipped: 03:30 of summer
+        ("2026-03-29T02:30", BERLIN, "2026-03-29 01:30"),  # skipped: 03:30 in summer time
         ("2026-03-29T03:00", BERLIN, "2026-03-29 01:00"),
-        ("2026-10-25T02:30", BERLIN, "2026-10-25 00:30"),  # doubled: the first, in summer time
+        ("2026-10-25T02:30", BERLIN, "2026-10-25 00:30"),  # repeated: the first, in summer time
         ("2026-10-25T03:00", BERLIN, "2026-10-25 02:00"),
         ("2026-08-03T03:00", "UTC", "2026-08-03 03:00"),
     ],
 )
-def test_a_local_start_is_an_instant(at: str, zone: str, instant: str) -> None:
+def test_a_local_start_is_converted_to_an_instant(at: str, zone: str, instant: str) -> None:
     assert schedules.instant(at, zone) == utc(instant)
 
 
 @given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)), st.sampled_from(ZONES))
-def test_a_start_within_a_clock_gap_shows_a_later_local_time(local: datetime, zone: str) -> None:
+def test_a_start_in_a_skipped_hour_is_shown_at_a_later_local_time(local: datetime, zone: str) -> None:
     local = local.replace(second=0, microsecond=0)
     shown = schedules.instant(local.strftime(schedules.LOCAL), zone).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     assert timedelta(0) <= shown - local <= timedelta(hours=1)
@@ -93,7 +93,7 @@ def test_a_rule_with_an_end_ends() -> None:
     assert len(occurrences(ending, utc("2026-07-21 00:00"), NOW + HORIZON)) == 2
 
 
-def test_a_freeze_in_force_is_found_with_its_end() -> None:
+def test_the_current_freeze_is_found_with_its_end() -> None:
     assert in_force([WEEKENDS], "chat", NOW) is not None  # a Saturday
     assert in_force([WEEKENDS], "chat", NOW)[1].end == utc("2026-08-03 05:00")
     assert in_force([WEEKENDS], "chat", NOW + timedelta(days=2)) is None
@@ -107,14 +107,14 @@ def test_a_freeze_begins_at_its_start_and_ends_at_its_end() -> None:
     assert in_force([WEEKENDS], "chat", utc("2026-08-07 15:59")) is None
 
 
-def test_an_aborting_freeze_counts_before_the_freeze_that_ends_last() -> None:
+def test_an_aborting_freeze_takes_precedence_over_one_that_ends_later() -> None:
     short = rule("2026-08-01T13:00", "2026-08-01T15:00", name="short")
     aborts = rule("2026-08-01T13:00", "2026-08-01T14:30", name="aborts", behaviour="abort")
     assert in_force([short, WEEKENDS], "chat", NOW)[0] is WEEKENDS
     assert in_force([short, WEEKENDS, aborts], "chat", NOW)[0] is aborts
 
 
-def test_a_freeze_concerns_its_policies_or_all() -> None:
+def test_a_freeze_applies_to_its_policies_or_to_all() -> None:
     night = rule("2026-08-01T10:00", "2026-08-03T10:00", policies=("night",))
     assert in_force([night], "chat", NOW) is None
     assert in_force([night], "night", NOW) is not None
@@ -129,7 +129,7 @@ RULES = ["", "FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,FR", "FREQ=MONTHLY;BYDAY=-1FR",
     st.sampled_from(RULES),
     st.sampled_from(ZONES),
 )
-def test_occurrences_overlap_what_was_asked_for_and_are_as_long_as_the_first(
+def test_occurrences_overlap_the_requested_period_and_are_as_long_as_the_first(
     first: datetime, minutes: int, text: str, zone: str
 ) -> None:
     times = [each.strftime(schedules.LOCAL) for each in (first, first + timedelta(minutes=minutes))]
@@ -154,7 +154,7 @@ WHOLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("text", ["", "FREQ=DAILY", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY;INTERVAL=1;WKST=MO"])
-def test_these_rules_are_accepted(text: str) -> None:
+def test_valid_rules_are_accepted(text: str) -> None:
     assert problems_of(convert({**WHOLE, "rrule": text}, FreezeRule), ["chat"], NOW) == []
 
 
@@ -187,13 +187,13 @@ def test_these_rules_are_accepted(text: str) -> None:
         ({"rrule": "", "start": "2026-01-01T18:00", "end": "2026-01-02T18:00"}, "end", "does not occur within a year"),
     ],
 )
-def test_a_freeze_is_refused_with_its_path(fields: dict[str, Any], path: str, text: str) -> None:
+def test_an_invalid_freeze_is_refused_with_its_path(fields: dict[str, Any], path: str, text: str) -> None:
     (found,) = problems_of(convert({**WHOLE, **fields}, FreezeRule), ["chat"], NOW)
     assert (found.path, text in found.text) == (path, True)
 
 
 @given(st.text(alphabet="ABDEFILMNOQRTUWXY=;,0123456789+-", max_size=40).map(lambda text: f"FREQ=DAILY;{text}"))
-def test_any_text_as_a_rule_is_read_or_refused_at_once(text: str) -> None:
+def test_any_text_as_a_rule_is_accepted_or_refused_quickly(text: str) -> None:
     if not rrule_fault(text, "2026-01-01T00:00"):
         occurrences(rule("2026-01-01T00:00", "2026-01-01T01:00", text), NOW, NOW + HORIZON)
 

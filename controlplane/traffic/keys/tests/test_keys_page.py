@@ -27,7 +27,7 @@ def test_a_new_key_is_shown_once_and_only_its_hash_is_stored(ada_client):
     assert not re.search(SECRET, ada_client.get("/keys/").content)
 
 
-def test_a_key_has_what_was_asked_for(ada_client):
+def test_a_key_has_the_requested_settings(ada_client):
     make(ada_client, tokens_per_min="100000", priority="5")
     row = ApiKey.objects.get()
     assert (row.priority, row.priority_max) == (5, 5)
@@ -37,14 +37,14 @@ def test_a_key_has_what_was_asked_for(ada_client):
     assert row.created_by == "ada"
 
 
-def test_a_limit_that_was_left_out_is_reported_in_words(ada_client):
+def test_a_missing_limit_is_reported_in_words(ada_client):
     make(ada_client)
     page = ada_client.get("/keys/").content.decode()
     assert 'data-label="Requests/min">60<' in page
     assert 'data-label="Tokens/min">no limit<' in page
 
 
-def test_making_revoking_and_requiring_are_in_the_audit_log(ada_client):
+def test_creating_revoking_and_requiring_are_in_the_audit_log(ada_client):
     make(ada_client)
     ada_client.post(f"/keys/{ApiKey.objects.get().pk}/revoke")
     ada_client.post("/keys/required", {"required": ["code"]})
@@ -55,7 +55,7 @@ def test_making_revoking_and_requiring_are_in_the_audit_log(ada_client):
     ]
 
 
-def test_an_operator_sees_keys_and_changes_none(ada_client, otto_client):
+def test_an_operator_sees_keys_but_cannot_change_them(ada_client, otto_client):
     make(ada_client)
     page = otto_client.get("/keys/")
     assert b"search" in page.content
@@ -67,7 +67,7 @@ def test_an_operator_sees_keys_and_changes_none(ada_client, otto_client):
     assert not KeyedPool.objects.exists()
 
 
-def test_a_viewer_sees_none(vera_client):
+def test_a_viewer_sees_no_keys(vera_client):
     assert vera_client.get("/keys/").status_code == 403
 
 
@@ -89,7 +89,7 @@ def test_a_refused_value_is_explained_beside_its_field(ada_client, field, value)
     assert not ApiKey.objects.exists()
 
 
-def test_two_good_keys_of_one_name_are_refused_until_the_first_is_revoked(ada_client):
+def test_two_valid_keys_with_the_same_name_are_refused_until_the_first_is_revoked(ada_client):
     make(ada_client)
     assert make(ada_client).status_code == 422
     ada_client.post(f"/keys/{ApiKey.objects.get().pk}/revoke")
@@ -107,7 +107,7 @@ def test_the_pools_that_require_keys_are_shown_and_changed(ada_client, otto_clie
     assert list(KeyedPool.objects.values_list("pool", flat=True)) == ["*"]
 
 
-def test_the_page_is_in_the_menu_of_those_who_can_see_it(ada_client, otto_client, vera_client):
+def test_the_page_is_in_the_menu_of_those_who_can_open_it(ada_client, otto_client, vera_client):
     assert [
         b'href="/keys/"' in client.get("/tokens/").content for client in (ada_client, otto_client, vera_client)
     ] == [

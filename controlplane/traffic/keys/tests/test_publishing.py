@@ -1,4 +1,4 @@
-"""Routers go by what is in the database, whatever Redis has lost."""
+"""Routers follow the database, whatever Redis has lost."""
 
 import time
 from datetime import timedelta
@@ -38,7 +38,7 @@ def test_a_router_reads_what_is_published(live_redis, django_capture_on_commit_c
     assert (ring.requires("code", False), ring.requires("chat", False)) == (True, False)
 
 
-def test_a_revoked_or_expired_key_is_published_no_more(live_redis):
+def test_a_revoked_or_expired_key_is_no_longer_published(live_redis):
     row, revoked = make()
     _, expired = make("old", expires_at=timezone.now() + timedelta(hours=1))
     ApiKey.objects.filter(name="old").update(expires_at=timezone.now() - timedelta(seconds=1))
@@ -68,7 +68,7 @@ def test_an_empty_redis_is_filled_and_a_correct_redis_is_left_alone(live_redis):
     assert publishing.republish() is False
 
 
-def test_a_key_that_is_revoked_in_the_meantime_does_not_come_back(live_redis):
+def test_a_key_revoked_in_the_meantime_does_not_come_back(live_redis):
     row, secret = make()
 
     def revoke():
@@ -94,7 +94,7 @@ def test_a_key_is_kept_when_redis_is_unreachable(redis_away, django_capture_on_c
     assert ApiKey.objects.get().name == "search"
 
 
-def test_last_uses_are_taken_up_once_a_minute(live_redis):
+def test_times_of_last_use_are_stored_once_a_minute(live_redis):
     row, _ = make()
     now = time.time()
     live_redis.hset(redis_keys.API_KEYS_USED, mapping={str(row.pk): now - 100, "nonsense": 1, "9999": now})
@@ -120,7 +120,7 @@ def test_a_corrupt_value_is_written_again(live_redis, spoil):
     assert not publishing.republish()
 
 
-def test_last_uses_of_another_type_are_dropped(live_redis):
+def test_times_of_last_use_with_a_wrong_type_are_dropped(live_redis):
     live_redis.set(redis_keys.API_KEYS_USED, "garbage")
     publishing.take_last_uses()
     assert not live_redis.exists(redis_keys.API_KEYS_USED)

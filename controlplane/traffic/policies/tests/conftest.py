@@ -31,7 +31,7 @@ def pool(policy: Policy) -> Pool:
 
 
 class FakeRouter:
-    """Takes up every published policy, or stays silent."""
+    """Acknowledges every published policy, or stays silent."""
 
     def __init__(self, client: redis.Redis, name: str, answers: bool = True) -> None:
         self.client, self.name, self.answers = client, name, answers
@@ -86,7 +86,7 @@ def routers(live_redis: redis.Redis) -> Iterator[Callable[..., FakeRouter]]:
 
 
 def edit(policy: Policy, actor: Actor = OTTO, **values: object) -> str:
-    """Open the draft, change `classes.<name>`; the draft's etag."""
+    """Open the draft and change `classes.<name>`; return the draft's ETag."""
     services.open_draft(policy, actor)
     overrides = {f"classes.{name}": value for name, value in values.items()}
     return services.patch_draft(policy, overrides, actor).etag
@@ -98,6 +98,6 @@ def published(policy: Policy, actor: Actor = OTTO, **values: object) -> services
 
 
 def of_an_arm(pool: str) -> PolicyValue:
-    """What an experiment's arm makes the routers apply to its pool."""
+    """Return what routers apply to the pool of an experiment's arm."""
     document = services.default_document("lpwl")
     return PolicyValue(pool=pool, policy="lpwl", version=1, sha256=documents.sha256(document), document=document)

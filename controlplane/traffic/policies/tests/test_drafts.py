@@ -11,7 +11,7 @@ from router.policy.schema import document as documents
 pytestmark = pytest.mark.usefixtures("redis_away")
 
 
-def test_a_draft_starts_from_what_is_live(policy):
+def test_a_draft_starts_from_the_live_version(policy):
     draft = services.open_draft(policy, OTTO)
     assert (draft.document, draft.based_on, draft.revision) == (documents.default(), 1, 1)
 
@@ -21,19 +21,19 @@ def test_there_is_one_open_draft_for_everybody(policy):
     assert Draft.objects.count() == 1
 
 
-def test_saving_makes_a_new_revision_and_names_who_did(policy):
+def test_saving_makes_a_new_revision_and_names_its_author(policy):
     before = services.open_draft(policy, OTTO)
     after = services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, ADA, if_match=before.etag)
     assert (after.revision, after.updated_by, after.opened_by) == (2, "ada", "otto")
     assert after.etag != before.etag
 
 
-def test_saving_the_same_again_changes_nothing(policy):
+def test_saving_the_same_document_again_changes_nothing(policy):
     etag = edit(policy, heavy_new_tokens=9000)
     assert services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, ADA, if_match="d0.1").etag == etag
 
 
-def test_an_invalid_value_is_refused_with_its_path_and_the_draft_stays(policy):
+def test_an_invalid_value_is_refused_with_its_path_and_the_draft_unchanged(policy):
     etag = edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput) as refused:
         services.patch_draft(policy, {"classes.heavy_new_tokens": 5}, OTTO)
@@ -49,7 +49,7 @@ def test_crossed_thresholds_are_reported_at_both_fields(policy):
     assert {e.path for e in refused.value.problems} == {"classes.warm_new_tokens", "classes.heavy_new_tokens"}
 
 
-def test_an_old_etag_is_a_conflict_that_carries_all_three_documents(policy):
+def test_an_old_etag_is_a_conflict_that_contains_all_three_documents(policy):
     old = services.open_draft(policy, OTTO).etag
     services.patch_draft(policy, {"classes.heavy_new_tokens": 9000}, ADA)
     with pytest.raises(Conflict) as conflict:
@@ -61,7 +61,7 @@ def test_an_old_etag_is_a_conflict_that_carries_all_three_documents(policy):
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 9000
 
 
-def test_a_patch_without_an_etag_keeps_what_others_save_at_the_same_time(policy, monkeypatch):
+def test_a_patch_without_an_etag_keeps_concurrent_changes_of_others(policy, monkeypatch):
     services.open_draft(policy, OTTO)
     from controlplane.traffic.policies.drafts import services as drafting
 
@@ -130,7 +130,7 @@ def test_a_draft_opened_after_another_was_discarded_has_another_etag(policy):
         lambda p: services.publish(p, OTTO, WHY),
     ],
 )
-def test_without_an_open_draft_the_answer_names_what_is_live(policy, change):
+def test_without_an_open_draft_the_error_names_the_live_version(policy, change):
     with pytest.raises(Conflict, match="v1 by weir is live") as conflict:
         change(policy)
     assert conflict.value.kind == "gone"

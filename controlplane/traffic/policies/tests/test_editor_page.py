@@ -40,7 +40,7 @@ def folded(document, errors=None):
     return {field.path for section in found for field in section.folded}
 
 
-def test_basic_changed_and_wrong_parameters_are_not_folded():
+def test_basic_changed_and_invalid_parameters_are_not_folded():
     document = documents.default()
     everything = {parameter.path for parameter in parameters_of(strategy_of(document))}
     assert everything >= BASIC
@@ -51,12 +51,12 @@ def test_basic_changed_and_wrong_parameters_are_not_folded():
     assert {"failure.connect_timeout_s", "load.request_tokens"} <= shown
 
 
-def test_an_untouched_form_saves_the_same_document(form, policy, otto_client):
+def test_an_unchanged_form_saves_the_same_document(form, policy, otto_client):
     otto_client.post(DRAFT, form)
     assert Draft.objects.get().document == documents.default()
 
 
-def test_saving_stays_and_reviewing_continues(form, otto_client):
+def test_saving_stays_on_the_page_and_reviewing_leaves_it(form, otto_client):
     form["classes.heavy_new_tokens"] = "9,000"
     assert otto_client.post(DRAFT, {**form, "action": "save"}).headers["Location"] == DRAFT
     form = form_of(otto_client.get(DRAFT))
@@ -64,7 +64,7 @@ def test_saving_stays_and_reviewing_continues(form, otto_client):
     assert Draft.objects.get().document["classes"]["heavy_new_tokens"] == 9000
 
 
-def test_a_wrong_value_is_reported_at_its_field_and_kept(form, otto_client):
+def test_an_invalid_value_is_reported_at_its_field_and_kept(form, otto_client):
     answer = otto_client.post(DRAFT, {**form, "classes.heavy_new_tokens": "plenty", "failure.retries": "3"})
     content = answer.content.decode()
     assert answer.status_code == 422
@@ -77,7 +77,7 @@ def test_a_wrong_value_is_reported_at_its_field_and_kept(form, otto_client):
     assert Draft.objects.get().revision == 1
 
 
-def test_after_a_refusal_a_conflict_is_still_noticed(form, policy, otto_client):
+def test_after_a_refusal_a_conflict_is_still_detected(form, policy, otto_client):
     answer = otto_client.post(DRAFT, {**form, "classes.heavy_new_tokens": "plenty"})
     edit(policy, ADA, warm_hit_share=0.25)
     corrected = {**form_of(answer), "classes.heavy_new_tokens": "9000"}
@@ -113,7 +113,7 @@ def test_two_people_on_one_draft_choose_field_by_field(form, policy, otto_client
     assert saved["failure"]["retries"] == 4
 
 
-def test_every_field_in_dispute_needs_a_choice(form, policy, otto_client):
+def test_every_disputed_field_needs_a_choice(form, policy, otto_client):
     edit(policy, ADA, heavy_new_tokens=8000)
     page = otto_client.post(DRAFT, {**form, "classes.heavy_new_tokens": "9000"})
     hidden = {key: page.context[key] for key in ("mine", "theirs", "current", "based_on")}
@@ -131,7 +131,7 @@ def test_a_reason_that_is_too_short_is_reported_at_its_field_which_has_the_focus
     assert "autofocus>Cancel" not in page
 
 
-def test_a_draft_saved_after_its_review_is_not_published_and_the_reason_is_not_blamed(redis_away, policy, otto_client):
+def test_a_draft_saved_after_its_review_is_not_published_and_the_reason_is_not_marked(redis_away, policy, otto_client):
     seen = edit(policy, heavy_new_tokens=9000)
     edit(policy, ADA, heavy_new_tokens=8000)
     answer = otto_client.post(f"{DRAFT}/publish", {"reason": WHY, "etag": seen})
@@ -141,7 +141,7 @@ def test_a_draft_saved_after_its_review_is_not_published_and_the_reason_is_not_b
     assert "aria-invalid" not in page
 
 
-def test_text_typed_while_another_published_is_kept_as_a_new_draft(form, policy, otto_client):
+def test_text_typed_while_another_person_published_is_kept_as_a_new_draft(form, policy, otto_client):
     edit(policy, ADA, heavy_new_tokens=8000)
     services.publish(policy, ADA, WHY)
     page = otto_client.post(DRAFT, {**form, "failure.retries": "4"})
@@ -155,7 +155,7 @@ def test_text_typed_while_another_published_is_kept_as_a_new_draft(form, policy,
     assert draft.document["classes"]["heavy_new_tokens"] == 8000
 
 
-def test_a_draft_under_which_another_version_went_live_is_settled(redis_away, policy, otto_client):
+def test_a_draft_whose_base_was_replaced_by_another_version_must_be_settled(redis_away, policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     edit(policy, warm_hit_share=0.75)
     services.rollback(policy, 1, ADA, WHY)
@@ -170,7 +170,7 @@ def test_a_draft_under_which_another_version_went_live_is_settled(redis_away, po
     assert (live["heavy_new_tokens"], live["warm_hit_share"]) == (40_000, 0.75)
 
 
-def test_autosave_says_when_and_hands_out_the_next_etag(form, otto_client):
+def test_autosave_says_when_and_returns_the_next_etag(form, otto_client):
     answer = otto_client.post(f"{DRAFT}/autosave", {**form, "classes.heavy_new_tokens": "9000"})
     draft = Draft.objects.get()
     assert b"Draft saved" in answer.content
@@ -178,7 +178,7 @@ def test_autosave_says_when_and_hands_out_the_next_etag(form, otto_client):
     assert b"1 change against what is live" in answer.content
 
 
-def test_autosave_marks_wrong_fields_and_saves_nothing(form, otto_client):
+def test_autosave_marks_invalid_fields_and_saves_nothing(form, otto_client):
     answer = otto_client.post(f"{DRAFT}/autosave", {**form, "classes.heavy_new_tokens": "7"})
     told = json.loads(re.search(rb'type="application/json">(.*)</script>', answer.content)[1])
     assert list(told["errors"]) == ["classes.heavy_new_tokens"]
@@ -198,13 +198,13 @@ def test_autosave_of_another_strategy_loads_its_fields(form, otto_client):
     assert answer.headers["HX-Refresh"] == "true"
 
 
-def test_the_watch_is_silent_without_changes_by_others(form, policy, otto_client):
+def test_polling_reports_nothing_without_changes_by_others(form, policy, otto_client):
     etag = Draft.objects.get().etag
     answer = otto_client.get(f"{DRAFT}/watch?etag={etag}&based_on=1")
     assert answer.content.strip() == b""
 
 
-def test_the_watch_reports_a_save_a_publication_and_a_discard(form, policy, otto_client):
+def test_polling_reports_a_save_a_publication_and_a_discard(form, policy, otto_client):
     url = f"{DRAFT}/watch?etag={Draft.objects.get().etag}&based_on=1"
     edit(policy, ADA, heavy_new_tokens=8000)
     assert b"ada saved this draft" in otto_client.get(url).content
@@ -256,7 +256,7 @@ def test_a_draft_changed_after_the_review_is_shown_again_instead_of_published(re
     assert policy.versions.count() == 1
 
 
-def test_publishing_what_another_has_published_is_reported(redis_away, policy, otto_client):
+def test_publishing_an_equal_draft_after_someone_else_is_reported(redis_away, policy, otto_client):
     etag = edit(policy, heavy_new_tokens=9000)
     edit(policy, ADA, heavy_new_tokens=8000)
     services.publish(policy, ADA, WHY)

@@ -1,4 +1,4 @@
-"""Which version is live, beside candidates that are not."""
+"""Which version is live while there are candidates."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from router.contract.values.problem import InvalidInput
 
 @pytest.fixture
 def candidate(redis_away, policy, pool):
-    """v2, on its way over v1."""
+    """v2, being delivered over v1."""
     return proposed(policy).candidate
 
 
@@ -23,7 +23,7 @@ def test_a_candidate_has_a_number_and_is_not_live(candidate, policy):
     assert versions.next_number(policy) == 3
 
 
-def test_the_number_of_a_candidate_that_never_went_live_stays_taken(candidate, policy):
+def test_the_number_of_a_candidate_that_never_went_live_is_not_reused(candidate, policy):
     deliveries.abort(candidate.delivery, OTTO)
     assert published(policy, heavy_new_tokens=8000).version.number == 3
     assert [v.number for v in selectors.history(policy)] == [3, 2, 1]
@@ -31,11 +31,11 @@ def test_the_number_of_a_candidate_that_never_went_live_stays_taken(candidate, p
     assert selectors.before(selectors.live_version(policy)).number == 1
 
 
-def test_a_draft_that_is_opened_during_a_delivery_starts_from_the_live_version(candidate, policy):
+def test_a_draft_opened_during_a_delivery_starts_from_the_live_version(candidate, policy):
     assert services.open_draft(policy, OTTO).based_on == 1
 
 
-def test_publishing_beside_an_open_delivery_is_a_conflict_and_changes_nothing(candidate, policy):
+def test_publishing_while_a_delivery_is_open_is_a_conflict_and_changes_nothing(candidate, policy):
     edit(policy, heavy_new_tokens=8000)
     with pytest.raises(Conflict, match="v2 is being delivered") as conflict:
         services.publish(policy, OTTO, WHY)
@@ -65,14 +65,14 @@ def test_a_rollback_ends_the_open_delivery_in_one_transaction(redis_away, policy
     assert (made.state, selectors.live_version(policy).number) == ("aborted", 4)
 
 
-def test_a_version_that_was_never_live_does_not_come_back_by_rollback(candidate, policy):
+def test_a_version_that_was_never_live_cannot_be_rolled_back_to(candidate, policy):
     deliveries.abort(candidate.delivery, OTTO)
     with pytest.raises(InvalidInput) as refused:
         services.rollback(policy, 2, ADA, WHY)
     assert refused.value.problems[0].path == "to"
 
 
-def test_the_history_shows_a_candidate_as_what_it_is(candidate, policy, vera_client):
+def test_the_history_marks_a_candidate_as_such(candidate, policy, vera_client):
     deliveries.abort(candidate.delivery, OTTO)
     page = vera_client.get("/policies/default/").content.decode()
     assert "aborted" in page

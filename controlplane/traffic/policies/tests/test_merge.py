@@ -22,11 +22,11 @@ def test_fields_that_only_one_side_has_are_differences():
     assert differences({"a": {"x": 1}}, {"a": {"y": 2}}) == {"a.x": (1, None), "a.y": (None, 2)}
 
 
-def test_equal_values_are_no_dispute():
+def test_equal_values_are_not_disputed():
     assert disputes(BASE, variant(warm=2), variant(warm=2)) == ()
 
 
-def test_a_dispute_holds_all_three_values():
+def test_a_dispute_contains_all_three_values():
     assert disputes(BASE, variant(warm=2), variant(warm=3)) == (Dispute("classes.warm", 1, 2, 3),)
 
 
@@ -47,7 +47,7 @@ MINE = documents.apply_overrides(LIVE, {"classes.warm_new_tokens": 3, "classes.h
 THEIRS = documents.apply_overrides(LIVE, {"classes.warm_new_tokens": 2, "classes.heavy_new_tokens": 8_000})
 
 
-def test_merging_takes_only_the_named_fields_and_leaves_its_arguments_alone():
+def test_merging_takes_only_the_named_fields_and_does_not_change_its_arguments():
     before = deepcopy(THEIRS)
     expected = documents.apply_overrides(THEIRS, {"classes.heavy_new_tokens": 7_000})
     assert merged(THEIRS, MINE, ["classes.heavy_new_tokens"]) == expected

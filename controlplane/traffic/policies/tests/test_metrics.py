@@ -84,7 +84,7 @@ def test_an_offline_instances_sample_does_not_count(fleet):
     assert policy_metrics(["demo"])["instance.kv_usage_max"].value == 0.25
 
 
-def test_a_quiet_fleet_has_figures_without_values(live_redis):
+def test_without_traffic_figures_have_no_values(live_redis):
     assert {figure.value for figure in policy_metrics(["demo"]).values()} == {None}
 
 
@@ -96,7 +96,7 @@ def test_every_metric_that_a_parameter_names_is_computed():
     assert {p.metric for p in PARAMETERS.values() if p.metric} <= set(METRICS)
 
 
-def test_the_page_of_a_policy_and_its_editor_show_what_is_measured(fleet, pool, policy, otto_client):
+def test_the_page_of_a_policy_and_its_editor_show_live_metrics(fleet, pool, policy, otto_client):
     services.open_draft(policy, OTTO)
     for path in ("/policies/default/", "/policies/default/draft"):
         content = otto_client.get(path).content.decode()

@@ -1,4 +1,4 @@
-"""What was stored and published before policy schema 2 keeps working, with its own text and sha256."""
+"""Policies stored and published before schema 2 keep working, with their own text and sha256."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_an_old_draft_is_edited_and_published_in_the_new_schema(night, old_draft
 
 
 def extended(whole, given):
-    """A section of a document with the parameters that came since."""
+    """A section of a document with the parameters that were added since."""
     return {**whole, **given} if isinstance(given, dict) else given
 
 
@@ -66,7 +66,7 @@ def test_a_rollback_to_an_old_version_publishes_it_upgraded(night, old_draft, re
     services.patch_draft(night, {"strategy.hit_weight": 5}, OTTO)
     services.publish(night, OTTO, WHY)
     version = services.rollback(night, 1, ADA, WHY).version
-    whole = documents.dump(documents.parse(OLD["upgraded"]))  # with the parameters of today
+    whole = documents.dump(documents.parse(OLD["upgraded"]))  # with the current parameters
     assert {name: extended(whole[name], given) for name, given in OLD["upgraded"].items()} == {
         name: whole[name] for name in OLD["upgraded"]
     }

@@ -4,7 +4,7 @@ from controlplane.traffic.policies import selectors, services
 from controlplane.traffic.policies.tests.conftest import OTTO, WHY, edit, published
 
 
-def test_the_list_names_what_is_live_and_why(policy, pool, vera_client, routers):
+def test_the_list_shows_the_live_version_and_its_reason(policy, pool, vera_client, routers):
     router = routers("router-1")
     published(policy, heavy_new_tokens=9000)
     assert router.versions == {"demo": 2}
@@ -62,7 +62,7 @@ def test_a_viewers_direct_post_gets_a_page_that_says_who_can_help(redis_away, po
     assert selectors.live_version(policy).number == 1
 
 
-def test_two_presses_roll_back(redis_away, policy, pool, otto_client):
+def test_a_rollback_takes_two_clicks(redis_away, policy, pool, otto_client):
     published(policy, heavy_new_tokens=9000)
     confirm = otto_client.get("/policies/default/rollback?to=1")
     assert b"Roll back from v2 to v1 of" in confirm.content
@@ -82,7 +82,7 @@ def test_without_an_earlier_version_there_is_nothing_to_roll_back_to(redis_away,
     assert "to v1" not in page
 
 
-def test_the_live_version_is_not_a_target_of_a_rollback(redis_away, policy, otto_client):
+def test_the_live_version_is_not_offered_for_a_rollback(redis_away, policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     page = otto_client.get("/policies/default/rollback?to=2").content.decode()
     assert "v2 is live already" in page
@@ -97,7 +97,7 @@ def test_pressing_roll_back_twice_rolls_back_once(redis_away, policy, otto_clien
     assert policy.versions.count() == 3
 
 
-def test_a_rollback_over_someone_elses_publication_is_shown_again(redis_away, policy, otto_client):
+def test_a_rollback_after_someone_elses_publication_is_shown_again(redis_away, policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     published(policy, heavy_new_tokens=8000)
     answer = otto_client.post("/policies/default/rollback", {"to": "1", "etag": "v2", "reason": WHY})
@@ -139,7 +139,7 @@ def test_an_unknown_resource_is_not_found(redis_away, policy, otto_client, path)
     assert b"no " in answer.content
 
 
-def test_a_policy_is_made_on_the_list(redis_away, policy, otto_client):
+def test_a_policy_can_be_created_on_the_list(redis_away, policy, otto_client):
     form = {"name": "night", "strategy": "lpwl", "reason": "for the batch window"}
     assert otto_client.post("/policies/new", form).headers["Location"] == "/policies/night/"
 
@@ -162,7 +162,7 @@ def test_a_refused_policy_keeps_what_was_typed(redis_away, policy, otto_client, 
         assert f'value="{value}"' in answer.content.decode()
 
 
-def test_versions_beyond_a_thousand_are_not_written_with_a_comma(redis_away, policy, vera_client):
+def test_version_numbers_above_a_thousand_have_no_comma(redis_away, policy, vera_client):
     from controlplane.traffic.policies.models import Policy, PolicyVersion
 
     live = selectors.live_version(policy)
@@ -184,7 +184,7 @@ def test_versions_beyond_a_thousand_are_not_written_with_a_comma(redis_away, pol
         assert "1234" in content
 
 
-def test_a_new_draft_is_opened_by_a_post_only(redis_away, policy, otto_client):
+def test_a_new_draft_can_only_be_opened_by_a_post(redis_away, policy, otto_client):
     assert otto_client.get("/policies/default/draft").headers["Location"] == "/policies/default/"
     assert otto_client.get("/policies/default/draft/open").status_code == 405
     assert selectors.open_draft(policy) is None

@@ -32,7 +32,7 @@ def test_a_publication_is_audited_with_before_and_after(redis_away, policy):
     assert entry.after["classes"]["heavy_new_tokens"] == 9000
 
 
-def test_every_router_that_takes_it_up_is_listed_with_its_time(policy, pool, routers):
+def test_every_router_that_acknowledges_is_listed_with_its_time(policy, pool, routers):
     for name in ("router-1", "router-2", "router-3"):
         routers(name)
     made = published(policy, heavy_new_tokens=9000)
@@ -42,7 +42,7 @@ def test_every_router_that_takes_it_up_is_listed_with_its_time(policy, pool, rou
     assert made.summary.startswith("3/3 routers, ")
 
 
-def test_a_straggler_is_named(policy, pool, routers, monkeypatch):
+def test_a_router_that_does_not_acknowledge_is_named(policy, pool, routers, monkeypatch):
     monkeypatch.setattr(acknowledged, "WAIT_S", 0.2)
     routers("router-1")
     routers("router-2", answers=False)
@@ -52,13 +52,13 @@ def test_a_straggler_is_named(policy, pool, routers, monkeypatch):
     assert made.summary.endswith("; not heard from router-2")
 
 
-def test_a_router_that_has_gone_is_not_waited_for(policy, pool, routers, live_redis):
+def test_a_router_that_is_gone_is_not_waited_for(policy, pool, routers, live_redis):
     routers("router-1")
     live_redis.zadd(redis_keys.ROUTERS, {"router-9": 1.0})
     assert published(policy, heavy_new_tokens=9000).missing == ()
 
 
-def test_a_router_has_to_take_it_up_in_every_pool(policy, pool, routers):
+def test_a_router_has_to_acknowledge_for_every_pool(policy, pool, routers):
     Pool.objects.create(name="night", model="m", kind="sim", policy="default")
     routers("router-1")
     made = published(policy, heavy_new_tokens=9000)
@@ -66,20 +66,20 @@ def test_a_router_has_to_take_it_up_in_every_pool(policy, pool, routers):
     assert [ack.router for ack in made.acks] == ["router-1"]
 
 
-def test_pools_of_other_policies_and_of_experiments_are_left_alone(policy, pool, live_redis):
+def test_pools_of_other_policies_and_of_experiments_are_not_changed(policy, pool, live_redis):
     Pool.objects.create(name="night", model="m", kind="sim", policy="other")
     Pool.objects.create(name="exp-7", model="m", kind="sim", policy="default", ephemeral_owner="run 7")
     assert published(policy, heavy_new_tokens=9000).pools == ("demo",)
     assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
-def test_an_observed_pool_has_its_policy_ready_for_the_day_it_is_served(policy, pool, live_redis):
+def test_the_policy_of_an_observed_pool_is_published_in_advance(policy, pool, live_redis):
     Pool.objects.create(name="seen", model="m", kind="external", policy="default", mode="observe")
     assert published(policy, heavy_new_tokens=9000).pools == ("demo",)
     assert live_redis.smembers(redis_keys.POOLS) == {b"demo", b"seen"}
 
 
-def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
+def test_redis_gets_the_version_from_the_database(policy, pool, live_redis):
     version = published(policy, heavy_new_tokens=9000).version
     value = in_redis(live_redis)
     assert (value["policy"], value["version"], value["sha256"]) == ("default", 2, version.sha256)
@@ -87,7 +87,7 @@ def test_redis_gets_the_version_that_the_database_has(policy, pool, live_redis):
     assert value["rollout"] == {"mode": "full"}
 
 
-def test_a_publication_is_announced(policy, pool, live_redis, django_capture_on_commit_callbacks):
+def test_a_publication_is_announced_on_the_channel(policy, pool, live_redis, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
         published(policy, heavy_new_tokens=9000)
     ((_, fields),) = live_redis.xrange(redis_keys.EVENTS)
@@ -109,7 +109,7 @@ def test_without_routers_or_pools_the_answer_says_so(policy, live_redis):
 
 
 @pytest.mark.parametrize("reason", ["", "short", "   short   ", "x" * 501])
-def test_a_reason_is_asked_for(redis_away, policy, reason):
+def test_a_reason_is_required(redis_away, policy, reason):
     edit(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput) as refused:
         services.publish(policy, OTTO, reason)
@@ -124,7 +124,7 @@ def test_a_draft_that_changes_nothing_is_not_published(redis_away, policy):
         services.publish(policy, OTTO, WHY)
 
 
-def test_publishing_an_older_revision_than_the_draft_is_a_conflict(redis_away, policy):
+def test_publishing_an_older_revision_of_the_draft_is_a_conflict(redis_away, policy):
     seen = edit(policy, heavy_new_tokens=9000)
     edit(policy, ADA, heavy_new_tokens=7000)
     with pytest.raises(Conflict, match="ada") as conflict:
@@ -134,7 +134,7 @@ def test_publishing_an_older_revision_than_the_draft_is_a_conflict(redis_away, p
 
 
 def test_of_two_simultaneous_publications_one_wins_and_the_other_gets_a_conflict(redis_away, policy, monkeypatch):
-    """The second presses between the first's look at the draft and its claim of it."""
+    """The second request arrives between the first one's read of the draft and its claim."""
     edit(policy, heavy_new_tokens=9000)
     open_waiter = acknowledged.open_waiter
     winners = []
@@ -152,7 +152,7 @@ def test_of_two_simultaneous_publications_one_wins_and_the_other_gets_a_conflict
     assert [v.actor_name for v in policy.versions.all()] == ["ada", "weir"]
 
 
-def test_two_rollbacks_at_once_make_one_version(redis_away, policy, monkeypatch):
+def test_two_concurrent_rollbacks_make_one_version(redis_away, policy, monkeypatch):
     published(policy, heavy_new_tokens=9000)
     open_waiter = acknowledged.open_waiter
     winners = []
@@ -183,7 +183,7 @@ def test_a_draft_survives_a_publication_that_fails(redis_away, policy, monkeypat
     assert selectors.live_version(policy).number == 1
 
 
-def test_a_version_published_under_an_open_draft_has_to_be_settled_first(redis_away, policy):
+def test_a_draft_whose_base_was_replaced_must_be_settled_first(redis_away, policy):
     published(policy, heavy_new_tokens=9000)
     edit(policy, warm_hit_share=0.75)
     services.rollback(policy, 1, ADA, WHY)
@@ -193,7 +193,7 @@ def test_a_version_published_under_an_open_draft_has_to_be_settled_first(redis_a
     assert Draft.objects.exists()
 
 
-def test_a_settled_draft_is_published_on_top_of_the_other(redis_away, policy):
+def test_a_settled_draft_is_published_after_the_other_version(redis_away, policy):
     published(policy, heavy_new_tokens=9000)
     edit(policy, warm_hit_share=0.75)
     services.rollback(policy, 1, ADA, WHY)
@@ -203,24 +203,24 @@ def test_a_settled_draft_is_published_on_top_of_the_other(redis_away, policy):
     assert version.document["classes"]["warm_hit_share"] == 0.75
 
 
-def test_a_new_policy_starts_with_a_version(redis_away, db):
+def test_a_new_policy_begins_with_a_version(redis_away, db):
     made = services.create_policy("night", services.default_document("lpwl"), OTTO, "for the batch window")
     assert (made.version.policy.name, made.version.number) == ("night", 1)
 
 
 @pytest.mark.parametrize("name", ["", "Night", "-night", "a b", "x" * 51, "schema", "new", "ä"])
-def test_a_policy_needs_a_usable_name(redis_away, db, name):
+def test_the_name_of_a_policy_must_be_valid(redis_away, db, name):
     with pytest.raises(InvalidInput) as refused:
         services.create_policy(name, services.default_document("lpwl"), OTTO, "for the batch window")
     assert refused.value.problems[0].path == "name"
 
 
-def test_a_name_is_taken_once(redis_away, policy):
+def test_a_name_can_be_used_only_once(redis_away, policy):
     with pytest.raises(Conflict, match="already"):
         services.create_policy("default", services.default_document("lpwl"), OTTO, "for the batch window")
 
 
-def test_the_default_policy_is_made_once(redis_away, policy):
+def test_the_default_policy_is_created_once(redis_away, policy):
     assert services.ensure_default_policy({"classes.heavy_new_tokens": 9000}) == policy
     assert PolicyVersion.objects.count() == 1
 
@@ -232,13 +232,13 @@ def test_experiments_publish_and_remove_their_own_pools(live_redis, policy):
     assert in_redis(live_redis, "exp-7-a")["document"] == value.document
     Pool.objects.filter(pk=mine.pk).update(removed=True)
     publication.remove_ephemeral("exp-7-a")
-    publication.publish_ephemeral(value)  # a worker that comes too late
+    publication.publish_ephemeral(value)  # from a worker that is too late
     assert live_redis.get(redis_keys.policy_key("exp-7-a")) is None
     assert live_redis.smembers(redis_keys.POOLS) == set()
 
 
 @pytest.mark.parametrize(("if_match", "kind"), [(None, "live"), ("v1", "stale")])
-def test_a_version_that_went_live_a_moment_earlier_makes_what_was_seen_stale(if_match, kind):
+def test_a_version_that_went_live_a_moment_earlier_makes_the_seen_one_stale(if_match, kind):
     with pytest.raises(Conflict) as conflict, stale_if_overtaken(if_match):
         raise Conflict("v2 was published by olga a moment earlier", kind="live")
     assert conflict.value.kind == kind

@@ -1,4 +1,4 @@
-"""The database is the truth: whatever happens to Redis, a step of the loop brings it back in line."""
+"""The database is authoritative: whatever happens to Redis, a step of the loop brings it back in line."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def held(live_redis, pool="demo"):
     return value and value["version"]
 
 
-def test_a_process_killed_between_commit_and_redis_is_made_good(policy, pool, live_redis, monkeypatch):
+def test_a_crash_between_commit_and_redis_is_repaired(policy, pool, live_redis, monkeypatch):
     services.republish_missing()
     edit(policy, heavy_new_tokens=9000)
     with monkeypatch.context() as patch:
@@ -31,7 +31,7 @@ def test_a_process_killed_between_commit_and_redis_is_made_good(policy, pool, li
     assert held(live_redis) == 2
 
 
-def test_a_process_killed_between_reading_and_writing_is_made_good(policy, pool, live_redis, monkeypatch):
+def test_a_crash_between_reading_and_writing_is_repaired(policy, pool, live_redis, monkeypatch):
     services.republish_missing()
     edit(policy, heavy_new_tokens=9000)
     with monkeypatch.context() as patch:
@@ -51,14 +51,14 @@ def test_a_publication_that_writes_late_does_not_undo_the_next(policy, pool, liv
     assert services.republish_missing() == []
 
 
-def test_the_step_does_not_undo_a_publication_that_came_between(policy, pool, live_redis):
+def test_the_step_does_not_undo_a_concurrent_publication(policy, pool, live_redis):
     with between_reading_and_writing(lambda: published(policy, heavy_new_tokens=9000)):
         assert services.republish_missing() == ["demo"]
     assert held(live_redis) == 2
     assert services.republish_missing() == []
 
 
-def test_the_step_does_not_remove_a_pool_that_was_declared_between(policy, pool, live_redis):
+def test_the_step_does_not_remove_a_pool_that_was_declared_meanwhile(policy, pool, live_redis):
     services.republish_missing()
     pool.delete()
 
@@ -72,7 +72,7 @@ def test_the_step_does_not_remove_a_pool_that_was_declared_between(policy, pool,
     assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
-def test_the_fleet_of_a_pool_that_is_no_longer_declared_goes_with_its_policy(policy, pool, live_redis):
+def test_the_fleet_of_a_pool_that_is_no_longer_declared_is_removed_with_its_policy(policy, pool, live_redis):
     services.republish_missing()
     publish_fleet("demo")
     pool.delete()
@@ -96,19 +96,19 @@ def test_an_empty_redis_is_filled(policy, pool, live_redis):
     assert live_redis.smembers(redis_keys.POOLS) == {b"demo"}
 
 
-def test_nothing_is_written_when_all_is_well(policy, pool, live_redis):
+def test_nothing_is_written_if_nothing_is_missing(policy, pool, live_redis):
     services.republish_missing()
     assert services.republish_missing() == []
 
 
-def test_a_pool_that_is_missing_in_the_set_only_is_put_back(policy, pool, live_redis):
+def test_a_pool_missing_only_in_the_set_is_added_again(policy, pool, live_redis):
     services.republish_missing()
     live_redis.srem(redis_keys.POOLS, "demo")
     assert services.republish_missing() == ["demo"]
 
 
 @pytest.mark.parametrize("value", ["garbage", "{}", '{"schema":1,"policy":"default","version":1,"sha256":"other"}'])
-def test_a_value_that_is_not_the_versions_is_replaced(policy, pool, live_redis, value):
+def test_a_value_that_differs_from_the_version_is_replaced(policy, pool, live_redis, value):
     live_redis.set(redis_keys.policy_key("demo"), value)
     assert services.republish_missing() == ["demo"]
     assert held(live_redis) == 1

@@ -32,20 +32,20 @@ def test_a_rollback_is_refused_if_another_version_went_live_in_the_meantime(poli
     assert (conflict.value.kind, conflict.value.current) == ("stale", "v3")
 
 
-def test_the_version_offered_is_the_last_one_that_was_not_taken_back(policy):
+def test_the_offered_version_is_the_last_one_that_was_not_rolled_back(policy):
     assert selectors.rollback_target(selectors.live_version(policy)) is None
     published(policy, heavy_new_tokens=9000)
     assert offered(policy) == 1
     published(policy, heavy_new_tokens=8000)
-    services.rollback(policy, 2, ADA, WHY)  # v4 takes v3 back
+    services.rollback(policy, 2, ADA, WHY)  # v4 rolls v3 back
     assert offered(policy) == 1
     published(policy, heavy_new_tokens=7000)
     assert offered(policy) == 4
-    services.rollback(policy, 4, ADA, WHY)  # v6 takes v5 back: v4 and v2 hold what is live
+    services.rollback(policy, 4, ADA, WHY)  # v6 rolls v5 back: v4 and v2 have the live document
     assert offered(policy) == 1
 
 
-def test_once_the_first_version_is_back_nothing_is_offered(policy, otto_client):
+def test_once_the_first_version_is_live_again_nothing_is_offered(policy, otto_client):
     published(policy, heavy_new_tokens=9000)
     assert "Roll back to v1" in otto_client.get(f"/policies/{policy.name}/").content.decode()
     services.rollback(policy, 1, ADA, WHY)
@@ -67,13 +67,13 @@ def test_a_rollback_to_a_version_that_does_not_exist_is_refused(policy):
         services.rollback(policy, 9, OTTO, WHY)
 
 
-def test_without_a_reason(policy):
+def test_a_rollback_requires_a_reason(policy):
     published(policy, heavy_new_tokens=9000)
     with pytest.raises(InvalidInput):
         services.rollback(policy, 1, OTTO, "")
 
 
-def test_a_version_that_is_no_longer_valid_does_not_come_back(policy):
+def test_a_version_that_is_no_longer_valid_cannot_be_restored(policy):
     PolicyVersion.objects.create(
         policy=policy, number=2, document={"schema": 1, "old": {}}, sha256="x", reason=WHY, actor_kind="user"
     )

@@ -1,4 +1,4 @@
-"""A policy that never offloads is refused where it would have to serve a pool of prefill and decode instances."""
+"""A policy that never offloads is refused for a pool of prefill and decode instances."""
 
 import pytest
 from django.utils import timezone
@@ -83,7 +83,7 @@ def test_an_unsuitable_policy_is_not_created_for_a_waiting_pool(pool: Pool) -> N
     assert not PolicyVersion.objects.filter(policy__name="day").exists()
 
 
-def test_a_pool_that_does_both_takes_any_policy(pool: Pool, policy: Policy) -> None:
+def test_a_pool_of_instances_that_do_both_takes_any_policy(pool: Pool, policy: Policy) -> None:
     Pool.objects.update(engine={"kv": "nixl"})
     drafted(policy, NEVER)
     assert services.publish(policy, ADA, WHY).version.number == 2
@@ -105,7 +105,7 @@ def fleet(policy: str, **engine: object) -> JsonObject:
     return {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": spec}
 
 
-def test_the_default_policy_serves_it(policy: Policy) -> None:
+def test_the_default_policy_serves_such_a_pool(policy: Policy) -> None:
     actions.apply(fleet("default", **PD), ADA)
     assert Pool.objects.get(name="pd").policy == "default"
 
@@ -121,7 +121,7 @@ def test_a_fleet_with_a_pool_that_the_policy_cannot_serve_is_refused(policy: Pol
     actions.apply(fleet("chat", **PD), ADA, dry_run=dry_run)
 
 
-def test_a_pool_does_not_go_back_to_a_configuration_that_its_policy_cannot_serve(policy: Policy) -> None:
+def test_a_pool_does_not_return_to_a_configuration_that_its_policy_cannot_serve(policy: Policy) -> None:
     actions.apply(fleet("chat", **PD), ADA)
     actions.apply(fleet("night", kv="nixl"), ADA)
     with pytest.raises(NotPossible, match="its policy cannot serve that configuration"):
@@ -129,7 +129,7 @@ def test_a_pool_does_not_go_back_to_a_configuration_that_its_policy_cannot_serve
     assert Pool.objects.get(name="pd").engine == {"kv": "nixl"}
 
 
-def test_a_halted_pool_does_not_roll_back_by_itself(policy: Policy) -> None:
+def test_a_halted_pool_does_not_roll_back_automatically(policy: Policy) -> None:
     actions.apply(fleet("chat", **PD), ADA)
     PoolVersion.objects.update(proven_at=timezone.now())
     actions.apply(fleet("night", kv="nixl"), ADA)
@@ -149,7 +149,7 @@ TWO_ROLES = ("prefill", "decode")
         ({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}, TWO_ROLES, ""),
         ({"strategy": {"name": "ppd"}}, TWO_ROLES, ""),
         ({"strategy": {"name": "least_requests"}}, (*TWO_ROLES, "both"), ""),
-        ({"strategy": {"name": "least_requests"}}, TWO_ROLES[:1], ""),  # no policy could
+        ({"strategy": {"name": "least_requests"}}, TWO_ROLES[:1], ""),  # no policy could serve it
         ({"strategy": {"name": "least_requests"}}, (), ""),
     ],
 )

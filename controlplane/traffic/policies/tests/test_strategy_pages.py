@@ -1,4 +1,4 @@
-"""Every route can be chosen, looked up and edited in the browser."""
+"""Every strategy can be chosen, looked up and edited in the browser."""
 
 import html
 
@@ -27,7 +27,7 @@ def text_of(answer) -> str:
     return html.unescape(answer.content.decode())
 
 
-def test_the_list_says_what_each_strategy_does_and_its_formula(redis_away, policy, vera_client):
+def test_the_list_describes_each_strategy_with_its_formula(redis_away, policy, vera_client):
     content = text_of(vera_client.get("/policies/"))
     for strategy in STRATEGIES.values():
         assert f'<td data-label="What it does">{strategy.summary}</td>' in content
@@ -58,7 +58,7 @@ def test_the_form_of_every_strategy_saves_what_it_shows(strategy, mine, otto_cli
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_page_of_a_policy_reports_its_rule(strategy, mine, vera_client):
+def test_the_page_of_a_policy_shows_its_rule(strategy, mine, vera_client):
     mine(strategy)
     content = text_of(vera_client.get("/policies/mine/"))
     assert STRATEGIES[strategy].title in content

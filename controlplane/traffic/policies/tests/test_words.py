@@ -24,7 +24,7 @@ SHARE = PARAMETERS["classes.warm_hit_share"]
         ("lpwl", "", "lpwl"),
     ],
 )
-def test_values_read_like_text(value, unit, expected):
+def test_values_are_formatted_as_text(value, unit, expected):
     assert shown(value, unit) == expected
 
 
@@ -70,10 +70,10 @@ def test_choices_keep_their_type():
 
 
 @given(st.floats(min_value=0, max_value=1))
-def test_a_share_comes_back_from_its_input_unchanged(value):
+def test_a_share_is_unchanged_by_its_input(value):
     assert math.isclose(typed(SHARE, as_input(value)), value)
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_a_whole_number_comes_back_from_its_input_unchanged(value):
+def test_a_whole_number_is_unchanged_by_its_input(value):
     assert typed(HEAVY, as_input(value)) == value

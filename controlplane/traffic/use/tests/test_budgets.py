@@ -1,4 +1,4 @@
-"""Spending survives Redis and counts once; a nearly spent budget is announced once."""
+"""Spending survives a loss of Redis and counts once; a nearly spent budget is announced once."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -60,13 +60,13 @@ def used(key, requests, written=1):
 
 
 @pytest.mark.parametrize(("unit", "limit"), [("requests", 5), ("tokens", 500)])
-def test_a_budget_that_is_deleted_and_made_again_begins_with_what_redis_has_of_its_period(
+def test_a_budget_that_is_deleted_and_created_again_begins_with_the_spending_in_redis(
     key, django_capture_on_commit_callbacks, unit, limit
 ):
     terms = BudgetTerms(limit=limit)
     with django_capture_on_commit_callbacks(execute=True):
         first = budgets.create_budget(key, unit, "day", terms, ADA)
-    used(key, 5)  # the ledger does not have it yet
+    used(key, 5)  # not in the ledger yet
     with django_capture_on_commit_callbacks(execute=True):
         budgets.delete_budget(first, ADA)
         again = budgets.create_budget(key, unit, "day", terms, ADA)
@@ -75,7 +75,7 @@ def test_a_budget_that_is_deleted_and_made_again_begins_with_what_redis_has_of_i
     assert Use.objects.get().requests == 5
 
 
-def test_a_budget_is_made_while_redis_is_unreachable_and_begins_with_the_ledger(key, monkeypatch, caplog):
+def test_a_budget_created_while_redis_is_unreachable_begins_with_the_ledger(key, monkeypatch, caplog):
     def away(now):
         raise redis.ConnectionError("away")
 
@@ -121,7 +121,7 @@ def test_spending_survives_redis_and_is_restored_before_an_empty_one_grants_agai
     tell(budget, **{"s:r1.a": 300, "s:r2.b": 200, "h:r1.a": 50})
     step()
     connect().flushall()
-    tell(budget, **{"s:r1.a": 310})  # a live router has told it already
+    tell(budget, **{"s:r1.a": 310})  # already reported by a live router
     step()
     found = held(budget)
     assert (found[b"s:r1.a"], found[b"s:r2.b"]) == (b"310", b"200")
@@ -166,7 +166,7 @@ def test_nearing_and_reaching_the_limit_are_each_reported_once_in_a_period(budge
     budgets.change_budget(budget, {"limit": 1_000, "refuse": refuse}, ADA)
     Channel.objects.create(name="ops", kind="webhook", url="https://ops.test/", events=["budget.*"], created_by="ada")
     for told, expected in (
-        ({"s:r1.a": 799, "r:r1.a": 3}, []),  # a request was too large for what was left
+        ({"s:r1.a": 799, "r:r1.a": 3}, []),  # a request was too large for the rest
         ({"s:r1.a": 800, "r:r1.a": 0}, ["budget.warned"]),
         ({"s:r1.a": 990, "r:r1.a": 4}, ["budget.warned", "budget.exceeded"]),
         ({"s:r1.a": 1_200}, ["budget.warned", "budget.exceeded"]),

@@ -1,4 +1,4 @@
-"""The bars of the page Use: one for each period, also where nothing was used."""
+"""The bars of the page Use: one for each period, even without use."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,7 +27,7 @@ def test_bars_are_as_high_as_their_cost_with_idle_on_top():
     assert edges == [(HEIGHT / 2, HEIGHT / 2), (HEIGHT / 4, HEIGHT / 4), (0.0, HEIGHT / 4)]
 
 
-def test_the_dearest_are_named_and_the_others_are_one_part():
+def test_the_most_expensive_are_named_and_the_others_are_one_part():
     lines = [UseLine(start=MIDNIGHT, pool=f"pool-{i}", dollars=i) for i in range(9)]
     chart = chart_of(lines, "pool", MIDNIGHT, NOON, "day")
     assert [name for name, _ in chart.names] == [*(f"pool-{i}" for i in range(8, 3, -1)), "3 others"]

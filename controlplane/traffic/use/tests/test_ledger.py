@@ -1,4 +1,4 @@
-"""What routers report is in the ledger once, and what the GPUs held is what they are idle of."""
+"""Each report of a router is in the ledger once, and the GPU time that was held but not charged is idle."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,7 @@ def kept(life):
     return {int(hour): int(written) for hour, written in connect().hgetall(redis_keys.use_kept_key(life)).items()}
 
 
-def test_reports_of_all_routers_are_summed_and_each_counts_once():
+def test_reports_of_all_routers_are_added_and_each_counts_once():
     reported("r1.a", value(requests=2, tokens=20))
     reported("r2.b", value(requests=1, tokens=5), value(hour=HOUR + 1))
     for _ in range(2):
@@ -63,8 +63,8 @@ def test_counts_of_a_router_without_client_errors_are_read_and_later_ones_added(
     assert (row.requests, row.client_errors, row.input_tokens) == (5, 2, 10)
 
 
-def test_a_report_that_two_take_at_once_counts_once(monkeypatch):
-    """The second worker takes the report after the first one has read the ledger and before it writes."""
+def test_a_report_that_two_workers_take_at_once_counts_once(monkeypatch):
+    """The second worker takes the report after the first has read the ledger and before it writes."""
     real, others = UseReport.objects.get_or_create, []
 
     def overtaken(**asked):
@@ -79,7 +79,7 @@ def test_a_report_that_two_take_at_once_counts_once(monkeypatch):
     assert (Use.objects.get().requests, UseReport.objects.get().written) == (3, 2)
 
 
-def test_nothing_is_confirmed_that_is_not_in_the_database(monkeypatch):
+def test_nothing_is_confirmed_before_it_is_in_the_database(monkeypatch):
     reported("r1.a", value())
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "add", lambda *_: (_ for _ in ()).throw(OperationalError))
@@ -90,7 +90,7 @@ def test_nothing_is_confirmed_that_is_not_in_the_database(monkeypatch):
     assert Use.objects.get().requests == 1
 
 
-def test_a_value_that_cannot_be_read_keeps_no_other_from_being_taken():
+def test_a_value_that_cannot_be_read_does_not_block_others():
     reported("r1.a", value())
     connect().hset(redis_keys.use_key("r1.a"), mapping={"1": '{"schema": 9}', "2": b"\xff"})
     connect().set(redis_keys.use_kept_key("r1.a"), "not a hash")
@@ -98,7 +98,7 @@ def test_a_value_that_cannot_be_read_keeps_no_other_from_being_taken():
     assert kept("r1.a") == {HOUR: 1}
 
 
-def test_a_router_that_is_gone_is_forgotten_once_all_its_hours_are_kept():
+def test_a_router_that_is_gone_is_forgotten_once_all_its_hours_are_stored():
     reported("r1.a", value())
     step.gather(NOON + timedelta(hours=23))
     assert connect().exists(redis_keys.use_key("r1.a"))
@@ -107,7 +107,7 @@ def test_a_router_that_is_gone_is_forgotten_once_all_its_hours_are_kept():
     assert Use.objects.get().requests == 1
 
 
-def test_long_names_are_cut_and_lose_no_count():
+def test_long_names_are_cut_without_losing_a_count():
     rows = tuple(UseRow("1", "n" * 300, "demo", "m" * 200 + end, UseCounts(requests=1)) for end in "xy")
     ledger.take("r1.a", UseHour(hour=HOUR, written=1, at=0.0, rows=rows))
     assert Use.objects.get().requests == 2
@@ -139,7 +139,7 @@ def bill():
     return [(use.pool, use.start, use.gpu_us / 1e6, use.micro_dollars / 1e6) for use in held]
 
 
-def test_gpus_are_held_from_an_instances_start_by_hour_and_at_their_price():
+def test_gpu_time_counts_from_an_instances_start_by_hour_at_its_price():
     pool = Pool.objects.create(name="demo", model="m", kind="sim")
     instance(pool, 0, NOON - timedelta(days=9))
     instance(pool, 1, NOON + timedelta(minutes=70))
@@ -153,7 +153,7 @@ def test_gpus_are_held_from_an_instances_start_by_hour_and_at_their_price():
     ]
 
 
-def test_time_not_known_to_have_run_is_not_billed():
+def test_time_in_which_an_instance_may_not_have_run_is_not_billed():
     new = Pool.objects.create(name="new", model="m", kind="sim")
     instance(new, 0, NOON - timedelta(days=9))
     away = Pool.objects.create(name="away", model="m", kind="sim")

@@ -44,7 +44,7 @@ def get(api, **query):
     return answer.json()["lines"]
 
 
-def test_lines_sum_to_what_was_held_whatever_they_are_distinguished_by(ci, spent):
+def test_lines_add_up_to_the_bill_however_they_are_grouped(ci, spent):
     for by in ("key,pool,model", "key", "pool", "model", ""):
         for per in ("", "hour", "day", "month"):
             found = get(ci, by=by, per=per)
@@ -63,7 +63,7 @@ def test_seconds_of_audio_and_images_are_summed(ci, otto_client):
     assert "1.5 s of audio and 1 image." in otto_client.get("/use/").content.decode()
 
 
-def test_client_errors_are_a_count_of_their_own(ci, otto_client):
+def test_client_errors_are_counted_separately(ci, otto_client):
     spend("1", requests=9, refused=2, client_errors=5)
     (line,) = get(ci, by="key")
     assert [line[name] for name in ("requests", "refused", "failed", "client_errors")] == [9, 2, 0, 5]
@@ -73,7 +73,7 @@ def test_client_errors_are_a_count_of_their_own(ci, otto_client):
     assert '<td class="number" data-label="Client errors">6</td>' in page
 
 
-def test_keys_are_distinguished_by_id_and_named_as_last(ci, spent):
+def test_keys_are_distinguished_by_id_and_have_their_latest_name(ci, spent):
     found = get(ci, by="key")
     assert [(line["key"], line["name"], line["dollars"], line["idle"]) for line in found] == [
         ("2", "key 2", 200.0, False),
@@ -90,7 +90,7 @@ def test_keys_are_distinguished_by_id_and_named_as_last(ci, spent):
     )
 
 
-def test_time_never_held_is_charged_as_counted_and_is_not_idle():
+def test_time_that_was_charged_but_not_held_is_not_idle():
     spend("1", gpu_s=9)
     (line,) = lines(UseQuery(NOON, NOON + timedelta(hours=1), ("key",)))
     assert (line.gpu_seconds, line.idle) == (9.0, False)
@@ -116,13 +116,13 @@ def test_csv_has_the_same_lines_and_no_formula(ci, spent):
         ("to=soon", "to"),
     ],
 )
-def test_a_question_that_cannot_be_answered_names_its_field(ci, query, path):
+def test_an_invalid_question_names_its_field(ci, query, path):
     answer = ci.get(f"/use?{query}")
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == path
 
 
-def test_operators_see_use_and_viewers_do_not(otto_client, vera_client, vera, spent):
+def test_operators_can_see_use_and_viewers_cannot(otto_client, vera_client, vera, spent):
     assert vera_client.get("/use/").status_code == 403
     assert api_caller(vera).get("/use").status_code == 403
     assert b"/use/" not in vera_client.get("/audit/").content
@@ -151,7 +151,7 @@ def key(db):
     return ApiKey.objects.create(name="ci", prefix="p", sha256="a" * 64, created_by="ada")
 
 
-def test_budgets_are_made_changed_and_deleted_over_rest(ada_api, ci, key):
+def test_budgets_are_created_changed_and_deleted_over_rest(ada_api, ci, key):
     asked = {"key": key.pk, "unit": "dollars", "per": "month", "limit": 12.5}
     made = ada_api.post("/budgets", asked).json()
     assert (made["limit"], made["warn_at"], made["refuse"], made["used_ratio"]) == (12.5, 0.8, True, 0.0)
@@ -184,7 +184,7 @@ def test_budgets_are_made_changed_and_deleted_over_rest(ada_api, ci, key):
         ({"key": None, "pool": "nobody's"}, "pool"),
     ],
 )
-def test_a_wrong_field_of_a_budget_is_named_at_every_door(ada_api, ada_client, key, changes, path):
+def test_an_invalid_field_of_a_budget_is_named_everywhere(ada_api, ada_client, key, changes, path):
     asked = {"key": key.pk, "unit": "dollars", "per": "month", "limit": 5} | changes
     answer = ada_api.post("/budgets", asked)
     assert answer.status_code == 422
@@ -197,7 +197,7 @@ def test_a_wrong_field_of_a_budget_is_named_at_every_door(ada_api, ada_client, k
     assert not Budget.objects.exists()
 
 
-def test_a_pools_budget_counts_all_that_the_pool_serves_at_every_door(ada_api, ada_client, otto_client, key, settings):
+def test_a_pools_budget_counts_everything_that_the_pool_serves(ada_api, ada_client, otto_client, key, settings):
     settings.BUDGET_TIME_ZONE = "Pacific/Kiritimati"
     Pool.objects.create(name="chat", model="llama", kind="sim")
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
@@ -224,7 +224,7 @@ def test_a_pools_budget_counts_all_that_the_pool_serves_at_every_door(ada_api, a
     assert valid_keys().pool_budgets == {}
 
 
-def test_a_revoked_key_gets_no_budget_and_a_second_of_a_kind_is_refused(ada_api, key):
+def test_a_budget_for_a_revoked_key_and_a_second_of_the_same_kind_are_refused(ada_api, key):
     asked = {"key": key.pk, "unit": "tokens", "per": "day", "limit": 5}
     assert ada_api.post("/budgets", asked).status_code == 201
     assert ada_api.post("/budgets", asked).json()["errors"][0]["path"] == "per"

@@ -123,7 +123,7 @@ class TestAdmission:
         assert (refused.outcome, refused.code, refused.queued_s) == ("refused", "queue_timeout", 1.5)
 
     def test_a_strategy_can_refuse_requests(self) -> None:
-        """It refuses once it knows how fast prompts are computed; a request with nothing ahead of it is never
+        """The strategy refuses once it knows how fast prompts are computed; a request with nothing ahead of it is never
         refused."""
         strict = policy("mooncake_conductor", strategy__ttft_limit_s=0.1)
         requests = [asks(at, tokens=8_000, at_s=at_s) for at, at_s in enumerate((0.0, 5.0, 5.1))]

@@ -125,7 +125,7 @@ def test_an_offload_through_the_store_moves_at_its_bandwidth(gb_per_s: float) ->
 
 
 def test_with_an_offload_and_a_tier_the_prefill_loads_its_blocks_and_transfers_the_rest_to_the_decoder() -> None:
-    """As in vLLM with `kv: [nixl, offload-dram]`."""
+    """Works as in vLLM with `kv: [nixl, offload-dram]`."""
     moves = TransferModel(bytes_per_token=131_072)
     made = fleet(2, kv_blocks=3 * SMALL, transfers=moves, connector="nixl", kv_events=True, tiers=tiers("dram"))
     roles = {

@@ -8,7 +8,7 @@ from controlplane.people.accounts.tests.oidc.provider import CLIENT, SECRET, Fak
 
 @pytest.fixture
 def provider(settings):
-    """A provider that Weir is set up for: members of weir-admins administer, of ml-* operate."""
+    """A provider for which Weir is set up: members of weir-admins are administrators, those of ml-* operators."""
     provider = FakeProvider()
     roles = (("admin", "weir-admins"), ("operator", "ml-*"), ("viewer", "everybody"))
     scopes = "openid profile email"
@@ -22,7 +22,7 @@ class Browser(Client):
     """Signs in at the provider as a person does."""
 
     def sign_in(self, provider, follow="/live", **changed):
-        """The answer to the way back; `changed` replaces what the provider's redirect carries."""
+        """Return the answer to the redirect back; `changed` replaces its parameters."""
         there = self.get("/oidc/login", {"next": follow})
         assert there.status_code == 302, there.content
         return self.get("/oidc/callback", {**provider.consent(there.url), **changed})

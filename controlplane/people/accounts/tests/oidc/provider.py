@@ -21,12 +21,13 @@ BASIC = "Basic " + base64.b64encode(b"weir:s3cret%26more").decode()
 
 @cache
 def rsa_key(kid, number=1):
-    """The same for all tests of a process: a new one takes 0.1 s."""
+    """All tests of a process share it, as creating one takes 0.1 s."""
     return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
 
 
 class FakeProvider:
-    """`claims` are the person's; `lie` replaces claims of the token, `header` its header, `key` its signing key."""
+    """`claims` are those of the person; `lie` replaces claims of the token, `header` its header, `key` its signing
+    key."""
 
     def __init__(self):
         self.key = rsa_key("one")
@@ -34,7 +35,7 @@ class FakeProvider:
         self.claims = {"sub": "u-1", "preferred_username": "grace", "groups": ["ml-research"]}
         self.userinfo = {"sub": "u-1"}
         self.lie, self.header, self.away, self.asked = {}, {"alg": "RS256", "kid": "one"}, False, []
-        self.codes = {}  # code: (challenge, nonce, redirect_uri); each serves once
+        self.codes = {}  # code: (challenge, nonce, redirect_uri); each can be used once
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
@@ -54,7 +55,7 @@ class FakeProvider:
         }
 
     def consent(self, url):
-        """The person signs in at the provider: the query of the address that the browser is sent back to."""
+        """Sign the person in at the provider; return the query of the redirect back."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert asked["code_challenge_method"] == "S256"
         code = secrets.token_urlsafe()

@@ -1,4 +1,5 @@
-"""Sign-in at an OpenID-certified provider (npm's oidc-provider) by a browser's requests: there, back and out again."""
+"""Sign-in at an OpenID-certified provider (npm's oidc-provider) with a browser's requests: there, back and out
+again."""
 
 import html
 import json
@@ -25,7 +26,7 @@ CERTIFIED = Path(__file__).with_name("certified")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A copy of the provider's folder with what its lock file pins."""
+    """A copy of the provider's folder with the packages of its lock file."""
     if not shutil.which("npm"):
         pytest.skip("npm is not installed here: apt-get install npm")
     folder = tmp_path_factory.mktemp("certified") / "provider"
@@ -70,20 +71,20 @@ class Person:
 
     def sign_in(self, name):
         page = self.browser.get(f"{self.weir}/oidc/login?next=/policies/")
-        for _ in range(3):  # sign-in, consent, then back
+        for _ in range(3):  # sign-in, consent, redirect back
             if "/interaction/" not in str(page.url):
                 return page
             page = self.submit(page, login=name, password="any")
         return page
 
     def submit(self, page, **typed):
-        """Send the page's form with what it holds and what is typed."""
+        """Send the page's form with its fields and the typed ones."""
         action = re.search(r'<form[^>]* action="([^"]+)"', page.text)[1]
         fields = dict(re.findall(r'<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"', page.text))
         return self.browser.post(urljoin(str(page.url), html.unescape(action)), data={**fields, **typed})
 
     def sign_out(self):
-        """Here, then at the provider, which asks once more."""
+        """Sign out here, then at the provider, which asks once more."""
         page = self.browser.get(f"{self.weir}/policies/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)[1]
         left = self.browser.post(f"{self.weir}/logout", data={"csrfmiddlewaretoken": token})
@@ -101,7 +102,7 @@ def person(live_server):
     person.browser.close()
 
 
-def test_a_person_signs_in_with_the_role_of_the_groups_and_out_at_both_ends(certified, live_server, person):
+def test_a_person_signs_in_with_the_role_of_the_groups_and_signs_out_on_both_sides(certified, live_server, person):
     page = person.sign_in("grace")
     assert str(page.url) == f"{live_server.url}/policies/", page.text[:2000]
     assert role_of(User.objects.get(username="grace")) == "operator"

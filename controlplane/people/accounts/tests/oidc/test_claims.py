@@ -1,4 +1,4 @@
-"""What of an identity provider's claims can be used."""
+"""Which claims of an identity provider are usable."""
 
 import math
 from typing import Any
@@ -53,7 +53,7 @@ def test_a_time_may_have_a_fraction() -> None:
     assert time_of({"exp": 1.5}, "exp") == 1.5
 
 
-def test_the_id_token_goes_before_userinfo() -> None:
+def test_claims_of_the_id_token_take_precedence_over_userinfo() -> None:
     told = {"sub": "u-1", "email": "new@example.com", "email_verified": True, "groups": ["boss"]}
     known = {"email": "old@example.com"}
     assert with_userinfo(known, told) == {"sub": "u-1", "email": "old@example.com", "groups": ["boss"]}

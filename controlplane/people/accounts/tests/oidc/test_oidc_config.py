@@ -65,7 +65,7 @@ def test_a_wrong_setting_is_named(given, name, value, said):
     assert str(raised.value).startswith(name)
 
 
-def test_passwords_are_refused_only_where_there_is_another_way_in(monkeypatch):
+def test_passwords_can_be_disabled_only_if_there_is_another_way_to_sign_in(monkeypatch):
     monkeypatch.setenv("WEIR_LOCAL_SIGN_IN", "0")
     with pytest.raises(BadSetting, match="nobody could sign in"):
         config.read()
@@ -92,6 +92,6 @@ def test_a_provider_needs_the_optional_package(given, monkeypatch):
         ('"a.b".c', {"a.b": {"c": "sre-not-whole"}}, ""),
     ],
 )
-def test_the_role_claim_is_a_path_and_its_values_match_whole(given, path, claims, role):
+def test_the_role_claim_is_a_path_and_its_values_must_match_completely(given, path, claims, role):
     given(WEIR_OIDC_ROLE_CLAIM=path)
     assert granted(claims, config.read()) == role

@@ -63,7 +63,7 @@ def test_the_role_follows_the_claim_at_the_next_sign_in(provider, browser):
     )
 
 
-def test_a_claim_without_a_match_ends_access_everywhere(provider, browser):
+def test_a_claim_without_a_match_ends_all_access(provider, browser):
     browser.sign_in(provider)
     grace = User.objects.get()
     _, token = ApiToken.issue(user=grace, name="ci", scopes=["policy:read"])
@@ -78,7 +78,7 @@ def test_a_claim_without_a_match_ends_access_everywhere(provider, browser):
     assert Client(headers=headers).get("/api/v1/policies").status_code == 403
 
 
-def test_an_absent_claim_keeps_the_role_of_a_known_identity_and_is_shown(provider, browser, ada_client):
+def test_a_missing_claim_keeps_the_role_of_a_known_identity_and_is_shown(provider, browser, ada_client):
     browser.sign_in(provider)
     del provider.claims["groups"]
     browser.post("/logout")
@@ -88,7 +88,7 @@ def test_an_absent_claim_keeps_the_role_of_a_known_identity_and_is_shown(provide
     assert b"which has not told it since" in ada_client.get("/users/").content
 
 
-def test_an_absent_claim_refuses_a_new_identity(provider, browser):
+def test_a_missing_claim_refuses_a_new_identity(provider, browser):
     del provider.claims["groups"]
     answer = browser.sign_in(provider)
     assert answer.status_code == 403
@@ -96,7 +96,7 @@ def test_an_absent_claim_refuses_a_new_identity(provider, browser):
     assert not User.objects.exists()
 
 
-def test_a_claim_that_only_userinfo_has_counts(provider, browser):
+def test_a_claim_that_is_only_in_userinfo_counts(provider, browser):
     provider.userinfo = {"sub": "u-1", "groups": provider.claims.pop("groups")}
     assert browser.sign_in(provider).status_code == 302
     assert role_of(User.objects.get()) == "operator"
@@ -104,7 +104,7 @@ def test_a_claim_that_only_userinfo_has_counts(provider, browser):
 
 @pytest.fixture
 def by_address(provider, settings):
-    """Roles go by the e-mail address, as for a whole domain."""
+    """Roles are granted by e-mail address, as for a whole domain."""
     settings.OIDC = replace(settings.OIDC, role_claim=("email",), roles=(("admin", "*@example.com"),))
     provider.claims["email"] = "grace@example.com"
     return provider
@@ -136,7 +136,7 @@ def test_an_address_that_is_no_longer_verified_ends_access(by_address, browser):
     assert browser.get("/policies/").status_code == 302
 
 
-def test_an_address_that_is_not_verified_links_nothing(by_address, browser, otto):
+def test_an_identity_is_not_linked_by_an_unverified_address(by_address, browser, otto):
     browser.force_login(otto)
     page = browser.post("/oidc/link")
     answer = browser.get("/oidc/callback", by_address.consent(page.context["url"]))
@@ -170,7 +170,7 @@ def test_nobody_at_the_provider_becomes_the_user_admin(provider, browser):
     assert OidcIdentity.objects.get().user.username.startswith("Admin~")
 
 
-def test_the_same_person_is_the_same_user_under_a_new_name(provider, browser):
+def test_the_same_person_stays_the_same_user_under_a_new_name(provider, browser):
     browser.sign_in(provider)
     provider.claims["preferred_username"] = "grace.hopper"
     browser.post("/logout")
@@ -221,7 +221,7 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused_with_its_reason(provide
     assert not User.objects.exists()
 
 
-def test_claims_that_cannot_be_stored_are_left_out(provider, browser):
+def test_claims_that_cannot_be_stored_are_ignored(provider, browser):
     provider.claims |= {"preferred_username": "gr\x00ace", "email": "grace\x7f", "name": "Grace\nHopper"}
     provider.lie = {"sid": "s\x00"}
     assert browser.sign_in(provider).status_code == 302
@@ -234,19 +234,19 @@ def test_a_token_signed_with_another_key_of_the_same_name_is_refused(provider, b
     assert b">signature<" in browser.sign_in(provider).content
 
 
-def test_a_new_key_of_the_provider_is_read_once_a_minute(provider, browser, monkeypatch):
+def test_a_new_key_of_the_provider_is_fetched_at_most_once_a_minute(provider, browser, monkeypatch):
     browser.sign_in(provider)
     browser.post("/logout")
     provider.key = rsa_key("two")
     provider.published.append(provider.key)
     provider.header["kid"] = "two"
-    assert b">unknown_key<" in browser.sign_in(provider).content  # read a moment ago
+    assert b">unknown_key<" in browser.sign_in(provider).content  # fetched a moment ago
     monkeypatch.setattr(provider_module, "KEYS_AGAIN_S", -1.0)
     assert browser.sign_in(provider).status_code == 302
     assert provider.asked.count("/jwks") == 2
 
 
-def test_a_replayed_code_is_refused_and_fills_no_log(provider, browser):
+def test_a_replayed_code_is_refused_and_does_not_fill_the_audit_log(provider, browser):
     there = browser.get("/oidc/login")
     back = provider.consent(there.url)
     provider.codes.clear()
@@ -256,7 +256,7 @@ def test_a_replayed_code_is_refused_and_fills_no_log(provider, browser):
 
 
 @pytest.mark.parametrize("change", [{"state": "forged"}, {"state": ""}])
-def test_a_way_back_that_did_not_begin_in_this_browser_is_refused(provider, browser, change):
+def test_a_redirect_back_that_did_not_begin_in_this_browser_is_refused(provider, browser, change):
     assert b">not_started_here<" in browser.sign_in(provider, **change).content
     assert b">not_started_here<" in Client().get("/oidc/callback", {"code": "x", "state": "y"}).content
 
@@ -271,7 +271,7 @@ def test_a_refusal_by_the_provider_is_reported(provider, browser):
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example/", "javascript:alert(1)"])
-def test_a_sign_in_leads_to_no_other_host(provider, browser, wanted):
+def test_after_a_sign_in_no_other_host_is_opened(provider, browser, wanted):
     assert browser.sign_in(provider, wanted).url == "/live"
 
 
@@ -289,14 +289,14 @@ def test_a_provider_that_states_another_issuer_is_not_used(provider, browser, mo
     assert browser.get("/oidc/login").status_code == 503
 
 
-def test_a_deactivated_user_stays_out(provider, browser):
+def test_a_deactivated_user_is_refused(provider, browser):
     browser.sign_in(provider)
     browser.post("/logout")
     services.set_active(User.objects.get(), False, SYSTEM)
     assert b">deactivated<" in browser.sign_in(provider).content
 
 
-def test_the_role_of_an_identity_is_not_set_by_hand(provider, browser, ada_client):
+def test_the_role_of_an_identity_cannot_be_set_by_hand(provider, browser, ada_client):
     browser.sign_in(provider)
     grace = User.objects.get(username="grace")
     ada_client.post(f"/users/{grace.pk}", {"role": "admin"})
@@ -338,7 +338,7 @@ def test_an_identity_of_another_user_is_not_linked(provider, browser, otto):
     assert b">already_linked<" in other.get("/oidc/callback", provider.consent(page.context["url"])).content
 
 
-def test_a_link_that_another_session_began_is_refused(provider, browser, otto, vera):
+def test_a_link_begun_in_another_session_is_refused(provider, browser, otto, vera):
     browser.force_login(otto)
     page = browser.post("/oidc/link")
     browser.force_login(vera)
@@ -355,7 +355,7 @@ def test_the_user_admin_is_not_linked(provider, browser, ada):
 # Sessions and tokens
 
 
-def test_signing_out_ends_the_session_here_and_moves_on_to_the_provider(provider, browser):
+def test_signing_out_ends_the_session_here_and_redirects_to_the_provider(provider, browser):
     browser.sign_in(provider)
     answer = browser.post("/logout")
     assert Session.objects.count() == 0
@@ -418,7 +418,7 @@ def test_the_provider_closes_an_open_live_page_within_5_s(provider, browser, mon
         (lambda p: "rubbish", "token_malformed"),
     ],
 )
-def test_anything_but_a_logout_token_ends_nothing(provider, browser, token, said):
+def test_anything_but_a_valid_logout_token_ends_nothing(provider, browser, token, said):
     browser.sign_in(provider)
     answer = browser.post("/oidc/backchannel-logout", {"logout_token": token(provider)})
     assert answer.status_code == 400
@@ -426,13 +426,13 @@ def test_anything_but_a_logout_token_ends_nothing(provider, browser, token, said
     assert browser.get("/policies/").status_code == 200
 
 
-def test_the_session_ends_after_the_hours_of_the_settings(provider, browser):
+def test_the_session_ends_after_the_configured_hours(provider, browser):
     browser.sign_in(provider)
     left = Session.objects.get().expire_date - timezone.now()
     assert timedelta(hours=11.9) < left <= timedelta(hours=12)
 
 
-def test_api_tokens_rest_when_their_owner_has_not_signed_in_for_long(provider, browser):
+def test_api_tokens_are_suspended_if_their_owner_has_not_signed_in_for_long(provider, browser):
     browser.sign_in(provider)
     ci = api_caller(User.objects.get())
     assert ci.get("/policies").status_code == 200
@@ -443,13 +443,13 @@ def test_api_tokens_rest_when_their_owner_has_not_signed_in_for_long(provider, b
     assert ci.get("/policies").status_code == 200
 
 
-def test_without_a_provider_its_pages_are_not_there(client):
+def test_without_a_provider_its_pages_do_not_exist(client):
     assert client.get("/oidc/login").status_code == 404
     assert client.post("/oidc/backchannel-logout").status_code == 404
     assert b"/oidc/login" not in client.get("/login").content
 
 
-def test_passwords_can_be_refused_everywhere(provider, settings, client, otto):
+def test_passwords_can_be_disabled_everywhere(provider, settings, client, otto):
     settings.LOCAL_SIGN_IN = False
     otto.set_password("correct horse battery")
     otto.save()

@@ -1,4 +1,5 @@
-"""The Notices pages in Chromium: a channel is made, tested and disabled; both pages are accessible and fit a phone."""
+"""The Notices pages in Chromium: a channel is created, tested and disabled; both pages are accessible and fit a
+phone."""
 
 from typing import Any
 
@@ -23,7 +24,7 @@ def make(open_page: Any, name: str) -> tuple[Any, Page]:
     return opened, page
 
 
-def test_a_channel_is_made_tested_and_disabled(open_page: Any) -> None:
+def test_a_channel_is_created_tested_and_disabled(open_page: Any) -> None:
     opened, page = make(open_page, "on call")
     page.get_by_role("button", name="Send test").click()
     expect(page.get_by_text("A test notice for on call is on its way")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The page Models and its draft in Chromium: everybody can read them."""
+"""The page Models and its draft in Chromium: both are accessible."""
 
 import time
 
@@ -49,7 +49,7 @@ def models(web: Web) -> None:
     web.run(MAKE)
 
 
-def test_everybody_can_read_the_pages(open_page):
+def test_the_pages_are_accessible(open_page):
     opened, found = open_page("otto"), {}
     for path in PATHS:
         page = opened.goto(path)
@@ -69,7 +69,7 @@ def test_the_page_shows_the_answer_with_a_link_to_its_receipt(web, open_page):
     opened = open_page("otto")
     page = opened.goto("/models/")
     page.get_by_role("link", name="Ask h200").click()
-    page.wait_for_load_state()  # the keys are heard by a script
+    page.wait_for_load_state()  # the script that handles keys has loaded
     page.fill("#id_prompt", "What is a weir?")
     page.press("#id_prompt", "Control+Enter")
     expect(page.locator(".turn--assistant .turn-text")).to_have_text("hmA dam.")

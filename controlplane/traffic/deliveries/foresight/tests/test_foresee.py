@@ -1,4 +1,4 @@
-"""Foresight from the newest receipts in Redis and the pairs of earlier switchbacks in the database."""
+"""Predictions from the newest receipts in Redis and the pairs of earlier switchbacks in the database."""
 
 import random
 
@@ -24,7 +24,7 @@ def plan(*steps) -> Plan:
     return parse_plan({"steps": list(steps), "guards": GUARDS}, pools=["demo"])
 
 
-def test_receipts_say_what_a_plan_can_show_and_how_old_they_are(policy, pool, live_redis):
+def test_a_prediction_from_receipts_says_what_a_plan_can_show_and_how_old_they_are(policy, pool, live_redis):
     fill(live_redis)
     found = foresee(policy, plan(CANARY, FULL))
     assert [each.text for each in found.lines] == [WARM_IN_A_MINUTE]
@@ -33,7 +33,7 @@ def test_receipts_say_what_a_plan_can_show_and_how_old_they_are(policy, pool, li
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_without_traffic_it_says_so_once(policy, pool, away, request):
+def test_without_traffic_the_prediction_says_so_once(policy, pool, away, request):
     if away:
         request.getfixturevalue("redis_away")
     found = foresee(policy, plan(CANARY, FULL))
@@ -44,7 +44,7 @@ def test_without_traffic_it_says_so_once(policy, pool, away, request):
     )
 
 
-def test_a_plan_that_compares_nothing_has_nothing_to_foresee(policy, pool):
+def test_a_plan_that_compares_nothing_has_no_prediction(policy, pool):
     assert foresee(policy, plan(FULL)) == Foresight()
 
 
@@ -71,7 +71,7 @@ def test_the_spread_is_that_of_the_latest_switchback(policy, pool, earlier):
     assert power.endswith("as in the latest switchback)")
 
 
-def test_a_switchback_that_was_not_judged_reports_no_spread(policy, pool):
+def test_a_switchback_that_was_not_judged_gives_no_spread(policy, pool):
     delivery = proposed(policy, CANARY, BACK, FULL, guards=GUARDS)
     finding = GuardFinding(metric="ttft", request_class="warm", verdict="no_data", text="", needed=True)
     delivery.results = [results.of_step(1, Trigger.PAUSE, timezone.now(), [finding])]

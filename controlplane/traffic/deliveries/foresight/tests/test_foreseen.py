@@ -1,4 +1,4 @@
-"""Sentences on the effects that each step of a plan can detect with the given traffic."""
+"""Sentences about the effects that each step of a plan can detect with the given traffic."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def plan(*steps: dict[str, Any], pools: tuple[str, ...] = ("demo",), **more: Any
 
 
 def traffic(rate: float, shares: dict[str, float] | None = None, per_session: float = 3.0) -> RecentTraffic:
-    """`rate`: requests per second."""
+    """`rate` is in requests per second."""
     shares = USUAL if shares is None else shares
     classes = {
         (metric, name): ClassTraffic(rate * share, rate * share / per_session)
@@ -46,7 +46,7 @@ def said(made: Plan, seen: RecentTraffic | None, known: Spreads | None = None) -
     return [each.text for each in foreseen(made, dict.fromkeys(made.pools, seen), known or {})]
 
 
-def test_a_rare_class_is_left_to_the_next_step_that_judges_it() -> None:
+def test_a_rare_class_is_deferred_to_the_next_step_that_judges_it() -> None:
     medium, heavy, *_ = said(plan(TWENTIETH, HALF), traffic(5))
     assert medium == (
         "step 1 · medium: about 2 of the 30 requests needed in 10 min; "
@@ -55,7 +55,7 @@ def test_a_rare_class_is_left_to_the_next_step_that_judges_it() -> None:
     assert heavy.endswith("about 13 of the 30 requests needed in 10 min; it is left to step 2, or give the step 24 min")
 
 
-def test_the_last_step_waits_for_it_or_pauses() -> None:
+def test_the_last_step_waits_for_a_rare_class_or_pauses() -> None:
     late, never = (said(plan(HALF), traffic(rate))[0] for rate in (3, 1))
     assert late == "step 1 · medium: about 14 of the 30 requests needed in 10 min; the step waits for it, about 21 min"
     assert never == (
@@ -64,7 +64,7 @@ def test_the_last_step_waits_for_it_or_pauses() -> None:
     )
 
 
-def test_few_long_sessions_are_too_few_cells() -> None:
+def test_few_long_sessions_give_too_few_cells() -> None:
     (text,) = said(plan(TWENTIETH, guards=[TTFT]), traffic(5, {"warm": 1.0}, per_session=200))[:1]
     assert (
         text
@@ -160,7 +160,7 @@ def test_receipts_say_how_many_requests_and_sessions_a_class_has() -> None:
     assert found.of("tpot", "warm") == ClassTraffic(0.0, 0.0)
 
 
-def test_only_the_last_hour_counts_and_other_pools_say_how_long_it_was() -> None:
+def test_only_the_last_hour_counts_and_receipts_of_other_pools_determine_its_length() -> None:
     receipts = [receipt(1, 0.0), receipt(2, 5_000.0), receipt(3, 6_000.0, pool="other")]
     found = traffic_of("demo", receipts)
     assert found is not None
@@ -168,7 +168,7 @@ def test_only_the_last_hour_counts_and_other_pools_say_how_long_it_was() -> None
 
 
 @pytest.mark.parametrize("receipts", [[], [receipt(1, 0.0), receipt(2, 5.0)], [receipt(1, 0.0, pool="other")]])
-def test_without_requests_or_for_a_moment_alone_nothing_is_known(receipts) -> None:
+def test_without_requests_or_with_a_single_moment_nothing_is_known(receipts) -> None:
     assert traffic_of("demo", receipts) is None
 
 

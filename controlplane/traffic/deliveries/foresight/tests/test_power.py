@@ -1,4 +1,4 @@
-"""What a switchback's pairs can show: by formula, and by the judge's own interval."""
+"""What a switchback's pairs can show: by the formula, and by the judge's own interval."""
 
 import math
 import random
@@ -24,7 +24,7 @@ def levels(pairs: int) -> Levels:
 
 
 @pytest.mark.parametrize(("pairs", "chance", "ratio"), [(4, 0.576, 2.05), (6, 0.94, 1.45)])
-def test_pairs_that_differ_by_a_tenth(pairs: int, chance: float, ratio: float) -> None:
+def test_the_chance_for_pairs_that_differ_by_a_tenth(pairs: int, chance: float, ratio: float) -> None:
     found = levels(pairs)
     assert passes(pairs, 0.1, 0.25, found.fine) == pytest.approx(chance, abs=0.005)
     assert fails_from(pairs, 0.1, 0.10, found.fail) == pytest.approx(ratio, abs=0.005)
@@ -46,18 +46,18 @@ def test_the_judge_fails_pairs_of_that_ratio_and_not_of_a_smaller_one() -> None:
     finding = GuardFinding(metric="ttft", request_class="warm", verdict="no_data", text="")
     for factor, verdict in ((1.01, "fail"), (0.99, "inconclusive")):
         middle = math.log(ratio * factor)
-        half = 0.1 * math.sqrt(3) / 2  # ± gives the sample standard deviation 0.1
+        half = 0.1 * math.sqrt(3) / 2  # gives the sample standard deviation 0.1
         pairs = [middle - half, middle - half, middle + half, middle + half]
         assert switchback._judged(finding, GUARD, pairs, limits).verdict == verdict
 
 
-def test_more_pairs_and_less_spread_show_more() -> None:
+def test_more_pairs_and_less_spread_detect_smaller_effects() -> None:
     chances = [passes(pairs, 0.1, 0.25, 0.01) for pairs in range(4, 101)]
     assert all(one <= other + 1e-6 for one, other in pairwise(chances))
     assert passes(6, 0.05, 0.25, 0.01) > passes(6, 0.1, 0.25, 0.01) > passes(6, 0.2, 0.25, 0.01)
 
 
-def test_the_chance_of_enough_requests_is_poissons() -> None:
+def test_the_chance_of_enough_requests_is_poisson() -> None:
     assert fills(0.0, 30) == 0
     assert fills(30.0, 30) == pytest.approx(0.524, abs=0.001)
     assert fills(1e6, 30) == 1

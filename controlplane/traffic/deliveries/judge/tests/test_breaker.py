@@ -24,7 +24,7 @@ def at(now: float, ended: int, failed: int, control: tuple[int, int] = (1_000, 1
         (19, 19, (1_000, 10), "inconclusive"),  # too few requests
         (100, 4, (1_000, 0), "inconclusive"),  # less than 5 %
         (20, 4, (1_000, 0), "inconclusive"),  # one client that repeats itself
-        (100, 20, (1_000, 100), "inconclusive"),  # control fails as well: an engine
+        (100, 20, (1_000, 100), "inconclusive"),  # control fails as well, so it is an engine
         (100, 20, (0, 0), "fail"),  # nothing to compare with
     ],
 )
@@ -66,7 +66,9 @@ def test_a_window_has_both_arms() -> None:
         (0, 0, 0.0, "inconclusive"),
     ],
 )
-def test_after_promotion_the_usual_errors_are_the_measure(errors: int, ended: int, before: float, verdict: str) -> None:
+def test_after_promotion_the_usual_errors_are_the_reference(
+    errors: int, ended: int, before: float, verdict: str
+) -> None:
     assert after_promotion(errors, ended, before).verdict == verdict
 
 
@@ -85,6 +87,6 @@ def test_failures_before_the_promotion_are_forgotten_once_it_is_a_minute_old() -
     assert [older(promoted, now) for now in (104, 164, 165)] == [40, 40, 0]
 
 
-def test_the_usual_errors_are_those_of_enough_requests() -> None:
+def test_the_usual_errors_are_computed_from_enough_requests() -> None:
     assert share_of(at(0, 40, 10)) == 0.25
     assert share_of(at(0, 19, 19)) == 0.0

@@ -1,6 +1,5 @@
-"""What a client does wrong is nothing that a version did: neither does it take one back, nor does it hide failures.
-
-Requests are counted by the router's own code, from the engine's status to the tallies and windows that the judge reads.
+"""Errors of clients are not caused by a version: they neither roll one back nor hide failures.
+The router's own code counts the requests, from the engine's status to the tallies and windows that the judge reads.
 """
 
 from types import SimpleNamespace
@@ -44,7 +43,7 @@ def ended(number: int, status: int, arm: Arm) -> Call:
 
 
 def traffic(answers: dict[str, list[int]]) -> Traffic:
-    """`answers`: the status that the engines gave each request, by arm; every request has a session of its own."""
+    """`answers` are the engines' statuses by arm; every request has a session of its own."""
     state = SplitState(split(), None)
     state.counts_from = 0.0
     tallies, window = DeliveryTallies(state), LatencyWindow()
@@ -66,7 +65,7 @@ def traffic(answers: dict[str, list[int]]) -> Traffic:
 
 
 def look(answers: dict[str, list[int]], state: State = State.STEP) -> tuple[list[GuardFinding], Any]:
-    """The findings that are not open, and what follows, of a look 10 s after the shares rose."""
+    """Return the decided findings and the transition of a look 10 s after the shares rose."""
     plan = parse_plan({"steps": STEPS, "guards": [*GUARDS, *SHARES]}, pools=["demo"])
     at, memory = Situation(plan, state, int(state is State.BAKING), 60.0), Memory()
     inputs = LookInputs(3, 0.5, (), lambda pool: None)
@@ -91,7 +90,7 @@ def test_prompts_that_are_too_long_fail_no_guard(status: int, times: int, state:
 
 
 @pytest.mark.parametrize("state", [State.STEP, State.BAKING])
-def test_engines_that_fail_as_often_take_the_version_back(state: State) -> None:
+def test_failing_engines_roll_the_version_back(state: State) -> None:
     failed, proposal = look(bad(500, 8), state)
     assert {finding.metric for finding in failed} >= {"breaker", "pool.errors_share"}
     assert proposal.what is Trigger.FAIL

@@ -40,17 +40,17 @@ def ttft(seed: int = 1, name: str = "warm", **options: object) -> Estimate:
 
 
 @given(ALPHAS, st.floats(1, 1e7))
-def test_looking_at_any_time_is_never_narrower_than_one_fixed_look(alpha: float, n: float) -> None:
+def test_an_interval_valid_at_any_time_is_never_narrower_than_one_for_a_fixed_time(alpha: float, n: float) -> None:
     assert half_width(1.0, n, alpha) > NormalDist().inv_cdf(1 - alpha)
 
 
 @given(ALPHAS, st.floats(30, 1e6))
-def test_less_risk_takes_a_wider_interval(alpha: float, n: float) -> None:
+def test_less_risk_needs_a_wider_interval(alpha: float, n: float) -> None:
     assert half_width(1.0, n, alpha / 2) > half_width(1.0, n, alpha)
 
 
 @given(st.floats(1e-4, 0.05))
-def test_the_sequence_is_about_as_narrow_as_it_can_be_where_it_is_tuned_for(alpha: float) -> None:
+def test_the_sequence_is_nearly_as_narrow_as_possible_where_it_is_tuned_for(alpha: float) -> None:
     """ρ² is an approximation of the optimum (Waudby-Smith and others 2024, appendix B.1)."""
     at, squared = comparisons.TUNED_FOR, comparisons.rho_squared(alpha)
 
@@ -69,8 +69,8 @@ def test_no_requests_give_no_interval() -> None:
     assert half_width(0.1, 0, 0.01) == math.inf
 
 
-def test_the_interval_covers_whenever_it_is_looked_at() -> None:
-    """400 walks without a difference, looked at after every 20th request: the bound passes zero in at most 5 %."""
+def test_the_interval_covers_at_every_time() -> None:
+    """400 random walks without a difference, checked after every 20th request: the limit passes zero in at most 5 %."""
     draw, wrong = random.Random(3), 0
     for _ in range(400):
         total, squares = 0.0, 0.0
@@ -85,7 +85,7 @@ def test_the_interval_covers_whenever_it_is_looked_at() -> None:
     assert wrong <= 20
 
 
-def test_a_difference_explained_by_prompt_lengths_is_none() -> None:
+def test_a_difference_explained_by_prompt_lengths_is_zero() -> None:
     control = [[(x / 10, 2 * x / 10) for x in range(cell, cell + 20)] for cell in range(20)]
     candidate = [[(3 + x / 10, 6 + 2 * x / 10) for x in range(cell, cell + 20)] for cell in range(20)]
     found = adjusted([moments(each) for each in candidate], [moments(each) for each in control])
@@ -115,7 +115,7 @@ def test_one_cell_gives_no_standard_error() -> None:
 
 
 @given(st.integers(0, 50))
-def test_the_candidate_and_control_are_alike_but_for_the_sign(seed: int) -> None:
+def test_swapping_candidate_and_control_only_changes_the_sign(seed: int) -> None:
     candidate, control = evidence(800, 0.5, seed=seed).both("warm")
     one = adjusted([each.ttft for each in candidate], [each.ttft for each in control])
     other = adjusted([each.ttft for each in control], [each.ttft for each in candidate])
@@ -132,14 +132,14 @@ def test_an_effect_is_found_within_its_interval() -> None:
     assert found.lower(0.001) > 0
 
 
-def test_the_error_follows_sessions_not_requests() -> None:
-    """Twenty turns of a session say less than twenty sessions."""
+def test_the_error_depends_on_sessions_not_requests() -> None:
+    """Twenty turns of one session say less than twenty sessions."""
     few, many = (sum(ttft(seed, turns=turns).se for seed in range(8)) for turns in (20, 1))
     assert few > 1.3 * many
 
 
 def spread(count: int, by: float) -> list[Moments]:
-    """Cells of two requests of one length, whose levels lie `by` above and below zero in turn."""
+    """Cells of two requests with the same length, whose levels lie alternately `by` above and below zero."""
     return [moments([(5.0, by * (-1) ** cell)] * 2) for cell in range(count)]
 
 
@@ -148,8 +148,8 @@ def spread(count: int, by: float) -> list[Moments]:
     [(10, 0.01, 1.0), (10, 3.0, 3.0), (16, 0.01, 0.01), (16, 3.0, 3.0)],
     ids=["few and quiet", "few and restless", "many and quiet", "many and restless"],
 )
-def test_few_cells_vary_at_least_as_much_as_the_other_arms(count: int, by: float, counts: float) -> None:
-    """Sixteen cells and more tell by themselves how much they vary."""
+def test_few_cells_vary_at_least_as_much_as_those_of_the_other_arm(count: int, by: float, counts: float) -> None:
+    """Sixteen or more cells show themselves how much they vary."""
     found = adjusted(spread(count, by), spread(64, 1.0))
     assert found is not None
     variance = counts**2 / (count if counts == 1.0 else count - 1)

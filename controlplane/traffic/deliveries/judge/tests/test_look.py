@@ -1,4 +1,4 @@
-"""Every effect of every verdict, in every state that is looked at."""
+"""The transition that each verdict causes, in every state in which the judge looks."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ UNENDED = GuardFinding(metric=look.UNENDED, verdict="inconclusive", text="2 answ
 
 
 @pytest.mark.parametrize("state", [State.STEP, State.BAKING])
-def test_a_failed_guard_ends_it_where_the_candidate_decides(state: State) -> None:
+def test_a_failed_guard_aborts_while_the_candidate_decides(state: State) -> None:
     found = propose(at(state=state), (FINE, FAIL, WRONG), Memory(), 0.0)
     assert (found.what, found.why) == (Trigger.FAIL, "demo: fail")
 
@@ -80,7 +80,7 @@ def test_an_error_continues_holding() -> None:
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.PAUSED])
-def test_nothing_is_held_where_nothing_runs(state: State) -> None:
+def test_nothing_is_held_if_no_step_runs(state: State) -> None:
     assert what(at(state=state), WRONG) is Trigger.STAY
 
 
@@ -108,7 +108,7 @@ def test_a_look_without_an_error_is_a_good_one() -> None:
         (3600.0, (FINE,), Trigger.PASS),
     ],
 )
-def test_a_canary(clock_s: float, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
+def test_a_canary_passes_pauses_or_stays(clock_s: float, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
     assert what(at(clock_s=clock_s), *findings) is expected
 
 
@@ -122,17 +122,17 @@ def test_a_canary_that_pauses_says_what_was_not_fine() -> None:
     )
 
 
-def test_a_canary_that_passes_names_first_what_it_leaves_to_a_later_step() -> None:
+def test_a_canary_that_passes_names_first_what_it_defers_to_a_later_step() -> None:
     assert propose(at(), (FINE, LEFT), Memory(), 0.0).why == "10 % for 11 min 40 s: demo: deferred; fine"
 
 
-def test_a_class_left_to_a_later_step_is_not_without_data() -> None:
+def test_a_class_deferred_to_a_later_step_does_not_count_as_without_data() -> None:
     assert what(at(), OPEN, LEFT, without_data=0.0) is Trigger.STAY
 
 
 @pytest.mark.parametrize(("since", "expected"), [(None, Trigger.STAY), (101.0, Trigger.STAY), (100.0, Trigger.PAUSE)])
 @pytest.mark.parametrize("step", [SHADOW, CANARY])
-def test_no_data_for_long_pauses(step: int, since: float | None, expected: Trigger) -> None:
+def test_a_long_time_without_data_pauses(step: int, since: float | None, expected: Trigger) -> None:
     assert what(at(step), FINE, BLIND, without_data=since) is expected
 
 
@@ -140,7 +140,7 @@ def test_no_data_for_long_pauses(step: int, since: float | None, expected: Trigg
     ("clock_s", "findings", "expected"),
     [(599.0, (), Trigger.STAY), (600.0, (), Trigger.PASS), (600.0, (BLIND,), Trigger.STAY)],
 )
-def test_a_shadow(clock_s: float, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
+def test_a_shadow_passes_or_stays(clock_s: float, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
     assert what(at(SHADOW, clock_s=clock_s), *findings) is expected
 
 
@@ -159,25 +159,27 @@ def test_a_shadow(clock_s: float, findings: tuple[GuardFinding, ...], expected: 
         (300.0, 0, (FAIL,), Trigger.FAIL),
     ],
 )
-def test_a_switchback(clock_s: float, block: int, findings: tuple[GuardFinding, ...], expected: Trigger) -> None:
+def test_a_switchback_passes_pauses_or_stays(
+    clock_s: float, block: int, findings: tuple[GuardFinding, ...], expected: Trigger
+) -> None:
     """A switchback is not compared before its end, however late that is."""
     assert what(at(SWITCHBACK, clock_s=clock_s, block=block), *findings, without_data=0.0) is expected
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.PAUSED, State.BAKING])
-def test_nothing_passes_where_no_step_runs(state: State) -> None:
+def test_nothing_passes_if_no_step_runs(state: State) -> None:
     assert what(at(BAKE if state is State.BAKING else CANARY, state), FINE) is Trigger.STAY
 
 
-def test_no_finding_is_not_fine() -> None:
+def test_no_finding_does_not_count_as_fine() -> None:
     assert not is_fine(())
 
 
-def test_only_three_of_many_grounds_are_named_and_each_pool_once() -> None:
+def test_only_three_of_many_reasons_are_named_and_each_pool_once() -> None:
     assert propose(at(), (FAIL,) * 5, Memory(), 0.0).why == "demo: fail; fail; fail; 2 more"
     other = finding("fail", pool="chat")
     assert propose(at(), (FAIL, FAIL, other), Memory(), 0.0).why == "demo: fail; fail; chat: fail"
 
 
-def test_a_finding_of_no_pool_is_named_alone() -> None:
+def test_a_finding_without_a_pool_is_named_alone() -> None:
     assert propose(at(), (finding("fail", pool=""),), Memory(), 0.0).why == "fail"

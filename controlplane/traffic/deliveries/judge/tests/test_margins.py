@@ -1,4 +1,4 @@
-"""An interval and the limits of its guard, as the words that decide."""
+"""Intervals beside the limits of a guard, in the words that state the decision."""
 
 import pytest
 

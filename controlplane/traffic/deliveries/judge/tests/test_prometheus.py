@@ -1,4 +1,4 @@
-"""A guard asks Prometheus for one number. What cannot be judged passes nothing and ends nothing."""
+"""A guard asks Prometheus for one number. A query that cannot be judged neither passes nor ends a step."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def test_one_number_is_read_and_everything_else_is_no_data_or_an_error(body: Any
     assert answer(body) == found
 
 
-def test_values_cannot_leave_their_label() -> None:
+def test_values_cannot_escape_from_their_label() -> None:
     values = {"pool": 'a"} or vector(1) #\\', "policy": "p", "candidate": "7", "step_s": "90"}
     query = '{pool="$pool",v="$candidate",p="${policy}"}[$step_ss] $1 $other'
     assert expanded(query, values) == '{pool="a\\"} or vector(1) #\\\\",v="7",p="p"}[90s] $1 $other'
@@ -88,7 +88,7 @@ def guard(fail_if: Any = "above", for_looks: int = 2, does: Any = "abort") -> Pr
         ([QueryResult(0.6), QueryResult(error="away"), QueryResult(0.6)], ["inconclusive"] * 3),
     ],
 )
-def test_a_failure_and_an_error_count_once_they_last(answers: list[QueryResult], verdicts: list[str]) -> None:
+def test_a_failure_and_an_error_count_only_if_they_last(answers: list[QueryResult], verdicts: list[str]) -> None:
     before, found = None, []
     for each in answers:
         finding, before = judge(guard(), each, before)
@@ -97,13 +97,13 @@ def test_a_failure_and_an_error_count_once_they_last(answers: list[QueryResult],
     assert found == verdicts
 
 
-def test_a_prometheus_guard_may_fail_below_its_limit_and_pause() -> None:
+def test_a_prometheus_guard_may_fail_below_its_limit_and_may_pause() -> None:
     finding, _ = judge(guard("below", 1, "pause"), QueryResult(0.4), None)
     assert (finding.verdict, finding.effect) == ("fail", "pause")
     assert judge(guard("below", 1), QueryResult(0.5), None)[0].verdict == "fine"
 
 
-def test_a_plan_with_a_query_is_read_kept_and_refused_where_it_is_wrong() -> None:
+def test_a_plan_with_a_query_is_parsed_stored_and_refused_where_it_is_wrong() -> None:
     steps = [TENTH, FULL]
     made = parse_plan({"steps": steps, "guards": [TTFT, GUARD]}, pools=["demo"])
     assert made.guards[1] == PrometheusGuard("prometheus", QUERY, 0.02, "above", 2, "abort")
@@ -126,7 +126,7 @@ def test_a_plan_with_a_query_is_read_kept_and_refused_where_it_is_wrong() -> Non
 
 
 class Prometheus(HTTPServer):
-    """Answers every query alike."""
+    """Gives every query the same answer."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -163,7 +163,7 @@ def server(settings: Any) -> Iterator[Prometheus]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks of these tests may be far apart."""
+    """In these tests, looks may be far apart."""
     monkeypatch.setattr(step, "AWAY_S", 1e9)
 
 
@@ -220,7 +220,7 @@ def test_a_prometheus_that_is_unreachable_holds_until_it_is_back(
     assert delivery.state == State.HOLDING
     assert "HTTP 503" in delivery.why
     assert looked(delivery, fleet, 71).state == State.HOLDING
-    server.status, server.body = 200, json.dumps(vector())  # nothing decides with the candidate: no data is no error
+    server.status, server.body = 200, json.dumps(vector())  # live decides everything, so missing data is no error
     assert looked(delivery, fleet, 76, 81, 86).state == State.STEP
 
 
@@ -245,7 +245,7 @@ def test_a_query_that_cannot_be_judged_is_refused_before_it_is_saved(
     assert not Delivery.objects.exists()
 
 
-def test_nobody_is_asked_where_no_address_is_set(policy: Policy, pool: Pool, settings: Any) -> None:
+def test_nobody_is_queried_if_no_address_is_set(policy: Policy, pool: Pool, settings: Any) -> None:
     settings.PROMETHEUS_URL = ""
     with pytest.raises(InvalidInput, match="Prometheus") as refused:
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
@@ -255,7 +255,7 @@ def test_nobody_is_asked_where_no_address_is_set(policy: Policy, pool: Pool, set
         proposed(policy, TENTH, FULL, guards=[TTFT, GUARD])
 
 
-def test_many_queries_of_one_delivery_wait_for_those_of_others_and_nobody_waits_longer_than_all_may_take(
+def test_many_queries_of_one_delivery_wait_for_those_of_others_and_nobody_waits_longer_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     began: list[str] = []
@@ -270,14 +270,14 @@ def test_many_queries_of_one_delivery_wait_for_those_of_others_and_nobody_waits_
     many = {("demo", f"up + {n}"): f"up + {n}" for n in range(2 * prometheus.AT_ONCE)}
     found = prometheus.ask(many, {("demo", "small"): "small"})
     assert began[:2] == ["up + 0", "small"]
-    assert len(began) == prometheus.AT_ONCE + 1  # so many beside each other, and the place of the one that was answered
+    assert len(began) == prometheus.AT_ONCE + 1  # this many concurrently, and the slot of the answered one
     assert found[1] == {("demo", "small"): QueryResult(1.0)}
     assert {result.error for result in found[0].values()} == {
         "no answer within 0.05 s to all queries of open deliveries"
     }
 
 
-def test_a_delivery_that_asks_nobody_is_judged_before_any_answer_is_awaited(
+def test_a_delivery_without_queries_is_judged_before_any_answer_is_awaited(
     policy: Policy, pool: Pool, fleet: Fleet, server: Prometheus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = canary_of(policy, fleet)

@@ -1,4 +1,4 @@
-"""Which classes a canary leaves to a later step, and for which it waits."""
+"""Which classes a canary defers to a later step, and for which it waits."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ RARE = (0.55, 0.40, 0.05)  # shares of warm, medium and heavy requests
 
 
 def seen(of: Evidence, *steps: dict[str, Any], step: int = 0, **more: Any) -> dict[str, GuardFinding]:
-    """Return the findings of a candidate at 10 % of the requests."""
+    """Return the findings for a candidate with 10 % of the requests."""
     plan = parse_plan({"steps": [*(steps or (TENTH, HALF)), {"mode": "full"}], **more}, pools=["demo"])
     found = deferred(judge(of, plan, 0.1), of, plan, step, 0.1)
     return {f"{each.metric} {each.request_class}".strip(): each for each in found}
 
 
 def hanging(of: Evidence) -> Evidence:
-    """No heavy request of the candidate has a first byte."""
+    """Findings in which no heavy request of the candidate has a first byte."""
     heavy = {
         cell: replace(each, ttft=Moments(), slow=each.streamed) for cell, each in of.of("candidate", "heavy").items()
     }
@@ -36,7 +36,7 @@ def hanging(of: Evidence) -> Evidence:
 @pytest.mark.parametrize(
     ("steps", "where"), [((TENTH, HALF), "at 50 %"), ((TENTH, BACK), "in the switchback")], ids=["canary", "switchback"]
 )
-def test_a_rare_class_is_left_to_the_next_step_that_judges(steps: tuple[dict[str, Any], ...], where: str) -> None:
+def test_a_rare_class_is_deferred_to_the_next_step_that_judges(steps: tuple[dict[str, Any], ...], where: str) -> None:
     found = seen(evidence(4_000, mix=RARE), *steps)
     assert {name for name, each in found.items() if each.verdict == "deferred"} == {"ttft heavy"}
     few = "heavy TTFT: 29 of 30 requests in the candidate's arm"
@@ -44,7 +44,7 @@ def test_a_rare_class_is_left_to_the_next_step_that_judges(steps: tuple[dict[str
     assert is_fine(list(found.values()))
 
 
-def test_a_rare_class_is_left_too_while_its_interval_is_wide() -> None:
+def test_a_rare_class_is_deferred_even_while_its_interval_is_wide() -> None:
     found = seen(evidence(7_000, mix=RARE, factors={"heavy": 1.15}))["ttft heavy"]
     assert (found.verdict, min(found.n) > 30, found.estimate is None) == ("deferred", True, False)
     assert found.text.startswith("heavy TTFT 1.09× (0.83–1.36×): 1.10× not excluded; too rare at 10 % to wait for")
@@ -84,6 +84,6 @@ def test_harm_to_a_rare_class_fails_as_before() -> None:
     assert seen(evidence(12_000, mix=RARE, factors={"heavy": 1.6}))["ttft heavy"].verdict == "fail"
 
 
-def test_one_comparison_at_least_is_waited_for() -> None:
+def test_at_least_one_comparison_is_waited_for() -> None:
     guards = [{"metric": "ttft", "classes": ["heavy"], "worse": 0.1, "fine": 0.25}]
     assert seen(evidence(4_000, mix=RARE), guards=guards)["ttft heavy"].verdict == "no_data"

@@ -14,7 +14,7 @@ def found(previewed: Interval | None = None, **changes: Any) -> dict[str, GuardF
     return {each.metric.removeprefix("shadow."): each for each in judge(ShadowTally(**given), previewed)}
 
 
-def test_a_quiet_shadow_is_fine() -> None:
+def test_an_uneventful_shadow_is_fine() -> None:
     assert {each.verdict for each in found((0.1, 0.3)).values()} == {"fine"}
 
 
@@ -42,9 +42,9 @@ def test_a_candidate_that_refuses_what_live_serves_pauses_the_delivery(more: int
 @pytest.mark.parametrize(
     ("to", "live_to", "verdict"),
     [
-        ({"a": 950, "b": 50}, {"a": 500, "b": 500}, "fine"),  # not twice as many
+        ({"a": 950, "b": 50}, {"a": 500, "b": 500}, "fine"),  # less than twice as many
         ({"a": 850, "b": 50, "c": 50, "d": 50}, {"a": 250, "b": 250, "c": 250, "d": 250}, "fail"),
-        ({"a": 250, "b": 250, "c": 250, "d": 250}, {"a": 1_000}, "fine"),  # it spreads what live does not
+        ({"a": 250, "b": 250, "c": 250, "d": 250}, {"a": 1_000}, "fine"),  # spreads requests more than live
         ({}, {}, "fine"),
     ],
 )

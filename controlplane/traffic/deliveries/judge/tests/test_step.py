@@ -1,4 +1,4 @@
-"""The step, with the database and Redis: what routers write in, transitions and watches out."""
+"""The step with the database and Redis: it reads what routers write, and writes transitions and watches."""
 
 import json
 import time
@@ -35,7 +35,7 @@ POOL_GUARD = {"metric": "pool.ttft_p90_ms", "class": "warm", "above": 500, "for_
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks of these tests may be far apart."""
+    """In these tests, looks may be far apart."""
     monkeypatch.setattr(step, "AWAY_S", 1e9)
 
 
@@ -45,7 +45,7 @@ def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Fleet:
-    """Routers as the judge sees them: their status and their tallies, at times of the test's own."""
+    """Routers as the judge sees them: their statuses and tallies, at chosen times."""
 
     def __init__(self, client: redis.Redis, *names: str) -> None:
         self.client, self.names, self.written = client, names or ("r1",), 0
@@ -60,7 +60,7 @@ class Fleet:
             self.client.set(redis_keys.router_key(name), codec.encode(status))
 
     def write(self, delivery: Delivery, counted: Cells | None = None, **changes: Any) -> None:
-        """Every router the same."""
+        """Write the same for every router."""
         self.alive(delivery)
         self.written += 1
         for name in self.names:
@@ -103,7 +103,7 @@ def canary(policy: Policy, pool: Pool, fleet: Fleet) -> Delivery:
 
 
 def later(delivery: Delivery, seconds: float) -> float:
-    """A time so long after the start of the step."""
+    """Return the time so long after the start of the step."""
     assert delivery.step_started_at is not None
     return delivery.step_started_at.timestamp() + seconds
 
@@ -137,7 +137,7 @@ def test_a_look_is_stored_with_its_findings(canary: Delivery, fleet: Fleet) -> N
     json.dumps(look.findings, allow_nan=False)
 
 
-def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> None:
+def test_a_fine_canary_passes_after_its_duration(canary: Delivery, fleet: Fleet) -> None:
     fleet.write(canary, cells(12_000))
     assert judge(canary, later(canary, 59)).state == State.STEP
     fleet.write(canary, cells(12_000))
@@ -147,7 +147,7 @@ def test_a_fine_canary_passes_after_its_time(canary: Delivery, fleet: Fleet) -> 
     assert done.memory["pools"] == {}
 
 
-def test_a_canary_leaves_a_rare_class_to_a_larger_one(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+def test_a_canary_defers_a_rare_class_to_a_larger_one(policy: Policy, pool: Pool, fleet: Fleet) -> None:
     delivery = started(policy, TENTH, {**CANARY, "share": 0.5}, FULL, fleet=fleet)
     fleet.write(delivery, cells(4_000, mix=(0.55, 0.4, 0.05)))
     larger = judge(delivery, later(delivery, 61))
@@ -164,8 +164,8 @@ def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
     assert "heavy TTFT" in done.why
 
 
-def test_a_delivery_that_is_stalled_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
-    """Live has every request, so nothing that is seen now is the candidate's doing."""
+def test_a_stalled_delivery_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
+    """Live decides every request, so nothing that is observed is caused by the candidate."""
     looks = canary.looks.count()
     paused = services.pause(canary, OTTO)
     fleet.write(paused, cells(factors={"heavy": 2.5}))
@@ -195,14 +195,14 @@ def test_a_judge_pauses_at_once_after_an_absence_and_says_how_long_it_was(canary
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_judge_that_was_late_continues(canary: Delivery, fleet: Fleet) -> None:
+def test_a_judge_that_was_slightly_late_continues(canary: Delivery, fleet: Fleet) -> None:
     for seconds in (5, 34):
         fleet.write(canary, cells(400))
         canary = judge(canary, later(canary, seconds))
     assert canary.state == State.STEP
 
 
-def test_two_routers_add_up(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
+def test_the_tallies_of_two_routers_are_added(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
     fleet = Fleet(live_redis, "r1", "r2")
     delivery = started(policy, TENTH, FULL, fleet=fleet)
     fleet.write(delivery, cells(1_000))
@@ -293,7 +293,7 @@ def test_a_stop_of_another_delivery_is_not_obeyed(canary: Delivery, fleet: Fleet
     assert judge(canary, later(canary, 5)).state == State.STEP
 
 
-def test_no_traffic_waits_and_then_pauses(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+def test_a_step_without_traffic_waits_and_then_pauses(policy: Policy, pool: Pool, fleet: Fleet) -> None:
     delivery = started(policy, {**TENTH, "max_s": 3600}, FULL, fleet=fleet, hold={"no_data_s": 60, "error_s": 600})
     for seconds, state in ((5, State.STEP), (55, State.STEP), (70, State.PAUSED)):
         fleet.write(delivery)
@@ -302,7 +302,7 @@ def test_no_traffic_waits_and_then_pauses(policy: Policy, pool: Pool, fleet: Fle
     assert delivery.why.startswith("no data for 1 min: ")
 
 
-def test_a_canary_that_stays_open_pauses_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+def test_an_undecided_canary_pauses_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
     delivery = started(policy, {**TENTH, "max_s": 60}, FULL, fleet=fleet)
     fleet.write(delivery, cells(2_500, factors={"warm": 1.1}))
     done = judge(delivery, later(delivery, 61))
@@ -346,7 +346,7 @@ def test_a_shadow_is_compared_with_the_preview_on_recorded_traffic(
 def through_blocks(
     delivery: Delivery, fleet: Fleet, requests: int = 1_200, **options: Any
 ) -> tuple[Delivery, list[float]]:
-    """Each of its blocks; then every block is over, and live has the pool. With the shares."""
+    """Run each of its blocks, with their shares; then every block is over, and live has the pool."""
     shares = []
     for block in range(8):
         shares.append(delivery.share)
@@ -357,7 +357,7 @@ def through_blocks(
     return delivery, shares
 
 
-def test_a_switchback_changes_blocks_and_judges_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+def test_a_switchback_changes_blocks_and_is_judged_at_its_end(policy: Policy, pool: Pool, fleet: Fleet) -> None:
     delivery = services.advance(started(policy, TENTH, BACK, FULL, fleet=fleet), OTTO, WHY)
     schedule = delivery.blocks
     delivery, shares = through_blocks(delivery, fleet)
@@ -458,7 +458,7 @@ def test_errors_of_the_previous_version_roll_nothing_back(canary: Delivery, flee
         assert baking.state == State.BAKING
 
 
-def test_limits_of_slow_come_from_lives_receipts(policy: Policy, pool: Pool, fleet: Fleet) -> None:
+def test_limits_of_slow_come_from_the_receipts_of_live(policy: Policy, pool: Pool, fleet: Fleet) -> None:
     for number in range(60):
         receipt = Receipt(
             request_id=f"q{number}", at=0.0, pool="demo", version=1 if number < 50 else 9, outcome="ok",
@@ -482,10 +482,10 @@ def test_a_delivery_that_cannot_be_judged_does_not_stop_the_others(
     step.step()
     canary.refresh_from_db()
     assert canary.state == State.STEP
-    assert canary.looks.count() == 1  # the look of its arming
+    assert canary.looks.count() == 1  # while arming
 
 
-def test_old_looks_are_pruned_and_quiet_ones_thinned(canary: Delivery) -> None:
+def test_old_looks_are_deleted_and_uneventful_ones_thinned(canary: Delivery) -> None:
     now = timezone.now()
     canary.looks.all().delete()
     for age, what, count in (
@@ -503,20 +503,20 @@ def test_old_looks_are_pruned_and_quiet_ones_thinned(canary: Delivery) -> None:
     step.prune(now.timestamp())
 
 
-def test_memory_that_another_version_wrote_is_forgotten(canary: Delivery, fleet: Fleet) -> None:
+def test_memory_written_by_another_version_is_discarded(canary: Delivery, fleet: Fleet) -> None:
     Delivery.objects.filter(pk=canary.pk).update(memory={"pools": 7})
     canary.refresh_from_db()
     fleet.write(canary, cells(400))
     assert judge(canary, later(canary, 5)).state == State.STEP
 
 
-def test_ten_routers_are_looked_at_in_a_fifth_of_a_second(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
+def test_ten_routers_are_judged_in_a_fifth_of_a_second(policy: Policy, pool: Pool, live_redis: redis.Redis) -> None:
     fleet = Fleet(live_redis, *(f"r{number}" for number in range(10)))
     delivery = started(policy, TENTH, FULL, fleet=fleet)
     fleet.write(delivery, cells(12_000))
     times = []
     for seconds in (5, 10, 15):
-        began = time.thread_time()  # a busy machine must not count
+        began = time.thread_time()  # other processes must not count
         delivery = judge(delivery, later(delivery, seconds))
         times.append(time.thread_time() - began)
     assert min(times) <= 0.2

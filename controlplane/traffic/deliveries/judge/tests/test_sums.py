@@ -14,7 +14,7 @@ def gathered(*tallies: DeliveryTally, now: float = 100.0, known: dict[str, Life]
     return gather(tallies, given["unreadable"], given["routers"], known or {}, given["since"], now)  # type: ignore[arg-type]
 
 
-def test_tallies_of_routers_add_up() -> None:
+def test_tallies_of_routers_are_added() -> None:
     evidence, _ = gathered(ONE, TWO)
     for arm, name in itertools.product(("candidate", "control"), ("warm", "medium", "heavy")):
         for cell in range(64):
@@ -32,30 +32,30 @@ def test_the_order_of_routers_makes_no_difference() -> None:
         assert other.total("candidate").ttft.y == pytest.approx(first.total("candidate").ttft.y)
 
 
-def test_a_tally_that_was_written_twice_counts_once() -> None:
+def test_a_tally_written_twice_counts_once() -> None:
     once, lives = gathered(ONE)
     again, _ = gathered(tally(ONE.cells, router="r1", written=2), known=lives, now=105.0)
     assert again.total("control") == once.total("control")
     assert again.problems == ()
 
 
-def test_the_lives_of_a_router_add_up() -> None:
+def test_the_incarnations_of_a_router_are_added() -> None:
     evidence, _ = gathered(ONE, tally(ONE.cells, router="r1", life="b"))
     assert evidence.total("control").n == 2 * gathered(ONE)[0].total("control").n
 
 
-def test_fewer_than_before_is_a_problem() -> None:
+def test_a_tally_that_has_shrunk_is_a_problem() -> None:
     _, lives = gathered(ONE)
     less = tally(cells(200, seed=1), router="r1", written=2)
     evidence, _ = gathered(less, known=lives)
     assert evidence.problems == ("router r1.a has 200 requests in its tally and had 400",)
 
 
-def test_a_tally_that_is_gone_is_a_problem() -> None:
+def test_a_tally_that_has_disappeared_is_a_problem() -> None:
     _, lives = gathered(ONE)
     evidence, still = gathered(known=lives)
     assert evidence.problems == ("router r1.a has no requests in its tally and had 400",)
-    assert "r1.a" in still  # and stays one until the step begins again
+    assert "r1.a" in still  # and stays a problem until the step begins again
 
 
 def test_an_unreadable_tally_is_a_problem() -> None:
@@ -80,13 +80,13 @@ def test_a_router_that_is_gone_need_not_write() -> None:
     assert gathered(ONE, known=lives, now=500.0)[0].problems == ()
 
 
-def test_shadows_add_up() -> None:
+def test_shadow_tallies_are_added() -> None:
     shadows = [ShadowTally(n=10, changed=2, to={"a": 7}, sample=1.0), ShadowTally(n=5, to={"a": 1, "b": 4}, sample=0.5)]
     evidence, _ = gathered(*(tally({}, router=f"r{n}", shadow=one) for n, one in enumerate(shadows)))
     assert (evidence.shadow.n, evidence.shadow.changed, evidence.shadow.sample) == (15, 2, 0.5)
     assert evidence.shadow.to == {"a": 8, "b": 4}
 
 
-def test_no_tally_is_not_evidence() -> None:
+def test_a_missing_tally_is_no_evidence() -> None:
     evidence, lives = gathered()
     assert (evidence.total("candidate").n, evidence.shadow.n, lives) == (0, 0, {})

@@ -90,14 +90,14 @@ def test_a_rare_class_is_not_judged() -> None:
     assert judged(blocks(mix=(0.6, 0.395, 0.005)))["ttft heavy"].verdict == "not_judged"
 
 
-def test_a_rare_class_with_too_few_pairs_keeps_no_good_candidate_from_passing() -> None:
+def test_a_rare_class_with_too_few_pairs_does_not_keep_a_good_candidate_from_passing() -> None:
     found = judged(blocks(mix=(0.6, 0.38, 0.02)))
     assert (found["ttft heavy"].verdict, found["ttft warm"].verdict) == ("deferred", "fine")
     assert found["ttft heavy"].text.endswith("too rare for blocks of this length: not judged")
 
 
 def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
-    """Twice as slow, in each of the few requests that there are."""
+    """Twice as slow in each of the few requests."""
     made = [
         counted(
             Block(number, bool(candidate), {}),
@@ -117,7 +117,7 @@ def test_before_its_end_there_is_an_estimate_and_no_verdict() -> None:
     assert judged(blocks(1.5), final=False)["ttft warm"].verdict == "inconclusive"
 
 
-def test_each_judgement_of_more_pairs_has_a_wider_interval() -> None:
+def test_each_judgement_with_more_pairs_has_a_wider_interval() -> None:
     first, second = judged(blocks())["ttft warm"], judged(blocks(), earlier=1)["ttft warm"]
     assert first.estimate == second.estimate
     assert [second.upper, first.upper, first.lower, second.lower] == sorted(
@@ -125,7 +125,7 @@ def test_each_judgement_of_more_pairs_has_a_wider_interval() -> None:
     )
 
 
-def test_a_block_takes_answers_that_end_after_it() -> None:
+def test_a_block_includes_answers_that_end_after_it() -> None:
     early = cells(400, 1.0)
     block = counted(begun([], 3, True, 12)[0], [tally(early)])
     assert (block.number, block.generation, block.total("ended"), unended([block])) == (3, 12, 400, 0)
@@ -133,18 +133,18 @@ def test_a_block_takes_answers_that_end_after_it() -> None:
     assert later.total("ended") == 500
 
 
-def test_a_block_keeps_its_counts_when_a_router_has_forgotten_them() -> None:
+def test_a_block_keeps_its_counts_after_a_router_has_forgotten_them() -> None:
     block = counted(Block(0, True, {}, 1), [tally(cells(400, 1.0))])
     assert counted(block, []) == block
 
 
-def test_a_block_that_begins_again_counts_again() -> None:
+def test_a_block_that_is_repeated_is_counted_again() -> None:
     first, second = blocks(count=2)
     assert begun([first, second], 1, True, 9) == [first, Block(1, True, {}, 9)]
 
 
 def test_a_block_counts_the_arm_that_had_the_pool() -> None:
-    """Requests that began in the block before are counted in no arm of this one."""
+    """Requests that began in the previous block count in no arm of this one."""
     found = cells(400, 0.5)
     candidate, control = (counted(Block(0, arm, {}), [tally(found)]).total("n") for arm in (True, False))
     assert candidate + control == 400

@@ -1,4 +1,4 @@
-"""Every verdict, and golden looks: what the judge says of traffic that is always the same."""
+"""Every verdict, and golden looks: the judge's findings about constant traffic."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_every_verdict_occurs_in_the_golden_looks() -> None:
     assert said == {"fail", "fine", "inconclusive", "no_data", "error", "not_judged", "deferred"}
 
 
-def test_a_candidate_worse_beyond_doubt_fails() -> None:
+def test_a_candidate_that_is_certainly_worse_fails() -> None:
     found = found_in("heavy ones twice as slow")["ttft heavy"]
     assert found.verdict == "fail"
     assert found.lower is not None
@@ -61,7 +61,7 @@ def test_a_candidate_worse_beyond_doubt_fails() -> None:
     assert found.text.startswith("heavy TTFT ")
 
 
-def test_a_candidate_worse_within_doubt_does_not_fail() -> None:
+def test_a_candidate_that_is_only_possibly_worse_does_not_fail() -> None:
     found = found_in("few requests")["ttft warm"]
     assert found.verdict == "no_data"
     assert found.text == "warm TTFT: 10 of 30 requests in the candidate's arm"
@@ -80,7 +80,7 @@ def test_a_rare_class_is_not_judged_and_named() -> None:
     assert (found.verdict, found.text) == ("not_judged", "fewer than 1 % of the requests are heavy: not judged")
 
 
-def test_arms_that_are_not_as_large_as_meant_are_an_error() -> None:
+def test_arms_that_differ_from_their_intended_size_are_an_error() -> None:
     assert found_in("more than its share")["arms"].verdict == "error"
     assert found_in("alike")["arms"].verdict == "fine"
     assert found_in("few requests")["arms"].verdict == "no_data"
@@ -94,7 +94,7 @@ def test_more_errors_fail_by_count() -> None:
     assert found.e_value > 1 / levels_of(plan()).fail
 
 
-def test_refusals_are_counted_apart() -> None:
+def test_refusals_are_counted_separately() -> None:
     assert found_in("more errors")["refused"].verdict == "inconclusive"
 
 
@@ -105,7 +105,7 @@ def test_failing_verdicts_share_alpha_and_each_passing_one_uses_all_of_it() -> N
     assert levels_of(plan(alpha=0.05)).fine == 0.05
 
 
-def test_a_plan_without_guards_has_levels_too() -> None:
+def test_a_plan_without_guards_also_has_levels() -> None:
     assert levels_of(replace(plan(), guards=(), steps=(), pools=())).fail == 0.01
 
 
@@ -123,5 +123,5 @@ def test_levels_are_given_in_the_units_of_the_metric() -> None:
     assert slow.candidate == pytest.approx((slow.control or 0) + (slow.estimate or 0))
 
 
-def test_infinity_is_written_as_nothing() -> None:
+def test_an_infinite_number_is_stored_as_null() -> None:
     assert GuardFinding("ttft", "no_data", "", upper=float("inf")).as_dict()["upper"] is None

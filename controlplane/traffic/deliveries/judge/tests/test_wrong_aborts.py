@@ -1,4 +1,4 @@
-"""How often the judge is wrong and how soon it is right; `python -m bench.canary` measures the same at length."""
+"""How often the judge is wrong, and how soon it is right; `python -m bench.canary` measures it with more runs."""
 
 import math
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("turns", [1.4, 20.0])
-def test_arms_without_a_difference_are_not_ended(turns: float) -> None:
-    """Six hours of each; in the documentation it is hundreds."""
+def test_arms_without_a_difference_are_not_aborted(turns: float) -> None:
+    """Six hours of each; the documentation has hundreds."""
     traffic = Traffic(turns)
     limits = streams.limits(traffic)
     found = [hour(traffic, limits, seed) for seed in range(1, 7)]
@@ -39,7 +39,7 @@ def test_a_doubled_ttft_of_heavy_requests_is_detected_within_60_requests(turns: 
     assert all(until_seen(traffic, limits, seed) <= 60 for seed in range(1, 11))
 
 
-def test_a_candidate_like_live_is_never_seen_as_doubled() -> None:
+def test_a_candidate_equal_to_live_is_never_found_twice_as_slow() -> None:
     traffic = Traffic(1.4, requests=3_000)
     assert until_seen(traffic, streams.limits(traffic), 1) == math.inf
 
@@ -65,6 +65,6 @@ def test_only_known_parts_and_files_are_taken(capsys: pytest.CaptureFixture[str]
         assert said in capsys.readouterr().err
 
 
-def test_each_part_can_be_asked_for_alone() -> None:
+def test_each_part_can_be_run_alone() -> None:
     found = list(tables(arguments(["hours", "--hours", "1"])))
     assert [line.startswith("| sessions of") for line in found] == [False, False, True, True, False]

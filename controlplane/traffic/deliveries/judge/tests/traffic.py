@@ -1,4 +1,4 @@
-"""Requests by formula, as routers would tally them."""
+"""Generated requests, as routers would tally them."""
 
 import math
 import random
@@ -11,7 +11,7 @@ from controlplane.traffic.deliveries.judge.sums import Evidence
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally, Moments
 
 CLASSES = {"warm": (3_000, 120.0, 12.0), "medium": (8_000, 700.0, 14.0), "heavy": (30_000, 2_500.0, 20.0)}
-SLOW = 1.6  # times what is usual
+SLOW = 1.6  # factor over the usual TTFT
 Cells = dict[Arm, dict[str, dict[int, CellTally]]]
 
 
@@ -26,7 +26,8 @@ def cells(
     turns: int = 2,
     mix: tuple[float, float, float] = (0.5, 0.35, 0.15),
 ) -> Cells:
-    """`factors`: of the candidate's TTFT by class; `errors`: shares of sessions, candidate and control."""
+    """`factors` multiply the candidate's TTFT by class; `errors` are the shares of sessions with errors, candidate
+    and control."""
     given = tuple(sorted((factors or {}).items()))
     return {arm: {**of_arm} for arm, of_arm in _cells(requests, share, seed, given, tpot, errors, turns, mix).items()}
 

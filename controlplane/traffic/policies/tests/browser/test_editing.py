@@ -1,4 +1,4 @@
-"""What only a browser shows: saving by itself, marks at fields, two people at once, all of it without JavaScript."""
+"""What only a browser shows: autosave, marks at fields, two people at once, and everything without JavaScript."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def default_policy(web: Web) -> None:
 
 @pytest.fixture
 def policy(open_page: Any) -> str:
-    """A policy of the test's own, made by otto on the list."""
+    """A separate policy for the test, created by otto on the list."""
     name = next(NAMES)
     page = open_page("otto").goto("/policies/")
     page.click("text=New policy")
@@ -54,7 +54,7 @@ def put(page: Page, selector: str, text: str) -> None:
     page.press(selector, "Tab")
 
 
-def test_a_change_is_saved_by_itself(open_page, policy):
+def test_a_change_is_saved_automatically(open_page, policy):
     page = editor(open_page, policy)
     put(page, HEAVY, "12,000")
     expect(page.locator(STATE)).to_contain_text("1 change against what is live")
@@ -63,7 +63,7 @@ def test_a_change_is_saved_by_itself(open_page, policy):
     expect(page.locator(HEAVY)).to_have_value("12000")
 
 
-def test_arrow_keys_step_by_the_parameters_step(open_page, policy):
+def test_arrow_keys_change_a_value_by_the_parameters_step(open_page, policy):
     page = editor(open_page, policy)
     page.focus(HEAVY)
     page.keyboard.press("ArrowUp")
@@ -72,7 +72,7 @@ def test_arrow_keys_step_by_the_parameters_step(open_page, policy):
     expect(page.locator(HEAVY)).to_have_value("31000")
 
 
-def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
+def test_an_invalid_value_is_marked_at_its_field_and_kept(open_page, policy):
     page = editor(open_page, policy)
     put(page, HEAVY, "plenty")
     expect(page.locator(f"{HEAVY}-error")).to_contain_text("allowed: a whole number from 256")
@@ -83,7 +83,7 @@ def test_a_wrong_value_is_marked_at_its_field_and_kept(open_page, policy):
     expect(page.locator(STATE)).to_contain_text("Draft saved")
 
 
-def test_the_distribution_of_requests_comes_first_and_nothing_lies_over_it(web, open_page, policy):
+def test_the_distribution_of_requests_comes_first_and_nothing_overlaps_it(web, open_page, policy):
     fleet = FakeFleet(web.redis)
     for number in range(40):
         fleet.write_receipt(f"first-{number}", time.time(), pool=policy)
@@ -101,7 +101,7 @@ def test_the_distribution_of_requests_comes_first_and_nothing_lies_over_it(web, 
     assert unreadable(page) == []
 
 
-def test_parameters_are_found_by_words_and_by_their_change(open_page, policy):
+def test_parameters_can_be_searched_and_filtered_by_change(open_page, policy):
     page = editor(open_page, policy)
     timeout = page.locator("#f-failure-connect-timeout-s")
     expect(timeout).to_be_hidden()
@@ -121,20 +121,20 @@ def test_parameters_are_found_by_words_and_by_their_change(open_page, policy):
     assert page.evaluate("document.documentElement.scrollHeight") < 3600
 
 
-def test_corrected_fields_leave_the_summary_of_errors(open_page, policy):
+def test_corrected_fields_disappear_from_the_summary_of_errors(open_page, policy):
     page = editor(open_page, policy)
     page.fill(HEAVY, "7")
     page.fill(USAGE, "much")
     page.click("button:has-text('Review changes')")
     expect(page.locator("#error-summary")).to_contain_text("2 errors to fix")
-    page.wait_for_load_state()  # the scripts that save run from then on
+    page.wait_for_load_state()  # the scripts that save have loaded
     put(page, HEAVY, "12000")
     expect(page.locator("#error-summary")).to_contain_text("1 error to fix")
     put(page, USAGE, "0.8")
     expect(page.locator("#error-summary")).to_have_count(0)
 
 
-def test_leaving_warns_only_when_something_would_be_lost(open_page, policy):
+def test_leaving_the_page_warns_only_if_something_would_be_lost(open_page, policy):
     page = editor(open_page, policy)
     asked: list[str] = []
     page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
@@ -148,13 +148,13 @@ def test_leaving_warns_only_when_something_would_be_lost(open_page, policy):
     assert asked == ["beforeunload"]
 
 
-def test_a_save_that_the_server_could_not_make_is_not_called_saved(open_page, policy):
+def test_a_failed_save_is_not_reported_as_saved(open_page, policy):
     page = editor(open_page, policy)
     page.route("**/draft/autosave", lambda route: route.fulfill(status=503))
     put(page, HEAVY, "12000")
     expect(page.locator(STATE)).to_contain_text("Not saved: the server answered with the error 503")
     page.unroute("**/draft/autosave")
-    expect(page.locator(STATE)).to_contain_text("1 change against what is live")  # tried again by itself
+    expect(page.locator(STATE)).to_contain_text("1 change against what is live")  # it is retried automatically
 
 
 def test_a_killed_web_process_loses_nothing_that_was_typed(open_page, policy, web):
@@ -195,13 +195,13 @@ def test_two_authors_get_a_conflict_and_settle_it_field_by_field(open_page, poli
     expect(otto.locator("main")).to_contain_text("0.8")
 
 
-def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves_it(web, open_page, policy):
+def test_after_a_session_has_ended_the_page_keeps_what_was_typed_and_a_new_session_saves_it(web, open_page, policy):
     page = editor(open_page, policy)
     page.context.clear_cookies(name="sessionid")
     put(page, HEAVY, "12000")
     expect(page.locator("#banners")).to_contain_text("You are signed out")
     expect(page.locator(STATE)).to_contain_text("Not saved: you are signed out")
-    page.click("text=Save draft")  # would leave for the sign-in page
+    page.click("text=Save draft")  # this would open the sign-in page
     expect(page.locator(HEAVY)).to_have_value("12000")
     another = page.context.new_page()
     another.goto(f"{web.url}/login")
@@ -218,7 +218,7 @@ def test_an_ended_session_leaves_the_page_and_what_was_typed_and_a_new_one_saves
     expect(page.locator("#banners")).not_to_contain_text("You are signed out")
 
 
-def test_cancel_has_the_focus_on_the_review_which_opens_at_its_top(open_page, policy):
+def test_on_the_review_cancel_has_the_focus_and_the_page_opens_at_its_top(open_page, policy):
     page = editor(open_page, policy)
     put(page, HEAVY, "12000")
     expect(page.locator(STATE)).to_contain_text("1 change")
@@ -263,7 +263,7 @@ def test_a_viewer_finds_controls_disabled_and_why(open_page, policy):
     assert json.loads(saved.value.path().read_text())[0]["Why"] == "for one browser test"
 
 
-def test_everybody_can_read_the_pages_of_a_draft_and_of_people_and_the_console_stays_clean(open_page, policy):
+def test_pages_of_drafts_and_people_are_accessible_and_the_console_stays_empty(open_page, policy):
     page = editor(open_page, policy)
     put(page, HEAVY, "12000")
     expect(page.locator(STATE)).to_contain_text("1 change")
@@ -280,8 +280,8 @@ def test_everybody_can_read_the_pages_of_a_draft_and_of_people_and_the_console_s
     assert opened.faults == []
 
 
-def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page, policy, web):
-    """The picture says what Python says, a line follows its input, and an input its line."""
+def test_a_threshold_is_shown_and_can_be_moved_on_the_distribution_of_requests(open_page, policy, web):
+    """The picture agrees with Python, a line follows its input, and an input its line."""
     sizes = [(400 * i, 150 * (i % 3) * i // 2) for i in range(1, 101)]
     fleet = FakeFleet(web.redis)
     for i, (prompt, cached) in enumerate(sizes):
@@ -333,4 +333,4 @@ def test_a_threshold_is_seen_and_moved_on_the_distribution_of_requests(open_page
     assert by_axe(page, ".draft-form") == []
     page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
     bar, preview = (page.locator(part).bounding_box() for part in (".policy-actions", "#preview"))
-    assert preview["x"] >= bar["x"] + bar["width"]  # nothing of it lies under the bar
+    assert preview["x"] >= bar["x"] + bar["width"]  # the bar covers none of it
