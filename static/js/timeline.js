@@ -171,7 +171,7 @@ export class Timeline {
     if (log) this.rescaleLog(lowest, highest);
     else {
       highest = Math.max(same == null ? 1 : same, highest);
-      if (highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05 || 1);
+      if (!this.top || highest > this.top || highest < this.top / 4) this.top = niceCeiling(highest * 1.05 || 1);
       if (same != null && (lowest < this.low || lowest > this.low / 4)) this.low = lowest < 0 ? -niceCeiling(-lowest * 1.05) : 0;
     }
   }

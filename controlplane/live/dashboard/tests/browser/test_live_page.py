@@ -475,14 +475,18 @@ GAP = """async () => {
   const readings = [100, 101, 102, 107].map((at) => chart.timeline.reading(at).split(" · ")[1]);
   const rows = [...figure.querySelectorAll("tbody tr")].map((row) => row.textContent);
   figure.remove();
-  return [readings, rows];
+  const { Timeline } = await import("/static/js/timeline.js");
+  const none = new Timeline(document.createElement("canvas"), { write, lines, same: 0 });
+  none.update([100], { kv: [null] }, [], 90, 110);
+  return [readings, rows, none.rules()];
 }"""
 
 
 def test_a_missing_value_is_not_zero_in_a_reading_and_in_the_table(running: RunningFleet, open_page: Any) -> None:
-    readings, rows = open_page().goto("/live").evaluate(GAP)
+    readings, rows, empty_axis = open_page().goto("/live").evaluate(GAP)
     assert readings == ["KV 0 %", "no data", "KV 7 %", "no data"]
     assert [row[len("00:00:00") :] for row in rows] == ["7 %0", "––", "0 %3"]
+    assert empty_axis == [0, 0.5, 1]
 
 
 def test_a_custom_range_is_in_the_url_and_its_numbers_stay_live(running: RunningFleet, open_page: Any) -> None:
