@@ -226,7 +226,7 @@ class RouterConnection(asyncio.Protocol):
             return
         now = time.monotonic()
         found = Found(asked.number, [pool.look_up(size, prompt, now) for size, prompt in hashes.items()])
-        for size, prompt in hashes.items():
+        for size, prompt in hashes.items() if asked.speculating else ():
             found.speculating += pool.speculating(size, prompt)
         named = (pool, pool.index.renamed)
         if self._named.get(asked.pool) != named:

@@ -99,7 +99,7 @@ class ProcessLink:
             if not engines:
                 del self._follows[pool]
 
-    async def look_up(self, pool: str, prompts: Prompts) -> Found | None:
+    async def look_up(self, pool: str, prompts: Prompts, *, speculating: bool = False) -> Found | None:
         """Look a prompt up; None without an answer in time."""
         connection, now = self._connection, time.monotonic()
         if connection is None or self.trouble or now < self._rests_until:
@@ -111,7 +111,7 @@ class ProcessLink:
         asked = [
             (size, (hashes if isinstance(hashes, array) else array("Q", hashes)).tobytes()) for size, hashes in prompts
         ]
-        connection.write(framed(LookUp(number, pool, asked)))
+        connection.write(framed(LookUp(number, pool, asked, speculating)))
         timer = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up, number)
         try:
             found = await waiting

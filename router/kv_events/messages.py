@@ -49,6 +49,7 @@ class LookUp(Struct, array_like=True, tag="look_up"):
     number: int
     pool: str
     prompts: list[tuple[int, bytes]]  # (tokens in a block, 8-byte hashes in the host's order) of the same prompt
+    speculating: bool = False  # whether the rules of speculation are asked for, too
 
 
 class Sent(Struct, array_like=True, tag="sent"):

@@ -105,23 +105,21 @@ class ProcessIndex:
         for feed in self._feeds.values():
             feed.refresh()
 
-    async def look_up(self, prompts: Prompts) -> "ProcessLookUp | None":
+    async def look_up(self, prompts: Prompts, *, speculating: bool = False) -> "ProcessLookUp | None":
         """Look a prompt up; None if no process answers in time."""
-        if len(self._asked) == 1:
-            answers = [await self._asked[0].look_up(self._pool, prompts)]
-        else:
-            answers = list(await asyncio.gather(*(link.look_up(self._pool, prompts) for link in self._asked)))
+        asked = [link.look_up(self._pool, prompts, speculating=speculating) for link in self._asked]
+        answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         found = {link: answer for link, answer in zip(self._asked, answers, strict=True) if answer is not None}
         if not found:
             return None
         held: dict[str, Tokens] = {}
-        speculating: dict[str, tuple[int, int]] = {}
+        by_rule: dict[str, tuple[int, int]] = {}
         for link, answer in found.items():
             held |= self._held(link, answer, [size for size, _ in prompts])
             names = self._names_of(link)
-            speculating |= {names[slot]: tokens for slot, tokens in answer.speculating}
+            by_rule |= {names[slot]: tokens for slot, tokens in answer.speculating}
         numbers = {link: answer.number for link, answer in found.items()}
-        return ProcessLookUp(held, speculating, numbers, self)
+        return ProcessLookUp(held, by_rule, numbers, self)
 
     def _held(self, link: ProcessLink, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
         names = self._names_of(link)

@@ -87,7 +87,9 @@ class SharedIndex(Protocol):
 
     def blocks(self, instance: str) -> Tokens: ...
 
-    async def look_up(self, prompts: Sequence[tuple[int, Sequence[int]]]) -> LookedUp | None: ...
+    async def look_up(
+        self, prompts: Sequence[tuple[int, Sequence[int]]], *, speculating: bool = False
+    ) -> LookedUp | None: ...
 
 
 class IndexLink(Protocol):
@@ -118,6 +120,7 @@ class KvEventState:
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
         self.ahead = 0  # tokens after a block that its hash covers, for all instances
+        self.suspected = 0  # coming requests for which an engine with several groups of layers may speculate
         # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
         # chunk below the device)
         self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}

@@ -12,6 +12,7 @@ from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, Unde
 from router.prefix.belief import Belief
 from router.prefix.blocks import TOKEN_BYTES, Medium, extra_keys, keys_ahead, linked, media_keys
 from router.prefix.chain import CHUNK_BYTES
+from router.prefix.exact.groups import NONE
 from router.prefix.exact.index import NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
 from router.prefix.request_kind import ASKS_PROMPT, kind_of, reads_cache
@@ -20,6 +21,7 @@ from router.tokenize import salt
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 LONGEST_WHY: Final = 200  # characters
+SUSPECTED: Final = 64  # requests after an answer that fell short
 SHORT = Belief("approximate", "its prompt was not read as tokens", "request")
 LATE = Belief("approximate", "the index process did not answer in time", "index_process")
 _APPROXIMATE = ("approximate",)
@@ -95,7 +97,8 @@ async def ask(call: Call, shared: SharedIndex) -> None:
     prediction = call.prediction
     if not prediction.block_hashes:
         return
-    prediction.looked_up = looked_up = await shared.look_up(prediction.block_hashes)
+    suspected = call.pool.kv_event_state.suspected > 0
+    prediction.looked_up = looked_up = await shared.look_up(prediction.block_hashes, speculating=suspected)
     if looked_up is None:
         prediction.block_hashes = ()
     else:
@@ -126,11 +129,12 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
         prediction.exactly = found = {}
         for size, hashes in prediction.block_hashes:
             found |= index.look_up(hashes, size, now)
-            if index.has_groups:
+            if state.suspected and index.has_groups:
                 speculating = {**speculating, **index.speculating(hashes, size)}
     elif prediction.looked_up is not None:
         found, speculating = prediction.looked_up.held, prediction.looked_up.speculating
     if speculating:
+        state.suspected -= 1
         prediction.exactly = found = _by_rule(call, found, speculating)
     if state.reach and (reach := state.reach.get(prediction.kind) or state.reach.get("")):
         prediction.exactly = found = _within(found, reach)
@@ -225,7 +229,10 @@ def _by_rule(call: Call, found: Mapping[str, Tiers], speculating: Mapping[str, t
         device, host, disk = found[name]
         whole = device + host + disk
         by_rule[name] = tokens = (whole, min(first, whole), min(every, whole))
-        left = tokens[endpoints[name].by_kind.rule_for(call.prediction.kind)]
+        rule = endpoints[name].by_kind.rule_for(call.prediction.kind)
+        if rule != NONE:
+            call.pool.kv_event_state.suspected = SUSPECTED
+        left = tokens[rule]
         device = min(device, left)
         host = min(host, left - device)
         shorter[name] = (device, host, left - device - host)
@@ -268,6 +275,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
         else:
             kind.shortfall.add(allowed, cached_tokens, size)
         if cached_tokens < prediction.exact_tokens and prediction.index == "exact":
+            call.pool.kv_event_state.suspected = SUSPECTED
             _refute(call, endpoint, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)
         for accuracy in (endpoint.exact, kind.exact):

@@ -24,6 +24,7 @@ from router.prefix.blocks import TOKEN_BYTES, Medium
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE
 from router.request.call import Call
+from router.request.predict import SUSPECTED
 from router.serving.prompt import rendering
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
@@ -315,8 +316,9 @@ async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_
         await ask(client)
         index = pool.kv_event_state.index
         await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
-        made = [await receipt(published, await ask(client)) for _ in range(SURE + 1)]
-        assert [each["predicted_cached"] for each in made] == [112] * SURE + [64]
+        made = [await receipt(published, await ask(client)) for _ in range(SURE + 2)]
+        assert [each["predicted_cached"] for each in made] == [112] * (SURE + 1) + [64]
+        assert pool.kv_event_state.suspected == SUSPECTED
         assert pool.kv_event_state.reach == {}
 
 

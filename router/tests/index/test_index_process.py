@@ -117,7 +117,11 @@ async def test_a_look_up_also_finds_what_engines_with_groups_of_layers_reuse_if_
         index.store(key(pool, "demo-0"), [1, 2, 3, 4, 5, 6, 7], None, b"", SIZE, FURTHER)
         looked_up = await found(pool, prompts)
         assert looked_up.held == {"demo-0": (112, 0, 0), "demo-1": (128, 0, 0)}
-        assert looked_up.speculating == {"demo-0": (112, 96)}
+        assert looked_up.speculating == {}
+        assert pool.kv_event_state.shared is not None
+        asked = await pool.kv_event_state.shared.look_up(prompts, speculating=True)
+        assert asked is not None
+        assert asked.speculating == {"demo-0": (112, 96)}
 
 
 async def test_the_store_of_a_pool_forgets_its_blocks_when_the_model_changes(tmp_path: Path) -> None:
