@@ -299,7 +299,7 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
 def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
     outcome = call.outcome
     outcome.status = outcome.attempts[-1].status = status
-    endpoint.progress.refused() if status >= 400 else None
+    endpoint.progress.refused() if 400 <= status < 500 else None  # 5xx may be the gateway's
     result, error, status = _judged(call, endpoint, status, kind)
     outcome.attempts[-1].result = result
     outcome.close(result, error=error)

@@ -12,6 +12,7 @@ from router.contract.redis import redis_keys
 from router.http.clients import ClientConnections
 from router.picker import stream
 from router.picker.picking import Picking
+from router.pool.health.progress import Progress
 from router.pool.health.stall_watch import look, stalled
 from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import reply
@@ -319,6 +320,19 @@ async def test_an_engine_that_answers_probes_alone_is_found_by_counters_that_com
     asking.say(None)
     await work
     assert [one.picked for one in pool.endpoints.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("status", "answers"), [(404, 1), (504, 0), (200, 0)])
+async def test_a_clients_error_alone_proves_that_an_engine_answers_clients(
+    three: World, monkeypatch: pytest.MonkeyPatch, status: int, answers: int
+) -> None:
+    refused: list[Progress] = []
+    monkeypatch.setattr(Progress, "refused", refused.append)
+    asking, work = Gateway(three).ask()
+    await asking.answer()
+    asking.say(headers({":status": str(status)}, kind=3), None)
+    await work
+    assert len(refused) == answers
 
 
 async def test_only_the_subset_is_picked(three: World) -> None:
