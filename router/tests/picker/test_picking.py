@@ -327,7 +327,7 @@ async def test_a_clients_error_alone_proves_that_an_engine_answers_clients(
     three: World, monkeypatch: pytest.MonkeyPatch, status: int, answers: int
 ) -> None:
     refused: list[Progress] = []
-    monkeypatch.setattr(Progress, "refused", refused.append)
+    monkeypatch.setattr(Progress, "refused", lambda progress: refused.append(progress))
     asking, work = Gateway(three).ask()
     await asking.answer()
     asking.say(headers({":status": str(status)}, kind=3), None)
