@@ -1,4 +1,4 @@
-"""Certificates for tests, signed by authorities that exist only there."""
+"""Certificates for tests, signed by authorities that exist only in them."""
 
 import datetime as dt
 import ssl
@@ -20,7 +20,7 @@ class Issued:
     key: Path
 
     def server(self, clients: "Authority | None" = None) -> ssl.SSLContext:
-        """`clients`: the authority of the certificates that clients must show; None: they need none."""
+        """`clients` is the authority that signs certificates of clients; None: clients need none."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.load_cert_chain(self.certificate, self.key)
         if clients is not None:
@@ -38,7 +38,7 @@ class Authority:
         self.path.write_bytes(made.public_bytes(PEM))
 
     def issue(self, *hosts: str, expired: bool = False) -> Issued:
-        """A certificate for these names and addresses; for a client with none."""
+        """Issue a certificate for these names and addresses; without any, for a client."""
         key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
         ends = dt.datetime.now(dt.UTC) + (-DAY if expired else DAY)
         made = self._signed(name, key.public_key(), ends, hosts)

@@ -1,5 +1,4 @@
-"""Runs a program with the compiled copy of the router's modules; fails where they are not used.
-
+"""Runs a program with the compiled copy of the router's modules; fails if they are not used.
 python -m router.tests.compiled FOLDER MODULE [ARGUMENT…]
 """
 

@@ -1,4 +1,4 @@
-"""A router in this process, served by the server that it runs under, before a real Redis and fake engines."""
+"""A router in this process, with its real server, a real Redis and fake engines."""
 
 import asyncio
 import hashlib
@@ -27,14 +27,14 @@ from router.tests.values import stored
 
 
 class Published:
-    """What the control plane would have put into Redis."""
+    """Writes to Redis what the control plane would publish."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
         self.versions = 0
 
     def policy(self, pool: str = "demo", strategy: str = "round_robin", order: int = 0, **overrides: object) -> int:
-        """Publish the next version; overrides are written with __ for the dot."""
+        """Publish the next version; in the names of overrides, __ replaces the dot."""
         self.versions += 1
         values = {path.replace("__", "."): value for path, value in overrides.items()}
         made = document.apply_overrides(document.default(strategy), values)
@@ -94,7 +94,7 @@ def fleet(*instances: PublishedInstance, at: float = 1.0, model: str = "llama") 
 
 
 def key_entry(secret: str, **changes: Any) -> dict[str, Any]:
-    """A key as it is published, named by the last word of its secret."""
+    """A published key, named by the last part of its secret."""
     return {
         "id": secret.rpartition("-")[2],
         "name": secret.rpartition("-")[2],
@@ -108,7 +108,7 @@ def key_entry(secret: str, **changes: Any) -> dict[str, Any]:
 
 
 class World:
-    """A router, its engines `demo-0`, `demo-1`, …, a client, and what is in Redis."""
+    """A router, its engines `demo-0`, `demo-1`, …, a client, and the content of Redis."""
 
     def __init__(self, router: Router, client: httpx.AsyncClient, engines: list[Engine], published: Published) -> None:
         self.router = router
@@ -121,7 +121,7 @@ class World:
         return await self.client.post(path, json={"model": "llama", "prompt": "hello", **body}, headers=headers)
 
     async def until(self, true: Callable[[], Any], what: str = "") -> None:
-        """Wait until it is true; a test fails when it does not become so."""
+        """Wait until it is true; fail if it does not become true in time."""
         for _ in range(3000):
             if true():
                 return
@@ -129,7 +129,7 @@ class World:
         raise AssertionError(f"never came true: {what or true}")
 
     async def message(self, channel: redis.client.PubSub) -> dict[str, Any]:
-        """The next one of the channel; the router, in the same loop, may send it only now."""
+        """Return the next message of the channel; the router, in the same loop, may send it only now."""
         got: list[Any] = []
         await self.until(lambda: got or got.extend(filter(None, [_message(channel)])), "message")
         return json.loads(got[0]["data"])
@@ -148,7 +148,7 @@ def _message(channel: redis.client.PubSub) -> Any:
 async def running(
     redis_url: str, router_id: str = "router-1", spans: SpanSettings | None = None, indexes: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Router, httpx.AsyncClient]]:
-    """A router in this event loop, and a client of it."""
+    """A router in this event loop, with a client."""
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     source = RedisSource(redis_url, router_id, url)

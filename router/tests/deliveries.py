@@ -74,5 +74,5 @@ def arm_of(session: str, share: float) -> str:
 
 
 def tallies(client: redis.Redis, delivery: int = DELIVERY) -> list[dict[str, Any]]:
-    """Return the tallies of all routers and lives."""
+    """Return the tallies of all routers and incarnations."""
     return [json.loads(raw) for raw in client.hgetall(redis_keys.delivery_key(delivery)).values()]

@@ -1,4 +1,4 @@
-"""A small fake engine: HTTP/1.1 over asyncio streams, its faults scripted, everything it was sent kept."""
+"""A small fake engine: HTTP/1.1 over asyncio streams, with scripted faults; it records all requests."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ Behaviour = Callable[["Engine", Received, Writer], Awaitable[None]]
 
 @dataclass
 class Engine:
-    """Answers each request by the next behaviour of `script`, then by `behaviour`."""
+    """Answers each request with the next behaviour of `script`, and then with `behaviour`."""
 
     behaviour: Behaviour
     script: list[Behaviour] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Engine:
     async def _behave(
         self, behaviour: Behaviour, request: Received, reader: asyncio.StreamReader, writer: Writer
     ) -> None:
-        """Run it, unless the router hangs up before it is through."""
+        """Run the behaviour, unless the router disconnects before it ends."""
         running = asyncio.ensure_future(behaviour(self, request, writer))
         gone = asyncio.ensure_future(_closed(reader))
         await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,7 +78,7 @@ class Engine:
 
 
 async def _closed(reader: asyncio.StreamReader) -> None:
-    """Return when the other side has closed; bytes of a next request stay where they are."""
+    """Return when the other side has closed; bytes of a next request are not consumed."""
     while not reader.at_eof():
         await asyncio.sleep(0.005)
 
@@ -133,7 +133,7 @@ ANSWER: dict[str, Any] = {
 
 
 def reply(body: object = None, status: int = 200, *headers: str) -> Behaviour:
-    """A whole answer with a content length; by default one of the kind that was asked for."""
+    """Return a whole answer with a content length; by default one that fits the request."""
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
         if body is None and request.document.get("stream"):
@@ -169,7 +169,7 @@ def stream(parts: list[bytes] | None = None, pause_s: float = 0.0) -> Behaviour:
 
 
 def break_off(parts: list[bytes]) -> Behaviour:
-    """Begin a stream and close in the middle of it."""
+    """Begin a stream and close the connection in the middle of it."""
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
@@ -183,18 +183,18 @@ def break_off(parts: list[bytes]) -> Behaviour:
 
 
 async def hang_up(engine: Engine, request: Received, writer: Writer) -> None:
-    """Close without a word."""
+    """Close without an answer."""
     writer.close()
 
 
 async def hang(engine: Engine, request: Received, writer: Writer) -> None:
-    """Say nothing until released, then answer."""
+    """Send nothing until released, then answer."""
     await engine.release.wait()
     await reply()(engine, request, writer)
 
 
 async def first_then_wait(engine: Engine, request: Received, writer: Writer) -> None:
-    """One event, the others when released."""
+    """Send one event, and the others when released."""
     write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
     write_chunk(writer, events()[0])
     await writer.drain()

@@ -1,4 +1,4 @@
-"""What the policy sees of a pool's instances is at every moment what they are."""
+"""The policy's view of a pool's instances is correct at every moment."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A stored response is found again by those who made it, on the instance that stores it, and by nobody else."""
+"""A stored response can be read by those who created it, from the instance that stores it, and by nobody else."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ numbers = itertools.count()
 
 
 def stores(kept: dict[str, Any] | None = None) -> Behaviour:
-    """An engine that has what it made, and answers 404 to all else."""
+    """An engine that has the responses that it created, and answers 404 to everything else."""
     kept = {} if kept is None else kept
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
@@ -64,7 +64,7 @@ def make(kept: dict[str, Any], request: Received) -> Behaviour:
 
 
 async def first(w: Any, **body: Any) -> str:
-    """The id of a new response."""
+    """Return the id of a new response."""
     answer = await w.ask(PATH, input="hello", **body)
     assert answer.status_code == 200, answer.text
     if not body.get("stream"):

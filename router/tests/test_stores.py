@@ -1,4 +1,4 @@
-"""What a router remembers of past requests, beside its limit."""
+"""What a router remembers of past requests, each within its limit."""
 
 import pytest
 

@@ -43,7 +43,7 @@ def ended(prompt: bytes, at: float = 0.0) -> Call:
 
 
 def blocks_of(prompt: bytes, salt: str = "salt") -> list[bytes]:
-    """What is recorded of a prompt."""
+    """Return what is recorded of a prompt."""
     traffic = TrafficRecorder(Counter())
     traffic._take(salt)
     call = ended(prompt, at=time.time())
@@ -100,7 +100,7 @@ def test_two_prompts_share_exactly_the_blocks_of_the_prefix_that_they_share(pref
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8))
 def test_turns_that_continue_one_another_are_recorded_as_if_each_were_the_first(turns):
-    """What is remembered of earlier prompts only saves work."""
+    """Remembering earlier prompts only saves work."""
     text = b"".join(bytes([i]) * 2048 for i in range(6))
     traffic = TrafficRecorder(Counter())
     traffic._take("salt")

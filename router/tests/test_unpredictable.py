@@ -94,7 +94,7 @@ class Clients:
         return str(answer.headers["x-request-id"])
 
     async def each_kind(self, times: int) -> None:
-        """Send each kind so often in a row, until it is over."""
+        """Send requests of each kind this many times in sequence."""
         for turn, (path, body) in enumerate(itertools.cycle(KINDS.values())):
             for again in range(times):
                 if self.over:
@@ -102,7 +102,7 @@ class Clients:
                 await self.ask(path, {**body, "seed": turn // len(KINDS) if times == 1 else again})
 
     async def ordinary(self, published: Published) -> list[dict[str, Any]]:
-        """Hold conversations of twenty turns, and return their receipts."""
+        """Hold conversations of twenty turns; return their receipts."""
         receipts: list[dict[str, Any]] = []
         ends, said = time.monotonic() + SECONDS, list[dict[str, str]]()
         while time.monotonic() < ends or len(receipts) < 2 * FEWEST:

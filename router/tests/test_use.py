@@ -1,4 +1,4 @@
-"""What keys consume is counted once, whatever happens to Redis or to the answers from it."""
+"""The use of keys is counted once, whatever happens to Redis or to its answers."""
 
 import json
 import time

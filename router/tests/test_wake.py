@@ -1,4 +1,4 @@
-"""A pool that wakes on demand: its requests wait within bounds, and refusals say when to retry."""
+"""A pool that wakes on demand: the waiting time of its requests is limited, and refusals say when to retry."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def test_neither_too_many_nor_too_large_requests_wait():
 
 
 async def asleep(world, **rule):
-    """The engine of `demo-0` runs, and the pool does not have it yet."""
+    """The engine of `demo-0` runs, but the pool does not have it yet."""
     w = await world(None)
     pool = w.router.pools.get("demo")
     w.published.fleet(wake={**RULE, **rule})

@@ -1,4 +1,4 @@
-"""Redis may die, hang, or not be there yet: serving continues with what was known last."""
+"""Redis may die, hang, or not have started yet: serving continues with the last known state."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from router.tests.engine import engine
 
 
 class OwnRedis:
-    """A server of this test, to be killed, stopped and started again at the same address."""
+    """A server for this test, which can be killed, stopped and started again at the same address."""
 
     def __init__(self, folder: Path, start: Callable[[Path], subprocess.Popen[bytes]]) -> None:
         self._start = start

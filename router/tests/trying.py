@@ -17,7 +17,7 @@ LONGEST = 300 * TIMES  # s, of a test that tries many
 def try_schedules(
     machine: Machine, schedules: int, number: int = 0, steps: int = 16, phases: Iterable[Phase] = tuple(Phase)
 ) -> None:
-    """Raises what the first one that breaks a promise raises, with its shortest form as a program."""
+    """Raise the error of the first schedule that violates a guarantee, with its shortest form as a program."""
     with _drawn_from_the_seed_alone():
         run_state_machine_as_test(
             seed(number)(lambda: machine()),
@@ -43,7 +43,7 @@ def _drawn_from_the_seed_alone() -> Iterator[None]:
 
 
 def schedules_until_broken(machine: Machine, most: int, steps: int = 16, number: int = 0) -> int:
-    """How many schedules it took until a promise was broken; fails when `most` did not suffice."""
+    """Return the number of schedules until a guarantee was violated; fail if `most` were not enough."""
     tried = 0
 
     def counted() -> RuleBasedStateMachine:

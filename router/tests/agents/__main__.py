@@ -41,7 +41,7 @@ Receipt = dict[str, Any]
 
 
 def alone() -> None:
-    """Begin again where only the loopback is, unless this is there."""
+    """Start again in a network namespace with only a loopback, unless already there."""
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
         again = 'ip link set lo up && exec "$0" -m router.tests.agents "$@"'
         os.execvp(
@@ -116,7 +116,7 @@ ON_CPU = {
 
 @contextlib.contextmanager
 def fleet(folder: Path, simulates: str) -> Iterator[str]:
-    """The router's URL."""
+    """Return the router's URL."""
     engine, tokenizer = (partial(simulated, simulates), "sim") if simulates else (vllm, ENGINES / "tiny-model")
     router, *ports = free_ports(9)
     url, listed = f"http://127.0.0.1:{router}", []
@@ -159,7 +159,7 @@ AGENTS = {"Codex": codex, "Claude Code": claude, "Qwen Code": qwen}
 
 
 def converse(agent: str, packages: Path, url: str, number: int, words: Sequence[str] = ()) -> str:
-    """One session; what the agent printed in the turn that it ended with an error. `words`: of its turns."""
+    """Hold one session with these `words`; return what the agent printed in the turn that failed."""
     asked = words or [
         f"Question {turn} of session {number}: say hi by the shell, then say done." for turn in range(TURNS)
     ]
@@ -191,7 +191,8 @@ def variables(folder: str, url: str) -> dict[str, str]:
 
 
 def filled(agent: str, packages: Path, url: str) -> str:
-    """A prompt beyond the context of the engines comes back as the error that lets the agent compact; what is wrong."""
+    """Check that a prompt beyond the context of the engines returns the error that lets the agent compact; return
+    what is wrong."""
     begun, (turns, says) = time.time(), FILLED[agent]
     words = ("say hi by the shell", *[f"{FAR} by the shell"] * turns, "say hi by the shell")
     said = converse(agent, packages, url, SESSIONS, words)
@@ -212,7 +213,7 @@ def receipts(url: str, since: float) -> list[Receipt]:
 
 
 def judged(agent: str, received: Sequence[Receipt], engines: Mapping[str, set[str]]) -> str:
-    """Return what is not good enough, after a line of the table is printed. `engines`: by conversation."""
+    """Print a line of the table; return what is not good enough. `engines` are by conversation."""
     asked = [each for each in received if each.get("endpoint") in PROMPTS and each.get("cached_tokens") is not None]
     good = [each for each in asked if abs((each.get("predicted_cached") or 0) - each["cached_tokens"]) <= BLOCK]
     exact = sum(each.get("index") == "exact" for each in asked)
@@ -255,7 +256,7 @@ PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
 def main(packages: Path, simulates: str, agents: Sequence[str]) -> int:
-    """`simulates`: whose KV events simulated engines publish; empty: the engines are real vLLM."""
+    """`simulates` names the KV events that simulated engines publish; empty: the engines are real vLLM."""
     wrong = []
     folder = Path(tempfile.mkdtemp(prefix="weir-agents-"))
     print(f"AGENTS logs: {folder}", flush=True)

@@ -34,7 +34,7 @@ NAMED = re.compile(r"of (session \d+)")  # what the conversation says of itself
 
 
 def shortened(path: str, body: Document) -> Document:
-    """The request with the same prompt and one token of answer."""
+    """Return the request with the same prompt and one token of answer."""
     made = {name: value for name, value in body.items() if name not in (*LIMITS[path], "stream", "stream_options")}
     return {**made, LIMITS[path][0]: 1}
 
@@ -45,7 +45,7 @@ def last_turn(body: Document) -> Document:
 
 
 def tool_of(body: Document) -> str:
-    """The shell among the tools; empty when the last thing in the prompt is a tool's result, or there is none."""
+    """Return the shell among the tools; empty if the prompt ends with a tool's result, or there is none."""
     last = last_turn(body)
     content = last.get("content")
     blocks = content if isinstance(content, list) else []

@@ -1,4 +1,4 @@
-"""Tests of the values in Redis, and every struct of them."""
+"""Tests of the values in Redis and of all their structs."""
 
 import importlib
 import pkgutil
@@ -9,7 +9,7 @@ from router.contract.redis.codec import RedisValue
 
 
 def every_kind() -> dict[str, type[RedisValue]]:
-    """Return every kind by name, after importing all modules, as earlier tests may have imported only some."""
+    """Return every struct by name, after importing all modules, as earlier tests may have imported only some."""
     for module in pkgutil.iter_modules(values.__path__, f"{values.__name__}."):
         importlib.import_module(module.name)
     kinds = [kind for kind in _below(RedisValue) if kind.__module__.startswith(values.__name__)]

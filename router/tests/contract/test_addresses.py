@@ -1,4 +1,4 @@
-"""Addresses are public, private or services of the host by IANA's registries, in whatever form they are written."""
+"""Addresses are public, private or services of the host according to IANA's registries, however they are written."""
 
 from ipaddress import ip_address, ip_network
 

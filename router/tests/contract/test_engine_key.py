@@ -1,4 +1,4 @@
-"""The key of an engine is named by its whereabouts, and read again wherever it lies."""
+"""A reference names the key of an engine, which is read again from wherever it is stored."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Numbers are read as pydantic reads them, which engines' request models are made with."""
+"""Numbers are parsed as pydantic does it, with which engines parse their requests."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The document Models: what it may say, and one clear error for each thing that it may not."""
+"""The document Models: what is allowed, and one clear error for each thing that is not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""No request reaches an address at which a host or its cloud keeps its own services, whatever name led there."""
+"""No request reaches an address of services of the host or its cloud, whatever name resolved to it."""
 
 import asyncio
 import socket

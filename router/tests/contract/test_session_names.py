@@ -1,4 +1,4 @@
-"""A session is named by what the client sends, the most trusted name first, whichever place it stands in."""
+"""A session is identified by what the client sends: the most trusted name first, wherever it is in the request."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ CODEX = {
 
 
 def named(headers=None, body=None, names=DEFAULT_NAMES):
-    """The name, and where it stands."""
+    """Return the name, and where it was found."""
     both = [name for name in (names.of_headers(headers or {}), names.of_body(body or {})) if name is not None]
     return (min(both)[1], min(both)[2].words) if both else None
 

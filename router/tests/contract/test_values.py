@@ -1,4 +1,4 @@
-"""Values in Redis: what earlier releases wrote can be read, what cannot be read is said with its path."""
+"""Values in Redis: those written by earlier releases can be read, and an unreadable one is reported with its path."""
 
 import json
 from pathlib import Path

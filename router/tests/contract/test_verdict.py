@@ -1,4 +1,4 @@
-"""Every result has its row in docs/router.md, and who counts it reads the same row."""
+"""Every outcome has its row in docs/router.md, and everything that counts outcomes follows that row."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the newest engines publish, in their own structs, names and paths, beside what Weir reads."""
+"""The structs, names and paths that the newest engines publish, compared with those that Weir reads."""
 
 import ast
 import re
@@ -190,7 +190,7 @@ def names_of_tiers(tiers: Sequence[TierNames]) -> Iterator[tuple[str, str]]:
 
 
 def missing(names: Iterable[tuple[str, str]], text: str) -> list[str]:
-    """Return the names that the text lacks, whole or in two parts; clients of Prometheus add the endings."""
+    """Return the names that the text lacks, whole or in two parts; clients of Prometheus add the suffixes."""
     plain = [(prefix, re.sub(r"_(total|sum|count)$", "", name)) for prefix, name in names]
     assert plain
     return [prefix + name for prefix, name in plain if not (name in text and prefix in text)]
@@ -198,7 +198,7 @@ def missing(names: Iterable[tuple[str, str]], text: str) -> list[str]:
 
 @contracts
 def test_vllm_has_every_metric_that_is_scraped() -> None:
-    """Some of older versions are scraped besides."""
+    """Metrics of some older versions are also scraped."""
     text = "\n".join(sources("vllm", "vllm/").values())
     older = {"vllm:kv_offload_tiering_block_queries", "vllm:kv_offload_tiering_block_hits"}
     own = [tier for tier in VLLM_SCRAPE.tiers if tier.prefix.startswith("vllm:")]
@@ -306,7 +306,7 @@ def test_sglang_ignores_salts_at_one_api_only() -> None:
 
 @contracts
 def test_no_engine_finds_an_item_by_its_id() -> None:
-    """Once one does, the router must send such requests to the instance that has the item."""
+    """Once an engine does, the router must send such requests to the instance that has the item."""
     named = {**sources("sglang", "sglang/srt/entrypoints/openai/"), **sources("vllm", "vllm/entrypoints/openai/")}
     assert [path for path, text in named.items() if "item_reference" in text or "ItemReference" in text] == []
 
@@ -353,7 +353,7 @@ def test_sglang_sleeps_and_says_that_it_is_ready_by_the_paths_that_are_asked() -
 
 
 def event_settings() -> set[str]:
-    """Fields of the JSON that SGLang takes as its configuration of KV events."""
+    """The fields of the JSON with which SGLang configures KV events."""
     path = "sglang/srt/disaggregation/kv_events.py"
     tree = ast.parse(sources("sglang", path)[path])
     (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "KVEventsConfig")

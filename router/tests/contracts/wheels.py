@@ -1,4 +1,4 @@
-"""The wheels that `make test-contracts` has fetched: their sources are read, nothing of them is installed."""
+"""The wheels that `make test-contracts` has downloaded: their sources are read, nothing is installed."""
 
 import re
 import zipfile
@@ -24,7 +24,7 @@ def versions(file: Path = PINS) -> Mapping[str, str]:
 
 @cache
 def wheel(package: str) -> zipfile.ZipFile:
-    """Skips the test where it was not fetched."""
+    """Return the wheel; skip the test if it was not downloaded."""
     wanted = FOLDER / "wanted.txt"
     if not wanted.exists():
         pytest.skip("make test-contracts fetches the wheels")
@@ -34,7 +34,7 @@ def wheel(package: str) -> zipfile.ZipFile:
 
 @cache
 def sources(package: str, folder: str) -> Mapping[str, str]:
-    """Python modules by path."""
+    """Return Python modules by path."""
     archive = wheel(package)
     names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith(".py")]
     assert names, f"{package} has no {folder}"
@@ -48,7 +48,7 @@ def table() -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the table of the versions whose contracts hold."""
+    """Write the table of the versions that satisfy the contracts."""
     text = DOCUMENT.read_text()
     before, _, after = text.partition("<!-- versions -->\n")
     _, _, rest = after.partition("<!-- /versions -->\n")

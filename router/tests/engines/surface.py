@@ -38,7 +38,7 @@ class Route:
 
 @dataclass
 class Sources:
-    """The modules of a package, by path."""
+    """The modules of a package by path."""
 
     modules: dict[str, ast.Module] = field(default_factory=dict)
 
@@ -98,7 +98,7 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _declared(class_: ast.ClassDef) -> Iterator[str]:
-    """Names of fields, and the other names that a client may write for them."""
+    """Return the names of fields, and the other names that a client may write for them."""
     for node in class_.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
@@ -126,7 +126,7 @@ def routes(sources: Sources, under: str) -> Iterator[Route]:
 
 
 def _taken(args: ast.arguments) -> Taken:
-    """The annotations of a handler's arguments, and those that are fields of a form themselves."""
+    """Return the annotations of a handler's arguments, and those that are themselves fields of a form."""
     annotations = tuple(arg.annotation for arg in args.args if arg.annotation is not None)
     given = zip(args.args[len(args.args) - len(args.defaults) :], args.defaults, strict=True)
     form = [arg.arg for arg, value in given if isinstance(value, ast.Call) and ast.unparse(value.func) in FORM]
@@ -161,7 +161,7 @@ def _added_by(call: ast.Call, module: str, prefixes: dict[str, str]) -> Iterator
 
 
 def _owner(call: ast.Call) -> str:
-    """The name of the router that a route is added to."""
+    """Return the name of the router to which a route is added."""
     return call.func.value.id if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) else ""
 
 
@@ -181,7 +181,7 @@ def _methods(call: ast.Call) -> tuple[str, ...]:
 
 
 def _headers(sources: Sources, under: str) -> set[str]:
-    """The names by which handlers ask for headers: literals with an `x-`."""
+    """Return the names by which handlers read headers: literals with an `x-`."""
     nodes = (node for module, tree in sources.modules.items() if module.startswith(under) for node in ast.walk(tree))
     texts = (node.value.lower() for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return {text for text in texts if re.fullmatch(r"x-[a-z0-9-]{2,60}", text)}

@@ -1,4 +1,4 @@
-"""Real vLLM: callers with keys of their own share no block, and what an engine refuses or does without is said."""
+"""Real vLLM: callers with keys of their own share no block, and what an engine refuses or lacks is reported."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def body_of(path: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The URLs of two routers, each before one engine: one gives every key a salt; the engine of the other caches no
+    """The URLs of two routers with one engine each: one gives every key a salt; the engine of the other caches no
     prefixes."""
     folder = tmp_path_factory.mktemp("callers")
     (folder / "model").symlink_to(ENGINES / "tiny-model")

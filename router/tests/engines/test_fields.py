@@ -1,4 +1,5 @@
-"""Fields and headers by which a client would steer engines: refused or left out, unless the pool trusts its key."""
+"""Fields and headers with which a client would control engines are refused or removed, unless the pool trusts its
+key."""
 
 import json
 import re
@@ -61,7 +62,7 @@ def test_each_header_that_an_engine_reads_is_known_to_steer_it_or_not() -> None:
 
 
 async def refused(world: World, **body: Any) -> str:
-    """The message of the refusal, before any engine has seen the request."""
+    """Return the message of a refusal that happens before any engine has received the request."""
     answer = await world.ask(**body)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, "parameter_not_allowed")

@@ -1,4 +1,4 @@
-"""A router before real simulated engines that hand KV over to one another."""
+"""A router with real simulated engines that transfer KV to one another."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class Sim:
         self.port = int(self.address.rpartition(":")[2])
 
     def figure(self, name: str) -> float:
-        """The sum of what /metrics says under a name."""
+        """Return the sum of a metric in /metrics."""
         page = httpx.get(self.url + "/metrics").text
         lines = [line for line in page.splitlines() if line.startswith(f"vllm:{name}") and not line.startswith("#")]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
@@ -54,7 +54,7 @@ class Sim:
 
 
 class Pair:
-    """A router and its engines `demo-0`, `demo-1`, …; prompts of `PROMPT`'s length are offloaded."""
+    """A router and its engines `demo-0`, `demo-1`, …; prompts of the length of `PROMPT` are offloaded."""
 
     def __init__(self, router: Router, client: httpx.AsyncClient, sims: list[Sim], published: Published) -> None:
         self.router = router
@@ -83,7 +83,7 @@ class Pair:
             await asyncio.sleep(0.02)
 
     async def nothing_is_left(self) -> None:
-        """No load is counted, no blocks are in use, no breaker has its probe out."""
+        """Check that no load is counted, no blocks are in use, and no breaker has a probe in flight."""
         endpoints = list(self.pool.endpoints.values())
         await self.until(lambda: all(not (m.requests or m.prefill_tokens or m.decodes or m.pulls) for m in endpoints))
         alive = [sim for sim in self.sims if sim.process.poll() is None]

@@ -1,4 +1,4 @@
-"""What the two instances of an offload are asked."""
+"""The requests that the two instances of an offload receive."""
 
 from typing import Any
 

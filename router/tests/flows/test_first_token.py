@@ -158,7 +158,7 @@ def _tokens() -> st.SearchStrategy[list[dict[str, Any]]]:
 
 
 def _joined(stream: bytes) -> Any:
-    """What a client makes of a stream: texts of a choice joined by their place."""
+    """Return what a client assembles from a stream: the texts of a choice, joined in order of their index."""
     texts: dict[tuple[Any, ...], str] = {}
     ends, tokens, used = [], [], []
     for raw in stream.split(b"\n\n"):

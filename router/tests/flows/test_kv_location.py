@@ -48,7 +48,7 @@ def test_an_answer_that_is_cut_off_in_its_location_ends_before_it() -> None:
 
 
 class Counted:
-    """A pattern, and how many bytes it was to search."""
+    """A pattern that counts the bytes that it has searched."""
 
     def __init__(self, pattern: re.Pattern[bytes]) -> None:
         self.pattern, self.bytes = pattern, 0

@@ -23,7 +23,7 @@ class Attempt:
     plan: Plan
     streams: bool
     reader: asyncio.StreamReader
-    counts: bool  # its stream was asked for a usage
+    counts: bool  # the stream was asked to report usage
     is_prefill: bool = False
     held: dict[str, Any] = field(default_factory=dict)  # what a whole answer to this prefill says of its KV
     sent: list[str] = field(default_factory=list)  # kinds of the events that left as a whole

@@ -247,7 +247,7 @@ async def test_the_stream_of_a_gateway_that_would_send_answers_is_closed_at_the_
     assert (window.ok, window.n, window.e2e) == (1, 1, {})
 
 
-async def test_no_token_is_awaited_of_a_response_that_goes_elsewhere(three: World) -> None:
+async def test_a_response_that_bypasses_the_picker_does_not_count_as_stalled(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask()
     await asking.answer()

@@ -37,7 +37,7 @@ class Anything(type):
 
 
 class Nothing(metaclass=Anything):
-    """Whatever is asked of it is there, and does nothing."""
+    """Has every attribute, none of which does anything."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -72,7 +72,7 @@ def _nothing(name: str) -> type:
 
 
 def serving(folder: str) -> Any:
-    """Return SGLang's server of responses and chats, as far as it renders."""
+    """Return SGLang's server of responses and chats, with the parts needed for rendering."""
     from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
     from sglang.srt.parser.reasoning_parser import ReasoningParser
     from sglang.srt.parser.template_manager import TemplateManager

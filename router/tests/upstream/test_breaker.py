@@ -1,4 +1,4 @@
-"""The breaker takes a failing instance out, and one request at a time finds out whether it is well again."""
+"""The breaker stops requests to a failing instance, and lets one at a time check whether it works again."""
 
 import asyncio
 from contextlib import suppress
@@ -118,7 +118,7 @@ def test_a_probe_that_ends_late_leaves_the_next_one_alone():
 
 
 class Sending(RuleBasedStateMachine):
-    """Requests begin, answer, fail and end in any order; what they leave behind is counted beside."""
+    """Requests begin, answer, fail and end in any order; their effects are counted independently."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every client of an engine trusts what its pool names, shows what its pool names, and says what TLS refuses."""
+"""Every client of an engine trusts and presents the certificates that its pool names, and explains TLS errors."""
 
 import asyncio
 from collections.abc import Callable
@@ -81,7 +81,7 @@ CLIENTS = (_of_prober, _of_router, _of_control, _of_events)
 
 
 async def _said(context, tls: EngineTls) -> list[str]:
-    """What each client comes to."""
+    """Return the result of each client."""
     found = []
     async with engine(reply({"sources": [{}]}), secure=context) as made:
         for client in CLIENTS:

@@ -1,4 +1,4 @@
-"""What this process or its host has run out of speaks against no engine."""
+"""Resources that this process or its host has exhausted do not count against an engine."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ def test_a_name_that_is_not_resolved_for_want_of_a_file_is_a_shortage():
 
 @pytest.fixture
 def no_connections(monkeypatch):
-    """Call it: from then on no connection can be opened."""
+    """When called, no further connection can be opened."""
 
     def begin():
         async def create_connection(*args, **kwargs):

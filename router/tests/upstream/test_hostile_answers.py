@@ -1,4 +1,4 @@
-"""Answers of an engine that means harm: bounded in memory and time, the fault of that engine alone."""
+"""Malicious answers of an engine are limited in memory and time, and count against that engine alone."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ PIECE = b"x" * 16_384
 
 
 def endless(begin, piece=PIECE, pieces=10_000):
-    """160 MB, or until the router hangs up."""
+    """Send 160 MB, or until the router disconnects."""
 
     async def behave(engine, request, writer):
         writer.write(begin)
@@ -111,7 +111,7 @@ async def test_a_head_within_its_limits_is_passed_on(world):
 
 
 async def test_an_event_without_end_passes_with_bounded_memory(world):
-    """The client gets it as it comes; nothing waits for its end."""
+    """The client gets it as it arrives; nothing waits for its end."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: "
     w = await world(endless(head, pieces=2_000))
     size = 0
@@ -180,7 +180,7 @@ def test_a_part_of_nothing_but_usage_keys_costs_little_time():
 
 @contextlib.contextmanager
 def deadline(seconds):
-    """Fails when the code within takes longer on the processor."""
+    """Fail if the code inside takes longer in CPU time."""
     began = time.process_time()
     yield
     assert time.process_time() - began < seconds

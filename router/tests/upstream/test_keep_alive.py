@@ -1,4 +1,4 @@
-"""Signs of life from an API server are no content of the engine behind it."""
+"""Keep-alive bytes from an API server are no content of the engine behind it."""
 
 import json
 

@@ -16,7 +16,7 @@ def demo(w):
 
 
 async def let_pass(w, seconds):
-    """Run as many checks as in this time, with their effects, beside the router's own."""
+    """Run as many checks as in this time, with their effects, in addition to the router's own."""
     for _ in range(round(seconds / CHECK_S)):
         w.router.proxy.stalls.check()
     await asyncio.sleep(0.05)
@@ -158,7 +158,7 @@ async def test_nothing_is_watched_when_nothing_is_under_way(world):
 
 
 def says_it_lives(begin, sign):
-    """Begin an answer, then give signs of life alone until released, for 160 s of the router's time."""
+    """Begin an answer, then send only keep-alive bytes until released, for 160 s of the router's time."""
 
     async def behave(engine, request, writer):
         write_head(writer, 200, f"content-type: {begin}", "transfer-encoding: chunked")

@@ -1,4 +1,5 @@
-"""Five thousand requests, most of which something goes wrong with, through a router's process: then it is as before."""
+"""Five thousand requests through a router's process, most of which fail in some way; afterwards the router is as
+before."""
 
 import asyncio
 import json
@@ -26,7 +27,7 @@ IDLE_S = 90  # the router closes idle connections to engines after 30 s
 
 
 class Faulty:
-    """Behaves as a seeded die says, and counts which requests it has answered to the end."""
+    """Behaves as a seeded random generator decides, and counts the requests that it has answered completely."""
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
@@ -155,7 +156,8 @@ async def to_the_end(head, reader):
 
 
 async def storm(port):
-    """How many of which kind got which status; -1: the connection was closed on it, 0: it did not wait."""
+    """Return how many requests of which kind got which status; -1: the connection was closed, 0: the client did not
+    wait."""
     seen, numbers = Counter(), iter(range(REQUESTS))
 
     async def worker(seed):
@@ -168,7 +170,7 @@ async def storm(port):
 
 
 def open_files(pid):
-    """But for unix sockets, which are connections to this test's Redis: their client keeps some."""
+    """Count open files, except unix sockets, which are connections to this test's Redis: their client keeps some."""
     unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
     found = []
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
@@ -229,7 +231,7 @@ async def test_five_thousand_faulted_requests_leave_nothing_behind(start, publis
 
 
 def judge(seen):
-    """Whoever waits has an answer, and the right one."""
+    """Check that every waiting client has an answer, and the right one."""
     assert not {(name, status): n for (name, status), n in seen.items() if status == -1}
     statuses = {name: {status for given, status in seen if given == name} for name in CLIENTS}
     assert statuses["sends no JSON"] == {400}

@@ -1,4 +1,4 @@
-"""Usage is read from every API's answers, and its chunk is taken out of streams that did not ask for it."""
+"""Usage is read from the answers of every API, and its chunk is removed from streams that did not ask for it."""
 
 import json
 
@@ -106,7 +106,7 @@ async def test_an_engine_without_usage_gives_null_and_never_zero(world):
 
 
 async def test_an_engine_that_leaves_out_zero_cached_tokens_is_understood(world):
-    """vLLM omits the field when nothing was cached; one that never sends it does not tell at all."""
+    """vLLM omits the field when nothing was cached; an engine that never sends it reports nothing."""
     without = ANSWER | {"usage": {"prompt_tokens": 100, "completion_tokens": 3}}
     w = await world(None)
     w.engines[0].script += [reply(without), reply(), reply(without)]

@@ -55,7 +55,7 @@ class Etcd:
         return dict(answer.json())
 
     def register(self, role: str, address: str, ttl_s: int = 60) -> str:
-        """The lease."""
+        """Register a worker; return its lease."""
         lease = str(self.post("/v3/lease/grant", TTL=ttl_s)["ID"])
         host, _, port = address.rpartition(":")
         self.post("/v3/kv/put", key=coded(f"/workers/{role}/{host}/{port}"), value=coded("{}"), lease=lease)
@@ -98,7 +98,7 @@ class World:
 
 @pytest.fixture
 async def world(etcd: Etcd, published: Published, redis_url: str) -> AsyncIterator[World]:
-    """A pool of one instance that the fleet knows, and an etcd."""
+    """A pool with one instance that the fleet knows, and an etcd."""
     published.policy()
     kv = {"etcd": etcd.url}
     published.fleet(entry("n-0", "http://127.0.0.1:1", connector="neuron", role="prefill", kv=kv))

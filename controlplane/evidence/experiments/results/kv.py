@@ -26,7 +26,7 @@ class InstanceUse:
         list[float | None], Description("Mean share of the KV blocks in use, 0–1, bucket by bucket; null: not reported")
     ]
     mean: float
-    peak: Annotated[float, Description("Of single seconds")]
+    peak: Annotated[float, Description("Highest value of a single second")]
 
 
 @dataclass(frozen=True, slots=True)
