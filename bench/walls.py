@@ -6,7 +6,7 @@ from statistics import fmean
 from bench.played import METRICS, Played, Runs
 from fleet.counted import percent
 
-WALL: tuple[tuple[str, Callable[[Played], float]], ...] = (  # KV of the fullest quarter of the instances; of the TTFT
+WALL: tuple[tuple[str, Callable[[Played], float]], ...] = (  # KV of the fullest quarter; shares of TTFT
     ("KV, mean", lambda one: one.fullest_kv),
     ("KV, middle half", lambda one: one.middle_kv),
     ("KV, peak", lambda one: one.peak_kv),

@@ -1,4 +1,4 @@
-// One banner, for the worst problem there is. A screen reader announces it once, without its countdown.
+// One banner, for the worst problem. A screen reader announces it once, without its countdown.
 const ORDER = ["panels", "signin", "signed-out", "connection", "redis", "database", "returned", "router", "control", "node", "silent-nodes"];
 const region = document.getElementById("banners");
 const problems = new Map();
@@ -30,5 +30,5 @@ export function toggle(wanted, kind, level, text, ticking = "") {
   draw();
 }
 
-// The problems that there are, by name; the worst is shown.
+// Current problems by name; the worst one is shown.
 export const kinds = () => [...problems.keys()].toSorted();

@@ -1,4 +1,4 @@
-// What the canvas charts share: size in device pixels, lines with gaps, text.
+// Code shared by the canvas charts: size in device pixels, lines with gaps, text.
 export const scale = () => globalThis.devicePixelRatio || 1;
 
 // Calls `drawn` whenever the canvas has a new size; false while it has none.
@@ -36,7 +36,7 @@ export function write(context, text, x, y, { ink, size, align = "start", baselin
   context.fillText(text, x, y);
 }
 
-// demo-…-17: what tells names apart is at their end.
+// demo-…-17: names differ at their end.
 const ENDING = 16; // -70b-105…111 (7)
 export function shortened(context, text, width) {
   if (context.measureText(text).width <= width) return text;
@@ -58,7 +58,7 @@ export function niceFloor(value) {
   return [5, 3, 2, 1].map((factor) => factor * step).find((low) => low <= value) ?? step;
 }
 
-// Round times between two, at most `most`: [s].
+// Round times between two others, at most `most`: [s].
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200];
 export function ticks(from, to, most, steps = STEPS) {
   const step = steps.find((seconds) => (to - from) / seconds <= most) ?? steps.at(-1);

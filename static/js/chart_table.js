@@ -1,4 +1,4 @@
-// The same numbers as a table, for "view as table". columns: [{title, number, values: [text]}]
+// The numbers of a chart as a table, for "view as table". columns: [{title, number, values: [text]}]
 export function table(caption, columns) {
   const made = document.createElement("table");
   made.className = "table";

@@ -3,7 +3,7 @@ const charts = new Set();
 let asked = false;
 let shown = null;
 
-// chart: what has {canvas, pointed(at)}; at: Unix s, or null
+// chart: an object with {canvas, pointed(at)}; at: Unix s, or null
 export function join(chart) { charts.add(chart); }
 
 export function point(at, from) {

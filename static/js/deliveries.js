@@ -1,4 +1,4 @@
-// The page of a delivery: refreshes what moves, counts down in between, keeps opened parts open, announces changes.
+// The page of a delivery: refreshes the live part, counts down in between, keeps opened parts open, announces changes.
 import { UNKNOWN, countdown } from "./format.js";
 
 const EVERY_MS = 2000;
@@ -59,7 +59,7 @@ if (document.getElementById(SHOWN)) {
   setInterval(count, 250);
   announce();
 }
-// The lines about a plan hold for the one that the server has read, not for what is typed since.
+// The lines about a plan describe the plan that the server has read, not what was typed since.
 document.querySelector(".plan-form")?.addEventListener("input", ({ target }) => {
   const part = target.closest("details[id]")?.id;
   for (const line of document.querySelectorAll(`[data-says~="${part}"]`)) line.textContent = "changed: press Check against traffic to see it again";

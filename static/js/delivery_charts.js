@@ -24,7 +24,7 @@ function levels(metric) {
   };
 }
 
-// An end of the interval that is not known lies beyond the axis.
+// An unknown end of the interval is drawn beyond the axis.
 const open = (values, ends, beyond) => values.map((value, i) => (value == null ? null : ends[i] ?? beyond));
 
 function difference(metric) {
@@ -57,7 +57,7 @@ function quantityOf({ chart, metric }) {
   return chart.startsWith(DIFFERENCE) ? difference(metric) : levels(metric);
 }
 
-// The requests of both arms that a look had seen
+// The requests of both arms that a look has counted
 function opensLook({ metric, chart }) {
   const classes = chart === "exposure" ? "" : chart.replace(DIFFERENCE, "").slice(metric.length + 1);
   return opens(() => ({ delivery: root.dataset.delivery, class: classes, sort: metric === "tpot" ? "tpot" : "ttft" }), allEnded);

@@ -6,7 +6,7 @@ import { Parallel } from "./parallel.js";
 
 const QUANTILES = [0.5, 0.9, 0.95, 0.99];
 const HIDDEN = "hide";
-const AXES = 8; // of the parallel coordinates: the first metrics of the comparison
+const AXES = 8; // axes of the parallel coordinates: the first metrics of the comparison
 
 // Hidden arms are in the URL: a link shows the same chart.
 function hiddenArms() {
@@ -33,7 +33,7 @@ export function traceOf(arm, points, hidden) {
   };
 }
 
-// The limit of the class as a vertical line.
+// Draws the limit of the class as a vertical line.
 function sloOf(limit) {
   if (!limit) return [];
   const line = { color: colour("failed"), width: 1.5, dash: "longdash" };
@@ -56,13 +56,13 @@ function quantileTable(title, data, key) {
   ]);
 }
 
-// A press on a line opens the requests of its arm around that time.
+// A click on a line opens the requests of its arm around that time.
 function opensRequests(node, latency, drawn, requestClass) {
   const behind = node.parentElement.parentElement.dataset.behind;
   if (!behind || !node.on) return;
   node.removeAllListeners("plotly_click");
   node.on("plotly_click", ({ points: [{ curveNumber, x }] }) => {
-    const arm = drawn[curveNumber]?.name; // beyond the arms lies the line of the SLO
+    const arm = drawn[curveNumber]?.name; // the curve after those of the arms is the line of the SLO
     if (arm) location.assign(`${behind}?${new URLSearchParams({ arm, class: requestClass, latency, ms: x })}`);
   });
 }
@@ -125,7 +125,7 @@ function followMode(mode, scale) {
   follow();
 }
 
-// KV usage or GPU use of one run: instance or GPU × seconds of the run, always from 0 to 100 %, so that maps of arms compare.
+// KV usage or GPU use of one run: instance or GPU × seconds of the run, always from 0 to 100 %, so that maps of arms can be compared.
 const virtual = (at) => `${Math.round(at).toLocaleString("en-GB")} s`;
 const VIRTUAL = { tick: virtual, moment: virtual, steps: [10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 86400] };
 const ROWS_PX = 420;

@@ -2,7 +2,7 @@
 import { unfolded } from "./live_frame.js";
 
 const SILENT_MS = 6000; // the server sends at least every two seconds; a socket silent for longer is dead
-const FIRST_MS = 20_000; // a busy server takes its time for the snapshot
+const FIRST_MS = 20_000; // a busy server may take long for the snapshot
 const WAITS_S = [1, 2, 3, 5];
 const SIGN_IN_NEEDED = 4401;
 const REFUSED = 1006; // without a close frame
@@ -28,7 +28,7 @@ export class Feed {
     if (this.share) socket.addEventListener("open", () => socket.send(JSON.stringify({ token: this.share })));
     socket.binaryType = "arraybuffer";
     this.socket = socket;
-    this.reading = Promise.resolve(); // messages are inflated one after the other
+    this.reading = Promise.resolve(); // messages are decompressed one after another
     this.heardAt = Date.now();
     this.patience = FIRST_MS;
     socket.addEventListener("message", (event) => this.take(socket, event));
@@ -37,7 +37,7 @@ export class Feed {
 
   take(socket, event) {
     if (socket !== this.socket) return;
-    // The computer slept: what waited meanwhile is not played one by one, a snapshot replaces it.
+    // The computer slept: a snapshot replaces the messages that were queued meanwhile.
     if (Date.now() - this.heardAt > this.patience) { this.renew(); return; }
     this.heardAt = Date.now();
     this.patience = SILENT_MS;
@@ -68,7 +68,7 @@ export class Feed {
     this.on.state("signin");
   }
 
-  // A refused handshake looks like a server that is away: only a request tells why.
+  // A refused handshake looks like an unreachable server: only a request shows the reason.
   async askWhetherSignedOut() {
     try {
       const answer = await fetch(this.share ? location.pathname : "/api/v1/live");
@@ -99,7 +99,7 @@ export class Feed {
     this.open();
   }
 
-  // Changes the range: the next snapshot has it.
+  // Changes the range, from the next snapshot on.
   ask(seconds) {
     this.seconds = seconds;
     const old = this.socket;
@@ -109,7 +109,7 @@ export class Feed {
   }
 }
 
-// The message in a zlib stream.
+// Returns the message in a zlib stream.
 function inflated(buffer) {
   return new Response(new Blob([buffer]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }

@@ -1,4 +1,4 @@
-// The charts on the page of an instance, a pool, a node or an API key: asked for again and again, drawn as those of Live.
+// The charts on the page of an instance, a pool, a node or an API key: polled, and drawn like those of Live.
 import { UNKNOWN, ms, significant } from "./format.js";
 import { Chart } from "./live_chart.js";
 import { arrived, ended, opens, underWay } from "./requests_at.js";

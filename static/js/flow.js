@@ -5,19 +5,19 @@ import { bytesPerSecond, rate } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 1080; // until it is known
-const STACKED = 760; // narrower, a rate stands below its name
+const STACKED = 760; // below this width, a rate stands below its name
 const NODE = 12;
 const LABEL = NODE + 8;
 const RATE = 85; // beside a name
 const INSTANCE = 250; // for an instance's bar, name and rate
 const GAP = 8;
-const SPARE = 1.4; // how high a column may be, in heights of its names
-const MOST = 16; // instances of all pools; the others are one, named ""
-const MOST_PREFILL = 8; // beside them: those that send them the most KV blocks
+const SPARE = 1.4; // maximum height of a column, in heights of its names
+const MOST = 16; // shown instances of all pools; the others are combined under the name ""
+const MOST_PREFILL = 8; // in addition, those that send them the most KV blocks
 const NAMES = document.createElement("canvas").getContext("2d");
 NAMES.font = "14px system-ui, sans-serif";
 
-// Left edges of class, rule and instance and what each has for its names; where arcs begin, and how far they swing.
+// Left edges of class, rule and instance and the room for their names; where arcs begin, and how wide they are.
 // Without arcs the instances stand at the right edge.
 function layout(width, arcs) {
   const stacked = width < STACKED;
@@ -29,7 +29,7 @@ function layout(width, arcs) {
 }
 
 export class Flow {
-  // chosen: called with {kind, name} of a pressed node, or null when it is pressed again
+  // chosen: called with {kind, name} of a clicked node, or null when it is clicked again
   constructor(svg, chosen) {
     Object.assign(this, { svg, chosen, filter: null });
     new ResizeObserver(() => this.flow && this.update(this.flow, this.filter, this.others)).observe(svg);
@@ -162,7 +162,7 @@ function sums(links, place) {
   const found = new Map();
   for (const link of links) found.set(link[place], (found.get(link[place]) ?? 0) + link[3]);
   const made = [...found].map(([name, per_s]) => ({ name, per_s }));
-  // Instances stay in the order of their names; what is wide today must not move tomorrow.
+  // Instances stay in the order of their names; their places must not change with their load.
   return made.sort((a, b) => (a.name === "") - (b.name === "") || ORDER.indexOf(a.name) - ORDER.indexOf(b.name) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 const ORDER = ["warm", "medium", "heavy"];

@@ -4,7 +4,7 @@ export const UNKNOWN = "–";
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
 
-// `limit`: a value beside it, from which it is told by further digits.
+// `limit`: a value beside it, from which further digits distinguish it.
 export function significant(value, limit = null) {
   if (value == null) return UNKNOWN;
   if (value === 0) return "0";

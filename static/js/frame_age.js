@@ -1,5 +1,5 @@
-// Ages of pictures. A message left the server at `sent_at`, by the server's clock: its frame was so old then, it took a
-// while to arrive, and it has been shown since.
+// Ages of frames. A message left the server at `sent_at`, by the server's clock: its frame had that age then, took a
+// while to arrive, and has been shown since.
 const wall = () => Date.now() / 1000;
 const steady = () => (performance.timeOrigin + performance.now()) / 1000; // does not step when the clock is set
 
@@ -9,7 +9,7 @@ export class FrameAges {
     this.sentAt = 0;
   }
 
-  // How old a message's frame is on arrival, and when that was.
+  // The age of a message's frame on arrival, and the time of arrival.
   stamp({ frame, sent_at = frame.at }, receivedAt = steady()) {
     if (sent_at < this.sentAt) this.fastest = Infinity; // the server's clock was set back
     this.sentAt = sent_at;

@@ -1,4 +1,4 @@
-// Asks what is missing, for pages that show no frame of their own: a banner says it on every page.
+// Polls which processes are silent, for pages without a frame of their own, so that every page has the banner.
 import { toggle } from "./banners.js";
 import { connectionBanner, frameBanners, redisBanner } from "./live_health.js";
 

@@ -1,4 +1,4 @@
-// The KV heat map: instance × time on a canvas, with a contour above the limit of each pool's policy and honest gaps.
+// The KV heat map: instance × time on a canvas, with a contour above the limit of each pool's policy, and with gaps.
 import { fit, line, scale, shortened, ticks, write } from "./canvas.js";
 import { table } from "./chart_table.js";
 import { join, point } from "./crosshair.js";
@@ -7,11 +7,11 @@ import { colour } from "./theme_colours.js";
 import { clock, hourMinute } from "./times.js";
 
 const TALLEST = 6; // rows of a few instances, in heights of their labels
-const NAMES_SHARE = 0.3; // of the width, at most
-const NAMES_SHARE_NARROW = 0.45; // where that has no room for demo-105…111 (7)
+const NAMES_SHARE = 0.3; // largest share of the width
+const NAMES_SHARE_NARROW = 0.45; // instead, if that has no room for demo-105…111 (7)
 const nameFont = (row, size) => `${row.broken ? 600 : 400} ${size}px system-ui, sans-serif`;
 const SHAPES = { failed: "■", unreachable: "✕", offline: "✕", stale: "◌", saturated: "▲", loading: "◔", starting: "◔", draining: "◑", drained: "◑", stopping: "◑", stopped: "–", unseen: "○" };
-// Cividis: even steps of lightness, told apart with every colour vision (Nuñez, Anderton, Renslow, 2018).
+// Cividis: even steps of lightness, distinguishable with every colour vision (Nuñez, Anderton, Renslow, 2018).
 const STOPS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 export const PALETTE = Array.from({ length: 101 }, (_, percent) => between(percent / 100 * (STOPS.length - 1)));
 
@@ -90,7 +90,7 @@ export class Heat {
     return rows;
   }
 
-  // What failed keeps the height of its name, however many rows there are.
+  // Failed instances keep the height of their name, however many rows there are.
   layOut(size) {
     const room = this.box.bottom - this.box.top;
     this.broken = this.rows.filter((row) => row.broken).length;
@@ -178,7 +178,7 @@ export class Heat {
     if (this.broken) line(context, [[this.box.left, this.y(this.broken)], [this.box.right, this.y(this.broken)]], colour("text"), scale());
   }
 
-  // On a ground of its own: cells are as dark as the word.
+  // On a background of its own, as cells are as dark as the text.
   writeStatus(context, status, y, size) {
     context.font = `700 ${size}px system-ui, sans-serif`;
     context.fillStyle = colour("panel");

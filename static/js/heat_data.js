@@ -28,7 +28,7 @@ export class HeatData {
 
   get to() { return this.from + this.columns * this.bin; }
 
-  // A sample older than `staleS` is no data.
+  // A sample older than `staleS` does not count.
   push(frame, staleS) {
     const { id, kv, age_s } = frame.instances;
     const late = Math.floor((frame.at - this.to) / this.bin) + 1;
@@ -58,7 +58,7 @@ export class HeatData {
   }
 }
 
-// Rows of the map: what failed comes first, each by itself. Beyond `most` rows several instances are one, those with the
+// Rows of the map: failed instances come first, in a row each. Beyond `most` rows several instances share one, those with the
 // worst status first.
 export const BROKEN = new Set(["failed", "unreachable", "offline", "stale"]);
 export function heatRows(instances, most) {
@@ -91,7 +91,7 @@ function groupName(rows) {
   return `${first}…${last.startsWith(stem) ? last.slice(stem.length) : last} (${rows.length})`;
 }
 
-// A row for each pool on each node, where pools have several and all fit; else neighbours of a pool.
+// A row for each pool on each node, if pools have several and all fit; otherwise neighbours of a pool share a row.
 function divided(rows, most) {
   if (rows.length <= most) return rows.map((row) => rowOf([row]));
   const [pools, places] = [(row) => row.pool, place].map((by) => Object.entries(Object.groupBy(rows, by)));

@@ -1,4 +1,4 @@
-// A press on a series in a legend shows it alone, another press shows all: figures of <button data-series> and of parts
+// A click on a series in a legend shows it alone, another click shows all: figures of <button data-series> and of parts
 // with the class of their series, or of lines on a canvas (live_chart.js).
 document.addEventListener("click", ({ target }) => {
   const button = target.closest?.("button[data-series]");

@@ -26,7 +26,7 @@ const snapshot = read("snapshot");
 const ages = new FrameAges();
 let frame = unfolded(snapshot.frame);
 let stamp = frame && ages.ofPage(snapshot);
-let drawn = stamp; // of the frame on the screen
+let drawn = stamp; // time of the frame on the screen
 let newest = { frame, stamp };
 let connection = "connecting";
 let paused = null; // {since, behind} while the page is paused
@@ -37,7 +37,7 @@ const heatData = new HeatData(snapshot.history?.heat);
 const tiles = new Tiles(byId("tiles"), byId("tile-template"));
 const view = new View(bounds, viewChanged);
 const choose = ([from, to]) => view.choose(from, to);
-// TTFT and TPOT of a class: its slowest requests first
+// a point of TTFT or TPOT of a class opens its slowest requests first
 const opensClass = (name, key) => opens(() => ({ pool: settings.pool, class: name, sort: key }), ended);
 const strips = [...document.querySelectorAll(".class-strip")].map((panel) => ({
   panel, name: panel.dataset.strip,
@@ -211,7 +211,7 @@ const feed = new Feed(settings.window ? 300 : settings.seconds, {
 // A new range needs no page load: the socket sends its history, and the URL keeps it.
 for (const link of document.querySelectorAll("[data-range]")) {
   link.addEventListener("click", (event) => {
-    if (settings.window) return; // leaves the custom range by its link
+    if (settings.window) return; // its link leaves the custom range
     event.preventDefault();
     for (const other of document.querySelectorAll("[data-range]")) other.removeAttribute("aria-current");
     link.setAttribute("aria-current", "true");

@@ -1,4 +1,4 @@
-// A chart with all that belongs to it: the timeline, its reading, its sentence for screen readers, and its table.
+// A chart with its parts: the timeline, its reading, its sentence for screen readers, and its table.
 import { table } from "./chart_table.js";
 import { count } from "./format.js";
 import { Timeline } from "./timeline.js";

@@ -4,7 +4,7 @@ import { settings } from "./live_settings.js";
 
 export const ALL_POOLS = "*"; // the key of sums over all pools
 
-// The frame with its columns as lists; controlplane/live/dashboard/frame/types.py folds those of few values.
+// The frame with its columns as lists; controlplane/live/dashboard/frame/types.py compresses those with few values.
 export function unfolded(frame) {
   if (!frame) return frame;
   const rows = frame.instances.id.length;
@@ -26,13 +26,13 @@ export function poolOfClasses(frame, pool) {
   return names.length === 1 ? names[0] : ALL_POOLS;
 }
 
-// What failed comes first, everything else stays in its order.
+// Failed instances come first, the others keep their order.
 export const failuresFirst = (rows) => rows.toSorted((a, b) => BROKEN.has(b.status) - BROKEN.has(a.status));
 
 // Whether an event or an entry of attention is shown for this pool.
 export const concerns = (pool) => (item) => !pool || !item.pools?.length || item.pools.includes(pool);
 
-// The rows `elapsed` seconds after their frame. An old picture says nothing new of an engine: its status is the last
+// The rows `elapsed` seconds after their frame. An old frame says nothing new about an engine: its status is the last
 // known one, and only the age grows.
 export function asOf(rows, elapsed) {
   const old = elapsed > settings.frameOldS;
@@ -51,7 +51,7 @@ export function filterRows(rows, filter, links) {
   return rows.filter((row) => named.has(row.id) || !shown.has(row.id));
 }
 
-// SLOs by class and metric, in ms; of all pools the limits on which those with an SLO agree. `asked`: by the address.
+// SLOs by class and metric, in ms; for all pools, the limits on which all pools with an SLO agree. `asked`: those in the URL.
 export function slosOf(frame, pool, asked) {
   const shown = Object.entries(frame.pools).filter(([name]) => !pool || name === pool).map(([, known]) => known.slo ?? {});
   return Object.fromEntries(settings.classes.map((name) => {
@@ -63,13 +63,13 @@ export function slosOf(frame, pool, asked) {
 // Whether Needs attention lists the class: a miss stays listed until the SLO was met for a while.
 export const isListed = (frame, pool, name) => Object.entries(frame.slo ?? {}).some(([key, classes]) => (!pool || key === pool) && Boolean(classes[name]?.listed));
 
-// What became of most requests where few were served; empty if they were served, or are few themselves.
+// The outcome of most requests if few were served; empty if they were served, or there are only few.
 function lost({ n, errors = 0, refused = 0, client_errors: theirs = 0 }) {
   if (errors + refused < settings.lowN || 2 * (errors + refused) <= n - theirs) return "";
   return errors >= refused ? "most fail" : "most are refused";
 }
 
-// On a class, of TTFT p90 against its SLO.
+// The verdict on a class: its TTFT p90 compared with its SLO.
 export function verdict(window, slo, listed = false) {
   if (!window) return "unknown"; // no router has reported the class
   if (!window.n && !window.rate) return "idle";

@@ -1,7 +1,7 @@
-// Banners on every page: those that a frame calls for, and what only the page can know of its connection.
+// Banners on every page: those that follow from a frame, and those about the page's own connection.
 import { toggle } from "./banners.js";
 
-// Each kind that controlplane/live/dashboard/frame/banners.py names.
+// Every kind of controlplane/live/dashboard/frame/banners.py.
 const OF_FRAMES = ["database", "returned", "router", "control", "node", "silent-nodes"];
 
 export function frameBanners(banners = []) {

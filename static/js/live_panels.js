@@ -38,13 +38,13 @@ function renew(list, key, build) {
   list.replaceChildren(...build());
 }
 
-// How old the picture on the screen is.
+// The age of the frame on the screen.
 export function viewAge(seconds) {
   if (seconds == null) return "no data yet";
   return seconds > settings.frameOldS ? `data ${age(seconds)} old` : `updated ${age(seconds)} ago`;
 }
 
-// A status as it is counted and drawn: what is only last known has its word, in grey.
+// A status as counted and drawn: a last known one keeps its text, in grey.
 const LAST_KNOWN = ", last known";
 
 export function counts(rows) {
@@ -151,7 +151,7 @@ function countDown(node) {
   text(node, countdown((Number(node.dataset.endsAt) - performance.now()) / 1000));
 }
 
-// `known`: whether the picture is new enough to count on from it.
+// `known`: whether the frame is new enough to continue its countdown.
 export function countDowns(known) {
   for (const node of document.querySelectorAll(".delivery-line [data-ends-at]")) {
     if (known) countDown(node);
@@ -172,7 +172,7 @@ export function totals(frame) {
 
 export const shownEvents = (frame) => frame.events.filter(concerns(settings.pool));
 
-// words: of a reason, as much of it as this page shows
+// words: the part of a reason that this page shows
 export function attention(frame, limit = 50, words = (reason) => reason) {
   const items = frame.attention.filter(concerns(settings.pool)).slice(0, limit);
   renew(byId("attention"), JSON.stringify(items), () => (items.length ? items.map((item) => attentionItem(item, words)) : [element("li", "Nothing needs attention", "attention-none")]));
@@ -199,7 +199,7 @@ export function events(frame, limit = 30) {
   }) : [element("li", "No events yet", "muted")]));
 }
 
-// What old data said is no verdict any more. The next frame renders it again.
+// A verdict on old data is removed. The next frame renders it again.
 export function verdictsUnknown(at) {
   const words = `unknown since ${clock(at)}`;
   for (const node of document.querySelectorAll('[data-part="verdict"]')) {

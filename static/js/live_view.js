@@ -3,7 +3,7 @@ const SHORTEST_S = 20;
 const KEYS = { "+": "in", "=": "in", "-": "out", "[": "earlier", "]": "later" };
 
 export class View {
-  // bounds: () => [from, to] of what is loaded
+  // bounds: () => [from, to] of the loaded data
   constructor(bounds, changed) {
     this.bounds = bounds;
     this.changed = changed;
@@ -28,7 +28,7 @@ export class View {
 
   scaled(factor) {
     const [from, to] = this.range;
-    const middle = this.zoomed ? (from + to) / 2 : to - (to - from) / 4; // from the live range: near its end
+    const middle = this.zoomed ? (from + to) / 2 : to - (to - from) / 4; // zooms the live range near its end
     const half = (to - from) * factor / 2;
     this.choose(middle - half, middle + half);
   }

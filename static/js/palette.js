@@ -1,4 +1,4 @@
-// The command palette (Ctrl K): the server finds, the keyboard chooses.
+// The command palette (Ctrl K): the server searches, the keyboard selects.
 import { counted } from "./format.js";
 
 const SOON_MS = 120;

@@ -1,9 +1,9 @@
 // The state of a panel, said the same way on all pages: a word of the status vocabulary, a sentence, and how the
-// content looks. Parts that htmx refreshes are followed here. ?panels=STATE shows every panel of this one page in a
-// state, for tests and designers; it changes nothing but how the page looks to its reader.
+// content looks. This script also handles the parts that htmx refreshes. ?panels=STATE shows every panel of this one page in a
+// state, for tests and designers; it changes only how the page looks.
 import { toggle } from "./banners.js";
 
-// words, and whether they replace the content
+// texts, and whether they replace the content
 const STATES = {
   loading: ["loading", "The first data are on their way.", true],
   live: ["live", "Updates arrive as they happen."],
@@ -59,7 +59,7 @@ function clear(panel) {
   panel.querySelector(":scope > .panel-state")?.remove();
 }
 
-// The panel that a refreshed part is in; pages that refresh several say it once by themselves.
+// The panel of a refreshed part; pages that refresh several report the state once themselves.
 const around = (part) => part?.closest?.(PANELS);
 
 export function setState(part, state, sentence, again) {
@@ -70,7 +70,7 @@ export function clearState(part) {
   if (!forced && around(part)?.dataset.state) clear(around(part));
 }
 
-// A part that refreshes by itself comes back by itself; one that is asked for once, or by its reader, by a button.
+// A part that refreshes periodically recovers by itself; one that is loaded once, or by its reader, recovers by a button.
 const repeats = (part) => /every |:refresh/.test(part.getAttribute("hx-trigger"));
 
 function failed(part, state, sentence) {

@@ -1,4 +1,4 @@
-// Arms across metrics: an axis for each row of the comparison, a line for each arm. Up is better; an axis can be turned.
+// Arms across metrics: an axis for each row of the comparison, a line for each arm. Up is better; an axis can be reversed.
 import { significant } from "./format.js";
 import { make } from "./threshold_plot.js";
 
@@ -38,7 +38,7 @@ export class Parallel {
     this.draw();
   }
 
-  // Turning an axis, and its limits: what a brush does with a pointer.
+  // Reversing an axis and setting its limits without a pointer, in place of a brush.
   controls(axis) {
     const row = document.createElement("fieldset");
     row.className = "row parallel-axis";

@@ -1,4 +1,4 @@
-// Asks, writes the answer as it comes, and shows its receipt when it has ended.
+// Sends the question, writes the answer as it arrives, and shows its receipt when it has ended.
 import { count } from "./format.js";
 
 const form = document.getElementById("ask");

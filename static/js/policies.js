@@ -22,7 +22,7 @@ function step(event) {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
-// Corrected fields leave the summary, and it leaves with the last of them.
+// Corrected fields are removed from the summary, which disappears with the last of them.
 function shorten(errors) {
   const summary = document.getElementById("error-summary");
   for (const row of summary?.querySelectorAll("li") ?? []) if (!(row.dataset.field in errors) && (row.dataset.field || !Object.keys(errors).length)) row.remove();
@@ -58,7 +58,7 @@ function saved() {
   if (button) form.requestSubmit(button);
 }
 
-// Leaving for the sign-in page or for the browser's error page would lose what was typed: another try to save it comes first.
+// Leaving for the sign-in page or for the browser's error page would lose what was typed, so the page first tries to save it again.
 function submit(event) {
   submitting = !unreachable;
   if (submitting) return;
@@ -86,7 +86,7 @@ function markChanged(parameter) {
   changes.hidden = changes.textContent === "0";
 }
 
-// Search and "Changed only" open what is folded; without either, the folds are as they were.
+// Search and "Changed only" open folded parts; without either, the parts are as before.
 const folds = new Map();
 const search = document.getElementById("draft-search");
 const changedOnly = document.getElementById("draft-changed");
@@ -135,7 +135,7 @@ function notSaved(why) {
 document.body.addEventListener("htmx:sendError", () => notSaved("the server does not answer"));
 form?.addEventListener("htmx:responseError", (event) => notSaved(`the server answered with the error ${event.detail.xhr.status}`));
 document.addEventListener("weir:signed-out", () => notSaved("you are signed out"));
-// The server answers again: what was typed is saved without another change.
+// When the server answers again, what was typed is saved without another change.
 setInterval(() => { if (unreachable && form) htmx.trigger(form, "change"); }, RETRY_MS);
 addEventListener("beforeunload", (event) => { if (wouldBeLost()) event.preventDefault(); });
 document.querySelector("[data-focus]")?.focus();

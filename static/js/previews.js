@@ -18,7 +18,7 @@ function isOurs(event) {
   return event.detail.target?.id === SHOWN;
 }
 
-// Refreshes that fail are told by the panel (panels.js).
+// The panel reports failed refreshes (panels.js).
 const pressed = (event) => isOurs(event) && event.detail.requestConfig.verb === "post";
 
 function showProblem(text) {
@@ -60,7 +60,7 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
 });
 document.body.addEventListener("htmx:beforeSwap", (event) => {
   if (!isOurs(event)) return;
-  // A refresh that ends while a preview is started would replace the panel into which the answer goes.
+  // A refresh that ends while a preview is started would replace the panel that receives the answer.
   if (starting && event.detail.requestConfig.verb === "get") event.detail.shouldSwap = false;
   else remember();
 });

@@ -25,7 +25,7 @@ document.addEventListener("click", (event) => {
   const heading = event.target.closest("button[form='filters'][name='sort']");
   if (!heading) return;
   event.preventDefault();
-  const sort = document.getElementById("f-sort"); // form.elements.sort has the headings, too
+  const sort = document.getElementById("f-sort"); // form.elements.sort also contains the headings
   sort.value = sort.value === heading.value ? "" : heading.value;
   form.requestSubmit();
 });

@@ -39,7 +39,7 @@ export class Series {
   fill(classes) {
     const end = this.at.length - 1;
     const pools = Object.entries(classes);
-    if (pools.length === 1) pools.push(["*", pools[0][1]]); // of all pools, should there be a second one
+    if (pools.length === 1) pools.push(["*", pools[0][1]]); // series of all pools, in case a second pool appears
     for (const [pool, windows] of pools) {
       for (const [name, window] of Object.entries(windows)) {
         if (!window) continue;

@@ -2,7 +2,7 @@
 // data-axis="columns": the headings of the rows sort the columns. Rows without data-main, where some have it, are shown on request.
 const SCALES = { ms: 0.001, s: 1, min: 60, h: 3600, "%": 0.01, k: 1e3, M: 1e6 };
 
-// The words of a cell, those of neighbouring elements apart.
+// The text of a cell, with blanks between neighbouring elements.
 function textOf(cell) {
   const words = [];
   const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
@@ -10,7 +10,7 @@ function textOf(cell) {
   return words.join(" ").replace(/\s+/g, " ").trim();
 }
 
-// Numbers by their size whatever their unit, times by their moment, everything else as text.
+// Numbers are compared by size whatever their unit, times as instants, everything else as text.
 function keyOf(cell) {
   const moment = cell.querySelector("time[datetime]");
   if (moment) return Date.parse(moment.dateTime);
@@ -22,7 +22,7 @@ function keyOf(cell) {
 
 function compare(a, b) {
   if (typeof a === typeof b) return a < b ? -1 : Number(a > b);
-  return typeof a === "number" ? -1 : 1; // a dash comes last
+  return typeof a === "number" ? -1 : 1; // a dash is sorted last
 }
 
 function csv(rows) {
@@ -113,7 +113,7 @@ class Tools {
     this.apply();
   }
 
-  // As the server sent it, when nothing is chosen.
+  // The order of the server, if nothing is chosen.
   sort(table, number) {
     const rows = [...table.tBodies[0].rows];
     rows.forEach((row, i) => { row.dataset.place ??= String(i); });
@@ -137,7 +137,7 @@ class Tools {
     return items.map((item) => [key(item), item]).sort(([a], [b]) => direction * compare(a, b)).map(([, item]) => item);
   }
 
-  // Headings and rows, as shown.
+  // Headings and rows as shown.
   shown() {
     return this.tables.flatMap((table) => [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map(textOf)));
   }

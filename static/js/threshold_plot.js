@@ -1,13 +1,13 @@
 // A histogram with thresholds as lines: a line follows its input, and its input follows the line.
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, LEFT, RIGHT, BOTTOM] = [340, 8, 8, 24]; // about the width that it is shown at: text keeps its size
+const [WIDTH, LEFT, RIGHT, BOTTOM] = [340, 8, 8, 24]; // about the width at which it is shown, so that text keeps its size
 const LABEL = 13; // height of a line's label
 const TITLE = 20;
 const BINS = 36;
 
 const clamp = (share) => Math.min(1, Math.max(0, share));
 
-// What was typed, as far as it is a number; otherwise `live`.
+// The typed number; `live` if it is none.
 export function typed(input, live) {
   const text = input.value.replace(/[,\s_]/g, "");
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : live;
@@ -32,7 +32,7 @@ export function binned(axis, values) {
 
 export const startOf = (axis, bin) => axis.value(bin / BINS);
 
-// Equal steps of log(1 + value / tiny): shows zero, and what is far apart.
+// Equal steps of log(1 + value / tiny), which shows zero and values of different magnitude.
 export function logAxis(largest, tiny) {
   const whole = Math.log1p(largest / tiny);
   const powers = [0];
@@ -51,7 +51,7 @@ export const shareAxis = {
 };
 
 export class Plot {
-  // axis: share(value), value(share), ticks, text(value); lines: [{input, live, label}]; keys: of the bars, bottom first;
+  // axis: share(value), value(share), ticks, text(value); lines: [{input, live, label}]; keys: those of the bars, from the bottom;
   // allowed() of a line: the lowest and highest value to which it is dragged
   constructor(title, axis, lines, keys, height) {
     Object.assign(this, { axis, keys, height, top: (title ? TITLE : 4) + LABEL * lines.length });
@@ -74,7 +74,7 @@ export class Plot {
     return group;
   }
 
-  // Dragged, or moved by the arrow keys, with the live value beside it.
+  // A line that can be dragged or moved with the arrow keys, with the live value beside it.
   line({ input, live, label: name, allowed }, order) {
     const ends = { y1: this.top, y2: this.height - BOTTOM };
     const was = make("line", { class: "plot-live", ...ends });
@@ -122,7 +122,7 @@ export class Plot {
     const at = this.x(value);
     for (const [one, position] of [[was, this.x(live)], [own, at]]) { one.setAttribute("x1", position); one.setAttribute("x2", position); }
     hit.setAttribute("x", at - 12);
-    const right = order ? at < 110 : at < WIDTH - 110; // apart, where there are two
+    const right = order ? at < 110 : at < WIDTH - 110; // kept apart if there are two
     label.setAttribute("x", at + (right ? 4 : -4));
     label.setAttribute("text-anchor", right ? "start" : "end");
     label.textContent = `${name} ${this.axis.text(value)}`;
@@ -138,7 +138,7 @@ function put(field, value, [low, high]) {
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-// The arrow keys do on a line what they do in its input.
+// The arrow keys have the same effect on a line as in its input.
 function forward(event, input) {
   const keys = { ArrowRight: "ArrowUp", ArrowUp: "ArrowUp", ArrowLeft: "ArrowDown", ArrowDown: "ArrowDown" };
   if (!keys[event.key]) return;

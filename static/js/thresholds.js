@@ -1,10 +1,10 @@
-// Thresholds of a draft on what was recorded: the classes of the newest requests, and the spread of other quantities.
+// Thresholds of a draft on recorded traffic: the classes of the newest requests, and the spread of other quantities.
 import { table } from "./chart_table.js";
 import { count } from "./format.js";
 import { Plot, binned, logAxis, shareAxis, startOf, typed } from "./threshold_plot.js";
 
 const CLASSES = ["warm", "medium", "heavy"];
-const TINY = { tokens: 100, requests: 1, s: 0.01, ratio: 0.1 }; // below it an axis is about linear
+const TINY = { tokens: 100, requests: 1, s: 0.01, ratio: 0.1 }; // below it an axis is nearly linear
 const INPUTS = { heavy_new_tokens: "f-classes-heavy-new-tokens", warm_new_tokens: "f-classes-warm-new-tokens", warm_hit_share: "f-classes-warm-hit-share" };
 const NAMES = { heavy_new_tokens: "heavy from", warm_new_tokens: "warm below", warm_hit_share: "warm above" };
 
@@ -12,13 +12,13 @@ const data = (figure) => JSON.parse(document.getElementById(figure.dataset.value
 const tell = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const percent = (part, whole) => `${(part * 100 / whole).toFixed(1)} %`;
 
-// As router/policy/rules/classify.py.
+// The same as router/policy/rules/classify.py.
 function classify([prompt, cached], at) {
   if (prompt - cached >= at.heavy_new_tokens) return "heavy";
   return cached > at.warm_hit_share * prompt || prompt - cached < at.warm_new_tokens ? "warm" : "medium";
 }
 
-// As controlplane/pages/receipts/class_shares.py.
+// The same as controlplane/pages/receipts/class_shares.py.
 function classSentence(before, after) {
   const share = (found, name) => percent(found.filter((one) => one === name).length, before.length);
   const parts = CLASSES.map((name) => {
@@ -30,7 +30,7 @@ function classSentence(before, after) {
   return `${parts.join(", ")}: ${changes}.`;
 }
 
-// As controlplane/pages/receipts/spreads.py.
+// The same as controlplane/pages/receipts/spreads.py.
 function spreadSentence({ values, live, unit }, draft) {
   const all = values.reduce((sum, [, n]) => sum + n, 0);
   const above = (limit) => percent(values.reduce((sum, [value, n]) => sum + (value > limit ? n : 0), 0), all);

@@ -1,4 +1,4 @@
-// A quantity over time on a canvas: its lines, its limit and events, read by pointer or keyboard. Gaps stay gaps.
+// A quantity over time on a canvas: its lines, its limit and events, readable by pointer or keyboard. Gaps stay gaps.
 import { fit, line, niceCeiling, niceFloor, scale, ticks, write } from "./canvas.js";
 import { join, point } from "./crosshair.js";
 import { count, ms } from "./format.js";
