@@ -72,7 +72,7 @@ class Cluster:
     # Called by a test
 
     def before(self) -> None:
-        """Run before each answer; a test may replace it."""
+        """Called before each answer; a test may replace it."""
 
     def start(self) -> None:
         handler = type("Handler", (_Handler,), {"cluster": self})
@@ -82,7 +82,7 @@ class Cluster:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Stop: connections are refused, and open ones break."""
+        """Stop the server: connections are refused, and open ones break."""
         assert self._server is not None
         self._server.shutdown()
         self._server.server_close()
@@ -116,7 +116,7 @@ class Cluster:
         self.refusals.append(Refusal(method, path, status, message, times, headers))
 
     def expire(self) -> None:
-        """Forget the versions before now: a watch that asks for one gets that it has expired."""
+        """Forget earlier versions: a watch that asks for one is told that it has expired."""
         with self.changed:
             self.oldest = self.version + 1
             self.put("pods", "unrelated", {"metadata": {"name": "unrelated", "labels": {}}, "spec": {}, "status": {}})

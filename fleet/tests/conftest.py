@@ -29,7 +29,7 @@ def world(
 
 @pytest.fixture
 def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cluster]]:
-    """Yield a maker of stand-ins for API servers; the kubeconfig of the latest is the one in force."""
+    """Yield a function that creates fake API servers; the kubeconfig of the latest one applies."""
     made: list[Cluster] = []
 
     def make(kubelet: bool = False) -> Cluster:

@@ -1,4 +1,4 @@
-"""An instance that can be measured, and the result of measuring it."""
+"""An instance that can be measured, and the result of a measurement."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -37,12 +37,12 @@ def measured(notes: tuple[str, ...] = ()) -> Calibrated:
 
 
 async def measure_well(*words: Any, **options: Any) -> Calibrated:
-    """Stand in for fleet.calibration.measure.measure."""
+    """Replaces fleet.calibration.measure.measure."""
     return measured(("others ran too",))
 
 
 async def measure_traffic_well(target: Any, receipts: Any, starts: Any, *words: Any) -> Calibrated:
-    """Stand in for fleet.calibration.measure.measure_traffic."""
+    """Replaces fleet.calibration.measure.measure_traffic."""
     held_out = ReplayErrors(200, 0.08, 0.03, 0.024, -0.051, 0.017, 0.02, 4)
     load_range = LoadRange((1, 24), (90, 12_000))
     notes = (f"{len(receipts)} receipts, {len(starts)} starts",)

@@ -1,4 +1,4 @@
-"""The fit finds the law that points were made by, near it when they are noisy, and never a law that cannot be."""
+"""From exact points the fit finds the law, from noisy ones nearly the law, and never an impossible one."""
 
 import math
 import random
@@ -19,7 +19,8 @@ CHUNK = 8192
 
 
 def points_of(law: Law, noise: float = 0.0, seed: int = 1) -> list[CalibrationPoint]:
-    """Return what a sweep measures of such an engine. `noise`: standard deviation of a figure's relative error."""
+    """Return what a sweep measures of such an engine. `noise` is the standard deviation of a figure's relative
+    error."""
     draw = random.Random(seed)
     plan = [(1, length) for length in LENGTHS] + [(number, length) for number in GROUPS for length in GROUPS_LENGTHS]
     found = []
@@ -54,7 +55,7 @@ def test_the_experts_of_a_mixture_are_found_where_its_decodes_show_them(share: f
     assert dense.law.experts_s == 0
 
 
-def test_a_prompt_too_large_for_graphs_shows_how_long_a_mixture_is_launched() -> None:
+def test_a_prompt_too_large_for_graphs_shows_the_launch_time_of_a_mixture() -> None:
     law = replace(law_of(profile("h200_sxm", "Llama-3.1-8B", 1)), experts_s=0.007, expert_share=1 / 8, launch_s=0.06)
     made = fit(points_of(law), CHUNK, experts=True)
     assert made.law.launch_s == pytest.approx(0.06, rel=0.01)
@@ -134,7 +135,7 @@ rows = st.lists(st.lists(st.floats(0, 1e3), min_size=3, max_size=3), min_size=1,
 
 
 @given(rows, st.data())
-def test_nothing_near_the_least_squares_is_better(rows: list[list[float]], data: st.DataObject) -> None:
+def test_no_neighbour_of_the_least_squares_is_better(rows: list[list[float]], data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.floats(-1e3, 1e3), min_size=len(rows), max_size=len(rows)))
 
     def loss(x: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""A fit to traffic in a process of its own."""
+"""A fit to traffic in a separate process."""
 
 import asyncio
 import subprocess

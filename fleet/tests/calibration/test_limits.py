@@ -1,4 +1,4 @@
-"""What the engine says counts before what its options say, and both before what vLLM takes by itself."""
+"""Limits that the engine reports take precedence over its options, and both over vLLM's defaults."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,9 @@ SAID = EngineFacts(window=4096, kv_blocks=1024, block_size=32, active=0, prompt_
         (ExternalSpec(), 256, 8192),
     ],
 )
-def test_the_scheduler_is_bounded_by_the_options_or_by_vllms_choice(spec: Any, sequences: int, batched: int) -> None:
+def test_without_a_report_the_limits_come_from_the_options_or_vllms_defaults(
+    spec: Any, sequences: int, batched: int
+) -> None:
     assert limits_of(spec, SAID) == EngineLimits(1024, 32, sequences, batched, 4096)
 
 
@@ -34,7 +36,7 @@ def test_the_engines_own_scheduling_limits_come_first() -> None:
 
 
 @pytest.mark.parametrize(("version", "ahead"), [((0, 13), False), ((0, 14), True), ((1, 0), True), (None, True)])
-def test_steps_are_planned_ahead_since_the_version_that_does_so(version: tuple[int, int] | None, ahead: bool) -> None:
+def test_steps_are_planned_ahead_from_the_version_that_does_so(version: tuple[int, int] | None, ahead: bool) -> None:
     assert limits_of(VllmSpec(), replace(SAID, version=version)).async_scheduling is ahead
 
 
@@ -42,7 +44,7 @@ def test_a_request_is_never_longer_than_the_cache() -> None:
     assert limits_of(VllmSpec(), replace(SAID, kv_blocks=10)).window == 320
 
 
-def test_the_window_is_that_of_the_options_where_the_engine_names_none() -> None:
+def test_the_window_is_that_of_the_options_if_the_engine_reports_none() -> None:
     silent = replace(SAID, window=None)
     assert limits_of(VllmSpec(max_model_len=2048), silent).window == 2048
     assert limits_of(ExternalSpec(), silent).window == 8192

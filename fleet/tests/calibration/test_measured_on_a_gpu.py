@@ -1,4 +1,5 @@
-"""A sweep's fit beside loads that a real vLLM on an H200 served (docs/findings/gpu.md): no change makes it worse."""
+"""The fit of a sweep compared with loads that a real vLLM on an H200 served (docs/findings/gpu.md): no change may
+make it worse."""
 
 import pytest
 
@@ -19,7 +20,7 @@ LARGEST = {  # |error| of the mean E2E; the second load fills the GPU, whose clo
 
 
 @pytest.mark.parametrize("model", LARGEST)
-def test_a_sweep_foretells_loads_that_it_did_not_send(model: str) -> None:
+def test_a_sweep_predicts_loads_that_it_did_not_send(model: str) -> None:
     found = record(RECORDED / f"{model}.json.gz")
     limits = limits_of(found)
     swept = swept_of(found, limits)
@@ -29,7 +30,7 @@ def test_a_sweep_foretells_loads_that_it_did_not_send(model: str) -> None:
         assert abs(off.e2e_mean) < LARGEST[model], load["name"]
 
 
-def test_blocks_of_a_full_load_meet_the_queues_that_they_met() -> None:
+def test_replayed_blocks_of_a_full_load_have_their_original_queues() -> None:
     """Without the queue before them (at most 60 earlier requests, with up to 107 in flight), blocks replay up to 24
     % too fast."""
     found = record(RECORDED / "llama-3.1-8b.json.gz")
@@ -42,8 +43,8 @@ def test_blocks_of_a_full_load_meet_the_queues_that_they_met() -> None:
         assert abs(off) < 0.12
 
 
-def test_a_fit_to_a_full_load_begins_nearer_than_the_ratio_of_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues multiply what a step is off, so steps as much slower as the TPOTs are would be far too slow."""
+def test_a_fit_to_a_full_load_starts_nearer_than_the_ratio_of_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues multiply the error of a step, so steps slowed down like the TPOTs would be far too slow."""
     found = record(RECORDED / "llama-3.1-8b.json.gz")
     law = law_of(profile(found["gpu"], found["model"], 1))
     blocks = blocks_of(requests_of(found["loads"][1]))

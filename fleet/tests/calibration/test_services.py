@@ -1,4 +1,4 @@
-"""A calibration is written down when it is asked for, and says how it went."""
+"""A calibration is recorded when it is requested, and later with its result."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ def failing(error: Exception) -> Any:
     return fail
 
 
-def test_a_calibration_is_kept_with_the_settings_it_was_measured_on() -> None:
+def test_a_calibration_is_stored_with_the_settings_it_was_measured_on() -> None:
     instance()
     row = services.ask_for("chat-0", "ada", 30)
     assert (row.status, row.pool, row.kind, row.model, row.node) == ("queued", "chat", "vllm", "m", "local")
@@ -73,7 +73,7 @@ def test_a_failed_calibration_leaves_the_older_in_force_and_says_why(monkeypatch
     assert InstanceEvent.objects.first().text == "not calibrated: 2 requests run on chat-0"  # type: ignore[union-attr]
 
 
-def test_an_error_of_our_own_is_a_failure_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_a_failure_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "measure", failing(ZeroDivisionError("oh")))
     instance()
     row = services.ask_for("chat-0", "ada")
@@ -105,7 +105,7 @@ def test_a_second_calibration_at_once_is_refused() -> None:
         services.ask_for("chat-0", "bob")
 
 
-def test_a_calibration_whose_worker_died_makes_way_for_another() -> None:
+def test_a_calibration_whose_worker_died_allows_another() -> None:
     instance()
     lost = services.ask_for("chat-0", "ada", 30)
     jobs.claim(Calibration, lost.pk)
@@ -125,7 +125,7 @@ def measuring(act: Any) -> Any:
     return measure
 
 
-def test_a_cancelled_calibration_stops_within_a_second_and_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_calibration_stops_within_a_second_and_allows_another(monkeypatch: pytest.MonkeyPatch) -> None:
     instance()
     row = services.ask_for("chat-0", "ada")
     monkeypatch.setattr(jobs, "BEAT_S", 0.05)
@@ -171,19 +171,19 @@ def test_an_ended_calibration_cannot_be_cancelled() -> None:
         ({"url": ""}, "it must be ready"),
     ],
 )
-def test_an_instance_that_cannot_answer_is_not_measured(fields: dict[str, Any], says: str) -> None:
+def test_an_instance_that_is_not_ready_is_not_measured(fields: dict[str, Any], says: str) -> None:
     instance(**fields)
     with pytest.raises(NotPossible, match=says):
         services.ask_for("chat-0", "ada")
     assert not Calibration.objects.exists()
 
 
-def test_a_drained_instance_is_measured_best() -> None:
+def test_a_drained_instance_can_be_measured() -> None:
     instance(state=State.DRAINING)
     assert services.perform(services.ask_for("chat-0", "ada").pk)
 
 
-def test_a_store_computes_nothing() -> None:
+def test_a_store_cannot_be_measured() -> None:
     made = instance()
     Instance.objects.update(config={**made.config, "kind": "sim-store"})
     with pytest.raises(NotPossible, match="serves no requests"):
@@ -197,7 +197,7 @@ def test_the_time_has_limits(seconds: float) -> None:
         services.ask_for("chat-0", "ada", seconds)
 
 
-def test_a_pool_uses_its_newest_calibration_with_equal_settings_else_the_newest() -> None:
+def test_a_pool_uses_its_newest_calibration_with_equal_settings_or_else_the_newest() -> None:
     made = instance()
     rows = []
     for digest in (made.config_hash, "other"):

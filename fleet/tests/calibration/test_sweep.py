@@ -1,4 +1,4 @@
-"""The sweep finds what a simulated engine computes with, and spends no more time than it was given."""
+"""The sweep finds the constants of a simulated engine, within the given time."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ QUIET = lambda text: None  # noqa: E731
 
 @pytest.fixture(autouse=True)
 def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the sweep to one round: in virtual time one says as much as nine."""
+    """Limit the sweep to one round, as in virtual time one round gives the same as nine."""
     monkeypatch.setattr("fleet.calibration.sweep.MOST_ROUNDS", 1)
 
 
@@ -35,7 +35,7 @@ async def measured(seconds: float = 120, **flags: object) -> Calibrated:
     return await measure(TARGET, seconds, QUIET, anyway=False, transport=sim_engine(**flags))
 
 
-def test_the_constants_of_an_engine_are_found_by_asking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_constants_of_an_engine_are_found_by_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run(monkeypatch, measured)
     law, found = law_of(profile()), made.fitted.law
     assert made.fitted.ttft_error < 0.01
@@ -53,7 +53,7 @@ def test_an_engine_in_scaled_time_is_measured_in_its_own_seconds(monkeypatch: py
     assert made.fitted.law.step_s(1, 0, 0, 1) == pytest.approx(law_of(profile()).step_s(1, 0, 0, 1), rel=0.05)
 
 
-def test_the_engine_names_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_reports_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     made = run(monkeypatch, lambda: measured(kv_blocks=500, block_size=32, max_model_len=4096))
     assert (made.limits.kv_blocks, made.limits.block_size, made.limits.window) == (500, 32, 4096)
     assert max(point.prompt_tokens for point in made.points) < 4096
@@ -71,7 +71,7 @@ def test_a_sweep_ends_in_time_with_the_points_measured_so_far(monkeypatch: pytes
     assert 0 < points < len(plan_loads(131_072, None, 256))
 
 
-def test_no_two_prompts_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_two_prompts_have_the_same_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hits() -> str:
         transport = sim_engine()
         await measure(TARGET, 30, QUIET, anyway=False, transport=transport)
@@ -94,12 +94,12 @@ async def beside_another(anyway: bool) -> Calibrated:
             other.cancel()
 
 
-def test_an_engine_that_has_work_is_not_measured_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_engine_is_not_measured_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotCalibrate, match="1 request runs on chat-0 and would distort the measurement: drain it"):
         run(monkeypatch, lambda: beside_another(anyway=False))
 
 
-def test_measured_anyway_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_engine_is_measured_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, lambda: beside_another(anyway=True)).points
 
 
@@ -120,7 +120,7 @@ def times(*marks: tuple[float, int], sent_at: float = 0.0, prompt: int = 100) ->
     return TokenTimes(sent_at, prompt, marks)
 
 
-def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
+def test_the_time_per_token_counts_only_while_all_of_a_group_decoded() -> None:
     early = times((1.0, 1), (2.0, 11), (3.0, 12), (4.0, 13), (5.0, 14))
     late = times((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 5))
     found = sample([early, late], 1.0)
@@ -129,7 +129,7 @@ def test_the_pace_is_that_of_the_time_in_which_all_of_a_group_decoded() -> None:
     assert found.ttft_s is None
 
 
-def test_an_answer_in_one_piece_gives_no_times_of_the_engine() -> None:
+def test_an_answer_in_one_piece_gives_no_times() -> None:
     late = [(1.0 + 1e-5 * token, token) for token in range(1, 25)]
     found = sample([times(*late)], 1.0)
     assert (found.ttft_s, found.tpot_s) == (None, None)
@@ -278,7 +278,7 @@ async def test_the_scheduling_of_an_engine_is_read_if_it_reports_it(answer: byte
     assert (found.max_num_seqs, found.max_num_batched_tokens, found.async_scheduling) == told
 
 
-async def test_pages_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_pages_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotAnswered, match="GET /metrics answers with more than 4194304 bytes"):
         await facts(pages(b"{}", b"x" * 5_000_000))
     monkeypatch.setattr("fleet.calibration.engine_facts.ANSWER_S", 0.2)
@@ -286,7 +286,7 @@ async def test_pages_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -
         await facts(pages(b"{}", b"", drip=True))
 
 
-def test_traffic_needs_nothing_of_the_engine_but_its_facts() -> None:
+def test_a_fit_to_traffic_reads_only_the_facts_of_the_engine() -> None:
     receipts = [Receipt(request_id=str(number), at=float(number), instance="chat-0") for number in range(3)]
 
     async def made() -> Calibrated:

@@ -67,7 +67,7 @@ SERVERS: Mapping[str, Mapping[str, str]] = {
 
 
 class OtherEngine:
-    """An engine of such pages. `base`: a path before theirs, as of vLLM with --root-path behind a proxy."""
+    """An engine with these pages. `base` is a path before them, as in vLLM with --root-path behind a proxy."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What of a source's answer becomes instances: the pool's own, with roles by labels, at addresses that are allowed."""
+"""Which entries of a source become instances: the pool's own, with roles from labels, at allowed addresses."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def spec(**options: object) -> ExternalSpec:
 @pytest.mark.parametrize(
     ("value", "role"), [("prefill", "prefill"), ("decode", "decode"), ("prefill-decode", "both"), ("router", None)]
 )
-def test_llm_ds_label_names_the_role(value: str, role: InstanceRole | None) -> None:
+def test_the_label_of_llm_d_names_the_role(value: str, role: InstanceRole | None) -> None:
     found = ListedEngine("k", "http://10.0.0.1:8000", labels={"llm-d.ai/role": value})
     assert judged(spec(), "p", [found]).engines[0].role == role
 
@@ -56,7 +56,7 @@ def test_an_address_that_weir_may_not_connect_to_becomes_no_instance(url: str) -
     assert found.refused[0].startswith(url)
 
 
-def test_a_pool_takes_no_more_engines_than_it_may_have() -> None:
+def test_a_pool_takes_only_as_many_engines_as_allowed() -> None:
     count = MAX_REPLICAS + 88
     many = [ListedEngine(f"k{n}", f"http://10.0.{n // 200}.{n % 200}:8000", f"{n:04}") for n in range(count)]
     found = judged(spec(), "p", many)
@@ -64,7 +64,7 @@ def test_a_pool_takes_no_more_engines_than_it_may_have() -> None:
     assert len(found.refused) == 20
 
 
-def test_an_engine_gets_its_role_bootstrap_and_events_from_where_it_is() -> None:
+def test_an_engine_gets_its_role_bootstrap_and_events_from_its_entry() -> None:
     options = spec(
         connector="mooncake_p2p",
         bootstraps=("http://{host}:8998",),
@@ -78,7 +78,7 @@ def test_an_engine_gets_its_role_bootstrap_and_events_from_where_it_is() -> None
     assert EXTERNAL.url(options, launch) == "http://[fd12::7]:8000"
 
 
-def test_events_that_are_not_wanted_are_not_named() -> None:
+def test_events_are_left_out_if_disabled() -> None:
     launch = Launch("p-0", "m", "", {}, "", listed=ListedEngine("k", "http://10.0.0.7:8000"))
     assert EXTERNAL.wire(spec(kv_endpoint="tcp://{host}:5557", kv_events=False), launch).events == ""
     assert EXTERNAL.wire(spec(), launch).events == ""

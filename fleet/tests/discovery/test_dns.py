@@ -1,4 +1,4 @@
-"""A DNS name as a source: what is asked, how long an answer holds, and what a bad answer does."""
+"""A DNS name as a source: the queries, how long an answer is valid, and the effects of a bad answer."""
 
 import contextlib
 import struct
@@ -48,7 +48,7 @@ def test_srv_records_name_the_ports(server: NameServer) -> None:
     assert urls(source(server, "_http._tcp.llm")) == ["http://10.0.0.7:8001", "http://10.0.0.8:8002"]
 
 
-def test_an_answer_holds_for_its_time_and_at_least_five_seconds(
+def test_an_answer_is_valid_for_its_ttl_and_at_least_five_seconds(
     server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [time.monotonic()]
@@ -67,7 +67,7 @@ def test_an_answer_holds_for_its_time_and_at_least_five_seconds(
         assert len(server.asked) == asked + 2
 
 
-def test_a_long_answer_is_asked_for_again_over_tcp(server: NameServer) -> None:
+def test_a_long_answer_is_requested_again_over_tcp(server: NameServer) -> None:
     server.over_tcp = True
     server.records = {("engines.llm", A): [f"10.0.1.{n}" for n in range(200)]}
     assert len(urls(source(server, "engines.llm:8000"))) == 200
@@ -94,7 +94,7 @@ def test_a_name_without_addresses_is_an_unreachable_source(server: NameServer) -
         source(server, "_http._tcp.invalid").look()
 
 
-def test_names_of_the_host_are_known_without_a_name_server(server: NameServer) -> None:
+def test_names_of_the_host_are_resolved_without_a_name_server(server: NameServer) -> None:
     assert "http://127.0.0.1:8000" in urls(source(server, "localhost:8000"))
 
 
@@ -110,7 +110,7 @@ ASKED = question(7, "engines.llm", A)
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_reply_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_accepted_as_a_reply_or_refused(raw: bytes) -> None:
     for reply in (raw, ASKED[:2] + b"\x81\x80" + ASKED[4:6] + b"\x00\x09\0\0\0\0" + ASKED[12:] + raw):
         with contextlib.suppress(BadMessage):
             parse(reply, ASKED)
@@ -124,7 +124,7 @@ def test_a_reply_to_another_question_is_refused() -> None:
             parse(raw, ASKED)
 
 
-def test_a_name_that_leads_to_itself_is_refused() -> None:
+def test_a_name_that_is_its_own_alias_is_refused() -> None:
     at = len(ASKED)
     loop = struct.pack("!H", 0xC000 | at) + struct.pack("!HHIH", A, 1, 5, 4) + b"\x0a\0\0\7"
     raw = ASKED[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + ASKED[12:] + loop
@@ -143,6 +143,6 @@ def test_compressed_names_are_read() -> None:
     assert name_of("a.llm") == b"\1a\3llm\0"
 
 
-def test_an_invalid_name_is_not_asked_for() -> None:
+def test_an_invalid_name_is_not_queried() -> None:
     with pytest.raises(BadMessage):
         question(1, "a..b", A)

@@ -25,7 +25,7 @@ def test_targets_and_labels_are_read_as_prometheus_reads_them(tmp_path: Path) ->
     assert first.labels == {"llm-d.ai/role": "prefill", "rack": "7"}
 
 
-def test_json_is_read_and_read_again_when_it_has_changed(tmp_path: Path) -> None:
+def test_json_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
     path.write_text(json.dumps([{"targets": ["10.0.0.7:8000"]}]))
     source = EngineFile(str(path))

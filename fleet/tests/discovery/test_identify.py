@@ -1,4 +1,4 @@
-"""What answers behind a URL, told by its first answers."""
+"""What runs behind a URL, identified by its first answers."""
 
 import asyncio
 import json
@@ -58,13 +58,13 @@ def told(url: str, **options: object) -> Identified | None:
         ("openai", "openai", ""),
     ],
 )
-def test_an_engine_is_known_by_its_answers(start: Start, pages: str, server: str, version: str) -> None:
+def test_an_engine_is_identified_by_its_answers(start: Start, pages: str, server: str, version: str) -> None:
     found = told(start(SERVERS[pages]).url)
     assert found is not None
     assert (found.server.name, found.version, found.models) == (server, version, ("m",))
 
 
-def test_kv_events_are_followed_at_the_address_that_the_engine_reports(start: Start) -> None:
+def test_kv_events_are_received_from_the_address_that_the_engine_reports(start: Start) -> None:
     vllm, sglang = start(SERVERS["vllm"]), start(SERVERS["sglang"])
     assert told(vllm.url).events == vllm.url  # type: ignore[union-attr]
     expected = "tcp://127.0.0.1:5557?replay=tcp%3A%2F%2F127.0.0.1%3A5558&topic=kv"
@@ -86,7 +86,7 @@ def test_kv_events_are_followed_at_the_address_that_the_engine_reports(start: St
         ("trtllm", {"version": "1.4.0"}, False, ("kv_events_config (1.4), with its address as kv_endpoint",)),
     ],
 )
-def test_an_engine_lacks_the_flags_that_an_exact_index_needs(
+def test_flags_needed_for_an_exact_index_are_reported_as_missing(
     server: str, about: object, events: bool, lacks: tuple[str, ...]
 ) -> None:
     assert lacking(server, about, events=events) == lacks
@@ -140,12 +140,12 @@ def test_kv_events_of_sglang_come_from_its_host(where: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"endpoint_port_base": True}, {"endpoint_port_base": 70_000}, {"publisher": "null"}])
-def test_kv_events_at_no_port_are_not_followed(start: Start, wrong: dict[str, object]) -> None:
+def test_kv_events_without_a_port_are_not_received(start: Start, wrong: dict[str, object]) -> None:
     pages = {**SERVERS["sglang"], "/server_info": sglang_info(**wrong)}
     assert told(start(pages).url).events == ""  # type: ignore[union-attr]
 
 
-def test_the_document_may_say_what_it_is_and_whether_events_are_wanted(start: Start) -> None:
+def test_the_document_may_state_the_kind_and_whether_events_are_wanted(start: Start) -> None:
     vllm = start(SERVERS["vllm"])
     found = told(vllm.url, server="openai", kv_events=False)
     assert found is not None
@@ -166,7 +166,7 @@ def test_a_redirect_is_not_followed(start: Start) -> None:
     assert behind.asked == []
 
 
-def test_an_address_of_the_clouds_own_services_is_not_asked() -> None:
+def test_an_address_of_the_clouds_own_services_is_not_contacted() -> None:
     assert told("http://169.254.169.254:80") is None
 
 

@@ -1,4 +1,4 @@
-"""Engines that others start and stop: routed to while they are ready, and never killed."""
+"""Engines that something else starts and stops receive requests while they are ready, and are never killed."""
 
 import importlib
 import json
@@ -54,7 +54,7 @@ class Others:
         self.world.tick()
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> int:
-        """The rounds of steps that it took, of which there is one each second."""
+        """Return the rounds of steps that it took, one per second."""
         began, rounds = time.monotonic(), 0
         while not condition():
             assert time.monotonic() - began < limit_s, self.world.states()
@@ -63,7 +63,7 @@ class Others:
         return rounds
 
     def seen(self) -> list[tuple[str, str]]:
-        """What the source lists now, after a change of it has arrived."""
+        """Return what the source lists now, after a change of it has arrived."""
         (source,) = self.sources.made.values()
         return [(engine.key, engine.held) for engine in source.look()]
 
@@ -126,7 +126,7 @@ def test_engines_come_and_go_with_their_source_also_below_a_path(others: Others)
     others.until(lambda: not Instance.objects.filter(pk=gone.pk).exists())
 
 
-def test_half_of_a_divided_sglang_gets_no_requests_as_a_whole_engine(others: Others) -> None:
+def test_one_half_of_a_disaggregated_sglang_gets_no_requests_as_a_whole_engine(others: Others) -> None:
     engine = others.start("sglang")
     info = {**json.loads(engine.pages["/server_info"]), "disaggregation_mode": "decode"}
     engine.pages["/server_info"] = json.dumps(info)
@@ -168,7 +168,7 @@ def test_an_engine_restarted_with_prefix_caching_is_known_to_cache(
     assert not uncached()
 
 
-def test_an_sglang_restarted_as_half_of_a_divided_one_gets_no_requests(others: Others) -> None:
+def test_an_sglang_restarted_as_one_half_of_a_disaggregated_one_gets_no_requests(others: Others) -> None:
     engine = others.start("sglang")
     others.listed(engine)
     apply(others)
@@ -224,7 +224,7 @@ def test_another_role_is_another_epoch(others: Others) -> None:
     assert others.world.published()["p-0"]["role"] == "decode"
 
 
-def test_an_engine_with_nothing_but_models_is_ready_with_unknown_figures(others: Others) -> None:
+def test_an_engine_that_only_lists_its_models_is_ready_with_unknown_figures(others: Others) -> None:
     engine = others.start("openai")
     others.listed(engine)
     apply(others)
@@ -269,7 +269,7 @@ def test_a_pool_that_loses_its_source_forgets_it(others: Others) -> None:
     others.until(lambda: not InstanceSource.objects.exists() and len(others.routable()) == 1)
 
 
-def test_pools_share_the_look_at_one_source() -> None:
+def test_pools_share_the_poll_of_one_source() -> None:
     made = []
 
     class Counted:
@@ -334,7 +334,7 @@ def test_a_pod_is_in_routing_soon_after_it_is_ready_and_out_of_it_soon_after_its
     assert all(method == "GET" for method, _ in cluster.requests)  # nothing of others is changed
 
 
-def test_an_api_server_that_is_unreachable_or_refuses_keeps_the_pods(
+def test_pods_are_kept_while_the_api_server_is_unreachable_or_refuses(
     others: Others, clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror, "WATCH_S", 1.0)  # the end of a watch without news says that the server is back

@@ -1,4 +1,4 @@
-"""Options of a source in the document; each fault is reported once, with its path."""
+"""Options of a source in the document; each problem is reported once, with its path."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def problems(*given: Any, **engine: Any) -> dict[str, str]:
         {"urls": ["http://10.0.0.7:8000"], "server": "sglang", "kv_endpoint": "tcp://{host}:5557"},
     ],
 )
-def test_a_source_is_accepted_and_survives(engine: dict[str, Any]) -> None:
+def test_a_valid_source_is_accepted_and_unchanged_by_parsing(engine: dict[str, Any]) -> None:
     given = document(**engine)
     assert parse_fleet(given).pools[0].engine == engine
     assert dump_fleet(parse_fleet(given))["spec"]["pools"][0]["engine"] == engine
@@ -65,7 +65,7 @@ def test_a_source_is_accepted_and_survives(engine: dict[str, Any]) -> None:
         ({"file": "f", "connector": "mooncake_p2p"}, "bootstraps", "one with {host} in it"),
     ],
 )
-def test_a_fault_of_a_source_is_reported_once(engine: dict[str, Any], where: str, words: str) -> None:
+def test_a_problem_of_a_source_is_reported_once(engine: dict[str, Any], where: str, words: str) -> None:
     found = problems(**engine)
     assert list(found) == [f"engine.{where}"]
     assert words in found[f"engine.{where}"]

@@ -1,5 +1,5 @@
-"""Plays that the engine and its compiled copy are compared by; prints where the engine's code lies, then the results.
-
+"""Simulations with which the engine and its compiled copy are compared; prints where the engine's code is, then the
+results.
 python -m fleet.tests.engine.compiled_plays [FOLDER of the copy]
 """
 
@@ -17,8 +17,8 @@ COUNTS = ("cached_tokens", "preemptions", "interruptions", "load_s", "tier_token
 
 
 def plays() -> Iterator[tuple[Any, ...]]:
-    """Yield plays of each scheduler: chunks, shared prefixes, evictions, preemptions, aborts and loads from below the
-    GPU."""
+    """Yield simulations for each scheduler: chunks, shared prefixes, evictions, preemptions, aborts and loads from
+    below the GPU."""
     from fleet.engine.neuron_batches import KNOWN_HITS
     from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
     from fleet.tests.engine.tiers.builders import tiers

@@ -72,7 +72,7 @@ def test_chunks_narrow_the_window_until_the_copy_is_exposed() -> None:
 
 
 @pytest.mark.parametrize(("ranks", "maximum"), [(1, 0), (2, 1 / math.sqrt(math.pi)), (4, 1.0294), (16, 1.766)])
-def test_the_slowest_of_a_group(ranks: int, maximum: float) -> None:
+def test_the_slowest_gpu_of_a_group_determines_its_time(ranks: int, maximum: float) -> None:
     assert expected_max(ranks) == pytest.approx(maximum, abs=5e-4)
     assert waiting_ms(ranks, 100, 0.2, 15) == pytest.approx(25 * maximum, abs=0.02)
 
@@ -85,7 +85,7 @@ def test_bandwidth_is_one_way_and_times_are_ms() -> None:
 
 
 def test_the_window_grows_with_the_tokens_of_an_iteration() -> None:
-    """A fixed window must not decide."""
+    """A fixed window must not be used."""
     ratios = [replace(R1, max_tokens=tokens).ratio for tokens in (1024, 8192, 16_384, 32_768)]
     assert ratios == sorted(ratios)
     assert ratios[-1] > 8 * ratios[0] / 3
@@ -126,7 +126,7 @@ def test_uneven_prompts_cost_only_dep() -> None:
     assert uneven.gain > even.gain
 
 
-def test_another_model_on_another_gpu() -> None:
+def test_another_model_on_another_gpu_is_computed() -> None:
     phase = gpt_oss_phase(Prompts(8192))
     assert phase.moe.expert_bytes == pytest.approx(13.2e6, rel=0.01)
     assert phase.is_hidden

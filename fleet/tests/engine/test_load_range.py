@@ -1,4 +1,4 @@
-"""What a calibration knows of the load, and how much of another load is beyond it."""
+"""The load range of a calibration, and how much of another load is outside it."""
 
 from fleet.engine.engine_model import LoadRange, RequestLoad, ServedRequest, in_flight
 
@@ -6,7 +6,7 @@ KNOWN = LoadRange((2, 8), (100, 4_000))
 UNKNOWN = "the calibration did not, and its error is not known there"
 
 
-def test_a_request_meets_the_requests_that_are_still_running() -> None:
+def test_concurrent_requests_are_those_still_running_at_the_arrival() -> None:
     served = [ServedRequest(0, 10, 1), ServedRequest(1, 2, 1), ServedRequest(2, 5, 1), ServedRequest(20, 21, 1)]
     assert in_flight(served) == [1, 2, 3, 1]
 

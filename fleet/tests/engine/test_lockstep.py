@@ -1,4 +1,4 @@
-"""Ranks that step together: all wait in each step for the slowest."""
+"""Ranks that step together: in each step all wait for the slowest."""
 
 from collections import deque
 
@@ -75,7 +75,7 @@ def by_turns(plan: Plan, engines: list[Engine]) -> Times:
 
 
 def by_ticks(plan: Plan, engines: list[Engine], tick_s: float) -> Times:
-    """Drive each rank by itself, without word of what the others do."""
+    """Drive each rank by itself, without information about the others."""
     ranks, requests, now = rank_steps(engines), arrivals(plan), 0.0
     due: dict[str, None] = {}
 

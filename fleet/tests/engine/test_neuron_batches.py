@@ -172,7 +172,7 @@ def test_a_request_aborted_while_its_prompt_is_computed_is_forgotten() -> None:
     assert (made.next_event_s(), made.stats().waiting) == (None, 0)
 
 
-def test_a_request_that_leaves_after_its_kv_came_gives_its_blocks_back() -> None:
+def test_a_request_that_leaves_after_its_kv_arrived_frees_its_blocks() -> None:
     made = neuron("neuron_decode", 1)
     work = request("a", 320, 3)
     work.pull_tokens = 320
@@ -184,8 +184,8 @@ def test_a_request_that_leaves_after_its_kv_came_gives_its_blocks_back() -> None
 
 
 def closed_loop(batching: str, batch: int, prompt: int, output: int, answers: int = 80) -> list[EngineRequest]:
-    """Play a closed loop: each slot asks again at once; the first answers differ in length, so that slots are out of
-    step."""
+    """Simulate a closed loop: each slot sends its next request at once; the first answers differ in length, so that
+    slots are out of step."""
     made = neuron(batching, batch, blocks=batch * (prompt + output) // 8)
     done: list[EngineRequest] = []
     for slot in range(batch):

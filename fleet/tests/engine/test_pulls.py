@@ -1,4 +1,4 @@
-"""KV that comes from another engine: blocks held for it there, waiting for it here."""
+"""KV that comes from another engine: blocks held for it there, and blocks waiting for it here."""
 
 from fleet.engine.engine import Engine
 from fleet.engine.request import EngineRequest
@@ -92,7 +92,7 @@ def test_blocks_in_the_instances_own_cache_are_not_pulled() -> None:
     assert made.stats().pull_queries == 160
 
 
-def test_a_request_that_the_own_cache_covers_waits_for_nothing() -> None:
+def test_a_request_covered_by_the_engines_own_cache_waits_for_nothing() -> None:
     made = engine()
     made.add_request(request("a", 321, 1, family="f", shared=320), 0.0)
     run(made)
@@ -104,7 +104,7 @@ def test_a_request_that_the_own_cache_covers_waits_for_nothing() -> None:
     assert (one.generated, one.cached_tokens) == (1, 320)
 
 
-def test_a_pull_that_failed_is_computed_here() -> None:
+def test_after_a_failed_pull_the_prompt_is_computed_here() -> None:
     made, one = engine(), pulling("a", 320, 2)
     made.add_request(one, 0.0)
     made.step()

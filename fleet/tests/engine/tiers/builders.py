@@ -14,7 +14,7 @@ BLOCK_BYTES = LAYOUT.bytes_per_token * 16
 
 
 def tiers(*names: str, blocks: float = 10_000, always: bool = True, **given: Any) -> TiersModel:
-    """Make tiers of `blocks` blocks of 16 tokens each, loaded from however long that takes."""
+    """Make tiers of `blocks` blocks of 16 tokens each, with the given load time."""
     models = tuple(TierModel(DEVICES[name], blocks * BLOCK_BYTES) for name in names)
     return TiersModel(layout=LAYOUT, tiers=models, always_load=always, **given)
 

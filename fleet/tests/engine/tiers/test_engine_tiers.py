@@ -52,7 +52,7 @@ def evict(an_engine: Engine, at: float) -> None:
 
 
 def asked_twice(model: TiersModel, *, blocks: int = 300, again_s: float = 100.0) -> tuple[Engine, EngineRequest]:
-    """Ask about a document, let it leave HBM, and ask again."""
+    """Ask about a document, have it evicted from HBM, and ask again."""
     one = engine(blocks, tiers=model)
     ask(one, document("first", PROMPT, of="d"), at=0.0)
     evict(one, 50.0)
