@@ -78,8 +78,8 @@ def folder() -> Path | None:
 
 
 def entries(*, with_built_in: bool = False) -> list[TraceEntry]:
-    """Return every trace, by name. `with_built_in` includes the summaries of built-in traces, which take 0.3 s once
-    per process."""
+    """Return every trace, by name. `with_built_in` includes the summaries of built-in traces, which take half a
+    second once per process."""
     rows = {row.name: row for row in Trace.objects.all()}
     found = {
         name: TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1] if with_built_in else None)
