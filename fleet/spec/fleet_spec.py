@@ -306,6 +306,6 @@ def config_hash(pool: PoolSpec) -> str:
     for name in (*kind.free_options, *left_out):
         del engine[name]
     if "kv_events" in engine:
-        engine["kv_events"] = bool(engine["kv_events"])  # when absent, it has meant false
+        engine["kv_events"] = bool(engine["kv_events"])  # absent means false
     content = {"model": pool.model, "kind": pool.kind, "engine": engine}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

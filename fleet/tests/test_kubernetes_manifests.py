@@ -1,6 +1,5 @@
-"""Starts as the objects of a cluster: what the golden files say, and what the API's own types take.
-
-Golden files are read like code when they change.
+"""The Kubernetes objects of a start: they equal the golden files, and are valid for the API's own types.
+Changes of golden files are reviewed like code.
 """
 
 import json

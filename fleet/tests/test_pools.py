@@ -234,8 +234,8 @@ def test_a_pool_at_zero_by_sleep_is_woken_by_a_request_without_a_start(world: Wo
     assert set(told) == {("put to sleep, 2 of 2", "no request for 10 s"), ("woken", "1 waiting for an instance")}
 
 
-def test_a_report_from_before_the_pool_was_taken_out_does_not_wake_it(world: World) -> None:
-    """The requests that waited then were answered by the instance that an operator puts to sleep now."""
+def test_a_report_from_before_an_operator_put_a_pool_to_sleep_does_not_wake_it(world: World) -> None:
+    """The instance answered the waiting requests of that report before the operator put it to sleep."""
     services.apply_fleet(document(1), "ada")
     world.until_ready(1)
     Pool.objects.update(autoscale={"mode": "automatic", "min": 0, "to_zero": "sleep", "idle_s": 600})

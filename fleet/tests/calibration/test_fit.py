@@ -1,4 +1,4 @@
-"""From exact points the fit finds the law, from noisy ones nearly the law, and never an impossible one."""
+"""The fit finds the law from exact points, nearly the law from noisy ones, and never an impossible one."""
 
 import math
 import random

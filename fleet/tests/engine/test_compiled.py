@@ -1,4 +1,4 @@
-"""The compiled engine computes what its sources do. When a copy is used: router/tests/test_compiled.py."""
+"""The compiled engine computes what its sources do. router/tests/test_compiled.py tests when a copy is used."""
 
 import importlib.util
 import shutil

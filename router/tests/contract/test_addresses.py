@@ -27,7 +27,7 @@ REACHABLE = [
 
 
 @pytest.mark.parametrize("address", SERVICES)
-def test_services_of_hosts_and_clouds_are_beyond_every_reach(address):
+def test_no_caller_may_reach_services_of_hosts_and_clouds(address):
     everything = Reach(networks=(ip_network("0.0.0.0/0"), ip_network("::/0")))
     for reach in (ENGINES, PUBLIC, everything):
         assert "services of the host or its cloud" in refusal(ip_address(address), reach)
@@ -40,16 +40,16 @@ def test_other_special_addresses_are_for_engines_only(address):
 
 
 @pytest.mark.parametrize("address", REACHABLE)
-def test_public_addresses_are_for_everybody(address):
+def test_public_addresses_are_allowed_for_every_caller(address):
     assert not refusal(ip_address(address), PUBLIC)
 
 
-def test_an_allowed_network_is_in_reach_and_no_other():
+def test_an_allowed_network_can_be_reached_and_no_other():
     reach = Reach(networks=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")), setting="WEIR_X")
     for address in ("10.9.9.9", "::ffff:10.9.9.9", "fd12::1"):
         assert not refusal(ip_address(address), reach)
     assert refusal(ip_address("192.168.1.1"), reach) == "192.168.1.1 is not public; WEIR_X may allow its network"
 
 
-def test_a_zone_belongs_to_no_address():
+def test_the_zone_of_an_address_is_ignored():
     assert (literal("fe80::1%eth0"), literal("engine.example")) == (ip_address("fe80::1"), None)

@@ -99,7 +99,7 @@ def written(document):
         *((document, "end") for document in ENDS),
     ],
 )
-def test_each_event_has_its_sign(document, sign):
+def test_each_event_is_recognised(document, sign):
     assert answers.sign(written(document))[0] == sign
 
 
@@ -211,7 +211,7 @@ SHAPES = st.recursive(
 
 @settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(FIELDS), SHAPES, max_size=4))
-def test_an_answer_of_any_shape_is_read_without_a_fault_of_the_router(document):
+def test_an_answer_of_any_shape_is_read_without_an_exception(document):
     data = written(document)
     stream = b"data: %b\n\ndata: [DONE]\n\n" % data
     for path in (*answers.WHOSE_END, "/v1/embeddings", "/tokenize"):
@@ -243,7 +243,7 @@ def test_an_object_of_an_unknown_shape_counts_as_content_and_what_is_no_object_a
 
 
 @pytest.mark.parametrize("remark", [{"detail": "the engine is dead"}, {"message": "busy"}, {"status": "x", "msg": "y"}])
-def test_an_event_that_only_remarks_something_is_no_content(remark):
+def test_an_event_that_is_only_a_remark_is_no_content(remark):
     assert answers.sign(written(remark))[0] == "quiet"
     assert answers.sign(written({**remark, "text": "hello"}))[0] == "content"
 

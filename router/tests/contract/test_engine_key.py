@@ -53,18 +53,18 @@ def test_a_variable_or_a_file_names_a_key(given):
         *("env:ÄPI_API_KEY", f"env:{'A' * 300}API_KEY"),
     ],
 )
-def test_nothing_else_does(given):
+def test_nothing_else_names_a_key(given):
     assert not is_reference(given)
     assert given == "" or trouble(given).startswith("its engine key is not named as env:NAME")
 
 
-def test_the_key_of_a_variable_makes_a_header(monkeypatch):
+def test_the_key_in_a_variable_becomes_a_header(monkeypatch):
     monkeypatch.setenv("QWEN_API_KEY", KEY)
     assert line("env:QWEN_API_KEY") == b"authorization: Bearer sk-engine-1\r\n"
     assert headers("env:QWEN_API_KEY") == {"authorization": "Bearer sk-engine-1"}
 
 
-def test_an_engine_without_a_key_is_sent_none():
+def test_an_engine_without_a_key_gets_no_header():
     assert (line(""), headers(""), trouble("")) == (b"", {}, "")
 
 
@@ -80,7 +80,7 @@ def test_a_file_is_read_again_when_it_changes(key_file, monkeypatch):
     assert trouble(f"file:{key_file}") == f"its engine key is missing: {key_file}: No such file or directory"
 
 
-def test_a_file_is_looked_at_once_in_a_while(key_file, monkeypatch):
+def test_a_file_is_checked_at_intervals(key_file, monkeypatch):
     monkeypatch.setattr(whereabouts, "LOOK_S", 60.0)
     line(f"file:{key_file}")
     key_file.write_text("sk-engine-2")
@@ -139,7 +139,7 @@ def test_the_secrets_of_weir_and_of_the_host_are_no_engine_keys(tmp_path, monkey
     assert trouble(f"file:{link}") == f"its engine key is missing: {link} is in {data}"
 
 
-def test_the_data_folder_has_a_place_for_keys(tmp_path):
+def test_the_data_folder_has_a_folder_for_keys(tmp_path):
     folder = tmp_path / "data" / "engine-keys"
     folder.mkdir(parents=True)
     (folder / "qwen").write_text(KEY)
@@ -194,7 +194,7 @@ def test_a_refusal_says_what_to_do(status, reference, says, monkeypatch):
     assert bool(says) == bool(refusal(status, "/v1/models", reference))
 
 
-def test_a_file_of_many_spellings_is_kept_a_few_times_only(key_file, monkeypatch):
+def test_only_a_few_spellings_of_a_file_are_cached(key_file, monkeypatch):
     monkeypatch.setattr(whereabouts, "MOST", 3)
     for number in range(10):
         assert trouble(f"file:{key_file.parent}/{'./' * number}{key_file.name}") == ""

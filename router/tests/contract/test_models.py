@@ -28,7 +28,7 @@ def wrong(**alias):
     return [(problem.path.removeprefix("models.m"), problem.message) for problem in caught.value.problems]
 
 
-def test_a_document_is_read_and_written_as_it_was():
+def test_a_document_is_unchanged_by_parsing_and_writing():
     read = models.parse(WHOLE)
     assert read["support-bot"] == Alias((Target("h200", adapter=Adapter("support-bot@v3", "/lora/support-v3", 4)),))
     assert read["chat-large"].fallback == (Target("spot"),)
@@ -60,7 +60,7 @@ def test_left_out_fields_take_their_defaults():
         ({"pool": "a", "adapter": {"name": "x", "replicas": 0}}, ".adapter.replicas", "not a whole number"),
     ],
 )
-def test_a_fault_is_named_by_its_path(alias, path, said):
+def test_a_problem_is_named_by_its_path(alias, path, said):
     (found,) = wrong(**alias)
     assert found[0] == path
     assert found[1].startswith(said)

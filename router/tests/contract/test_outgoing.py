@@ -46,7 +46,7 @@ async def named(monkeypatch):
     return build
 
 
-async def test_a_router_sends_nothing_there(world, local_is_a_cloud):
+async def test_a_router_sends_nothing_to_a_forbidden_address(world, local_is_a_cloud):
     w = await world(None)
     answer = await w.ask()
     assert answer.status_code == 502
@@ -54,7 +54,7 @@ async def test_a_router_sends_nothing_there(world, local_is_a_cloud):
     assert not w.engines[0].received
 
 
-async def test_a_probe_asks_nothing_there(local_is_a_cloud):
+async def test_a_probe_sends_nothing_to_a_forbidden_address(local_is_a_cloud):
     async with engine(reply()) as made:
         with pytest.raises(ConnectionRefused, match="is an address of services of the host or its cloud"):
             await Prober().get(made.url + "/metrics", 5)
@@ -68,7 +68,7 @@ async def test_an_httpx_client_sends_nothing_to_a_forbidden_address(local_is_a_c
         assert not made.received
 
 
-async def test_many_requests_at_once_share_small_pools_and_give_their_places_back():
+async def test_many_concurrent_requests_share_small_pools_and_return_their_connections():
     transport = PinnedTransport(ENGINES)
     async with engine(reply()) as made, httpx.AsyncClient(transport=transport) as client:
         async with AsyncExitStack() as answers:
@@ -124,7 +124,7 @@ async def test_kv_events_of_a_forbidden_address_are_not_followed():
             await discover(made.url)
 
 
-async def test_a_name_is_resolved_once_and_its_checked_address_is_connected_to(named):
+async def test_a_name_is_resolved_once_and_the_checked_address_is_used(named):
     asked = named(["127.0.0.1"], ["169.254.169.254"])
     async with engine(reply({"fine": True})) as made, httpx.AsyncClient(transport=PinnedTransport(ENGINES)) as client:
         answer = await client.get(f"http://engine.invalid:{made.port}/v1/models")
@@ -152,7 +152,7 @@ async def test_a_name_that_cannot_be_resolved_is_an_error_of_the_system(host):
         await resolve(host, 80, ENGINES)
 
 
-async def test_a_private_network_is_in_reach_where_it_is_allowed():
+async def test_a_private_network_can_be_reached_if_it_is_allowed():
     with pytest.raises(BeyondReach, match=r"127\.0\.0\.1 is not public; WEIR_X may allow its network"):
         await resolve("127.0.0.1", 80, Reach(setting="WEIR_X"))
     assert await resolve("127.0.0.1", 80, ENGINES) == ["127.0.0.1"]

@@ -43,7 +43,7 @@ def test_a_secret_of_a_known_shape_is_hidden_and_the_rest_stays(text: str, shown
         "--api-key --port 8000",
     ],
 )
-def test_text_that_only_looks_like_it_stays(text: str) -> None:
+def test_text_that_only_resembles_a_secret_stays(text: str) -> None:
     assert masked(text) == text
 
 

@@ -60,7 +60,7 @@ def test_the_most_trusted_of_several_names_is_taken_wherever_it_is():
     assert taken == [row.words for row in NAMES if row.words != "body:conversation"]
 
 
-def test_codex_is_known_by_its_thread_and_its_request_id_is_not_a_requests():
+def test_codex_is_identified_by_its_thread_and_its_request_id_does_not_identify_a_request():
     assert named(CODEX) == ("t", "header:thread-id")
     only = {name: CODEX[name] for name in (b"x-client-request-id", b"x-codex-window-id")}
     assert named(only) == ("s", "header:x-client-request-id")
@@ -100,7 +100,7 @@ def test_a_value_that_is_not_text_names_nothing(body):
     assert named(body=body) is None
 
 
-def test_an_endless_name_is_cut_in_headers_and_bodies():
+def test_a_very_long_name_is_cut_in_headers_and_bodies():
     assert named({b"x-session-id": b"s" * 5000}) == ("s" * LONGEST, "header:x-session-id")
     assert named(body={"user": "s" * 5000}) == ("s" * LONGEST, "body:user")
 
@@ -124,7 +124,7 @@ def test_too_many_session_names_are_refused():
         parse(",".join(f"header:x-{number}" for number in range(65)))
 
 
-def test_a_request_without_a_name_costs_no_walk_through_the_table():
+def test_a_request_without_a_name_needs_no_search_through_the_table():
     class Unread(dict):
         def get(self, *_):
             raise AssertionError("a header was looked up")

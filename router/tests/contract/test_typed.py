@@ -17,7 +17,7 @@ from router.contract.values.fields import typed_flag, typed_number
         ("1" * 19, 1.1111111111111112e18),
     ],
 )
-def test_numbers_are_read_the_way_people_type_them(text: str, value: float) -> None:
+def test_numbers_are_read_as_people_type_them(text: str, value: float) -> None:
     assert typed_number(text) == value
 
 

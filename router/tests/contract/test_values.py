@@ -26,7 +26,7 @@ SPLIT = {
 }
 
 
-def test_there_is_a_written_value_of_every_kind() -> None:
+def test_a_stored_value_of_every_kind_exists() -> None:
     assert WRITTEN.keys() == KINDS.keys()
 
 
@@ -56,13 +56,13 @@ def test_a_newer_writer_can_add_fields_but_not_raise_the_schema_unnoticed() -> N
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[]", b"null", b'{"schema":1}'])
-def test_anything_else_is_unreadable_and_not_fatal(raw: bytes) -> None:
+def test_any_other_value_is_unreadable_but_not_fatal(raw: bytes) -> None:
     assert decode(PolicyAck, raw) is None
     with pytest.raises(Unreadable):
         read(Receipt, raw)
 
 
-def test_faults_are_reported_with_their_path() -> None:
+def test_problems_are_reported_with_their_path() -> None:
     fleet = WRITTEN["FleetValue"]
     fleet = {**fleet, "instances": [{**fleet["instances"][0], "epoch": "one"}]}
     with pytest.raises(Unreadable, match=r"Expected `int`, got `str` - at `\$\.instances\[0\]\.epoch`"):

@@ -32,7 +32,7 @@ def test_the_document_matches_the_verdicts(result):
         *((status, "failed_before_content") for status in (408, 500, 502, 504, 529)),
     ],
 )
-def test_each_status_leads_to_its_result(status, result):
+def test_each_status_has_its_outcome(status, result):
     assert of_status(status) == result
 
 
@@ -51,7 +51,7 @@ def test_each_status_leads_to_its_result(status, result):
         (503, "shutting_down", "router_failed"),
     ],
 )
-def test_an_answer_of_the_routers_own_has_its_result(status, code, result):
+def test_an_answer_made_by_the_router_has_its_outcome(status, code, result):
     assert of_own_answer(status, code) == result
 
 

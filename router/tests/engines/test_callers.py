@@ -74,7 +74,7 @@ def told(url: str, request_id: str) -> Receipt:
 
 
 @pytest.mark.parametrize("path", LIMITS)
-def test_what_one_key_has_computed_no_other_caller_finds_and_its_own_is_predicted_to_the_token(
+def test_no_caller_finds_blocks_that_another_key_computed_and_its_own_are_predicted_to_the_token(
     routers: Mapping[str, str], path: str
 ) -> None:
     url, seen = routers["salts"], []
@@ -90,7 +90,7 @@ def test_what_one_key_has_computed_no_other_caller_finds_and_its_own_is_predicte
     assert told(url, name)["cached_tokens"] == 0
 
 
-def test_of_an_engine_without_prefix_caching_nothing_is_predicted_and_nothing_is_cached(
+def test_for_an_engine_without_prefix_caching_nothing_is_predicted_and_nothing_is_cached(
     routers: Mapping[str, str],
 ) -> None:
     url = routers["uncached"]

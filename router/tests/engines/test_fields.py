@@ -147,7 +147,7 @@ async def test_a_fleet_of_an_older_control_plane_trusts_no_key(world: Any) -> No
     assert pool.trusted_keys == frozenset()
 
 
-async def test_the_picker_refuses_it_and_takes_the_headers_out(world: Any) -> None:
+async def test_the_picker_refuses_a_field_that_steers_engines_and_removes_the_headers(world: Any) -> None:
     w = await world(reply({}))
     gateway = Gateway(w)
     told = await gateway.picked({**DOCUMENT, FIELD: {}})

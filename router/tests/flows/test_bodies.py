@@ -80,12 +80,12 @@ def test_the_prefill_is_asked_for_one_token_of_the_same_prompt() -> None:
         ("/v1/messages", {"max_tokens": 1}),
     ],
 )
-def test_each_api_is_limited_in_its_own_words(api_path: str, limits: dict[str, int]) -> None:
+def test_the_limit_of_one_token_is_written_in_the_fields_of_each_api(api_path: str, limits: dict[str, int]) -> None:
     asked = prefill({}, api_path)
     assert {name: value for name, value in asked.items() if name.startswith("max")} == limits
 
 
-def test_the_decode_request_is_the_client_s_with_the_place_of_the_kv() -> None:
+def test_the_decode_request_is_the_client_s_plus_the_location_of_the_kv() -> None:
     body = b' {"model":"m","prompt":"{x}","stream":true}'
     assert orjson.loads(bodies.decode(body, {"remote_port": 5})) == {
         "kv_transfer_params": {"remote_port": 5},

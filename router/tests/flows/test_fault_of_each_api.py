@@ -143,7 +143,7 @@ async def test_every_api_attributes_a_failure_to_its_cause(world: Any, kv: str) 
         ("nixl", "router.flows.prefill.PrefillBusy", PrefillBroken),
     ],
 )
-async def test_a_removed_fix_fails_the_walk(world: Any, monkeypatch: Any, kv: str, mend: str, without: Any) -> None:
+async def test_without_a_fix_the_walk_fails(world: Any, monkeypatch: Any, kv: str, mend: str, without: Any) -> None:
     monkeypatch.setattr(mend, without)
     with pytest.raises(AssertionError):
         await walk(world, kv)

@@ -21,7 +21,7 @@ BARE = f'{{"id":"a","kv_transfer_params":null,"choices":[{{{TEXT}}}]}}'
 
 @pytest.mark.parametrize("size", [1, 7, 21, 1000])
 @pytest.mark.parametrize("before", ["", '{"id":"kv_transfer_param'])
-def test_a_location_is_left_out_wherever_the_bytes_are_parted(size: int, before: str) -> None:
+def test_a_location_is_removed_wherever_the_bytes_are_split(size: int, before: str) -> None:
     given, located = (before + ANSWER).encode(), LocationFilter()
     parts = [located.feed(given[at : at + size]) for at in range(0, len(given), size)]
     assert (b"".join(parts) + located.finish()).decode() == before + BARE
@@ -29,7 +29,9 @@ def test_a_location_is_left_out_wherever_the_bytes_are_parted(size: int, before:
 
 @pytest.mark.parametrize("size", [1, 7, 21, 1000])
 @pytest.mark.parametrize("leaves", [False, True])
-def test_tokens_are_kept_wherever_the_bytes_are_parted_and_left_to_a_client_that_asks(size: int, leaves: bool) -> None:
+def test_tokens_are_removed_wherever_the_bytes_are_split_but_kept_for_a_client_that_asks(
+    size: int, leaves: bool
+) -> None:
     ids = '"prompt_token_ids":[1,2],"choices":[{"token_ids":[3]},{"token_ids": [4,5]}]'
     given = (ANSWER[:-1] + "," + ids + "}").encode()
     told = LocationFilter(ids=True, leaves_ids=leaves)
@@ -40,7 +42,7 @@ def test_tokens_are_kept_wherever_the_bytes_are_parted_and_left_to_a_client_that
     assert told.where.startswith(b'{"remote_host"')
 
 
-def test_an_answer_that_is_cut_off_in_its_location_ends_before_it() -> None:
+def test_an_answer_that_is_cut_off_within_its_location_ends_before_it() -> None:
     located = LocationFilter()
     assert located.feed(ANSWER[:40].encode()) + located.finish() == b'{"id":"a","kv_transfer_params":null'
     located = LocationFilter()

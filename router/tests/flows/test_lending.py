@@ -78,7 +78,7 @@ async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Buil
     await world.until(lambda: not any(one.requests for one in world.pool.endpoints.values()))
 
 
-async def test_another_prefill_instance_is_as_near_and_may_be_chosen(pair: Build) -> None:
+async def test_another_prefill_instance_has_the_same_cost_and_may_be_chosen(pair: Build) -> None:
     world = await lending_pair(pair, ("prefill", "prefill", "decode"))
     said, first, _ = await turn(world, PROMPT)
     name = first["prefill_instance"]
@@ -178,7 +178,7 @@ FAST = Rates(prefill_tokens_per_s=1000.0, kv_bytes_per_token=PER_TOKEN, transfer
 SLOW = dataclasses.replace(FAST, transfer_setup_s=10.0)
 
 
-def test_moving_costs_what_could_be_computed_in_the_meantime() -> None:
+def test_a_transfer_costs_what_could_be_computed_in_the_meantime() -> None:
     assert worth(1000, 200, Rates()) == 1000
     assert worth(1000, 200, FAST) == 1000 - round(800 * PER_TOKEN / 1e12 * 1000)
     assert worth(1000, 200, SLOW) < 0
@@ -330,14 +330,16 @@ async def test_a_prefill_that_hung_with_lent_blocks_is_offered_none_until_it_res
     await w.until(lambda: next(iter(w.pool.endpoints.values())).takes_lent)
 
 
-async def test_an_engine_that_also_errs_without_lent_blocks_says_nothing_of_them(offering: Any) -> None:
+async def test_errors_of_an_engine_that_also_fails_without_lent_blocks_are_not_attributed_to_them(
+    offering: Any,
+) -> None:
     w = await offering([ERRED], [reply()])
     assert (await asked(w))["offload"] == "fallback"
     assert offers(w.engines[0]) == [True, False]
     assert w.decoder.lends_s == KEPT_S
 
 
-async def test_a_decoder_that_lacked_blocks_is_trusted_again_with_each_that_it_has(offering: Any) -> None:
+async def test_a_decoder_that_lacked_blocks_regains_trust_with_each_block_that_it_has(offering: Any) -> None:
     w = await offering([script(ERRED, *[COMPUTED] * 4)], [COMPUTED])
     w.decoder.lends_s = 1000.0
     assert await asked(w) == {"result": "served", "offload": "ok", "prefill_instance": "demo-0"} | NOTHING_LENT
@@ -360,7 +362,7 @@ NOTHING_LENT = {"lent_by": None, "lent_tokens": None}
 
 
 @pytest.mark.parametrize(("first", "kept"), [(BUSY, True), (hang_up, False)])
-async def test_blocks_that_another_prefill_was_offered_are_not_said_to_be_taken(
+async def test_blocks_offered_to_another_prefill_are_not_reported_as_taken(
     offering: Any, first: Behaviour, kept: bool
 ) -> None:
     for others in ([COMPUTED], []):
@@ -374,14 +376,14 @@ async def test_blocks_that_another_prefill_was_offered_are_not_said_to_be_taken(
         assert list(w.pool.lendings.by_session) == ["ada"] * kept
 
 
-async def test_a_fallback_took_no_lent_blocks(offering: Any) -> None:
+async def test_a_fallback_takes_no_lent_blocks(offering: Any) -> None:
     w = await offering([COMPUTED], [script(ERRED, reply())])
     assert await asked(w) == {"result": "served", "offload": "fallback", "prefill_instance": "demo-0"} | NOTHING_LENT
     assert dict(w.router.recorder.lent) == {}
 
 
 @pytest.mark.parametrize(("tokens", "asks"), [(LONGEST // 8, True), (LONGEST // 8 + 1, False)])
-def test_no_tokens_are_asked_for_that_would_be_too_many_to_keep(tokens: int, asks: bool) -> None:
+def test_tokens_are_not_requested_if_there_would_be_too_many_to_keep(tokens: int, asks: bool) -> None:
     prompt = SimpleNamespace(stream=False, document={})
     prediction = SimpleNamespace(block_hashes=((16, range(9)),), prompt_tokens=tokens)
     request = SimpleNamespace(prompt=prompt)

@@ -157,7 +157,7 @@ async def test_bytes_like_a_chunk_in_an_unchunked_stream_are_not_taken_for_one()
     assert (await passage.body()).data == data
 
 
-async def test_an_engine_is_held_back_while_its_chunks_are_more_than_the_client_takes():
+async def test_reading_from_an_engine_pauses_while_its_client_takes_less_than_it_sends():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     passage.flow.write_paused = True
@@ -170,7 +170,7 @@ async def test_an_engine_is_held_back_while_its_chunks_are_more_than_the_client_
     assert (await passage.body()).data == WORDS[0] + WORDS[1]
 
 
-async def test_a_chunk_counts_as_a_sign_of_life_of_the_stream():
+async def test_a_chunk_counts_as_keep_alive_of_the_stream():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     for word in WORDS[1:]:
@@ -182,7 +182,7 @@ async def test_a_chunk_counts_as_a_sign_of_life_of_the_stream():
 
 
 @pytest.mark.parametrize("sign", [chunk(b": ping\n\n"), b"\r\n"])
-async def test_a_sign_of_life_behind_a_chunk_does_not_hide_it(sign):
+async def test_a_keep_alive_after_a_chunk_does_not_hide_it(sign):
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     for word in WORDS[1:]:

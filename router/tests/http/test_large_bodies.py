@@ -72,7 +72,7 @@ async def test_with_a_key_a_large_body_is_served(world):
 
 
 @pytest.mark.parametrize("size", [ANY_RATIO + 1000, 8 * ANY_RATIO])
-async def test_a_body_that_inflates_too_far_is_refused(world, size):
+async def test_a_compressed_body_that_becomes_too_large_is_refused(world, size):
     w = await world(None)
     packed = gzip.compress(b" " * size)
     response = await w.client.post(CHAT, content=packed, headers={"content-encoding": "gzip"})
@@ -80,7 +80,7 @@ async def test_a_body_that_inflates_too_far_is_refused(world, size):
     assert f"more than {MAX_RATIO} times its size" in response.json()["error"]["message"]
 
 
-async def test_a_body_that_inflates_far_but_to_little_is_served(world):
+async def test_a_highly_compressed_but_small_body_is_served(world):
     w = await world(None)
     plain = json.dumps({"model": "llama", "messages": [{"role": "user", "content": "x" * (ANY_RATIO - 100)}]}).encode()
     response = await w.client.post(CHAT, content=gzip.compress(plain), headers={"content-encoding": "gzip"})

@@ -101,7 +101,7 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
 
 
 @pytest.mark.parametrize("model", AHEAD)
-def test_names_of_blocks_that_cover_the_next_token_drop_no_block(
+def test_no_block_is_dropped_if_the_hashes_of_blocks_cover_the_next_token(
     model: str, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     feed, pairs = followed(AHEAD[model], context)
