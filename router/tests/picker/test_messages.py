@@ -33,7 +33,8 @@ def test_other_bytes_are_read_or_malformed(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "why"), [(b"\x0b", "wire type 3"), (b"\x12\x05a", "goes on after"), (b"\xff", "no end")]
+    ("raw", "why"),
+    [(b"\x0b", "wire type 3"), (b"\x12\x05a", "a field extends beyond the message's 3 bytes"), (b"\xff", "no end")],
 )
 def test_a_malformed_message_says_what_is_wrong(raw: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):

@@ -180,7 +180,8 @@ def test_the_result_is_described_as_simulated_in_a_sentence_with_tables_below(dr
     for words in (
         "Refused requests 0 → 3", "Prompt tokens from the cache 54.2 → 58.1 %", "KV usage 41 → 44.4 %",
         "Instances whose requests change 6 of 8", "Heavy n = 12 (few), 41.7 % routed differently ◌ 9 too few requests",
-        "recorded:demo: 1,870 of 2,000 requests played", "the newest 3 min old", "constants of h100_sxm, Llama-3.1-8B",
+        "recorded:demo: 1,870 of 2,000 requests played", "3 min before the preview",
+        "constants of h100_sxm, Llama-3.1-8B",
         "TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240), measured",
         "v1 with revision 2 of the draft, pool demo, seed 1",
     ):  # fmt: skip

@@ -227,8 +227,8 @@ def test_the_page_of_findings_has_the_steps_of_whole_groups() -> None:
     spans = []
     for gpus in (4, 8):
         gains = [point.gain for point in within(curve_of(DwdpInputs(generation_gpus=gpus)))]
-        spans.append(f"{min(gains):.1f} to {max(gains):.1f} with {gpus}")
-    assert f"{spans[0]} of them, {spans[1]}." in text
+        spans.append(f"{min(gains):.1f} to {max(gains):.1f}")
+    assert f"In whole groups of four it jumps: {spans[0]} and {spans[1]}." in text
 
 
 def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:
