@@ -39,6 +39,13 @@ static uint64_t version_of(PyObject *dictionary) {
 #endif
 }
 
+/* Whether a descriptor, found in the type of the object, was made for objects of this type. */
+static int is_own(PyObject *object, PyObject *found) {
+    int is_descriptor = Py_IS_TYPE(found, &PyMemberDescr_Type) || Py_IS_TYPE(found, &PyGetSetDescr_Type)
+                        || Py_IS_TYPE(found, &PyMethodDescr_Type);
+    return !is_descriptor || PyObject_TypeCheck(object, PyDescr_TYPE(found));
+}
+
 static __attribute__((noinline)) PyObject *look_up(PyObject *object, PyObject *name, PlaceCache *cache) {
     PyTypeObject *type = Py_TYPE(object);
     if (PyModule_CheckExact(object)) {
@@ -47,12 +54,13 @@ static __attribute__((noinline)) PyObject *look_up(PyObject *object, PyObject *n
             keep(cache, OF_MODULE, version_of(names), name, value, 0);
     } else if (type->tp_getattro == PyObject_GenericGetAttr) {
         PyObject *found = _PyType_Lookup(type, name); /* gives the type a version */
-        if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
+        if (found == NULL || !is_own(object, found)) {
+            /* PyObject_GetAttr refuses a descriptor of another type. */
+        } else if (Py_IS_TYPE(found, &PyMemberDescr_Type)) {
             PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
             if (member->type == T_OBJECT_EX && (member->flags & ~READONLY) == 0)
                 keep(cache, MEMBER, type->tp_version_tag, name, found, member->offset);
-        } else if (found != NULL && Py_IS_TYPE(found, &PyGetSetDescr_Type)
-                   && ((PyGetSetDescrObject *)found)->d_getset->get != NULL)
+        } else if (Py_IS_TYPE(found, &PyGetSetDescr_Type) && ((PyGetSetDescrObject *)found)->d_getset->get != NULL)
             keep(cache, COMPUTED, type->tp_version_tag, name, found, 0);
     }
     return PyObject_GetAttr(object, name);
@@ -66,9 +74,10 @@ PyObject *cached_attribute(PyObject *object, PyObject *name, PlaceCache *cache) 
             if (version == cache->version && (value = *(PyObject **)((char *)object + cache->offset)) != NULL)
                 return Py_NewRef(value);
         } else if (cache->kind == COMPUTED) {
-            PyGetSetDef *defined = ((PyGetSetDescrObject *)cache->found)->d_getset;
-            if (version == cache->version)
+            if (version == cache->version) {
+                PyGetSetDef *defined = ((PyGetSetDescrObject *)cache->found)->d_getset;
                 return defined->get(object, defined->closure);
+            }
         } else if (PyModule_CheckExact(object) && version_of(PyModule_GetDict(object)) == cache->version)
             return Py_NewRef(cache->found);
     }
@@ -99,7 +108,8 @@ static __attribute__((noinline)) PyObject *look_up_method(
     PyTypeObject *type = Py_TYPE(arguments[0]);
     if (type->tp_getattro == PyObject_GenericGetAttr) {
         PyObject *method = _PyType_Lookup(type, name);
-        if (method != NULL && PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR))
+        if (method != NULL && PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR)
+            && is_own(arguments[0], method))
             keep(cache, call_of(method), type->tp_version_tag, name, method, type->tp_dictoffset);
     }
     return PyObject_VectorcallMethod(name, arguments, count, keywords);

@@ -78,6 +78,11 @@ class Slots:
 class Child(Slots):
     x = "class"
 
+class Borrowed:
+    __slots__ = ()
+    x = Slots.x
+    append = list.append
+
 class Plain:
     def work(self, given): return "plain", given
 
@@ -98,6 +103,7 @@ module = types.ModuleType("module")
 for turn in range(3):
     slots, plain, kept = Slots(), Plain(), Kept()
     assert (places.read(Record()), places.read(Record(7)), places.read(Other())) == (1, 7, 4)
+    assert refused(TypeError, places.read, Borrowed()) and refused(TypeError, places.append, Borrowed(), 1)
     assert refused(AttributeError, places.read, slots) and refused(AttributeError, places.read, object())
     slots.x = plain.x = module.x = turn
     assert [places.read(thing) for thing in (slots, plain, module, Asked())] == [turn, turn, turn, "x"]
