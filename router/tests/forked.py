@@ -1,6 +1,6 @@
-"""Starts `python -m MODULE` as a fork of a process that has imported it already.
+"""Start `python -m MODULE` as a fork of a process that has already imported it.
 
-Hundreds of simulated engines are started, and their imports take ten times as long as all else that they do at first.
+Tests start hundreds of simulated engines, whose imports take ten times as long as the rest of their start.
 """
 
 import os
@@ -13,13 +13,13 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 ENGINE, STORE = "fleet.simengine.__main__", "fleet.simengine.store"
-LATE = "fleet.simengine.kv.choose"  # imported by engines that hand KV over, with an HTTP client
+LATE = "fleet.simengine.kv.choose"  # an engine imports it, with an HTTP client, when it first hands over KV
 _forks = get_context("forkserver")
 _forks.set_forkserver_preload([__name__, ENGINE, STORE, LATE])
 
 
 class Forked:
-    """The part of `subprocess.Popen` that tests use; its stderr goes where the tests' own goes."""
+    """The part of `subprocess.Popen` that tests use; the process shares the tests' stderr."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
         read, write = os.pipe()

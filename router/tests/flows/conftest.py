@@ -1,4 +1,4 @@
-"""A router with real simulated engines that transfer KV to one another."""
+"""Run a router in front of real simulated engines that transfer KV to one another."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from router.tests.conftest import Published, entry, running
 from router.tests.engine import Behaviour, Engine, engine
 from router.tests.forked import ENGINE, Forked
 
-PROMPT = "the quick brown fox " * 400  # 2,000 tokens: heavy for the policy below
+PROMPT = "the quick brown fox " * 400  # 2,000 tokens: heavy under the policy below
 PER_TOKEN = 131_072  # bytes of KV
 
 
 class Sim:
-    """One engine as a process."""
+    """A simulated engine as a process."""
 
     def __init__(self, name: str, port: int = 0, module: str = ENGINE, **flags: object) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class Sim:
 
 
 class Pair:
-    """A router and its engines `demo-0`, `demo-1`, …; prompts of the length of `PROMPT` are offloaded."""
+    """A router and its engines `demo-0`, `demo-1`, …, which offloads prompts as long as `PROMPT`."""
 
     def __init__(self, router: Router, client: httpx.AsyncClient, sims: list[Sim], published: Published) -> None:
         self.router = router
@@ -83,7 +83,7 @@ class Pair:
             await asyncio.sleep(0.02)
 
     async def nothing_is_left(self) -> None:
-        """Check that no load is counted, no blocks are in use, and no breaker has a probe in flight."""
+        """Check that no load is counted, no blocks are in use and no breaker has a probe in flight."""
         endpoints = list(self.pool.endpoints.values())
         await self.until(lambda: all(not (m.requests or m.prefill_tokens or m.decodes or m.pulls) for m in endpoints))
         alive = [sim for sim in self.sims if sim.process.poll() is None]
@@ -114,7 +114,7 @@ def sims() -> Iterator[Callable[..., Sim]]:
 
 @pytest.fixture
 async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -> AsyncIterator[Build]:
-    """Call it with the connector, the engines' roles, flags of the engines and overrides of the policy."""
+    """Start a `Pair` from a connector, the engines' roles, their flags and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
         async def build(
@@ -149,7 +149,7 @@ async def pair(published: Published, redis_url: str, sims: Callable[..., Sim]) -
 
 
 class Servers:
-    """Fake servers that prefill and that decode, behind a router."""
+    """Fake prefill and decode servers behind a router."""
 
     def __init__(self, world: Pair, context: list[Engine], generation: list[Engine]) -> None:
         self.world = world

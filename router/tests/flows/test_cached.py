@@ -1,4 +1,4 @@
-"""The cached tokens of an offload are the prefill instance's, over every connector."""
+"""With every connector, an offload's cached tokens are those that the prefill instance reports."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from router.tests.forked import STORE
 from router.upstream.answer.used import Usage
 
 CACHED = 1984  # whole blocks of the prompt
-OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # no prefix is kept; the store has the last block, too
+OTHERWISE = {NEURON: 0, MOONCAKE_STORE: 1999}  # Neuron keeps no prefix; the store also holds the last block
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -53,7 +53,7 @@ TOLD = Usage(prompt_tokens=4000, cached_tokens=3999, output_tokens=10, cached_ti
     [(Usage(4000, 0, 1), 0), (Usage(4000, 512, 1), 512), (Usage(4000, None, 1), None), (None, None)],
 )
 @pytest.mark.parametrize("kv", sorted(CONNECTORS))
-def test_tokens_fetched_by_the_decoder_do_not_count_as_cached(
+def test_tokens_that_the_decoder_fetched_do_not_count_as_cached(
     kv: str, prefill: Usage | None, cached: int | None
 ) -> None:
     used, endpoint = ended(Offload(kv, "demo-0", "ok", prefill_usage=prefill), TOLD)
@@ -62,11 +62,11 @@ def test_tokens_fetched_by_the_decoder_do_not_count_as_cached(
 
 
 @pytest.mark.parametrize("outcome", ["fallback", "ineligible", "failed"])
-def test_a_decoder_that_computed_the_prompt_itself_knows_what_it_had(outcome: str) -> None:
+def test_cached_tokens_are_the_decoders_if_it_computed_the_prompt_itself(outcome: str) -> None:
     assert ended(Offload("nixl", "demo-0", outcome, prefill_usage=Usage(4000, 0, 1)), TOLD)[0] == TOLD
     assert ended(None, TOLD)[0] == TOLD
 
 
-def test_an_engine_that_reports_cached_tokens_has_none_in_answers_without_them() -> None:
+def test_a_missing_count_is_zero_from_an_engine_that_reports_cached_tokens() -> None:
     endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:9"))
     assert [endpoint.cached_tokens(told) for told in (None, 7, None)] == [None, 7, 0]

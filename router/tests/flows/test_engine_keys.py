@@ -1,4 +1,4 @@
-"""Both halves of an offload show their engines the key, and the blocks move without it."""
+"""Both requests of an offload carry the engine's key; KV blocks move without it."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from router.tests.flows.conftest import Build
 
 
 @pytest.mark.parametrize("connector", ["nixl", "mooncake_p2p", "trtllm", "neuron"])
-async def test_engines_that_ask_for_a_key_offload_as_others_do(
+async def test_engines_that_require_a_key_offload_as_others_do(
     pair: Build, connector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VLLM_API_KEY", "sk-engine-1")  # the engines inherit it, and ask for it
+    monkeypatch.setenv("VLLM_API_KEY", "sk-engine-1")  # the engines inherit it and require it
     world = await pair(connector, ("prefill", "decode"))
     assert (await world.ask()).status_code == 401
     for one in world.entries:
@@ -23,7 +23,7 @@ async def test_engines_that_ask_for_a_key_offload_as_others_do(
     await world.nothing_is_left()
 
 
-async def test_a_prefill_that_refuses_its_key_is_at_fault_and_the_decoder_serves(
+async def test_a_prefill_that_rejects_its_key_is_at_fault_and_the_decoder_serves(
     pair: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "sk-engine-1")

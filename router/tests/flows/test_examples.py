@@ -1,4 +1,4 @@
-"""The examples with prefill and decode instances, played: the ones compute each prompt, the others decode it."""
+"""In the examples with prefill and decode instances, the former compute every prompt and the latter decode it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from router.tests.flows.conftest import PROMPT, Build
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("fleet-pd-*.yaml"))
 COMPUTED = 'prompt_tokens_by_source_total{model_name="llama",engine="0",source="local_compute"'
-REST = 16  # tokens, of a block that is not whole, and the last one: a decoder computes them itself
+REST = 16  # tokens that a decoder computes itself: an incomplete block and the last token
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -20,7 +20,7 @@ async def test_no_prompt_reaches_a_decoder_of_an_example_without_its_kv(pair: Bu
     kv, prefilling = pool["engine"]["kv"], pool["engine"]["prefill_instances"]
     roles = (*["prefill"] * prefilling, "decode")
     world = await pair(kv, roles)
-    world.published.policy(strategy="adaptive_offload")  # the document of prefill-decode
+    world.published.policy(strategy="adaptive_offload")  # the policy of the example prefill-decode
     await world.until(lambda: world.pool.policy["strategy.name"] == "adaptive_offload")
     asked: list[dict[str, Any]] = [{"prompt": PROMPT}, {"prompt": "a short one " * 40}, {"prompt": "again " + PROMPT}]
     for body in asked:

@@ -1,4 +1,4 @@
-"""Whose fault a failure is, in every API and through every flow: the client's, one engine's, or the request's."""
+"""Attribute each failure, in every API and flow, to the client, to one engine or to the request."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ BODIES: dict[str, dict[str, Any]] = {
 NOT_OFFLOADED = (plans.EMBEDDINGS, plans.RERANK)
 BLOCKS = {"do_remote_prefill": True, "remote_engine_id": "x", "remote_block_ids": [1], "remote_host": "h"}
 ALL, PREFILLS, DECODERS = range(4), (0, 1), (2, 3)
-Cell = tuple[Any, int | str, str]  # numbers of the engines that fail, the status or a name in LIES, the result
+Cell = tuple[Any, int | str, str]  # (numbers of the failing engines, status or name in LIES, expected result)
 CELLS: list[Cell] = [
     (ALL, 400, "client_error"),
     (ALL, 404, "client_error"),
@@ -42,7 +42,7 @@ LYING: list[Cell] = [
     *(((one,), lie, "served") for one in (0, 2) for lie in ("is dead", "is no answer", "closes half-way")),
     ((2,), "is whole", "served"),
 ]
-CROSSED: list[Cell] = [(one_of_each, 500, "served") for one_of_each in ((0, 3), (1, 2))]  # a prefill has succeeded
+CROSSED: list[Cell] = [(one_of_each, 500, "served") for one_of_each in ((0, 3), (1, 2))]  # after a successful prefill
 DIVIDED: list[Cell] = [
     (PREFILLS, 400, "client_error"),
     (PREFILLS, 500, "failed_alike"),
@@ -53,7 +53,7 @@ DIVIDED: list[Cell] = [
 
 
 def honest(path: str, document: dict[str, Any]) -> Any:
-    """A whole answer; to a prefill, with the place of the KV."""
+    """Answer completely; a prefill also gets the location of its KV."""
     answer = json.loads(plans.whole(path, plans.GOOD))
     if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
         answer["kv_transfer_params"] = BLOCKS
@@ -63,7 +63,7 @@ def honest(path: str, document: dict[str, Any]) -> Any:
 
 
 async def serves(engine: Engine, request: Received, writer: Writer) -> None:
-    if request.method == "GET":  # what its bootstrap server says
+    if request.method == "GET":  # the engine's bootstrap server
         behaviour = reply({"0": {"engine_id": "e"}})
     elif request.document.get("stream"):
         behaviour = stream([plans.event(request.target, kind, (9, 3)) + b"\n\n" for kind in plans.HONEST])
@@ -84,7 +84,7 @@ async def never_streams(engine: Engine, request: Received, writer: Writer) -> No
 
 
 LIES: dict[str, Behaviour] = {
-    "is whole": never_streams,  # no lie where a whole answer was asked for
+    "is whole": never_streams,  # this lie needs a streamed answer
     "closes": hang_up,
     "closes half-way": half,
     "is dead": reply({"error": {"message": "EngineCore is dead", "code": 500}}),
@@ -102,7 +102,7 @@ def fails(how: int | str) -> Behaviour:
 
 
 async def built(world: Any, kv: str) -> Any:
-    """Two engines that prefill and two that decode; without a connector four that do both."""
+    """Build two prefill and two decode engines; without a connector, four that do both."""
     divided = kv != NONE
     rules = {"flow__heavy": "offload", "classes__heavy_new_tokens": 1000, "classes__warm_new_tokens": 100}
     rules |= {"strategy": "adaptive_v1"} if divided else {}
@@ -117,7 +117,7 @@ async def built(world: Any, kv: str) -> Any:
 
 
 def noted(recorder: Any) -> list[dict[str, Any]]:
-    """Receipts, as requests end."""
+    """Record the receipts of requests as they end."""
     found: list[dict[str, Any]] = []
     ended: Callable[[Any], None] = recorder.ended
 
@@ -143,7 +143,7 @@ async def test_every_api_attributes_a_failure_to_its_cause(world: Any, kv: str) 
         ("nixl", "router.flows.prefill.PrefillBusy", PrefillBroken),
     ],
 )
-async def test_without_a_fix_the_walk_fails(world: Any, monkeypatch: Any, kv: str, mend: str, without: Any) -> None:
+async def test_the_matrix_fails_without_a_fix(world: Any, monkeypatch: Any, kv: str, mend: str, without: Any) -> None:
     monkeypatch.setattr(mend, without)
     with pytest.raises(AssertionError):
         await walk(world, kv)
@@ -156,14 +156,14 @@ async def walk(world: Any, kv: str) -> None:
         paths, cells = list(BODIES), CELLS
     else:
         paths = [path for path in BODIES if path in (CONNECTORS[kv].api_paths or BODIES) and path not in NOT_OFFLOADED]
-        paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed, one whole
+        paths = paths if kv == NIXL or len(paths) == 2 else paths[::3]  # one streamed path, one not streamed
         cells = CELLS + DIVIDED + LYING + ([] if kv in AT_ONCE else CROSSED)
     for path in paths:
         for cell in cells if BODIES[path].get("stream") else [cell for cell in cells if cell[1] != "is whole"]:
             for place, one in enumerate(w.engines):
                 one.behaviour = fails(cell[1]) if place in cell[0] else serves
                 one.received.clear()
-            for _ in range(len(ALL) if cell[2] == "served" else 1):  # until one that fails has it
+            for _ in range(len(ALL) if cell[2] == "served" else 1):  # until an engine that fails was chosen
                 if not any(w.engines[place].received for place in cell[0]):
                     await check(w, found, kv, path, cell)
 
@@ -175,7 +175,7 @@ async def check(w: Any, found: list[dict[str, Any]], kv: str, path: str, cell: C
     response = await w.client.post(path, json={"model": "llama", **BODIES[path], "user": f"user {count}"})
     await w.until(lambda: len(found) == count, "receipt")
     what = f"{path}, {how} of {list(failing)}: {response.text[:200]}"
-    # Behind the first token, which the prefill's answer has told, a decoder's failure ends the stream.
+    # Once the prefill's answer has sent the first token, a decoder's failure ends the stream.
     too_late = kv == NEURON and BODIES[path].get("stream") and how in LIES and failing == (2,)
     assert found[-1]["result"] in ({result, "failed_after_content"} if too_late else {result}), what
     assert ("retry-after" in response.headers) == (result == "refused"), what
@@ -183,7 +183,7 @@ async def check(w: Any, found: list[dict[str, Any]], kv: str, path: str, cell: C
     if (failing, how) == (PREFILLS, 503):
         assert sum(asked[:2]) == 2, f"busy ones are asked once: {what}"
     after = [one.failures for one in breakers]
-    if found[-1]["result"] != "served":  # nobody's fault, or the client's
+    if found[-1]["result"] != "served":  # the fault is the client's or nobody's
         assert too_late or all(now <= then for now, then in zip(after, before, strict=True)), what
     elif how in LIES and asked[failing[0]]:
         assert after[failing[0]] > before[failing[0]], f"not counted: {what}"

@@ -1,4 +1,4 @@
-"""The first content ends a prefill in every flow, however much an engine says before."""
+"""In every flow, the prefill ends at the first content, whatever the engine sends before it."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ PAUSE_S = 0.05
 
 
 @pytest.mark.parametrize("kv", [NONE, *CONNECTORS])
-async def test_loads_ttft_and_transfers_go_by_the_first_content(world: Any, kv: str) -> None:
+async def test_loads_ttft_and_transfers_end_or_start_at_the_first_content(world: Any, kv: str) -> None:
     w = await built(world, kv)
     found, decodes = noted(w.router.recorder), []
 
@@ -36,7 +36,7 @@ async def test_loads_ttft_and_transfers_go_by_the_first_content(world: Any, kv: 
     await w.client.post(plans.CHAT, json={"model": "llama", **BODIES[plans.CHAT]})
     await w.until(lambda: found, "receipt")
     receipt = found[0]
-    is_offloaded, says_first = kv != NONE, kv == NEURON  # its prefill's token is content
+    is_offloaded, says_first = kv != NONE, kv == NEURON  # the token from Neuron's prefill is content
     assert (receipt["result"], receipt.get("offload", "")) == ("served", "ok" if is_offloaded else "")
     assert decodes == [int(says_first)] * 3
     assert says_first or receipt["ttft_ms"] - receipt["first_byte_ms"] > 2 * PAUSE_S * 1000

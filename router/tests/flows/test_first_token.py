@@ -1,4 +1,4 @@
-"""The first token of one stream, and another stream without it."""
+"""Split the first token off one stream, and drop it from another."""
 
 import itertools
 from collections.abc import Iterator
@@ -32,27 +32,27 @@ def rest(said: str, stream: bytes, size: int = 10_000) -> bytes:
     return without(ROLE + chat(said), stream, size)
 
 
-def test_a_stream_of_one_token_becomes_a_beginning() -> None:
+def test_a_stream_of_one_token_becomes_the_beginning_of_another() -> None:
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n'
     begun = first_token(ROLE + chat("one ", "length") + usage + DONE)
     assert begun == ROLE + chat("one ")
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_text_already_sent_is_left_out_however_the_bytes_arrive(size: int) -> None:
+def test_text_already_sent_is_left_out_wherever_reads_end(size: int) -> None:
     stream = ROLE + chat("one ") + chat("two ") + chat(None, "stop") + DONE
     assert rest("one ", stream, size) == chat("two ") + chat(None, "stop") + DONE
 
 
-def test_an_event_that_holds_more_than_the_first_token_keeps_the_rest() -> None:
+def test_the_rest_of_an_event_that_holds_more_than_the_first_token_is_kept() -> None:
     assert rest("one ", chat("one two ") + DONE) == chat("two ") + DONE
 
 
-def test_the_first_event_of_a_decoder_with_another_text_is_dropped() -> None:
+def test_a_decoders_first_event_is_dropped_even_if_its_text_differs() -> None:
     assert rest("one ", chat("uno ") + chat("two ") + DONE) == chat("two ") + DONE
 
 
-def test_an_answer_that_ends_with_its_first_token_has_its_end() -> None:
+def test_an_answer_that_ends_with_its_first_token_gets_its_end() -> None:
     assert rest("one ", ROLE + chat("one ", "length") + DONE) == chat("", "length") + DONE
 
 
@@ -61,7 +61,7 @@ def test_an_error_is_passed_on() -> None:
     assert rest("one ", ROLE + broken) == broken
 
 
-def test_plain_completions_have_their_text_in_another_field() -> None:
+def test_the_text_field_of_plain_completions_is_handled() -> None:
     def plain(text: str) -> bytes:
         return b"data: " + orjson.dumps({"choices": [{"index": 0, "text": text, "finish_reason": None}]}) + b"\n\n"
 
@@ -69,7 +69,7 @@ def test_plain_completions_have_their_text_in_another_field() -> None:
     assert first_token(plain("one ")) == plain("one ")
 
 
-def test_an_unfinished_event_is_not_lost() -> None:
+def test_an_incomplete_last_event_is_not_lost() -> None:
     assert rest("one ", chat("one ") + b"data: {") == b"data: {"
     assert rest("one ", b": comment") == b": comment"
 
@@ -79,7 +79,7 @@ def call(arguments: str, index: int = 0, **named: Any) -> bytes:
     return chat(None, tool_calls=[{"index": index, "function": function, **named}])
 
 
-def test_a_tool_call_that_the_prefill_did_not_begin_passes_complete() -> None:
+def test_a_tool_call_that_the_prefill_did_not_begin_passes_unchanged() -> None:
     begun = call("", id="t", type="function", name="look")
     rest_of_call = begun + call('{"q":') + call(' "x"}') + chat(None, "tool_calls") + DONE
     assert without(first_token(ROLE + chat(None, "length")), ROLE + rest_of_call) == rest_of_call
@@ -91,13 +91,13 @@ def test_a_tool_call_that_the_prefill_began_continues_under_its_id() -> None:
     assert without(beginning, ROLE + begun) == call('{"q":') + call("", 1, id="b", name="look")
 
 
-def test_thoughts_are_left_out_as_far_as_the_prefill_sent_them() -> None:
+def test_reasoning_is_left_out_as_far_as_the_prefill_sent_it() -> None:
     stream = ROLE + chat(None, reasoning_content="Let ") + chat(None, reasoning_content="me") + chat("Let ")
     expected = chat(None, reasoning_content="me") + chat("Let ")
     assert without(ROLE + chat(None, reasoning_content="Let "), stream) == expected
 
 
-def test_data_that_arrives_with_the_first_words_is_kept() -> None:
+def test_data_that_arrives_together_with_the_first_text_is_kept() -> None:
     logprobs = {"content": [{"token": "one ", "logprob": -0.1}]}
     choice = {"index": 0, "delta": {"content": "one "}, "logprobs": logprobs, "finish_reason": None}
     (event,) = [
@@ -106,7 +106,7 @@ def test_data_that_arrives_with_the_first_words_is_kept() -> None:
     assert orjson.loads(event[6:])["choices"] == [{**choice, "delta": {"content": ""}}]
 
 
-def test_the_beginning_repeats_nothing_of_its_token_in_the_rest() -> None:
+def test_the_first_token_is_not_repeated_after_the_beginning() -> None:
     choice = {"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [{}]}, "token_ids": [7], "stop_reason": 1}
     made = {"choices": [choice], "usage": {"prompt_tokens": 3}, "prompt_token_ids": [1, 2]}
     begun = orjson.loads(first_token(b"data: " + orjson.dumps(made) + b"\n\n")[6:])
@@ -114,7 +114,7 @@ def test_the_beginning_repeats_nothing_of_its_token_in_the_rest() -> None:
     assert begun == {"choices": [{"index": 0, "delta": {"content": "a"}, **empty}]}
 
 
-def test_the_usage_of_a_stream_is_that_of_its_usage_event() -> None:
+def test_the_usage_of_a_stream_comes_from_its_usage_event() -> None:
     used = b'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n'
     assert usage_of(ROLE + chat("a", "length") + used + DONE) == {"prompt_tokens": 3}
     assert usage_of(ROLE + DONE) is None
@@ -131,12 +131,12 @@ def test_the_usage_of_a_stream_is_that_of_its_usage_event() -> None:
         b'data: {"choices":[{"delta":%b1%b}]}\n\n' % (b'{"a":' * 900, b"}" * 900),
     ],
 )
-def test_an_event_of_an_unknown_shape_passes(event: bytes) -> None:
+def test_an_event_of_unknown_shape_passes_unchanged(event: bytes) -> None:
     assert rest("one ", event) == event
     assert without(first_token(event), ROLE + chat("one ")).endswith(chat("one "))
 
 
-# Any answer of one engine, cut into two streams
+# Any answer of one engine, split into two streams
 
 
 WORDS = st.text('ab{}" é', max_size=3)
@@ -150,7 +150,7 @@ def _call_parts(index: int) -> st.SearchStrategy[list[dict[str, Any]]]:
 
 
 def _tokens() -> st.SearchStrategy[list[dict[str, Any]]]:
-    """The deltas of an answer, one for each token: empty where a parser waits for more."""
+    """Return an answer's deltas, one per token; a delta is empty where a parser waits for more."""
     said = st.lists(st.tuples(FIELDS, WORDS).map(lambda pair: {pair[0]: pair[1]}), max_size=5)
     sound = WORDS.map(lambda data: [{"audio": {"id": "a", "data": data, "transcript": data}}])
     kinds = st.one_of(said, _call_parts(0), _call_parts(1), sound, st.just([{}]))
@@ -186,7 +186,7 @@ def _texts(part: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 def _written(deltas: list[dict[str, Any]], finish: str, *, tells: bool) -> bytes:
-    """One engine's stream; `tells`: with log probabilities and usage."""
+    """Write one engine's stream; with `tells`, add log probabilities and usage."""
     made: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}]
     for number, delta in enumerate(deltas):
         told = {"logprobs": [number]} if tells else {}
@@ -198,7 +198,7 @@ def _written(deltas: list[dict[str, Any]], finish: str, *, tells: bool) -> bytes
 
 @given(_tokens(), st.lists(st.integers(1, 400), min_size=1, max_size=8), st.data())
 @settings(max_examples=150, deadline=None)
-def test_two_streams_of_one_answer_are_joined_into_it(
+def test_two_streams_of_one_answer_join_into_that_answer(
     deltas: list[dict[str, Any]], sizes: list[int], data: st.DataObject
 ) -> None:
     whole = _written(deltas, "stop", tells=True)

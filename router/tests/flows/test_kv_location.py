@@ -1,4 +1,4 @@
-"""Where the KV of an answer lies is for engines alone."""
+"""The location of an answer's KV is meant for engines only and never reaches a client."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_tokens_are_removed_wherever_the_bytes_are_split_but_kept_for_a_client_t
     assert told.where.startswith(b'{"remote_host"')
 
 
-def test_an_answer_that_is_cut_off_within_its_location_ends_before_it() -> None:
+def test_an_answer_cut_off_within_its_location_ends_before_it() -> None:
     located = LocationFilter()
     assert located.feed(ANSWER[:40].encode()) + located.finish() == b'{"id":"a","kv_transfer_params":null'
     located = LocationFilter()
@@ -50,7 +50,7 @@ def test_an_answer_that_is_cut_off_within_its_location_ends_before_it() -> None:
 
 
 class Counted:
-    """A pattern that counts the bytes that it has searched."""
+    """A pattern that counts the bytes that it searches."""
 
     def __init__(self, pattern: re.Pattern[bytes]) -> None:
         self.pattern, self.bytes = pattern, 0
@@ -73,7 +73,7 @@ def test_each_byte_of_a_value_is_searched_once(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_tokens_beyond_what_is_kept_reach_no_client_that_did_not_ask_and_teach_nothing(leaves: bool) -> None:
+def test_tokens_beyond_the_kept_limit_reach_no_client_that_did_not_ask_and_are_not_learned(leaves: bool) -> None:
     ids = b"[" + b"123456, " * (LONGEST // 8) + b"1]"
     given = b'{"prompt_token_ids":' + ids + b',"token_ids":[4],' + WHERE.encode() + b"}"
     told = LocationFilter(ids=True, leaves_ids=leaves)
@@ -84,7 +84,7 @@ def test_tokens_beyond_what_is_kept_reach_no_client_that_did_not_ask_and_teach_n
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_decoder_that_lends_its_blocks_reveals_their_place_to_no_client(
+async def test_a_decoder_that_lends_its_blocks_reveals_their_location_to_no_client(
     world: Any, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
     noted, note = [], relay._Relay._note
@@ -103,7 +103,7 @@ async def test_a_decoder_that_lends_its_blocks_reveals_their_place_to_no_client(
     assert "10.0.0.7" in w.engines[1].received[-1].body.decode()
     assert '"kv_transfer_params":null' in response.text.replace(" ", "")
     assert noted
-    assert b"10.0.0.7" not in b"".join(noted)  # what reads the end of an answer has less to read
+    assert b"10.0.0.7" not in b"".join(noted)  # whatever reads the end of an answer does not see the location
     assert ("10.0.0.7" in response.text, response.text.endswith("[DONE]\n\n")) == (False, streams)
 
 

@@ -1,4 +1,4 @@
-"""Decoders lend the blocks of a session's last answer to the prefill of its next turn: only as far as tokens agree."""
+"""A decoder lends the blocks of a session's last answer to the prefill of the next turn, as far as tokens agree."""
 
 import asyncio
 import dataclasses
@@ -30,7 +30,7 @@ BLOCK = 16
 
 
 async def lending_pair(pair: Build, roles: tuple[str, ...] = ("prefill", "decode"), **flags: object) -> Pair:
-    """A pool with an exact index, whose decoder has already shown that it lends."""
+    """Build a pool with an exact index whose decoder has already shown that it lends blocks."""
     world = await pair("nixl", roles, {"events_port": 0, "replay_port": 0, "kv_lend_s": 6000, **flags})
     for one in world.entries:
         kv = {**one["kv"], "takes_lent": one["role"] == "prefill"}
@@ -48,7 +48,7 @@ PATH = "/v1/completions"
 
 
 async def turn(world: Pair, prompt: str, **body: Any) -> tuple[str, dict[str, Any], httpx.Response]:
-    """What was said, the receipt and the answer."""
+    """Send a turn; return the conversation, the receipt and the answer."""
     answer = await world.ask(prompt, max_tokens=REPLY, user="ada", **body)
     assert (answer.status_code, answer.headers["x-weir-flow"]) == (200, "offload_nixl"), answer.text
     said = answer.json()["choices"][0]["text"] if not body.get("stream") else "".join(_texts(answer.text))
@@ -72,7 +72,7 @@ async def test_the_prefill_of_the_next_turn_computes_only_what_is_new(pair: Buil
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     whole = (2000 + REPLY - 1) // BLOCK * BLOCK
     assert (second["lent_by"], second["lent_tokens"], second["offload"]) == ("demo-1", whole, "ok")
-    assert second["cached_tokens"] == whole  # at the prefill, which held 2,000 of them
+    assert second["cached_tokens"] == whole  # at the prefill instance, which already held 2,000 of them
     page = (await world.client.get("/metrics")).text
     assert f'weir_router_tokens_total{{kind="lent",pool="demo"}} {float(whole)}' in page
     await world.until(lambda: not any(one.requests for one in world.pool.endpoints.values()))
@@ -92,7 +92,7 @@ async def test_another_prefill_instance_has_the_same_cost_and_may_be_chosen(pair
 
 
 async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Build) -> None:
-    """A client that shortens or changes an answer, as by leaving out what a model thought."""
+    """A client may shorten or change an answer, for example by leaving out the model's reasoning."""
     world = await lending_pair(pair)
     said, _, _ = await turn(world, PROMPT)
     kept = said[: 4 * 100]
@@ -106,7 +106,7 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
 
 
 async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair: Build) -> None:
-    world = await lending_pair(pair, kv_lend_s=20)  # 0.2 s
+    world = await lending_pair(pair, kv_lend_s=20)  # blocks are kept for 0.2 s
     said, _, _ = await turn(world, PROMPT)
     decoder = world.pool.endpoints["demo-1"]
     assert decoder.lends_s == KEPT_S
@@ -130,7 +130,7 @@ async def test_a_decoder_that_left_or_restarted_is_not_asked_for_its_blocks(pair
     assert "lent_by" not in second
 
 
-async def test_a_client_that_asks_for_tokens_itself_gets_them(pair: Build) -> None:
+async def test_a_client_that_requests_token_ids_itself_gets_them(pair: Build) -> None:
     world = await lending_pair(pair)
     for asked, told in ((True, (2000, 20)), (False, (0, 0))):
         answer = await world.ask(PROMPT, user=f"ada {asked}", return_token_ids=asked)
@@ -162,7 +162,7 @@ GOOD |= {"do_remote_decode": True, "remote_block_ids": [list(range(32))], "remot
         ({}, [7] * 500, False),
     ],
 )
-def test_wrong_statements_of_a_decoder_about_its_blocks_are_ignored(where: object, ids: object, kept: bool) -> None:
+def test_false_claims_of_a_decoder_about_its_blocks_are_ignored(where: object, ids: object, kept: bool) -> None:
     located = LocationFilter(ids=True)
     located.feed(json.dumps({"kv_transfer_params": where, "prompt_token_ids": ids}).encode())
     endpoint = SimpleNamespace(id="d", epoch=1, feed=None, block_size=16, lends=set())
@@ -178,7 +178,7 @@ FAST = Rates(prefill_tokens_per_s=1000.0, kv_bytes_per_token=PER_TOKEN, transfer
 SLOW = dataclasses.replace(FAST, transfer_setup_s=10.0)
 
 
-def test_a_transfer_costs_what_could_be_computed_in_the_meantime() -> None:
+def test_a_transfer_costs_as_many_tokens_as_could_be_computed_meanwhile() -> None:
     assert worth(1000, 200, Rates()) == 1000
     assert worth(1000, 200, FAST) == 1000 - round(800 * PER_TOKEN / 1e12 * 1000)
     assert worth(1000, 200, SLOW) < 0
@@ -226,17 +226,17 @@ async def test_a_prefix_is_computed_if_that_is_faster_than_moving_it(pair: Build
     world.pool.rates = SLOW
     _, second, _ = await turn(world, PROMPT + said + "and then?")
     assert ("lent_by" in second, second["offload"]) == (False, "ok")
-    assert second["cached_tokens"] == 2000 // BLOCK * BLOCK  # what the prefill held before
+    assert second["cached_tokens"] == 2000 // BLOCK * BLOCK  # what the prefill instance held before
 
 
 @pytest.mark.parametrize("length", range(12))
 @pytest.mark.parametrize("same", range(12))
-def test_the_shared_prefix_is_found(length: int, same: int) -> None:
+def test_the_shared_prefix_of_two_turns_is_measured(length: int, same: int) -> None:
     prompt = [*range(same), *range(100, 100 + max(0, length - same))][:length]
     assert lent(9).shared(prompt) == min(9, same, length) * 16
 
 
-def test_the_number_of_kept_entries_is_bounded_and_the_oldest_goes_first() -> None:
+def test_the_number_of_kept_entries_is_bounded_and_the_oldest_is_dropped_first() -> None:
     lendings, large = Lendings(), b"x" * (MOST_BYTES // 4)
     for name in ("a", "b", "c", "a", "d"):
         lendings.keep(name, lent(1, where=large))
@@ -252,7 +252,7 @@ LENT = 160  # tokens
 
 @pytest.fixture
 def offering(world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Call it with the engines that prefill and those that decode: the last one has lent blocks to Ada's session."""
+    """Build a pool from prefill and decode engines; the last decoder has lent blocks to Ada's session."""
 
     async def build(prefills: list[Behaviour], decodes: list[Behaviour], takes: Any = (0,), **policy: Any) -> Any:
         w = await offloading(world, "nixl", *prefills, *decodes[:-1], **policy)
@@ -287,7 +287,7 @@ def offering(world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def offers(engine: Any) -> list[bool]:
-    """Whether each of the prefills that it got could take blocks."""
+    """Return, for each prefill request that the engine received, whether it offered blocks."""
     return [bool(one.document["kv_transfer_params"]["remote_block_ids"]) for one in engine.received]
 
 
@@ -317,11 +317,11 @@ async def silent(*given: Any) -> bytes:
 
 
 @pytest.mark.parametrize("of_connection", [False, True])
-async def test_a_prefill_that_hung_with_lent_blocks_is_offered_none_until_it_restarted(
+async def test_a_prefill_that_hung_on_lent_blocks_is_offered_none_until_it_restarts(
     offering: Any, monkeypatch: pytest.MonkeyPatch, of_connection: bool
 ) -> None:
     w = await offering([hang], [reply()], failure__prefill_timeout_s=1.0)
-    if of_connection:  # the connection's limit ends at the same time
+    if of_connection:  # the connection's timeout expires at the same moment
         monkeypatch.setattr(prefill, "_answer", silent)
     assert (await asked(w))["offload"] == "fallback"
     first = next(iter(w.pool.endpoints.values()))
@@ -330,7 +330,7 @@ async def test_a_prefill_that_hung_with_lent_blocks_is_offered_none_until_it_res
     await w.until(lambda: next(iter(w.pool.endpoints.values())).takes_lent)
 
 
-async def test_errors_of_an_engine_that_also_fails_without_lent_blocks_are_not_attributed_to_them(
+async def test_failures_of_an_engine_that_also_fails_without_lent_blocks_are_not_attributed_to_them(
     offering: Any,
 ) -> None:
     w = await offering([ERRED], [reply()])
@@ -339,7 +339,7 @@ async def test_errors_of_an_engine_that_also_fails_without_lent_blocks_are_not_a
     assert w.decoder.lends_s == KEPT_S
 
 
-async def test_a_decoder_that_lacked_blocks_regains_trust_with_each_block_that_it_has(offering: Any) -> None:
+async def test_a_decoder_that_lacked_blocks_is_trusted_again_as_later_blocks_are_present(offering: Any) -> None:
     w = await offering([script(ERRED, *[COMPUTED] * 4)], [COMPUTED])
     w.decoder.lends_s = 1000.0
     assert await asked(w) == {"result": "served", "offload": "ok", "prefill_instance": "demo-0"} | NOTHING_LENT
@@ -368,7 +368,7 @@ async def test_blocks_offered_to_another_prefill_are_not_reported_as_taken(
     for others in ([COMPUTED], []):
         w = await offering([first, *others], [reply()])
         for one in list(w.pool.endpoints.values())[1:2] if others else ():
-            one.prefill_tokens += 10**6  # so the first one is asked
+            one.prefill_tokens += 10**6  # so that the first one is chosen
         receipt = await asked(w)
         assert receipt["offload"] == ("ok" if others else "fallback")
         assert {**receipt, **NOTHING_LENT} == receipt

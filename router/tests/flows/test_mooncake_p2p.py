@@ -1,4 +1,4 @@
-"""Prefill and decode at the same time, over Mooncake's peer-to-peer parameters."""
+"""Prefill and decode run at the same time, with Mooncake's peer-to-peer parameters."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ async def test_the_decoder_fetches_kv_while_the_prefill_computes_it(pair: Build)
 
 
 @pytest.mark.slow
-async def test_an_engine_that_was_started_again_is_asked_for_its_new_id(pair: Build, sims: Callable[..., Any]) -> None:
+async def test_a_restarted_engine_is_asked_for_its_new_id(pair: Build, sims: Callable[..., Any]) -> None:
     world = await pair("mooncake_p2p")
     await world.ask()
     port = world.sims[0].port
@@ -93,7 +93,7 @@ async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
 
 
 @pytest.mark.slow
-async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pair: Build) -> None:
+async def test_requests_are_served_in_one_place_if_the_fleet_names_no_bootstrap_server(pair: Build) -> None:
     world = await pair("mooncake_p2p")
     world.entries[0]["kv"] = {}
     world.publish()
@@ -102,7 +102,7 @@ async def test_a_fleet_that_does_not_say_where_to_ask_is_served_in_one_place(pai
     assert receipt["offload_reason"] == "demo-0: its fleet entry has no kv.bootstrap (address of its bootstrap server)"
 
 
-async def test_a_bootstrap_server_that_sends_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bootstrap_server_that_sends_without_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mooncake, "LARGEST", 100_000)
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,7 +122,7 @@ async def test_a_bootstrap_server_that_sends_without_end_is_given_up(monkeypatch
 
 
 @pytest.mark.parametrize("kv", ["mooncake_p2p", "neuron", "nixl"])
-async def test_requests_with_one_id_are_not_paired_with_each_other(pair: Build, kv: str) -> None:
+async def test_requests_with_the_same_id_are_not_paired_with_each_other(pair: Build, kv: str) -> None:
     world = await pair(kv)
 
     async def ask(prompt: str) -> str:
@@ -139,7 +139,7 @@ async def test_requests_with_one_id_are_not_paired_with_each_other(pair: Build, 
 
 
 async def test_another_prefill_takes_over_under_another_id(servers: Any) -> None:
-    """The decoder may still wait for the first one's blocks, by the id of their transfer."""
+    """The decoder may still be waiting for the first prefill's blocks, under the first transfer id."""
     done = reply({"choices": [{"index": 0, "text": "one", "finish_reason": "length"}]})
     turns = iter((reply({"error": {"message": "no"}}, 500), done))
 

@@ -1,4 +1,4 @@
-"""Prefill on one engine, decode on another, through a store that both share."""
+"""Prefill on one engine and decode on another, through a store that both share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from router.tests.forked import STORE
 
 
 @pytest.mark.slow
-async def test_the_decoder_finds_the_prefills_blocks_in_the_store(pair: Build, sims: Callable[..., Any]) -> None:
+async def test_the_decoder_finds_the_prefills_blocks_in_the_shared_store(pair: Build, sims: Callable[..., Any]) -> None:
     store: Sim = sims("store", module=STORE)
     world = await pair("mooncake_store", flags={"kv_store": store.url})
     response = await world.ask()
@@ -22,7 +22,9 @@ async def test_the_decoder_finds_the_prefills_blocks_in_the_store(pair: Build, s
     await world.nothing_is_left()
 
 
-async def test_when_the_prefill_instance_is_dead_the_decoder_computes_it(pair: Build, sims: Callable[..., Any]) -> None:
+async def test_the_decoder_computes_the_prompt_of_a_dead_prefill_instance(
+    pair: Build, sims: Callable[..., Any]
+) -> None:
     store: Sim = sims("store", module=STORE)
     world = await pair("mooncake_store", flags={"kv_store": store.url})
     world.sims[0].stop()

@@ -1,4 +1,4 @@
-"""Prefill on one engine, decode on another, over NIXL's parameters."""
+"""Prefill on one engine and decode on another, with NIXL's parameters."""
 
 import asyncio
 
@@ -15,13 +15,13 @@ def text(response: httpx.Response) -> str:
 
 
 async def alone(sim: Sim, prompt: str = PROMPT) -> str:
-    """What one engine says by itself."""
+    """Return the answer of a single engine, for comparison."""
     body = {"prompt": prompt, "max_tokens": 20, "ignore_eos": True}
     async with httpx.AsyncClient() as client:
         return text(await client.post(sim.url + "/v1/completions", json=body))
 
 
-async def test_the_prompt_is_computed_on_one_and_decoded_on_the_other(pair: Build) -> None:
+async def test_the_prompt_is_computed_on_one_engine_and_decoded_on_the_other(pair: Build) -> None:
     world = await pair("nixl")
     response = await world.ask()
     assert response.headers["x-weir-flow"] == "offload_nixl"
@@ -51,7 +51,7 @@ async def test_an_answer_that_is_not_streamed_has_no_transfer_time(pair: Build) 
     assert world.pool.rates.transfer_bytes_per_s == 0
 
 
-async def test_a_stream_comes_from_the_decoder_as_it_is(pair: Build) -> None:
+async def test_the_decoders_stream_passes_unchanged(pair: Build) -> None:
     world = await pair("nixl")
     async with world.client.stream(
         "POST",
@@ -119,7 +119,7 @@ async def test_small_requests_stay_on_their_decoder(pair: Build) -> None:
 
 
 @pytest.mark.slow
-async def test_a_short_prompt_of_a_long_session_is_not_moved_again(pair: Build) -> None:
+async def test_a_long_session_is_not_moved_again_for_a_short_prompt(pair: Build) -> None:
     world = await pair("nixl", roles=("both", "both"))
     await world.ask(user="ada")
     response = await world.ask(PROMPT + "and then?", user="ada")
@@ -140,7 +140,7 @@ async def test_a_body_that_cannot_be_rewritten_is_not_offloaded(pair: Build) -> 
 MEASURED = Rates(prefill_tokens_per_s=1_000.0, kv_bytes_per_token=PER_TOKEN, transfer_bytes_per_s=1e12)
 
 
-async def test_an_instance_pulls_what_another_one_holds_and_computes_it_when_that_one_is_gone(pair: Build) -> None:
+async def test_an_instance_pulls_a_prefix_from_another_and_computes_it_if_that_one_is_gone(pair: Build) -> None:
     turns = {"flow__heavy": "colocated", "flow__pull_gb_per_s": 100.0, "strategy__name": "round_robin"}
     world = await pair("nixl", roles=("both",) * 3, **turns)
     holder = (await world.ask()).headers["x-weir-instance"]
@@ -159,5 +159,5 @@ async def test_an_instance_pulls_what_another_one_holds_and_computes_it_when_tha
     receipt = await world.receipt(await world.ask(PROMPT + "and then?"))
     assert (receipt["status"], receipt["flow"], receipt["offload"]) == (200, "colocated", "fallback")
     assert receipt["instance"] not in (holder, puller.name)
-    assert receipt["prefill_instance"] in receipt["offload_reason"]  # and no other one was asked
+    assert receipt["prefill_instance"] in receipt["offload_reason"]  # and no other instance was asked
     await world.nothing_is_left()

@@ -1,4 +1,4 @@
-"""What happens to an offload when one half of it fails: answered once, by whoever can, and nothing is left behind."""
+"""When one half of an offload fails, another engine answers once and nothing is left behind."""
 
 import asyncio
 import os
@@ -11,11 +11,11 @@ from router.tests.flows.conftest import PROMPT, Build, Pair
 
 pytestmark = pytest.mark.slow
 
-LONG = "a longer prompt " * 5000  # 20,000 tokens: a second or two of prefill at the engine's own speed
+LONG = "a longer prompt " * 5000  # 20,000 tokens: one or two seconds of prefill at the engine's own speed
 
 
 async def begun(world: Pair, **body: Any) -> "asyncio.Task[Any]":
-    """A request whose prefill has begun."""
+    """Start a request and wait until its prefill has begun."""
     task = asyncio.ensure_future(world.ask(LONG, **body))
     await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)
     return task
@@ -35,7 +35,7 @@ async def test_when_the_prefill_instance_is_dead_the_decoder_computes_the_prompt
     await world.nothing_is_left()
 
 
-async def test_a_policy_can_ask_for_an_error_instead_of_a_fallback(pair: Build) -> None:
+async def test_a_policy_can_require_an_error_instead_of_a_fallback(pair: Build) -> None:
     world = await pair("nixl", failure__offload_fallback="fail")
     world.sims[0].stop()
     response = await world.ask()
@@ -53,7 +53,7 @@ async def test_a_dead_prefill_instance_opens_its_own_breaker(pair: Build) -> Non
     endpoints = world.pool.endpoints
     assert (endpoints["demo-0"].breaker.state, endpoints["demo-1"].breaker.state) == ("open", "closed")
     receipt = await world.receipt(await world.ask("again " + PROMPT))
-    assert "prefill_instance" not in receipt  # the policy knows by now
+    assert "prefill_instance" not in receipt  # the breaker is open, so the policy leaves it out
 
 
 @pytest.mark.parametrize(("fallback", "status"), [("local", 200), ("fail", 504)])
@@ -78,11 +78,11 @@ async def test_a_prefill_instance_killed_during_a_request_is_replaced_by_the_dec
     await world.nothing_is_left()
 
 
-async def test_an_error_of_the_prefill_is_said_and_served_elsewhere(pair: Build) -> None:
+async def test_an_error_of_the_prefill_is_recorded_and_the_request_served_elsewhere(pair: Build) -> None:
     world = await pair("nixl")
     world.entries[0]["url"] = world.sims[0].url + "/nowhere"
     world.publish()
-    answer = await world.ask(model=None, prompt="x" * 600_000)  # more than the window has
+    answer = await world.ask(model=None, prompt="x" * 600_000)  # longer than the context window
     assert answer.status_code == 400
     assert "maximum context length" in answer.text
 
@@ -91,7 +91,7 @@ async def test_when_the_decoder_is_dead_another_one_gets_the_blocks(pair: Build)
     world = await pair("nixl", roles=("prefill", "decode", "decode"))
     world.sims[1].stop()
     receipts: list[dict[str, Any]] = []
-    while not any(receipt["retries"] for receipt in receipts):  # two that are alike: which one is chosen is drawn
+    while not any(receipt["retries"] for receipt in receipts):  # of two equal decoders one is drawn
         assert len(receipts) < 50
         receipts.append(await world.receipt(await world.ask(f"{len(receipts)} " + PROMPT)))
     assert {receipt["status"] for receipt in receipts} == {200}
@@ -102,8 +102,8 @@ async def test_when_the_decoder_is_dead_another_one_gets_the_blocks(pair: Build)
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_kv_that_does_not_come_is_computed_by_the_decoder(pair: Build, stream: bool) -> None:
-    world = await pair("nixl", flags={"kv_hold_s": 0.01})  # freed before anybody can ask
+async def test_kv_that_does_not_arrive_is_computed_by_the_decoder(pair: Build, stream: bool) -> None:
+    world = await pair("nixl", flags={"kv_hold_s": 0.01})  # freed before the decoder can fetch it
     response = await world.ask(stream=stream)
     assert response.status_code == 200
     receipt = await world.receipt(response)
@@ -135,7 +135,7 @@ async def test_a_client_that_leaves_during_the_prefill_ends_it(pair: Build) -> N
     await world.until(lambda: world.counted() == {("demo", "nixl", "cancelled"): 1})
 
 
-async def test_a_client_that_leaves_during_the_transfer_ends_both(pair: Build) -> None:
+async def test_a_client_that_leaves_during_the_transfer_ends_both_halves(pair: Build) -> None:
     world = await pair("nixl", flags={"kv_setup_ms": 100_000})
     asking = asyncio.ensure_future(world.ask(max_tokens=5000))
     await world.until(lambda: world.sims[1].figure("external_prefix_cache_queries_total"))
@@ -153,7 +153,7 @@ async def test_a_client_that_leaves_during_the_answer_ends_the_decoding(pair: Bu
     assert world.sims[1].figure("request_success_total") == 1  # aborted
 
 
-async def test_many_faulted_offloads_leave_nothing_open(pair: Build) -> None:
+async def test_many_failed_offloads_leave_nothing_behind(pair: Build) -> None:
     world = await pair("nixl", failure__breaker_failures=1000)
     await world.ask()
     before = len(os.listdir("/proc/self/fd"))

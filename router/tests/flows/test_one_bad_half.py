@@ -1,4 +1,4 @@
-"""Halves that are asked at once fail together: that is one failure, not two engines that failed alike."""
+"""When halves that run at the same time fail together, that is one failure, not two engines that failed alike."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ FAILED = reply({"error": {"message": "transfer failed for request"}}, 500)
 
 @pytest.mark.parametrize("bad", [0, 2])
 async def test_one_bad_half_costs_no_client_an_answer(world: Any, bad: int) -> None:
-    """Both engines fail wherever one of the pair cannot move KV: demo-0, which prefills, or demo-2, which decodes."""
+    """Both engines fail if either of the pair cannot move KV: demo-0, which prefills, or demo-2, which decodes."""
     w = await built(world, SGLANG)
     found, version = noted(w.router.recorder), w.published.policy(strategy="round_robin_pd")
     await w.until(lambda: w.router.pools.get("demo").version == version)
@@ -45,7 +45,7 @@ async def test_one_bad_half_costs_no_client_an_answer(world: Any, bad: int) -> N
 
 
 @pytest.mark.parametrize(("role", "names"), [("prefill", (0, 1)), ("decode", (2, 3))])
-async def test_one_client_shuts_out_one_instance_of_two_in_a_role(
+async def test_one_client_can_shut_out_only_one_of_two_instances_of_a_role(
     world: Any, role: str, names: tuple[int, int]
 ) -> None:
     w = await built(world, SGLANG)

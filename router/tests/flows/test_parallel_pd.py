@@ -1,4 +1,4 @@
-"""Both instances at once, as Neuron's disaggregated inference is asked: the first token comes from the prefill."""
+"""Neuron's disaggregated inference gets both requests at once; the first token comes from the prefill instance."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def stream(world: Pair, path: str, **body: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_two_instances_give_the_same_answer_as_one(pair: Build, streamed: bool) -> None:
+async def test_two_instances_give_the_same_answer_as_one_alone(pair: Build, streamed: bool) -> None:
     world = await pair("neuron", ROLES)
     if streamed:
         lines = await stream(world, "/v1/completions", prompt=PROMPT)
@@ -95,8 +95,8 @@ async def test_a_fixed_pair_needs_no_addresses(pair: Build, sims: Any) -> None:
 
 
 @pytest.mark.slow
-async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None:
-    """Two pairs: each decoder gets its KV from the one instance that it knows."""
+async def test_declared_pairs_are_not_mixed(pair: Build, sims: Any) -> None:
+    """With two pairs, each decoder gets its KV only from the prefill instance that it knows."""
     prefillers = [sims(f"demo-{n}", kv="neuron", role="prefill") for n in (0, 1)]
     decoders = [sims(f"demo-{n + 2}", kv="neuron", role="decode", kv_peer=prefillers[n].address) for n in (0, 1)]
     world = await pair("neuron", roles=("prefill", "prefill", "decode", "decode"))
@@ -112,7 +112,7 @@ async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None
         ("demo-3", "demo-1", "offload_neuron"),
     }
     assert all(decoder.external() > 2000 for decoder in decoders)
-    prefillers[0].stop()  # the router sees it with the first request: the other pair serves that one, too
+    prefillers[0].stop()  # the router notices it at the first request, which the other pair then serves as well
     receipts = [await world.receipt(await world.ask(f"{turn} again " + PROMPT)) for turn in range(4)]
     assert {receipt["status"] for receipt in receipts} == {200}
     assert {(made["instance"], made["prefill_instance"], made["offload"]) for made in receipts} == {
@@ -124,7 +124,7 @@ async def test_declared_pairs_keep_to_themselves(pair: Build, sims: Any) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(("role", "outcome"), [("both", (200, "fallback")), ("decode", (502, "failed"))])
-async def test_when_the_only_prefill_is_dead_a_decoder_does_it_all_if_its_role_allows(
+async def test_when_the_only_prefill_is_dead_a_decoder_serves_alone_if_its_role_allows(
     pair: Build, streamed: bool, role: str, outcome: tuple[int, str]
 ) -> None:
     world = await pair("neuron", ("prefill", role))
@@ -156,7 +156,7 @@ async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
 
 @pytest.mark.slow
 async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an_error(pair: Build) -> None:
-    world = await pair("neuron", ROLES, flags={"kv_setup_ms": 600_000})  # six seconds
+    world = await pair("neuron", ROLES, flags={"kv_setup_ms": 600_000})  # KV transfers take six seconds
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
     async with world.client.stream("POST", "/v1/completions", json=body) as answer:
         parts = answer.aiter_text()
@@ -173,7 +173,7 @@ async def test_a_decoder_that_dies_after_the_first_token_ends_the_stream_with_an
 async def test_kv_that_does_not_arrive_after_the_first_token_ends_the_stream(
     pair: Build, fallback: str, role: str
 ) -> None:
-    """The decoder continues by itself, or the stream ends with an error: its beginning has been sent."""
+    """The decoder continues by itself, or the stream ends with an error because its beginning has been sent."""
     world = await pair("neuron", ("prefill", role), flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
     body = {"model": "llama", "prompt": PROMPT, "max_tokens": 20, "ignore_eos": True, "stream": True}
     answer = await world.client.post("/v1/completions", json=body)

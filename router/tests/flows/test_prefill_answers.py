@@ -1,4 +1,4 @@
-"""What the answer to a prefill says is believed as that of any other request: by what it holds, not by its status."""
+"""The router judges the answer to a prefill like any other: by its content, not by its status."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ HOLLOW = stream([b'data: {"choices":[{"text":""}]}\n\n', b"data: [DONE]\n\n"])
 
 
 async def offloading(world: Any, connector: str, *behaviours: Behaviour | None, **policy: Any) -> Any:
-    """A router whose last engine decodes what all others have computed."""
+    """Build a router whose last engine decodes what the others have computed."""
     rules = {"strategy": "adaptive_v1", "flow__heavy": "offload", "classes__heavy_new_tokens": 1000}
     w = await world(*behaviours, None, **rules, classes__warm_new_tokens=100, failure__breaker_failures=5, **policy)
     last = len(w.engines) - 1
@@ -58,7 +58,7 @@ async def test_a_prefill_that_fails_inside_an_answer_of_200_counts_and_the_decod
     assert failures(w) == [1, 0]
 
 
-async def test_a_prompt_that_is_wrong_inside_an_answer_of_200_is_the_clients_mistake(world: Any) -> None:
+async def test_a_prompt_error_inside_an_answer_of_200_is_the_clients_mistake(world: Any) -> None:
     w = await offloading(world, "mooncake_store", reply(WRONG), failure__offload_fallback="fail")
     response = await w.ask(prompt=PROMPT)
     assert (response.status_code, "too long" in response.text) == (400, True)
@@ -68,16 +68,16 @@ async def test_a_prompt_that_is_wrong_inside_an_answer_of_200_is_the_clients_mis
 
 
 async def until_asked(w: Any, engine: Any) -> list[dict[str, Any]]:
-    """Receipts of requests until the engine has had one of them: equal engines are chosen by chance."""
+    """Return the receipts of requests until the engine has received one; equal engines are chosen at random."""
     receipts: list[dict[str, Any]] = []
     while len(receipts) < 3 or (not engine.received and len(receipts) < 50):
         receipts.append(await w.receipt(await w.ask(prompt=f"{len(receipts)} {PROMPT}")))
     return receipts
 
 
-async def test_a_404_that_one_prefill_gives_is_its_own_failure_and_another_one_computes_the_prompt(world: Any) -> None:
+async def test_a_404_that_only_one_prefill_gives_is_its_own_failure_and_another_computes_the_prompt(world: Any) -> None:
     lost = reply({"error": {"message": "the model does not exist", "code": 404}}, 404)
-    served = reply({**ANSWER, "usage": None})  # without a usage, by which prompts would become shorter
+    served = reply({**ANSWER, "usage": None})  # no usage, from which the router would learn shorter prompts
     w = await offloading(world, "mooncake_store", lost, served)
     w.engines[2].behaviour = served
     receipts = await until_asked(w, w.engines[0])
@@ -104,7 +104,7 @@ ONE_TOKEN = stream([b'data: {"choices":[{"text":"w","finish_reason":"length"}]}\
 @pytest.mark.parametrize(
     ("status", "result", "counted"), [(400, "client_error", 0), (503, "refused", 0), (500, "failed_before_content", 1)]
 )
-async def test_a_decoder_that_refuses_beside_the_prefill_is_heard_before_the_first_token_or_ends_the_stream(
+async def test_a_refusal_by_a_decoder_is_passed_on_before_the_first_token_or_ends_the_stream(
     world: Any, is_early: bool, status: int, result: str, counted: int
 ) -> None:
     refusal = reply({"error": {"message": "no", "code": status}}, status)
@@ -149,7 +149,7 @@ async def test_a_failing_decode_only_instance_is_replaced_and_counted(world: Any
     assert sum(one.breaker.failures for one in pool.endpoints.values()) == len(first.received)
 
 
-async def test_a_prefill_that_asks_a_client_of_weir_for_a_key_is_at_fault(world: Any) -> None:
+async def test_a_prefill_that_rejects_a_client_of_weir_for_its_key_is_at_fault(world: Any) -> None:
     w = await offloading(world, "mooncake_store", reply({"error": "Unauthorized"}, 401))
     w.published.keys(key_entry(ALICE), required=("*",))
     await w.until(lambda: w.router.pools.auth.ring and w.router.pools.auth.ring.required_everywhere, "keys")

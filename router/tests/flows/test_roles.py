@@ -1,4 +1,4 @@
-"""An instance that only decodes gets no request without its KV, whatever fails; prompts reach who computes them."""
+"""An instance that only decodes never gets a request without its KV; prompts go to instances that compute them."""
 
 import pytest
 
@@ -9,7 +9,7 @@ WITHOUT_KV = 'prompt_tokens_by_source_total{model_name="llama",engine="0",source
 
 
 def computed(world: Pair) -> float:
-    """Prompt tokens that the decoder computed itself; the last one of each prompt, to continue from, is one."""
+    """Return the prompt tokens that the decoder computed itself: at least the last one of each prompt."""
     return world.sims[1].figure(WITHOUT_KV)
 
 
@@ -49,7 +49,7 @@ async def test_requests_that_generate_nothing_go_to_an_instance_that_computes_pr
     assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-0")
 
 
-async def test_without_its_prefill_instance_a_prompt_is_an_error_and_not_the_decoders(pair: Build) -> None:
+async def test_a_prompt_without_a_prefill_instance_is_an_error_and_not_sent_to_the_decoder(pair: Build) -> None:
     world = await pair("nixl", ROLES)
     world.sims[0].stop()
     response = await world.ask()
@@ -59,8 +59,8 @@ async def test_without_its_prefill_instance_a_prompt_is_an_error_and_not_the_dec
 
 
 @pytest.mark.slow
-async def test_kv_that_does_not_come_is_an_error_and_not_computed_by_the_decoder(pair: Build) -> None:
-    world = await pair("nixl", ROLES, flags={"kv_hold_s": 0.01})  # freed before anybody can ask
+async def test_kv_that_does_not_arrive_is_an_error_and_not_computed_by_the_decoder(pair: Build) -> None:
+    world = await pair("nixl", ROLES, flags={"kv_hold_s": 0.01})  # freed before the decoder can fetch it
     response = await world.ask()
     assert (response.status_code, response.json()["error"]["code"]) == (502, "prefill_failed")
     assert "demo-1 did not get the KV of demo-0" in response.json()["error"]["message"]
@@ -69,7 +69,7 @@ async def test_kv_that_does_not_come_is_an_error_and_not_computed_by_the_decoder
 
 
 @pytest.mark.slow
-async def test_after_a_dead_decoder_the_next_one_gets_its_own_kv(pair: Build) -> None:
+async def test_after_a_dead_decoder_the_next_one_gets_kv_of_its_own(pair: Build) -> None:
     world = await pair("mooncake_p2p", roles=("prefill", "decode", "decode"))
     world.sims[1].stop()
     answers = [await world.receipt(await world.ask(f"{turn} " + "words " * 400)) for turn in range(6)]

@@ -1,4 +1,4 @@
-"""Prefill and decode servers as SGLang's: both get the request at once, in a room at the prefill's bootstrap server."""
+"""SGLang's prefill and decode servers get a request at once, in a room of the prefill's bootstrap server."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ async def never(engine: Engine, *_: Any) -> None:
     await engine.release.wait()
 
 
-async def test_the_answer_equals_that_of_one_engine_and_a_client_that_leaves_frees_both(
+async def test_the_answer_equals_that_of_a_single_engine_and_a_client_that_leaves_frees_both(
     pair: Build, sims: Callable[..., Sim]
 ) -> None:
     world = await pair("sglang", SPLIT)
@@ -71,12 +71,12 @@ async def test_a_simulated_prefill_refuses_a_request_without_a_room_and_one_in_a
         assert (doubled.status_code, "Duplicate room" in doubled.text) == (500, True)
         lonely = asyncio.ensure_future(ask(prefill, **room | {"bootstrap_room": 78}))
         await until(lambda: prefill.figure("request_success_total") == 2)
-        assert not lonely.done()  # it waits for a decoder
+        assert not lonely.done()  # it is waiting for a decoder
         lonely.cancel()
         await until(lambda: not prefill.figure("kv_cache_usage_perc"))
 
 
-async def test_both_engines_get_the_clients_options_and_one_room(servers: Any) -> None:
+async def test_both_engines_get_the_clients_options_and_the_same_room(servers: Any) -> None:
     made = await servers([answer()], [answer("one two")], "sglang")
     forced = {"tool_choice": "required", "response_format": {"type": "json_object"}, "max_tokens": 9, "stop": ["."]}
     assert text(await made.world.ask(**forced)) == "one two"
@@ -93,7 +93,7 @@ async def test_both_engines_get_the_clients_options_and_one_room(servers: Any) -
     assert made.context[0].received[1].document["bootstrap_room"] != rooms[0][2]
 
 
-async def test_a_rank_is_named_to_both_and_agrees_with_the_rooms_number(servers: Any) -> None:
+async def test_a_rank_is_named_to_both_engines_and_agrees_with_the_room_number(servers: Any) -> None:
     made = await servers([answer()], [answer()], "sglang")
     made.world.entries[0]["dp"] = {"ranks": 4}
     made.world.publish()
@@ -122,7 +122,7 @@ async def test_another_prefill_takes_over_in_another_room(servers: Any) -> None:
     assert made.generation[0].cancelled.is_set()
 
 
-async def test_a_hanging_half_ends_both_and_the_answer_names_both(servers: Any) -> None:
+async def test_a_half_that_hangs_ends_both_and_the_answer_names_both(servers: Any) -> None:
     made = await servers([never], [never], "sglang", failure__prefill_timeout_s=0.2, failure__retries=0)
     response = await made.world.ask()
     why = "prefill-0 did not compute the prompt within 0.2 s, or decode-0 did not take its KV"
@@ -147,7 +147,7 @@ async def test_a_room_that_was_used_before_costs_the_client_nothing(
     pair: Build, sims: Callable[..., Sim], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await pair("sglang", ("prefill", *SPLIT))
-    world.pool.endpoints["demo-1"].prefill_tokens += 10**6  # so the first one is asked
+    world.pool.endpoints["demo-1"].prefill_tokens += 10**6  # so that the first one is chosen
     rooms, draw = iter((7, 7)), random.randrange
     monkeypatch.setattr(random, "randrange", lambda *given: next(rooms, None) or draw(*given))
     assert (await world.ask("first " + PROMPT)).status_code == 200
@@ -175,7 +175,7 @@ async def test_a_prefill_without_a_bootstrap_server_is_named(servers: Any) -> No
     assert "prefill-0: its fleet entry has no kv.bootstrap" in (await made.world.ask()).json()["error"]["message"]
 
 
-async def test_a_server_of_both_roles_is_not_asked_for_a_prefill_which_would_compute_the_answer(servers: Any) -> None:
+async def test_a_server_of_both_roles_gets_no_prefill_because_it_would_compute_the_answer(servers: Any) -> None:
     made = await servers([answer()], [answer()], "sglang")
     made.world.entries = [one | {"role": "both"} for one in made.world.entries]
     made.world.publish()

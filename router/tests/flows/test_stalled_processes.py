@@ -1,4 +1,4 @@
-"""Processes find an engine that answers the routers' own requests and holds its clients', whatever its role."""
+"""Processes detect an engine that answers the routers' own requests but holds its clients', whatever its role."""
 
 import asyncio
 import os
@@ -35,11 +35,11 @@ POLICY: dict[str, Any] = {
     "failure__stall_after_s": 5.0,
     "failure__first_byte_timeout_s": 40.0,
 }
-SPENT = 2  # tokens of a router's own request
+SPENT = 2  # tokens of a probe by the router
 
 
 class Fleet:
-    """Engines of these roles, of which the first of the role may hold its clients' requests, and their samples."""
+    """Engines of the given roles with their samples; the first of a role may hold its clients' requests."""
 
     def __init__(self, engines: list[Engine], published: Published, roles: tuple[str, ...], role: str) -> None:
         self.engines, self._published = engines, published
@@ -145,7 +145,7 @@ def body(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_router_leaves_out_an_engine_that_answers_its_own_requests_alone(
+async def test_a_router_leaves_out_an_engine_that_answers_only_the_routers_own_requests(
     fleet: Callable[..., Any], redis_url: str, tmp_path: Path, role: str
 ) -> None:
     made, (port,) = await fleet(role), free_ports(1)
@@ -167,7 +167,7 @@ async def test_a_router_leaves_out_an_engine_that_answers_its_own_requests_alone
             assert {(await task).status_code for task in (*asked, *further)} == {200}
 
 
-async def test_a_picker_leaves_out_an_engine_that_answers_the_routers_own_requests_alone(
+async def test_a_picker_leaves_out_an_engine_that_answers_only_the_routers_own_requests(
     fleet: Callable[..., Any], redis_url: str, tmp_path: Path
 ) -> None:
     made, (port, pages) = await fleet("both"), free_ports(2)

@@ -1,4 +1,4 @@
-"""Context and generation servers as TensorRT-LLM's: the context server's answer goes with the second request."""
+"""With TensorRT-LLM, the context server's answer is sent along with the request to the generation server."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ async def chat(world: Pair, **body: Any) -> Any:
     return await world.client.post(CHAT, json=asked)
 
 
-async def test_the_answer_is_that_of_one_server_and_the_receipt_shows_both_halves(pair: Build) -> None:
+async def test_the_answer_equals_that_of_one_server_and_the_receipt_shows_both_halves(pair: Build) -> None:
     world = await pair("trtllm")
     response = await world.ask()
     receipt = await world.receipt(response)
@@ -32,7 +32,7 @@ async def test_the_answer_is_that_of_one_server_and_the_receipt_shows_both_halve
     assert (receipt["flow"], receipt["instance"], receipt["prefill_instance"]) == ("offload_trtllm", "demo-1", "demo-0")
     assert (receipt["offload"], receipt["offload_reason"]) == ("ok", "")
     assert (receipt["actual_prompt_tokens"], receipt["output_tokens"]) == (2000, 20)
-    assert receipt["cached_tokens"] == 0  # on the context server, which computed the whole prompt
+    assert receipt["cached_tokens"] == 0  # at the context server, which computed the whole prompt
     assert receipt["transfer_bytes"] == receipt["prompt_tokens"] * PER_TOKEN
     assert 0 < receipt["prefill_ms"] < receipt["e2e_ms"]
 
@@ -66,7 +66,7 @@ async def test_a_context_server_killed_during_a_request_is_replaced(pair: Build)
     world = await pair("trtllm", roles=("prefill", "prefill", "decode"), flags={"time_scale": 1})
     asking = asyncio.ensure_future(world.ask(LONG, max_tokens=2, stream=True))
     context, busy = world.sims[:2], []
-    # Asked once: the prefill lasts a second or two, and a slow machine needs some of it for each question.
+    # The server is asked once: the prefill lasts a second or two, and a slow machine spends part of it on each call.
     await world.until(lambda: busy.extend(sim for sim in context if sim.figure("num_requests_running")) or busy)
     killed = busy[0]
     killed.stop()
@@ -123,7 +123,7 @@ async def test_a_generation_server_killed_in_a_stream_ends_it_with_an_error(pair
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fallback", "status"), [("local", 200), ("fail", 502)])
-async def test_kv_that_was_freed_is_computed_again_or_reported(pair: Build, fallback: str, status: int) -> None:
+async def test_freed_kv_is_computed_again_or_reported(pair: Build, fallback: str, status: int) -> None:
     world = await pair("trtllm", flags={"kv_hold_s": 0.01}, failure__offload_fallback=fallback)
     response = await world.ask()
     assert response.status_code == status
@@ -226,7 +226,7 @@ async def test_context_answers_that_cannot_be_continued_count_against_their_serv
         assert receipt["offload_reason"].startswith(f"prefill-0: {why}"), answer
         assert (response.status_code, response.json()["error"]["code"]) == (502, "prefill_failed")
         assert why in response.json()["error"]["message"]
-    assert not made.generation[0].received  # it would wait for a context
+    assert not made.generation[0].received  # a generation server would wait for a context
     breaker = made.world.pool.endpoints["prefill-0"].breaker
     assert (breaker.state, breaker.failures) == ("closed", len(UNUSABLE))  # the last of its role, for one client
 
@@ -245,7 +245,7 @@ async def test_another_context_server_takes_over_before_the_first_token(servers:
     assert sum(one["offload_reason"].count("answered 500") for one in receipts) == failed
 
 
-async def test_a_request_that_is_wrong_is_not_tried_on_another_context_server(servers: Any) -> None:
+async def test_a_bad_request_is_not_tried_on_another_context_server(servers: Any) -> None:
     wrong = reply({"error": "too long"}, 400)
     made = await servers([wrong, wrong], [wrong])
     assert (await made.world.ask()).status_code == 400

@@ -1,4 +1,4 @@
-"""The router is an ASGI app: under a server that is not its own it does the same."""
+"""The router is an ASGI app and behaves the same under another ASGI server."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from router.tests.engine import engine, events, first_then_wait, hang
 
 @pytest.fixture
 async def served(published, redis_url):
-    """Call it with an engine's behaviour: a World behind uvicorn's own HTTP protocol."""
+    """Serve an engine's behaviour through a `World` behind uvicorn's own HTTP protocol."""
     ends = []
 
     async def begin(behaviour=None):
@@ -41,7 +41,7 @@ async def served(published, redis_url):
         await serving
 
 
-async def test_whole_answers_and_streams_come_as_they_are(served):
+async def test_whole_answers_and_streams_pass_unchanged(served):
     w = await served()
     whole = await w.ask()
     assert (whole.status_code, whole.json()["object"]) == (200, "x")
@@ -99,7 +99,7 @@ async def test_a_slow_client_holds_the_engine_back(served):
         chunks = response.aiter_raw()
         await anext(chunks)
         before = -1
-        while before != sent:  # until nothing moves any more
+        while before != sent:  # until no more bytes move
             before = sent
             await asyncio.sleep(0.3)
         assert sent < 60

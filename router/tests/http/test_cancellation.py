@@ -1,4 +1,4 @@
-"""A client that goes away takes its request off the engine at once; the other way round nothing is lost."""
+"""When a client goes away, the router cancels its request at the engine at once."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from router.tests.engine import first_then_wait, hang, write_head
 
 
 async def abandon(w, **body):
-    """Send a request and hang up once the engine has it."""
+    """Send a request and disconnect once the engine has it."""
     asking = asyncio.ensure_future(w.ask(**body))
     await w.until(lambda: w.engines[0].received, "the engine has the request")
     await asyncio.sleep(0.05)
@@ -43,7 +43,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_cancels_it(world):
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)
 
 
-async def test_the_request_of_a_client_that_left_is_recorded_and_no_longer_load(world):
+async def test_the_request_of_a_client_that_left_is_recorded_and_no_longer_counts_as_load(world):
     w = await world(hang)
     await abandon(w, headers={"x-request-id": "left"})
     await asyncio.wait_for(w.engines[0].cancelled.wait(), 30)

@@ -1,4 +1,4 @@
-"""However an engine frames a stream and however it is cut into reads, the client gets the same events."""
+"""The client gets the same events however an engine frames a stream and however the stream is split into reads."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def chunk(data, size=b"%x"):
 
 
 class Body:
-    """What a client reads out of the chunks of an answer."""
+    """What a client reads from the chunks of an answer."""
 
     def __init__(self, raw):
         self.data, self.whole = b"", False
@@ -43,7 +43,7 @@ class Body:
 
 
 class Passage:
-    """A stream from an engine's socket to a client's, both of them fake."""
+    """A stream from a fake engine socket to a fake client socket."""
 
     def __init__(self, *, strip=True, http_1_0=False):
         self.engine, self.client = Mock(), Mock()
@@ -84,7 +84,7 @@ class Passage:
         return b"".join(self.writes)
 
 
-async def test_a_chunk_that_is_one_event_is_written_as_it_came():
+async def test_a_chunk_that_holds_one_event_is_passed_on_unchanged():
     passage = Passage()
     chunks = [chunk(word, size) for word, size in zip(WORDS, (b"%x", b"%x", b"%X", b"%x"), strict=True)]
     await passage.read(CHUNKED + chunks[0], *chunks[1:], chunk(COUNTS), LAST)
@@ -116,12 +116,12 @@ async def test_a_stream_is_the_same_however_it_is_framed(reads, http_1_0):
     await passage.read(CHUNKED + chunk(WORDS[0]), *reads, *([] if reads[-1].startswith(b"0\r\n") else [LAST]))
     body = await passage.body()
     assert body.data == b"".join(WORDS[:3])
-    assert body.whole is not http_1_0  # there the end of the connection is the end of the answer
+    assert body.whole is not http_1_0  # in HTTP/1.0 the end of the connection ends the answer
     assert (passage.call.outcome.usage is not None) == (b"completion_tokens" in b"".join(reads))
 
 
 @pytest.mark.parametrize("strip", [True, False])
-async def test_a_stream_is_the_same_wherever_a_read_ends(strip):
+async def test_a_stream_is_the_same_wherever_reads_end(strip):
     stream = b"".join(chunk(data) for data in (*WORDS[:2], COUNTS, WORDS[2])) + LAST
     for cut in range(1, len(stream)):
         passage = Passage(strip=strip)
@@ -132,7 +132,7 @@ async def test_a_stream_is_the_same_wherever_a_read_ends(strip):
         assert passage.call.outcome.usage.output_tokens == USAGE["completion_tokens"]
 
 
-async def test_usage_split_over_two_chunks_is_read_where_it_is_not_removed():
+async def test_usage_split_over_two_chunks_is_read_if_it_is_not_removed():
     passage = Passage(strip=False)
     cut = COUNTS.index(b"usage") + 2
     await passage.read(CHUNKED + chunk(WORDS[0]), chunk(COUNTS[:cut]), chunk(COUNTS[cut:]), chunk(WORDS[1]), LAST)
@@ -143,21 +143,21 @@ async def test_usage_split_over_two_chunks_is_read_where_it_is_not_removed():
 LOOKS_LIKE_A_CHUNK = chunk(WORDS[1])
 
 
-async def test_bytes_like_a_chunk_inside_a_chunk_are_not_taken_for_one():
+async def test_bytes_inside_a_chunk_that_look_like_a_chunk_are_not_parsed_as_one():
     passage = Passage()
     begun, rest = chunk(WORDS[0] + LOOKS_LIKE_A_CHUNK + b"\n").split(LOOKS_LIKE_A_CHUNK)
     await passage.read(CHUNKED, begun, LOOKS_LIKE_A_CHUNK, rest, LAST)
     assert (await passage.body()).data == WORDS[0] + LOOKS_LIKE_A_CHUNK + b"\n"
 
 
-async def test_bytes_like_a_chunk_in_an_unchunked_stream_are_not_taken_for_one():
+async def test_bytes_in_an_unchunked_stream_that_look_like_a_chunk_are_not_parsed_as_one():
     passage = Passage()
     data = WORDS[0] + LOOKS_LIKE_A_CHUNK + b"\n\n"
     await passage.read(HEAD % b"content-length: %d\r\n" % len(data) + WORDS[0], LOOKS_LIKE_A_CHUNK, b"\n\n")
     assert (await passage.body()).data == data
 
 
-async def test_reading_from_an_engine_pauses_while_its_client_takes_less_than_it_sends():
+async def test_reading_from_an_engine_pauses_while_its_client_reads_more_slowly():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     passage.flow.write_paused = True
@@ -170,7 +170,7 @@ async def test_reading_from_an_engine_pauses_while_its_client_takes_less_than_it
     assert (await passage.body()).data == WORDS[0] + WORDS[1]
 
 
-async def test_a_chunk_counts_as_keep_alive_of_the_stream():
+async def test_a_chunk_counts_as_a_keep_alive_of_the_stream():
     passage = Passage()
     await passage.read(CHUNKED + chunk(WORDS[0]))
     for word in WORDS[1:]:

@@ -1,4 +1,4 @@
-"""How many connections clients may have, and for how long one may read nothing: on real sockets."""
+"""Limits on clients' connections and on how long a client may read nothing, on real sockets."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ ENDLESS = json.dumps({"model": "llama", "prompt": "x", "stream": True}).encode()
 
 @pytest.fixture
 async def limited():
-    """Call it with the limits of a server."""
+    """Run a server with the given limits."""
     made = []
 
     async def build(**limits):
@@ -61,7 +61,7 @@ async def test_a_connection_beyond_the_limit_is_refused_and_earlier_ones_continu
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /half HTTP/1.1\r\nhost:"])
-async def test_the_connection_that_has_been_idle_longest_makes_room(limited, sent):
+async def test_the_connection_that_has_been_idle_longest_is_closed_for_a_new_one(limited, sent):
     served = await limited(limit=5)
     kept = [await served.connect() for _ in range(2)]
     for client in kept:
@@ -86,7 +86,7 @@ async def test_the_connection_that_has_been_idle_longest_makes_room(limited, sen
     assert (served.server.clients.refused, served.server.clients.closed) == (1, 4)
 
 
-async def test_a_flood_of_half_heads_does_not_keep_others_out(limited):
+async def test_a_flood_of_incomplete_heads_does_not_keep_others_out(limited):
     served = await limited(limit=10)
     for _ in range(60):
         (await served.connect()).send(b"GET / HTTP/1.1\r\n")
@@ -98,7 +98,7 @@ async def test_a_flood_of_half_heads_does_not_keep_others_out(limited):
 
 
 @pytest.mark.parametrize("slow_s", [0.0, 60.0])
-async def test_connections_whose_bodies_do_not_come_make_room_for_others(limited, monkeypatch, slow_s):
+async def test_connections_whose_bodies_do_not_arrive_are_closed_for_others(limited, monkeypatch, slow_s):
     monkeypatch.setattr(request_limits, "SLOW_S", slow_s)
     served = await limited(limit=2)
     half, running = [await served.connect() for _ in range(2)]
@@ -115,7 +115,7 @@ async def test_connections_whose_bodies_do_not_come_make_room_for_others(limited
 
 
 def slow_socket(port):
-    """A client that takes next to nothing into its kernel's buffer."""
+    """Connect a client whose kernel buffer takes almost nothing."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     made.connect(("127.0.0.1", port))
@@ -132,7 +132,7 @@ async def read_all(client):
 
 
 class Large(App):
-    """Answers with 20 MB."""
+    """An application that answers with 20 MB."""
 
     async def handle(self, incoming, client):
         data = b"x" * 20_000_000
@@ -149,7 +149,7 @@ async def large(limits):
 
 
 @pytest.mark.parametrize("keep_alive", [b"", b"connection: close\r\n"])
-async def test_a_client_that_reads_nothing_is_given_up(keep_alive):
+async def test_a_client_that_reads_nothing_is_disconnected(keep_alive):
     limits = ClientConnections(stall_s=0.2)
     server, port = await large(limits)
     with slow_socket(port) as client:
@@ -162,7 +162,7 @@ async def test_a_client_that_reads_nothing_is_given_up(keep_alive):
     await server.stop()
 
 
-async def test_the_client_that_has_read_nothing_for_longest_goes_when_too_much_waits_for_all():
+async def test_when_too_many_bytes_wait_the_client_that_has_read_nothing_for_longest_is_disconnected():
     limits = ClientConnections(most_unread_bytes=50_000_000)
     server, port = await large(limits)
     with slow_socket(port) as first, slow_socket(port) as second, slow_socket(port) as third:
@@ -175,17 +175,17 @@ async def test_the_client_that_has_read_nothing_for_longest_goes_when_too_much_w
         assert (limits.unread, len(server.unread)) == (1, 2)
         assert await read_all(first) < 20_000_000
     async with asyncio.timeout(30):
-        while len(server.unread):  # nothing is counted for connections that are gone
+        while len(server.unread):  # closed connections count nothing
             await asyncio.sleep(0.01)
     await server.stop()
 
 
 @pytest.mark.slow
-async def test_a_client_that_reads_slowly_is_not_given_up():
+async def test_a_client_that_reads_slowly_is_not_disconnected():
     limits = ClientConnections(stall_s=1.5)
     server, port = await large(limits)
     loop = asyncio.get_running_loop()
-    with slow_socket(port) as client:  # the kernel takes nothing more from the transport meanwhile
+    with slow_socket(port) as client:  # meanwhile the kernel takes nothing more from the transport
         client.sendall(get("/"))
         for _ in range(40):
             await asyncio.sleep(0.05)
@@ -194,7 +194,7 @@ async def test_a_client_that_reads_slowly_is_not_given_up():
     await server.stop()
 
 
-async def test_a_client_that_is_idle_and_has_unread_bytes_is_not_waited_for(monkeypatch):
+async def test_a_stop_does_not_wait_for_an_idle_client_with_unread_bytes(monkeypatch):
     monkeypatch.setattr(request_limits, "KEEP_ALIVE_S", 0.05)
     limits = ClientConnections(stall_s=0.3)
     server, port = await large(limits)
@@ -207,7 +207,7 @@ async def test_a_client_that_is_idle_and_has_unread_bytes_is_not_waited_for(monk
 
 
 @pytest.mark.slow
-async def test_a_stream_that_its_client_does_not_read_is_cancelled_and_its_capacity_is_free(published, redis_url):
+async def test_a_stream_that_its_client_does_not_read_is_cancelled_and_frees_its_capacity(published, redis_url):
     async def endless(made, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         while True:
@@ -250,7 +250,7 @@ async def test_a_client_that_resets_its_connection_leaves_no_error(limited, capl
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_the_limit_counts_two_files_per_client_besides_the_reserve():
+def test_the_limit_allows_two_files_per_client_beside_the_reserve():
     assert most_clients(1024) == (1024 - RESERVED) // 2
     assert most_clients(10) == 1
 
@@ -273,7 +273,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_needed(monkeypatch, limits,
 
 
 @pytest.mark.parametrize("wanted", [0, 1_000_000])
-def test_more_connections_than_files_are_refused_in_one_line(monkeypatch, wanted):
+def test_a_limit_of_connections_above_that_of_files_is_refused_in_one_line(monkeypatch, wanted):
     monkeypatch.setattr("router.options.raise_descriptor_limit", lambda: 1024)
     given = parse(["--instances", "http://a:1", "--max-connections", str(wanted)])
     with pytest.raises(OptionError) as refused:
@@ -283,7 +283,7 @@ def test_more_connections_than_files_are_refused_in_one_line(monkeypatch, wanted
     assert (clients(given).limit, clients(given).stall_s) == (9, 5.0)
 
 
-async def test_two_clients_beyond_the_limit_in_one_moment_close_two_idle_ones(limited):
+async def test_two_simultaneous_clients_beyond_the_limit_close_two_idle_ones(limited):
     served = await limited(limit=4)
     idle = [await served.connect() for _ in range(4)]
     for client in idle:
@@ -297,7 +297,7 @@ async def test_two_clients_beyond_the_limit_in_one_moment_close_two_idle_ones(li
     assert len(served.server.clients.open) <= 4
 
 
-async def test_bodies_beyond_the_limit_of_all_together_are_refused_until_others_have_ended(limited):
+async def test_bodies_beyond_the_total_limit_are_refused_until_others_have_ended(limited):
     served = await limited(most_body_bytes=250_000)
     holding, late = [await served.connect() for _ in range(2)], await served.connect()
     for client in holding:
@@ -315,7 +315,7 @@ async def test_bodies_beyond_the_limit_of_all_together_are_refused_until_others_
     assert (await late.answer())[0] == 200
 
 
-async def test_a_client_with_many_large_bodies_leaves_room_for_those_of_others(limited):
+async def test_a_client_with_many_large_bodies_leaves_capacity_for_those_of_others(limited):
     served = await limited(most_body_bytes=1_000_000)
 
     async def handle(incoming, client):
@@ -340,7 +340,7 @@ async def test_a_client_with_many_large_bodies_leaves_room_for_those_of_others(l
     await served.until(lambda: (clients.body_bytes, clients.shares) == (0, {}))
 
 
-async def test_small_bodies_that_a_client_keeps_back_count_as_its_own(limited):
+async def test_small_bodies_that_a_client_withholds_count_against_that_client(limited):
     served = await limited(most_body_bytes=100_000)
     clients = served.server.clients
     for held in range(10_000, 90_000, 10_000):
@@ -356,7 +356,7 @@ async def test_small_bodies_that_a_client_keeps_back_count_as_its_own(limited):
 
 
 @pytest.mark.parametrize("sent", [1, 2, 7])
-async def test_bodies_of_clients_that_leave_are_held_no_longer(limited, sent):
+async def test_bodies_of_clients_that_leave_are_released(limited, sent):
     served = await limited()
     client = await served.connect()
     client.send(post("/wait", b"x" * 70_000) * sent + post("/half", b"x" * 70_000)[:-1])

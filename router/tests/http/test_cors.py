@@ -1,4 +1,4 @@
-"""Pages of other origins may use the router where its operator names them, and nowhere else."""
+"""Only pages from origins that the operator names may use the router."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def of_cors(answer: Any) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
 
 
-async def test_by_default_no_page_may_ask_or_read_even_if_the_engine_says_so(world: Any) -> None:
+async def test_by_default_no_page_may_ask_or_read_even_if_the_engine_allows_it(world: Any) -> None:
     w = await world(reply({}, 200, "access-control-allow-origin: *\r\naccess-control-allow-credentials: true"))
     asked = await w.client.options("/v1/chat/completions", headers={"origin": PAGE, **ASKED})
     assert (asked.status_code, asked.headers["allow"], of_cors(asked)) == (405, "POST", {})
@@ -59,14 +59,14 @@ async def test_answers_to_any_origin_do_not_name_it(world: Any) -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/sleep", 404), ("/nowhere", 404), ("/v1/models", 204)])
-async def test_only_paths_that_are_served_are_allowed(world: Any, path: str, status: int) -> None:
+async def test_only_served_paths_are_allowed(world: Any, path: str, status: int) -> None:
     w = await world(reply({}))
     w.router.cors = cors(PAGE)
     assert (await w.client.options(path, headers={"origin": PAGE, **ASKED})).status_code == status
     assert (await w.client.options(path)).status_code in (404, 405)
 
 
-async def test_a_value_that_is_not_a_list_of_headers_is_not_echoed(world: Any) -> None:
+async def test_a_value_that_is_not_a_header_list_is_not_echoed(world: Any) -> None:
     w = await world(reply({}))
     w.router.cors = cors(PAGE)
     headers = {"origin": PAGE, **ASKED, "access-control-request-headers": "x: y"}
@@ -84,6 +84,6 @@ def test_no_origin_is_allowed_without_the_option(given: str | None) -> None:
     assert cors(given) is None
 
 
-def test_the_option_is_read_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_ROUTER_CORS_ORIGINS", PAGE)
     assert parse(["--instances", "http://127.0.0.1:1"]).cors_origins == PAGE

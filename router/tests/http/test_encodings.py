@@ -1,4 +1,4 @@
-"""A compressed body is decompressed within the same bound; an unknown encoding is refused."""
+"""Compressed bodies are decompressed within the size limit; unknown encodings are refused."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ async def send(w, body, encoding):
     ("encoding", "body"),
     [("gzip", gzip.compress(PLAIN)), ("deflate", zlib.compress(PLAIN)), ("GZIP", gzip.compress(PLAIN, 0))],
 )
-async def test_a_compressed_body_reaches_the_engine_as_it_was(world, encoding, body):
+async def test_a_compressed_body_reaches_the_engine_unchanged(world, encoding, body):
     w = await world(None)
     assert (await send(w, body, encoding)).status_code == 200
     received = w.engines[0].received[0]
@@ -36,7 +36,7 @@ async def test_a_body_that_unpacks_beyond_the_limit_is_refused(world):
 
 
 @pytest.mark.parametrize("body", [b"no gzip", gzip.compress(PLAIN)[:-9], b""])
-async def test_a_body_that_does_not_unpack_is_refused(world, body):
+async def test_a_body_that_cannot_be_decompressed_is_refused(world, body):
     response = await send(await world(None), body, "gzip")
     assert (response.status_code, code_of(response)) == (400, "invalid_encoding")
 
@@ -47,5 +47,5 @@ async def test_an_unsupported_encoding_is_refused_by_name(world):
     assert "gzip" in response.json()["error"]["message"]
 
 
-async def test_identity_is_not_an_encoding(world):
+async def test_identity_does_not_count_as_an_encoding(world):
     assert (await send(await world(None), PLAIN, "identity")).status_code == 200

@@ -1,4 +1,4 @@
-"""Requests go to an engine and their answers come back as they are."""
+"""Requests reach an engine, and its answers reach the client, unchanged."""
 
 import json
 import re
@@ -30,7 +30,7 @@ BODIES = {
     "/detokenize": {"tokens": [1, 2]},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "hello"}]},
     "/v1/audio/speech": {"input": "hello", "voice": "alloy"},
-    **{path: {} for path in WITH_FILES},  # as JSON, which some engines take: test_media.py has forms
+    **{path: {} for path in WITH_FILES},  # sent as JSON, which some engines accept; test_media.py sends forms
     "/v1/images/generations": {"prompt": "hello", "n": 1},
 }
 STREAMED = tuple(LIMITS)
@@ -61,7 +61,7 @@ async def test_a_stream_comes_back_byte_for_byte(world, path):
 
 
 @pytest.mark.parametrize("path", sorted(CLASSLESS))
-async def test_requests_outside_every_class_are_explained_but_not_counted_as_quick_ones(world, path):
+async def test_requests_outside_every_class_are_explained_but_not_counted_as_warm(world, path):
     w = await world(None)
     response = await w.client.post(path, json={"model": "llama", **BODIES[path]})
     assert (await w.receipt(response))["prompt_tokens"] == 0
@@ -128,7 +128,7 @@ ERROR_IN_200 = stream([b"event: error\ndata: %b\n\n" % json.dumps(TOO_LONG).enco
         (reply(MISTAKE, 503), "refused", ""),
     ],
 )
-async def test_codex_learns_by_an_event_of_what_it_would_repeat_or_must_compact(world, engine, result, code):
+async def test_codex_learns_from_an_event_that_it_would_repeat_a_request_or_must_compact(world, engine, result, code):
     w = await world(engine, engine)
     body = {"model": "llama", "input": "hello"}
     plain = [await w.client.post("/v1/responses", json=body | {"stream": True})]
@@ -157,7 +157,7 @@ async def test_codex_learns_by_an_event_of_what_it_would_repeat_or_must_compact(
         (reply(MISTAKE, 503), 503, ""),
     ],
 )
-async def test_qwen_code_learns_by_an_event_of_what_it_would_repeat(world, engine, status, code):
+async def test_qwen_code_learns_from_an_event_that_it_would_repeat_a_request(world, engine, status, code):
     w = await world(engine, engine)
     qwen = {"user-agent": "QwenCode/0.24.4 (linux; x64)"}
     body = {"stream": True, "messages": [{"role": "user", "content": "x"}]}
@@ -171,7 +171,7 @@ async def test_qwen_code_learns_by_an_event_of_what_it_would_repeat(world, engin
         assert (await w.receipt(answer))["outcome"] == "client_error"
 
 
-async def test_codex_learns_by_an_event_that_nobody_serves_the_model_that_it_names(world):
+async def test_codex_learns_from_an_event_that_no_pool_serves_the_model_it_names(world):
     w = await world(None)
     body = {"model": "gpt-5", "input": "hello", "stream": True}
     response = await w.client.post("/v1/responses", json=body, headers=CODEX)

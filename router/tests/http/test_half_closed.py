@@ -1,4 +1,4 @@
-"""A client that has finished sending gets its answer; one that is gone is found out: on real sockets."""
+"""A client that has finished sending gets its answer, and one that is gone is detected, on real sockets."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ def quick(monkeypatch):
 
 
 async def final(client):
-    """The next answer, without the interim ones before it."""
+    """Return the next final response, skipping interim ones."""
     while True:
         status, headers, body = await client.answer()
         if status != 100:
@@ -47,7 +47,7 @@ async def test_a_client_that_finished_before_the_first_read_gets_all_answers(ser
     assert await client.closed() == b""
 
 
-async def test_a_request_that_is_incomplete_is_dropped_and_those_before_it_are_answered(served):  # noqa: F811
+async def test_an_incomplete_request_is_dropped_and_those_before_it_are_answered(served):  # noqa: F811
     client = await served.connect()
     client.send(get("/wait") + get("/half", b"content-length: 9\r\n", b"POST"))
     client.writer.write_eof()
@@ -59,7 +59,7 @@ async def test_a_request_that_is_incomplete_is_dropped_and_those_before_it_are_a
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", get("/half", b"content-length: 9\r\n", b"POST")])
-async def test_a_client_that_ends_within_its_request_is_not_waited_for(served, sent):  # noqa: F811
+async def test_a_client_that_closes_in_the_middle_of_its_request_is_not_waited_for(served, sent):  # noqa: F811
     client = await served.connect()
     client.send(sent)
     client.writer.write_eof()
@@ -90,7 +90,7 @@ async def test_a_stream_continues_with_comments_while_the_engine_is_silent(world
     assert b"".join(part for part in parts if part != b":\n\n") == b"".join(events(usage=False))
 
 
-async def test_within_an_event_no_comment_is_sent(world, connect):  # noqa: F811
+async def test_no_comment_is_sent_in_the_middle_of_an_event(world, connect):  # noqa: F811
     async def half_an_event(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         write_chunk(writer, events()[0] + b'data: {"choices"')

@@ -1,7 +1,7 @@
-"""Whatever bytes a client sends, it gets whole HTTP responses or the end of its connection, and others are served.
+"""Whatever bytes a client sends, it gets complete HTTP responses or is disconnected, and others are served.
 
-Requests of a small grammar are damaged by a seeded generator. Files in hostile/ are sent as well, each at once, in
-pieces and byte by byte: put a case there that was found elsewhere.
+A seeded generator damages requests of a small grammar. The files in hostile/ are sent as well, each at once, in
+pieces and byte by byte: add a file there for every case that was discovered elsewhere.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def damaged(draw, data):
 
 
 class Reader:
-    """Fails on what is no response."""
+    """A reader that fails on anything but a response."""
 
     def __init__(self):
         self.parser = httptools.HttpResponseParser(self)
@@ -83,7 +83,7 @@ class Reader:
 
 
 async def sent(served, pieces, finish):  # noqa: F811
-    """Send and read to the end; the responses must be whole."""
+    """Send the bytes and read to the end; the responses must be complete."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     found = Reader()
     try:
@@ -95,7 +95,7 @@ async def sent(served, pieces, finish):  # noqa: F811
         async with asyncio.timeout(20):
             while data := await reader.read(65536):
                 found.parser.feed_data(data)
-    except OSError:  # reset, as its bytes were not read
+    except OSError:  # reset because the router did not read the client's bytes
         pass
     except httptools.HttpParserError as error:
         raise AssertionError(f"{pieces!r:.500}: {error}") from error

@@ -1,4 +1,4 @@
-"""A router joins a shared port once it can serve."""
+"""A router joins a shared port once it can serve requests."""
 
 import asyncio
 from collections import Counter
@@ -18,7 +18,7 @@ from router.tests.ports import free_port
 
 @pytest.fixture
 async def start(redis_url):
-    """Call it with a name and a shared port: (router, its own URL)."""
+    """Start a router with a name and a shared port; return it and its own URL."""
     ends = []
 
     async def begin(name, shared, url_of_redis=redis_url):
@@ -55,7 +55,7 @@ async def is_served(url):
     return True
 
 
-async def test_without_a_fleet_it_does_not_listen_there_and_says_so(start, published):
+async def test_a_router_without_a_fleet_does_not_join_the_port_and_says_so(start, published):
     shared = free_port()
     _, own = await start("router-1", shared)
     async with httpx.AsyncClient() as client:
@@ -112,7 +112,7 @@ async def test_the_first_router_of_a_port_joins_without_a_fleet_and_the_next_one
     assert not second.pools.known
 
 
-async def test_a_fleet_without_a_ready_instance_is_a_fleet(start, published):
+async def test_a_fleet_without_a_ready_instance_is_enough_to_join(start, published):
     published.policy()
     published.fleet()
     shared = free_port()

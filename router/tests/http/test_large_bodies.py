@@ -1,4 +1,4 @@
-"""Bodies that are small to send and large to read: refused early, and never at the cost of other requests."""
+"""Bodies that are small to send but expensive to read are refused early and do not slow other requests."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ def arrays(count):
     return b'{"model":"llama","messages":[' + b"[]," * count + b"[]]}"
 
 
-# API keys come first
+# The router checks API keys before it reads a body
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ async def test_a_body_without_a_key_is_read_if_it_could_name_a_pool_that_require
     assert (await client.answer())[0] == 401
 
 
-async def test_the_pool_of_an_experiment_is_open_to_large_bodies_too(world):
+async def test_the_pool_of_an_experiment_accepts_large_bodies_too(world):
     w = await keyed(world, key_entry(ALICE))
     w.published.policy("exp-1")
     w.published.fleet(entry("exp-1-0", w.engines[0].url), pool="exp-1")
@@ -63,7 +63,7 @@ async def test_the_pool_of_an_experiment_is_open_to_large_bodies_too(world):
     assert (await w.ask(headers={"x-weir-pool": "exp-1"}, prompt="x" * 200_000)).status_code == 200
 
 
-async def test_with_a_key_a_large_body_is_served(world):
+async def test_a_large_body_with_a_valid_key_is_served(world):
     w = await keyed(world, key_entry(ALICE))
     assert (await w.ask(headers=bearer(ALICE), prompt="x" * 200_000)).status_code == 200
 
@@ -88,7 +88,7 @@ async def test_a_highly_compressed_but_small_body_is_served(world):
     assert w.engines[0].received[0].body == plain
 
 
-async def test_bytes_behind_a_compressed_body_are_refused(world):
+async def test_bytes_after_a_compressed_body_are_refused(world):
     w = await world(None)
     packed = gzip.compress(b'{"model":"llama","prompt":"x"}') + b"more"
     response = await w.client.post("/v1/completions", content=packed, headers={"content-encoding": "gzip"})
@@ -106,14 +106,14 @@ async def test_bytes_behind_a_compressed_body_are_refused(world):
         b'{"prompt":"[[[","x":' + b"[" * (2 * bounds.MAX_CONTAINERS),
     ],
 )
-async def test_a_body_of_too_many_values_is_refused(world, body):
+async def test_a_body_with_too_many_values_is_refused(world, body):
     w = await world(None)
     response = await w.client.post(CHAT, content=body)
     assert (response.status_code, code_of(response)) == (400, "json_too_complex")
     assert not w.engines[0].received
 
 
-async def test_brackets_within_text_do_not_count_as_structure(world):
+async def test_brackets_inside_strings_do_not_count_as_structure(world):
     w = await world(None)
     assert (await w.ask(prompt='[{"a":1},' * 200_000)).status_code == 200
 
@@ -149,14 +149,14 @@ async def test_a_body_that_is_nested_too_deeply_is_refused(world, path, body):
         (b'{"messages":[{"content":[{"type":"text","text":"a","uuid":%b}]}]}', "invalid_json"),
     ],
 )
-async def test_an_array_in_place_of_a_text_is_refused_however_deep_it_is(world, body, code):
+async def test_an_array_where_a_string_belongs_is_refused_at_any_depth(world, body, code):
     w = await world(None)
     for levels in (1, 1010):
         response = await w.client.post(CHAT, content=body % nested(levels))
         assert (response.status_code, code_of(response)) == (400, code)
 
 
-async def test_a_number_beyond_any_double_is_not_json(world):
+async def test_a_number_too_large_for_a_double_is_not_json(world):
     w = await world(None)
     response = await w.client.post(CHAT, content=b'{"max_tokens":%b}' % (b"1" * 400))
     assert (response.status_code, code_of(response)) == (400, "invalid_json")
@@ -199,7 +199,7 @@ async def test_others_are_served_while_a_large_body_is_read(world, monkeypatch, 
         ({"query": "x", "documents": ["x"] * (prompt.MANY + 1)}, True),
     ],
 )
-def test_markup_that_is_rendered_in_pieces_counts(document, many):
+def test_markup_that_is_rendered_in_pieces_counts_as_a_whole(document, many):
     assert prompt.has_many(document) is many
 
 
@@ -213,5 +213,5 @@ def test_markup_that_is_rendered_in_pieces_counts(document, many):
     ],
     ids=["flat", "deep", "text", "as many as are read at once"],
 )
-def test_brackets_count_before_a_body_is_parsed(body, many):
+def test_brackets_are_counted_before_a_body_is_parsed(body, many):
     assert bounds.has_many(body, prompt.MANY) is many

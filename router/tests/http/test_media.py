@@ -1,4 +1,4 @@
-"""Audio and images: forms reach the engine byte for byte, speech comes back while it is made."""
+"""For audio and images, forms reach the engine byte for byte and speech is streamed back as it is generated."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ HEARD = {"text": "hello", "usage": {"type": "duration", "seconds": 7}}
 
 
 def encoded(form: Any) -> tuple[bytes, str]:
-    """(body, content-type)"""
+    """Return (body, content type)."""
     request = httpx.Request("POST", "http://x", files=form)
     return request.read(), request.headers["content-type"]
 
@@ -35,7 +35,7 @@ async def test_a_file_arrives_as_it_was_sent(world: Any) -> None:
     assert (receipt["prompt_tokens"], receipt["endpoint"]) == (0, TRANSCRIPTIONS)
 
 
-async def test_a_form_that_can_be_read_in_two_ways_is_refused(world: Any) -> None:
+async def test_an_ambiguous_form_is_refused(world: Any) -> None:
     w = await world(reply(HEARD))
     form = [("model", (None, "llama")), ("model", (None, "other")), ("file", ("a.wav", b"x"))]
     response = await w.client.post(TRANSCRIPTIONS, files=form)
@@ -45,7 +45,7 @@ async def test_a_form_that_can_be_read_in_two_ways_is_refused(world: Any) -> Non
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_a_form_that_is_json_as_well_is_refused(world: Any) -> None:
+async def test_a_form_that_is_also_json_is_refused(world: Any) -> None:
     w = await world(reply(HEARD))
     body = b'{"model":"llama","x":"&model=other&kv_transfer_params=x"}'
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
@@ -54,7 +54,7 @@ async def test_a_form_that_is_json_as_well_is_refused(world: Any) -> None:
     assert not w.engines[0].received
 
 
-async def test_the_engine_of_an_alias_gets_its_own_name_in_the_form(world: Any) -> None:
+async def test_the_form_sent_to_the_engine_of_an_alias_holds_the_engines_model_name(world: Any) -> None:
     w = await world(reply(HEARD))
     await known(w, {"whisper": {"pool": "demo"}})
     form = {"file": ("a.wav", b"\0whisper\0", "audio/wav"), "model": (None, "whisper")}

@@ -1,4 +1,4 @@
-"""The router's own refusals: status, shape, and a code that says what to do."""
+"""The router's own errors: status, shape and a code that tells the client what to do."""
 
 import pytest
 
@@ -20,7 +20,7 @@ async def test_anything_but_a_json_object_is_refused(world, body):
     assert not w.engines[0].received
 
 
-async def test_an_error_has_the_shape_that_openai_clients_read(world):
+async def test_an_error_has_the_shape_that_openai_clients_expect(world):
     w = await world(None)
     response = await w.client.post("/v1/chat/completions", content=b"{")
     error = response.json()["error"]
@@ -29,7 +29,7 @@ async def test_an_error_has_the_shape_that_openai_clients_read(world):
     assert error["request_id"] == response.headers["x-request-id"]
 
 
-async def test_an_error_on_messages_has_the_shape_that_anthropic_clients_read(world):
+async def test_an_error_on_messages_has_the_shape_that_anthropic_clients_expect(world):
     w = await world(None)
     response = await w.client.post("/v1/messages", content=b"{")
     body = response.json()
@@ -41,7 +41,7 @@ async def test_an_error_on_messages_has_the_shape_that_anthropic_clients_read(wo
 @pytest.mark.parametrize(
     ("after_s", "told"), [(1, None), (LONGEST_S, None), (LONGEST_S + 1, b"false"), (86_400, b"false")]
 )
-def test_no_client_is_told_to_come_back_later_than_its_library_waits(after_s, told):
+def test_no_retry_after_is_longer_than_client_libraries_wait(after_s, told):
     refusal = ErrorResponse(429, "rate_limit_exceeded", "later", retry_after_s=after_s)
     sent = dict(refusal.headers())
     assert (sent[b"retry-after"], sent.get(b"x-should-retry")) == (b"%d" % after_s, told)
@@ -78,7 +78,7 @@ async def test_an_unknown_model_is_not_found_and_the_known_ones_are_named(world)
     assert "llama" in response.json()["error"]["message"]
 
 
-async def test_an_unknown_pool_in_the_header_is_not_found(world):
+async def test_an_unknown_pool_in_the_header_is_a_404(world):
     w = await world(None)
     response = await w.ask(headers={"x-weir-pool": "nope"})
     assert (response.status_code, code_of(response)) == (404, "pool_not_found")
@@ -112,13 +112,13 @@ async def test_a_wrong_method_is_refused_with_the_allowed_one(world, method, pat
     assert response.headers["allow"] == allow
 
 
-async def test_one_model_is_described_as_in_the_list(world):
+async def test_the_page_of_a_model_equals_its_entry_in_the_list(world):
     w = await world(None)
     one, listed = await w.client.get("/v1/models/llama"), await w.client.get("/v1/models")
     assert one.json() == listed.json()["data"][0]
 
 
-async def test_an_unknown_model_is_not_described(world):
+async def test_the_page_of_an_unknown_model_is_a_404(world):
     w = await world(None)
     response = await w.client.get("/v1/models/meta/none")
     assert (response.status_code, code_of(response)) == (404, "model_not_found")
@@ -132,7 +132,7 @@ async def test_every_page_carries_the_request_id(world, path):
     assert (response.status_code, response.headers["x-request-id"]) == (200, "mine")
 
 
-async def test_an_unknown_path_is_refused_with_the_known_ones(world):
+async def test_an_unknown_path_is_refused_with_the_known_paths(world):
     w = await world(None)
     response = await w.client.get("/v2/x")
     assert (response.status_code, code_of(response)) == (404, "not_found")

@@ -1,4 +1,4 @@
-"""`python -m router` as a process: its start, its one line when it cannot start, its end."""
+"""`python -m router` as a process: how it starts, ends, and reports in one line that it cannot start."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ def start(redis_url):
 BODY = {"model": "llama", "prompt": "x", "stream": True}
 
 
-async def test_a_running_stream_is_finished_after_the_signal_and_the_status_is_zero(start, published, client):
+async def test_a_running_stream_is_finished_after_the_signal_and_the_exit_status_is_zero(start, published, client):
     async with engine(first_then_wait) as made:
         published.policy()
         published.fleet(entry("demo-0", made.url))
@@ -80,7 +80,7 @@ async def test_a_running_stream_is_finished_after_the_signal_and_the_status_is_z
             chunks = running.aiter_raw()
             await anext(chunks)
             router.process.send_signal(signal.SIGTERM)
-            while True:  # it takes no new connections any more
+            while True:  # until it accepts no new connections
                 try:
                     async with httpx.AsyncClient() as other:
                         await other.get(router.url + "/healthz")
@@ -93,7 +93,7 @@ async def test_a_running_stream_is_finished_after_the_signal_and_the_status_is_z
         assert await router.ended() == 0
 
 
-async def test_a_stream_that_outlasts_the_grace_is_ended_with_an_error_event(start, published, client):
+async def test_a_stream_that_outlasts_the_grace_period_ends_with_an_error_event(start, published, client):
     async with engine(first_then_wait) as made:
         published.policy()
         published.fleet(entry("demo-0", made.url))
@@ -108,14 +108,14 @@ async def test_a_stream_that_outlasts_the_grace_is_ended_with_an_error_event(sta
         assert await router.ended() == 0
 
 
-async def test_a_second_signal_ends_it_at_once(start, published, client):
+async def test_a_second_signal_ends_the_process_at_once(start, published, client):
     async with engine(first_then_wait) as made:
         published.policy()
         published.fleet(entry("demo-0", made.url))
         router = start("--grace", "60")
         await router.ready(client)
         async with client.stream("POST", router.url + "/v1/completions", json=BODY) as running:
-            chunks = running.aiter_raw()  # kept: an iterator that nobody holds closes the connection
+            chunks = running.aiter_raw()  # keep a reference: an unreferenced iterator closes the connection
             await anext(chunks)
             router.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.5)

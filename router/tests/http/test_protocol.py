@@ -1,4 +1,4 @@
-"""The HTTP server by itself, before an application of a few lines, on real sockets."""
+"""The HTTP server alone, in front of a tiny application, on real sockets."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from router.tests.http.test_request_limits import Client, code
 
 
 class App:
-    """Answers with method, path, query and body; `/wait…` when it may, `/fail` never."""
+    """An application that echoes the request; `/wait…` waits for permission, `/fail` raises an error."""
 
     def __init__(self):
         self.may = asyncio.Event()
@@ -130,7 +130,7 @@ async def test_http_1_0_is_answered_and_closed(served):
     assert await client.closed() == b""
 
 
-async def test_a_request_that_fails_in_the_application_is_a_500_and_the_next_one_is_served(served, caplog):
+async def test_a_request_on_which_the_application_fails_is_a_500_and_the_next_one_is_served(served, caplog):
     client = await served.connect()
     client.send(get("/fail") + get("/next"))
     status, headers, body = await client.answer()
@@ -139,7 +139,7 @@ async def test_a_request_that_fails_in_the_application_is_a_500_and_the_next_one
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_an_idle_connection_is_closed_and_blank_lines_do_not_keep_it(served, monkeypatch):
+async def test_an_idle_connection_is_closed_even_if_it_sends_blank_lines(served, monkeypatch):
     monkeypatch.setattr(request_limits, "KEEP_ALIVE_S", 0.2)
     client = await served.connect()
     client.send(get("/"))
@@ -150,7 +150,7 @@ async def test_an_idle_connection_is_closed_and_blank_lines_do_not_keep_it(serve
     assert await client.closed() == b""
 
 
-async def test_requests_pipelined_before_one_that_stays_incomplete_are_all_answered(served, monkeypatch):
+async def test_requests_pipelined_before_an_incomplete_one_are_all_answered(served, monkeypatch):
     monkeypatch.setattr(request_limits, "HEAD_S", 0.1)
     client = await served.connect()
     client.send(get("/wait1") + get("/wait2") + b"GET /half HTTP/1.1\r\nhost:")
@@ -160,7 +160,7 @@ async def test_requests_pipelined_before_one_that_stays_incomplete_are_all_answe
     assert await client.closed() == b""
 
 
-async def test_garbage_in_the_body_of_a_pipelined_request_costs_only_that_request(served):
+async def test_garbage_in_the_body_of_a_pipelined_request_fails_only_that_request(served):
     client = await served.connect()
     client.send(get("/wait1") + get("/wait2") + get("/bad", b"transfer-encoding: chunked\r\n", b"POST") + b"zz\r\n")
     await served.until(lambda: served.app.seen)
@@ -170,11 +170,11 @@ async def test_garbage_in_the_body_of_a_pipelined_request_costs_only_that_reques
     assert [incoming.path for incoming in served.app.seen] == ["/wait1", "/wait2"]
 
 
-async def test_a_connection_with_too_many_requests_waiting_is_not_read_until_they_are_fewer(served, monkeypatch):
+async def test_a_connection_with_too_many_waiting_requests_is_not_read_until_there_are_fewer(served, monkeypatch):
     monkeypatch.setattr(request_limits, "BODY_S", 0.1)
     client = await served.connect()
     client.send(b"".join(get(f"/wait{number}") for number in range(10)) + post("/last", b"x" * 1_000_000))
-    await asyncio.sleep(0.3)  # the last one's body is late only because nobody reads it
+    await asyncio.sleep(0.3)  # the last request's body is late only because the router does not read it
     served.app.may.set()
     answers = [await client.answer() for _ in range(11)]
     assert answers[-1][2].startswith(b"POST /last  xxx")
@@ -196,7 +196,7 @@ async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(serve
         gc.enable()
 
 
-async def test_a_stop_closes_idle_connections_and_marks_responses_as_the_last(served, monkeypatch):
+async def test_a_stop_closes_idle_connections_and_marks_responses_as_last(served, monkeypatch):
     idle, busy, late = [await served.connect() for _ in range(3)]
     for client in (idle, late):
         client.send(get("/"))
@@ -217,7 +217,7 @@ async def test_a_stop_closes_idle_connections_and_marks_responses_as_the_last(se
         await served.connect()
 
 
-async def test_a_stop_waits_no_longer_than_its_grace():
+async def test_a_stop_waits_no_longer_than_its_grace_period():
     async with serving(grace_s=0.1) as served:
         client = await served.connect()
         client.send(get("/wait"))

@@ -1,4 +1,4 @@
-"""What a client may take its time for, how large a head may be, upgrades and pipelining: on real sockets."""
+"""Limits on slow clients and large heads, upgrades and pipelining, on real sockets."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ class Client:
         self.writer.write(data)
 
     async def answer(self):
-        """(status, headers, body) of the next answer, which has a length."""
+        """Return (status, headers, body) of the next answer, which has a content length."""
         head = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)).decode()
         first, *lines = head.strip().split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
@@ -35,7 +35,7 @@ class Client:
         return int(first.split()[1]), headers, body
 
     async def closed(self):
-        """What is left until the router closes the connection."""
+        """Return the remaining bytes until the router closes the connection."""
         return await asyncio.wait_for(self.reader.read(), 30)
 
 
@@ -104,7 +104,7 @@ async def test_a_body_that_trickles_is_cut_off_and_leaves_nothing(world, connect
     assert not w.engines[0].received
 
 
-async def test_a_body_that_comes_after_its_refusal_is_not_read_forever(world, connect, monkeypatch):
+async def test_a_body_that_follows_its_refusal_is_not_read_forever(world, connect, monkeypatch):
     monkeypatch.setattr("router.http.request_limits.BODY_S", 0.3)
     client = await connect(await world(None))
     client.send(HEAD + b"content-length: 99000000\r\n\r\n")
@@ -144,7 +144,7 @@ async def test_a_head_within_the_limit_is_served(world, connect):
     assert (await client.answer())[0] == 200
 
 
-async def test_a_large_body_in_one_read_is_not_a_large_head(world, connect):
+async def test_a_large_body_in_one_read_does_not_count_as_a_large_head(world, connect):
     client = await connect(await world(None))
     client.send(post(body=json.dumps({"model": "llama", "prompt": "x" * 200_000}).encode()))
     assert (await client.answer())[0] == 200
@@ -172,7 +172,7 @@ async def test_a_websocket_is_refused_and_the_connection_continues(world, connec
 
 
 async def test_an_offer_of_http2_is_passed_over_and_the_request_behind_it_is_not_lost(world, connect):
-    """`curl --http2` offers it with each request; its body and what follows must not be taken for another protocol."""
+    """`curl --http2` offers it with each request; the router must not parse what follows as another protocol."""
     client = await connect(await world(None))
     offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQ\r\n"
     client.send(post("one", offer) + post("two"))
@@ -199,7 +199,7 @@ async def test_pipelined_requests_are_answered_in_order_and_none_is_lost(world, 
     assert {status for status, _, _ in answers} == {200}
 
 
-async def test_garbage_behind_a_request_does_not_reach_into_its_answer(world, connect):
+async def test_garbage_after_a_request_does_not_affect_its_answer(world, connect):
     w = await world(hang)
     client = await connect(w)
     client.send(post("one") + post("two") + b"garbage\r\n\r\n")

@@ -1,4 +1,4 @@
-"""`router.app:app` serves alike under uvicorn, hypercorn and the server of `python -m router`."""
+"""`router.app:app` behaves alike under uvicorn, hypercorn and the server of `python -m router`."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ SERVERS = {
 
 
 class Server:
-    """A router's process, configured by its environment."""
+    """A router process, configured by its environment."""
 
     def __init__(self, name, **variables):
         self.url = f"http://127.0.0.1:{(port := free_port())}"
@@ -79,7 +79,7 @@ async def client():
 
 
 async def conversation(client, url):
-    """What the same requests are answered with, but for what differs from request to request."""
+    """Return the answers to a fixed list of requests, without what differs from request to request."""
     answers = [
         await client.get(url + "/v1/models"),
         await client.get(url + "/v1/models/org%2Fnone"),
@@ -101,7 +101,7 @@ async def conversation(client, url):
     ]
 
 
-async def test_every_server_answers_the_same(start, client):
+async def test_every_server_gives_the_same_answers(start, client):
     answers = {}
     async with engine(plain()) as made:
         for name in SERVERS:
@@ -117,7 +117,7 @@ async def test_every_server_answers_the_same(start, client):
 
 
 @pytest.mark.parametrize("name", ["uvicorn", "hypercorn"])
-def test_a_wrong_setting_is_named_and_the_server_does_not_start(start, name):
+def test_a_server_names_a_wrong_setting_and_does_not_start(start, name):
     server = start(name, WEIR_ROUTER_INSTANCES="nonsense")
     server.process.wait(timeout=60)
     assert "WEIR_ROUTER_INSTANCES: url: not the URL of an instance; allowed: http" in server.logged()

@@ -19,7 +19,7 @@ CLIENTS = 6
 
 
 class Load:
-    """Clients that ask again and again, half of them on connections of their own for each request."""
+    """Clients that send requests without pause, half of them over a new connection each time."""
 
     def __init__(self, url):
         self.url = url
@@ -43,7 +43,7 @@ class Load:
         for _ in range(3):
             try:
                 answer = await asking.post(self.url + "/v1/completions", json=BODY)
-            except httpx.TransportError:  # its connection was closed before it could be used: as any client does
+            except httpx.TransportError:  # the connection was closed before use: the client retries, as any client does
                 continue
             (self.answers if answer.status_code == 200 else self.wrong).append(answer.text)
             return

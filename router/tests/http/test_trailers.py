@@ -1,4 +1,4 @@
-"""Trailers of a chunked body are bounded, dropped, never obeyed and never passed on: on real sockets."""
+"""The router limits and drops the trailers of a chunked body, without acting on them, on real sockets."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ def chunked(body, trailers=b"", more=b""):
     return HEAD + more + CHUNKED + b"\r\n%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, trailers)
 
 
-async def test_trailers_are_neither_obeyed_nor_forwarded(world, connect):  # noqa: F811
+async def test_trailers_have_no_effect_and_are_not_forwarded(world, connect):  # noqa: F811
     w = await world(None)
     client = await connect(w)
     client.send(chunked(BODY, TRAILERS) + post("next"))
@@ -56,7 +56,7 @@ async def test_trailers_over_the_limit_are_refused_at_once(served, trailers, siz
     assert (status, headers["connection"], code(body)) == (431, "close", "trailers_too_large")
 
 
-async def test_trailers_within_the_limit_are_no_reason_to_refuse(served):  # noqa: F811
+async def test_trailers_within_the_limit_are_accepted(served):  # noqa: F811
     client = await served.connect()
     client.send(chunked(b"body", b"x: " + b"y" * (MAX_TRAILERS - 10) + b"\r\n") + get("/next"))
     assert (await client.answer())[2].endswith(b"body")

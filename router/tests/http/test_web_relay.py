@@ -1,4 +1,4 @@
-"""Files and batches are the web process's: routers pass calls about them on, and send lines in a key's name."""
+"""The web process owns files and batches: routers relay calls about them and send a batch's lines under its key."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ LIST = {"object": "list", "data": []}
 SECRET = MARK.decode() + "batch-secret"
 
 
-async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any) -> None:
+async def test_calls_reach_the_web_process_and_its_answers_reach_the_client(world: Any) -> None:
     async with engine(hang_up, reply(LIST, 200, "x-web: 1"), reply(LIST), reply(LIST), reply(LIST)) as web:
         w = await keyed(world, key_entry(ALICE), required=())
         assert (await w.client.get("/v1/batches")).status_code == 404
@@ -42,7 +42,7 @@ async def test_calls_reach_the_web_process_and_its_answers_the_client(world: Any
 
 
 async def raw(w: Any, target: str) -> bytes:
-    """The beginning of an answer; httpx would simplify the path."""
+    """Return the beginning of an answer to a raw path, which httpx would simplify."""
     reader, writer = await asyncio.open_connection("127.0.0.1", w.client.base_url.port)
     key = f"authorization: Bearer {ALICE}\r\n"
     writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\n{key}connection: close\r\n\r\n".encode())
@@ -68,7 +68,7 @@ async def test_a_file_without_a_key_is_refused_before_its_body_is_read(world: An
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET + "x"])
-async def test_a_line_counts_for_the_key_that_made_the_batch_if_a_worker_sends_it(world: Any, secret: str) -> None:
+async def test_a_line_sent_by_a_worker_counts_for_the_key_that_created_the_batch(world: Any, secret: str) -> None:
     w = await world(None)
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     limited = {**key_entry(ALICE), "requests_per_min": 1}

@@ -1,4 +1,4 @@
-"""uvloop closes a transport one turn of the loop before it calls connection_lost: what is written in between."""
+"""uvloop closes a transport one loop iteration before it calls connection_lost; the router may write in between."""
 
 from unittest.mock import Mock
 
@@ -22,11 +22,11 @@ def exchange(*, closing):
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_unread_bytes_of_a_client_that_left_are_no_failure(write):
+def test_unread_bytes_of_a_client_that_left_are_not_an_error(write):
     assert not write(exchange(closing=True))
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_an_open_connection_that_cannot_be_written_to_is_a_failure(write):
+def test_an_open_connection_that_cannot_be_written_to_is_an_error(write):
     with pytest.raises(RuntimeError, match="the handler is closed"):
         write(exchange(closing=False))

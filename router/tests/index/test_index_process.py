@@ -1,4 +1,4 @@
-"""An index process, in this loop or as a process of its own, and the routers that share it."""
+"""An index process, in this event loop or a process of its own, and the routers that share it."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ Prompts = list[tuple[int, list[int]]]
 
 @asynccontextmanager
 async def listening(folder: Path) -> AsyncIterator[tuple[IndexProcess, str]]:
-    """An index process without its steps; tests fill the index, as there is no engine."""
+    """Start an index process without its loops; tests fill the index, since there is no engine."""
     process, path = IndexProcess(SEED), str(folder / "index.sock")
     server = await asyncio.get_running_loop().create_unix_server(lambda: RouterConnection(process), path)
     try:
@@ -51,7 +51,7 @@ async def listening(folder: Path) -> AsyncIterator[tuple[IndexProcess, str]]:
 
 @asynccontextmanager
 async def sharing(*paths: str) -> AsyncIterator[tuple[Pool, SharedIndexes]]:
-    """A router's pool of twelve engines, and its links to index processes."""
+    """Build a router's pool of twelve engines and its links to index processes."""
     pool = Pool("demo")
     engines = [instance(f"demo-{n}", f"http://127.0.0.1:{n + 1}", events="tcp://127.0.0.1:1") for n in range(12)]
     pool.take_fleet(fleet(*engines))
@@ -104,7 +104,7 @@ async def test_a_look_up_finds_what_the_index_holds_and_will_hold(tmp_path: Path
         await until(lambda: not index._parts[key(pool, "demo-2")].forecast._under_way)
 
 
-async def test_a_look_up_also_finds_what_engines_with_groups_of_layers_reuse_if_they_speculate(
+async def test_a_look_up_finds_what_speculating_engines_with_groups_of_layers_reuse(
     tmp_path: Path,
 ) -> None:
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, _):
@@ -141,7 +141,7 @@ async def test_the_store_of_a_pool_forgets_its_blocks_when_the_model_changes(tmp
         assert (await found(pool, prompts)).held == {}
 
 
-async def test_an_index_process_learns_how_long_chunks_of_attention_are(tmp_path: Path) -> None:
+async def test_an_index_process_learns_the_length_of_attention_chunks(tmp_path: Path) -> None:
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
         pool.kv_event_state.reader = SimTokenizer()
         pool.kv_event_state.reader.attention_chunk = 8192
@@ -154,7 +154,7 @@ async def test_an_index_process_learns_how_long_chunks_of_attention_are(tmp_path
         )
 
 
-async def test_the_requests_of_a_router_that_dies_are_over(tmp_path: Path) -> None:
+async def test_the_requests_of_a_router_that_dies_end(tmp_path: Path) -> None:
     async with listening(tmp_path) as (process, path):
         async with sharing(path) as (pool, _):
             await until(lambda: "demo" in process.pools)
@@ -163,7 +163,7 @@ async def test_the_requests_of_a_router_that_dies_are_over(tmp_path: Path) -> No
             forecast = process.pool("demo").index._part(key(pool, "demo-0")).forecast
             await until(lambda: forecast._under_way)
         await until(lambda: not forecast._under_way)
-        assert [set(follows) for _, follows in process._left] == [{"demo"}]  # and followed for a while
+        assert [set(follows) for _, follows in process._left] == [{"demo"}]  # followed for a while longer
 
 
 async def test_engines_are_divided_among_processes_that_answer_together(tmp_path: Path) -> None:
@@ -183,14 +183,14 @@ async def test_engines_are_divided_among_processes_that_answer_together(tmp_path
         assert set((await found(pool, prompts)).held) == set(pool.endpoints)
 
 
-async def test_a_late_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_answer_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "ANSWER_S", 0.01)
     monkeypatch.setattr(RouterConnection, "_look_up", lambda *_: None)
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, shared):
         await until(lambda: "demo" in process.pools)
         assert await found(pool, prompt(1)[1]) is None
         assert await found(pool, prompt(1)[1]) is None
-        assert (shared.links[0].late, shared.links[0].lost) == (1, 1)  # the second one did not even ask
+        assert (shared.links[0].late, shared.links[0].lost) == (1, 1)  # the second request did not even ask
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ async def test_a_late_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
         (framed(Over(1)), "a message that cannot be read"),
     ],
 )
-async def test_an_address_without_an_index_process_is_named(tmp_path: Path, said: bytes, why: str) -> None:
+async def test_an_address_without_an_index_process_is_reported(tmp_path: Path, said: bytes, why: str) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         while await reader.read(1_000):
@@ -218,7 +218,7 @@ async def test_an_address_without_an_index_process_is_named(tmp_path: Path, said
     server.close()
 
 
-async def test_a_missing_process_is_named() -> None:
+async def test_a_missing_process_is_reported() -> None:
     link = ProcessLink("/nowhere/index.sock")
     task = asyncio.create_task(link.run())
     await until(
@@ -227,7 +227,7 @@ async def test_a_missing_process_is_named() -> None:
     task.cancel()
 
 
-async def test_a_silent_process_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_process_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "SILENT_S", 0.05)
     async with listening(tmp_path) as (_, path), sharing(path) as (pool, shared):
         await asyncio.sleep(0.06)
@@ -251,7 +251,7 @@ async def test_a_client_that_breaks_the_protocol_is_disconnected_or_waited_for(t
         await until(lambda: not process.routers)
 
 
-def test_frames_are_cut_wherever_they_break() -> None:
+def test_frames_may_be_split_anywhere() -> None:
     messages = [Hello(1), Follow("demo", []), LookUp(3, "demo", [(16, array("Q", [1, 2]).tobytes())])]
     stream = b"".join(framed(message) for message in messages)
     for size in (1, 3, len(stream)):
@@ -261,7 +261,7 @@ def test_frames_are_cut_wherever_they_break() -> None:
     assert read(to_router, framed(Welcome(1, 2))[4:]) == Welcome(1, 2)
 
 
-# As processes
+# Separate processes
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -289,7 +289,7 @@ async def test_an_index_process_that_is_killed_is_replaced_by_the_approximate_in
     start_sim: Callable[..., Sim], start: Start, published: Published, redis_url: str, tmp_path: Path
 ) -> None:
     sims = [start_sim(), start_sim()]
-    await sims[1].ask(PROMPT)  # not by way of a router
+    await sims[1].ask(PROMPT)  # sent directly, not through a router
     published.policy(strategy="cache_aware")
     published.fleet(*(sim_entry(sim, f"demo-{number}") for number, sim in enumerate(sims)))
     shared = [str(tmp_path / "index.sock")]
@@ -334,7 +334,7 @@ async def test_an_index_process_that_is_killed_is_replaced_by_the_approximate_in
         (["--socket", "/nowhere/index.sock"], "--socket /nowhere/index.sock: No such file or directory"),
     ],
 )
-def test_wrong_options_are_one_line(
+def test_wrong_options_are_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], why: str
 ) -> None:
     from router.index.__main__ import main

@@ -1,16 +1,16 @@
-"""What is true of a request whose halves, prefill and decode, different engines had. It knows nothing of the router."""
+"""Judge a request whose prefill and decode ran on different engines, without knowing anything of the router."""
 
 from router.tests.liar import oracle, plans
 from router.tests.liar.engines import Attempt
 from router.tests.liar.oracle import AFTER, ALIKE, BEFORE, CLIENTS, Asked
 
 REFUSED = "refused"
-# Connectors whose halves are sent at once: what one engine did by itself is not seen when the other fails first
+# Connectors that send both halves at once: when one half fails first, what the other engine did is not seen
 TOGETHER = ("mooncake_p2p", "neuron", "sglang")
 
 
 def judge(asked: Asked, connector: str) -> None:
-    """Raises AssertionError for what is not true of its outcome."""
+    """Raise AssertionError for a false outcome."""
     assert len(asked.outcomes) == 1, f"{len(asked.outcomes)} outcomes of one request"
     told, got = asked.outcomes[0], asked.got
     result = told["result"]
@@ -27,14 +27,14 @@ def judge(asked: Asked, connector: str) -> None:
 
 
 def decoding(asked: Asked) -> Attempt:
-    """The last one that answered the client's own question. Both of SGLang's halves have it, in any order."""
+    """Return the last attempt at the client's own request. Both of SGLang's halves get it, in any order."""
     own = [attempt for attempt in asked.attempts if not attempt.is_prefill] or asked.attempts
     tried = [attempt["instance"] for attempt in (asked.outcomes or [{"attempts": []}])[0]["attempts"]]
     return ([attempt for attempt in own if attempt.engine in tried[-1:]] or own)[-1]
 
 
 def may_come_to(asked: Asked, connector: str) -> set[str]:
-    """The results that are true of some attempt; two that fail alike may be the request's fault."""
+    """Return the results that are true of some attempt; two that fail alike may be the request's fault."""
     true: set[str] = set()
     failing = set()
     for attempt in asked.attempts:
@@ -43,8 +43,8 @@ def may_come_to(asked: Asked, connector: str) -> set[str]:
         true |= of
     true |= {ALIKE} if len(failing) > 1 else set()
     if connector == "neuron" and asked.path in plans.CHUNKED and BEFORE in true:
-        true |= {AFTER}  # the client has the prefill's token
-        true |= {"served"} if "end" in decoding(asked).sent else set()  # an error, and then an answer
+        true |= {AFTER}  # the client already has the prefill's token
+        true |= {"served"} if "end" in decoding(asked).sent else set()  # an error followed by an answer
     return true
 
 
@@ -56,7 +56,7 @@ def results(attempt: Attempt) -> set[str]:
 
 
 def hurts(asked: Asked, connector: str) -> str:
-    """Why an honest request was not served though good engines were there; empty if that has to be so."""
+    """Say why an honest request was not served although good engines were there; empty if it had to be served."""
     told = asked.outcomes[0]
     result, lies = told["result"], [attempt for attempt in asked.attempts if attempt.plan is not plans.GOOD]
     if result == "served" or asked.is_poison or asked.got.has_left:
@@ -71,14 +71,14 @@ def hurts(asked: Asked, connector: str) -> str:
     )
     if prompt_is_known and connector not in TOGETHER:
         lies = [attempt for attempt in lies if not attempt.is_prefill]
-    if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or were tried once more
+    if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or one was tried again
         return ""
     true = may_come_to(asked, connector)
     return "" if result in (AFTER, CLIENTS) and result in true else f"it came to {result}: {told['error']}"
 
 
 def may_be_one(asked: Asked, connector: str) -> bool:
-    """Whether one engine may be the cause of all failures: of two halves sent at once, it may be either."""
+    """Tell whether one engine may have caused all failures; of two halves sent at once, either may have."""
     halves = [{one.engine for one in asked.attempts if one.is_prefill is is_prefill} for is_prefill in (True, False)]
     return connector in TOGETHER and min(map(len, halves)) < 2
 

@@ -1,4 +1,4 @@
-"""Requests of several keys to good engines and to ones that lie, in any order; clients that leave; time that passes."""
+"""Several keys' requests to good and lying engines, in any order; clients leave and time passes."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import Plan
 from router.tests.liar.stage import Stage
 
-FAILURES = 2  # in a row that open a breaker
+FAILURES = 2  # consecutive failures that open a breaker
 OPEN_S = 5
 LATE_S = 3
 LIMIT = 4_000  # tokens of bob's budget
@@ -31,14 +31,14 @@ POLICY = {
 KEYS: dict[str, dict[str, Any]] = {
     "alice": {"tokens_per_min": 900_000_000},
     "bob": {"budgets": [{"id": "", "unit": "tokens", "per": "day", "limit": LIMIT}]},
-    "mallory": {},  # its requests may be poisoned
+    "mallory": {},  # may send poisoned requests
 }
-STALLED_S = 32  # longest silence of an engine with requests: its limit, the confirmation, the looks
-FOUND_S = 2 * STALLED_S  # the same where a probe was answered, whose silence the next limit has learned from
-WELL_S = 36  # until a trial has found that it is well
-DOUBTED = 3  # requests in a row that an engine may call wrong
-MOST_FORGIVEN = 3 * FAILURES  # failures on an engine, until it serves a request
-Options = tuple[object, object]  # spellings: that the answer is streamed, and counted
+STALLED_S = 32  # longest silence of an engine with requests: its limit, confirmation and check intervals
+FOUND_S = 2 * STALLED_S  # the same after an answered probe, from whose silence the next limit has learned
+WELL_S = 36  # longest time until a probe finds a recovered engine
+DOUBTED = 3  # consecutive requests that an engine may reject
+MOST_FORGIVEN = 3 * FAILURES  # failures on an engine before it serves a request
+Options = tuple[object, object]  # spellings of `stream` and of the wish for usage
 _SPELLINGS = st.sampled_from((*plans.TRUE, *plans.FALSE))
 OPTIONS = st.tuples(_SPELLINGS, _SPELLINGS)
 _OFTEN = st.one_of(plans.PLANS, plans.POISONS, plans.DEATHS)
@@ -58,22 +58,22 @@ class LiarMachine(RuleBasedStateMachine):
         self.begin([*(f"good-{i}" for i in range(goods)), *(f"liar-{i}" for i in range(liars))])
 
     def begin(self, names: list[str], of_each: Mapping[str, dict[str, Any]] | None = None, **policy: object) -> None:
-        """`of_each`: further fields of an engine's entry in the fleet."""
+        """Start an engine pool; `of_each` holds further fields of each engine's entry in the fleet."""
         self.names = names
         keys = {name: dict(limits) for name, limits in KEYS.items()}
         self.budget = f"b{next(BUDGETS)}"
-        self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests
-        self.alike = dict.fromkeys(self.names, 0)  # equal failures since the engine served a request
+        self.forgiven = dict.fromkeys(self.names, 0)  # failures of poisoned requests, by engine
+        self.alike = dict.fromkeys(self.names, 0)  # equal failures since the engine last served a request
         self.prefilled: set[int] = set()  # ids of attempts that ended such a count
-        self.rejected = dict.fromkeys(self.names, 0)  # requests in a row, without asking another engine
-        self.is_poisoned = False  # by requests of which some failed on one engine only
+        self.rejected = dict.fromkeys(self.names, 0)  # consecutive rejected requests without asking another engine
+        self.is_poisoned = False  # poisoned requests failed on one engine only
         keys["bob"]["budgets"] = [{**keys["bob"]["budgets"][0], "id": self.budget}]
         self.stage.asked.clear()
         self.stage.spent = None
         self.stage.run(self.stage.begin(names, keys, of_each or {}, **POLICY | policy))
         self.stage.spent = lambda: self._spent()[0]
 
-    # What happens
+    # Actions
 
     @rule(
         path=_PATHS,
@@ -83,7 +83,7 @@ class LiarMachine(RuleBasedStateMachine):
         leaves_after=st.sampled_from((None, None, None, None, None, -1, 1, 200)),
     )
     def asks(self, path: str, options: Options, key: str, lie: Plan, leaves_after: int | None) -> None:
-        """A good request, about which engines may lie."""
+        """Send a good request, about which engines may lie."""
         self._ask(path, key, lie, options, leaves_after=leaves_after)
 
     @rule(path=_PATHS, options=OPTIONS, lie=plans.POISONS, times=st.sampled_from((1, 1, 2, 3, 12)))
@@ -93,7 +93,7 @@ class LiarMachine(RuleBasedStateMachine):
 
     @rule(path=_PATHS, options=OPTIONS, lie=_OFTEN, times=st.sampled_from((2, 3, 10)))
     def asks_often(self, path: str, options: Options, lie: Plan, times: int) -> None:
-        """The engine tells the same lie each time."""
+        """Send a request several times; the engine tells the same lie each time."""
         for _ in range(times):
             self._ask(path, "alice", lie, options)
 
@@ -127,7 +127,7 @@ class LiarMachine(RuleBasedStateMachine):
 
     @rule(which=st.sampled_from(("good-0", "liar-0", "liar-1")), page=st.sampled_from(pages.NAMES))
     def a_page_says(self, which: str, page: str) -> None:
-        """The page of a good engine is true."""
+        """Set what a lying engine's page says; a good engine's page is true."""
         if which in self.names:
             self.stage.pages[which] = "true" if which.startswith("good") else page
 
@@ -191,7 +191,7 @@ class LiarMachine(RuleBasedStateMachine):
         self._collect()
 
     def _is_quiet(self) -> bool:
-        """Each request has ended, or an engine holds it."""
+        """Tell whether each request has ended or is held by an engine."""
         return all(self._is_over(number) or self._is_held(number) for number in self.open)
 
     def _is_over(self, number: int) -> bool:
@@ -218,7 +218,7 @@ class LiarMachine(RuleBasedStateMachine):
         self.judge_poison(asked)
 
     def _judge_rejection(self, asked: Asked) -> None:
-        """An engine that calls one request after the other wrong is not taken at its word."""
+        """Check that an engine which rejects one request after another is not believed."""
         last = asked.attempts[-1] if asked.attempts else None
         if last is None or asked.is_poison:
             return
@@ -229,8 +229,9 @@ class LiarMachine(RuleBasedStateMachine):
             self.rejected[last.engine] += 1
 
     def judge_poison(self, asked: Asked, *, may_be_one: bool = False) -> None:
-        """What fails on two engines alike is not their fault, as long as they serve others. `may_be_one`: one engine
-        may have made the others fail."""
+        """Check that failures alike on two engines are not their fault while they serve others. `may_be_one`:
+        one engine may have made the others fail.
+        """
         self._note_prefills()
         engines = {attempt.engine for attempt in asked.attempts}
         result = asked.outcomes[0]["result"]
@@ -248,7 +249,7 @@ class LiarMachine(RuleBasedStateMachine):
         self.alike |= {one.engine: 0 for one in serving}
 
     def _note_prefills(self) -> None:
-        """An engine that has computed a prompt serves, though the other half of the request may be under way."""
+        """Note that an engine which has computed a prompt serves, even if the other half is still running."""
         found = [one for number in self.open for one in self.stage.asked[number].attempts if _is_prefilled(one)]
         self.alike |= {one.engine: 0 for one in found if id(one) not in self.prefilled}
         self.prefilled.update(map(id, found))
@@ -258,11 +259,11 @@ class LiarMachine(RuleBasedStateMachine):
         did = [f"{one.engine} ({one.plan}, {one.state}, sent {one.sent})" for one in asked.attempts]
         return f"{', '.join(did) or 'none'}; outcome: {asked.outcomes[0]['attempts'] if asked.outcomes else 'none'}"
 
-    # The promises
+    # Promises
 
     @invariant()
     def good_engines_take_requests(self) -> None:
-        """Unless poisoned requests of one key open a breaker, never two of them."""
+        """Check that good engines accept requests, except for at most one breaker that poisoned requests opened."""
         if not hasattr(self, "names"):
             return
         now = self.stage.time()
@@ -285,7 +286,7 @@ class LiarMachine(RuleBasedStateMachine):
         return spending.spent, spending.reserved
 
     def teardown(self) -> None:
-        """At rest everything has been given back."""
+        """Check that everything has been released once nothing runs."""
         if not hasattr(self, "names"):
             return
         for number in list(self.open):

@@ -1,9 +1,10 @@
-"""Mends taken out again, one at a time: what each kept from happening must be found by the machine.
+"""Remove one fix at a time; the machine must detect what each fix prevents.
 
-Not found in 600 programs, so not listed: an engine's 400 counted as its failure, for engines that answer alike are
-forgiven; an event of an unknown kind taken for content (router/tests/contract/test_answers.py); the output tokens that
-a message begins with, as long as events are counted, too (router/tests/test_limits.py). Not looked at, but held by
-tests of their own: times to the first content, stored responses, engines' keys, ids between halves, spliced tokens.
+Three mutations are not listed because 600 programs did not detect them: counting an engine's 400 as its failure,
+since engines that answer alike are forgiven; taking an event of unknown kind for content
+(router/tests/contract/test_answers.py); and counting events on top of the output tokens that a message begins
+with (router/tests/test_limits.py). Other tests hold what the machine does not check: times to the first content,
+stored responses, engines' keys, ids of both halves, spliced tokens.
 """
 
 import re
@@ -29,12 +30,12 @@ TakeOut = Callable[[pytest.MonkeyPatch], None]
 
 
 def first_events_not_read(patch: pytest.MonkeyPatch) -> None:
-    """An error in the place of the first content is content."""
+    """An error in place of the first content counts as content."""
     patch.setattr(beginning.answers, "sign", lambda data: ("content", None))
 
 
 def first_bytes_are_content(patch: pytest.MonkeyPatch) -> None:
-    """A stream is passed on as soon as it has begun."""
+    """A stream is passed on as soon as its first bytes arrive."""
 
     async def hold(connection: Any, beginning: Any, body: bytes) -> bytes:
         return body
@@ -43,7 +44,7 @@ def first_bytes_are_content(patch: pytest.MonkeyPatch) -> None:
 
 
 def last_events_not_read(patch: pytest.MonkeyPatch) -> None:
-    """An error at the end of a stream is not looked for."""
+    """Errors at the end of a stream are ignored."""
 
     def ending(stream: bytes) -> Ending:
         found = real(stream)
@@ -58,12 +59,12 @@ def only_the_last_event_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_streams_are_whole(patch: pytest.MonkeyPatch) -> None:
-    """A stream that HTTP ends needs no last event."""
+    """A stream that ends properly by HTTP needs no last event."""
     patch.setattr(Ending, "is_over", True)
 
 
 def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
-    """Status 200 is success, whatever the answer holds."""
+    """Status 200 is a success, whatever the answer holds."""
     patch.setattr(relay.answers, "error_of", lambda event, data=b"": None)
 
 
@@ -92,7 +93,7 @@ def whole_answers_in_place_of_streams(patch: pytest.MonkeyPatch) -> None:
 
 
 def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
-    """Nobody follows them, and the client is sent elsewhere."""
+    """A redirect is passed on, so the client is sent elsewhere."""
 
     def begin(connection: Any, api_path: str, *, asks_stream: bool) -> Any:
         if 300 <= connection.status < 400:
@@ -104,37 +105,37 @@ def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_word_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """What one engine alone refuses is the client's mistake."""
+    """A refusal by a single engine is the client's mistake."""
     patch.setattr(verdict, "DOUBTFUL", frozenset())
 
 
 def never_doubted(patch: pytest.MonkeyPatch) -> None:
-    """An engine may call every request wrong."""
+    """An engine may reject every request."""
     patch.setattr(Breaker, "is_doubted", False)
 
 
 def nobody_forgiven(patch: pytest.MonkeyPatch) -> None:
-    """What a poisoned request does to engines stays counted."""
+    """Failures of poisoned requests keep counting against engines."""
     patch.setattr(fault, "forgive", lambda call, alone="": False)
 
 
 def all_forgiven(patch: pytest.MonkeyPatch) -> None:
-    """However often engines fail alike, it is the fault of the requests."""
+    """Equal failures are always the fault of the requests, however many there are."""
     patch.setattr("router.upstream.breaker.MOST_DISPUTED", 10**6)
 
 
 def tried_on_every_engine(patch: pytest.MonkeyPatch) -> None:
-    """A request that failed alike on two engines continues to the next."""
+    """A request that failed alike on two engines is tried on the next."""
     patch.setattr(fault, "_are_alike", lambda call: False)
 
 
 def may_end_one_engine_after_another(patch: pytest.MonkeyPatch) -> None:
-    """A request that was on an engine when it ended is tried like any other."""
+    """A request during which an engine died is retried like any other."""
     patch.setattr(fault, "is_spent", fault._are_alike)
 
 
 def last_breaker_opens(patch: pytest.MonkeyPatch) -> None:
-    """One key may shut out all others."""
+    """One key may shut out every instance."""
 
     def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", spares: object = None) -> None:
         real(breaker, now, failures, tenant, None)
@@ -144,13 +145,13 @@ def last_breaker_opens(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_key_shuts_several_out(patch: pytest.MonkeyPatch) -> None:
-    """All but the last instance close for the failures of one key alone."""
+    """Failures of one key shut out all instances but the last."""
     spares = failure_attribution._is_last
     patch.setattr(failure_attribution, "_spares", lambda pool, endpoint, tenant: spares(pool, endpoint))
 
 
 def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:
-    """A request of the key whose failures opened it, which tries it, keeps it from all others for as long again."""
+    """If the key whose failures opened an instance tries it again, it stays shut to all others for as long again."""
 
     def failed(breaker: Breaker, now: float, failures: int, tenant: str = "", spares: Any = None) -> None:
         real(breaker, now, failures, tenant, spares)
@@ -162,27 +163,27 @@ def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_reconsidered(patch: pytest.MonkeyPatch) -> None:
-    """Engines that failed for one key stay closed to others when no other is left."""
+    """Engines that failed for one key stay shut to others even when no other is left."""
     patch.setattr(failure_attribution, "_reconsider", lambda pool, failing, tenant: None)
 
 
 def probes_never_end(patch: pytest.MonkeyPatch) -> None:
-    """A request that tries an engine keeps its breaker half open after its end."""
+    """A request that probes an engine keeps its breaker half open after the request ends."""
     patch.setattr(Breaker, "end", lambda breaker, probe: None)
 
 
 def only_true_is_true(patch: pytest.MonkeyPatch) -> None:
-    """A stream that is asked for by 1 is none."""
+    """A request that asks for a stream with 1 counts as not streamed."""
     patch.setattr(lax, "is_true", lambda value: value is True)
 
 
 def events_not_counted(patch: pytest.MonkeyPatch) -> None:
-    """A stream without usage costs its prompt only."""
+    """A stream without usage is charged for its prompt only."""
     patch.setattr(charge, "streamed", lambda data, *, several: 0)
 
 
 def usage_taken_from_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """The last thing in an answer that looks like a usage is one."""
+    """The last part of an answer that looks like usage counts as usage."""
 
     def judge(answer: relay.BegunAnswer, kind: bytes, api_path: str) -> None:
         real(answer, kind, api_path)
@@ -199,12 +200,12 @@ def any_number_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_usage_not_read(patch: pytest.MonkeyPatch) -> None:
-    """Ignore the first part of a usage that a stream reports in two."""
+    """The first part of a usage that a stream reports in two parts is ignored."""
     patch.setattr(usage, "combined", lambda first, last: last or first)
 
 
 def any_usage_is_the_last(patch: pytest.MonkeyPatch) -> None:
-    """The output tokens that a message begins with are those of the answer, though it was broken off."""
+    """The output tokens that a message begins with count for the answer although it broke off."""
 
     def usage_of(event: answers.Said) -> Any:
         return event.message.get("usage") if isinstance(event.message, dict) else real(event)
@@ -219,7 +220,7 @@ def any_usage_is_the_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def usage_left_in(patch: pytest.MonkeyPatch) -> None:
-    """A client gets the chunk that only the router asked for."""
+    """A client gets the usage chunk that only the router asked for."""
     patch.setattr(usage, "_is_usage_chunk", lambda event: False)
 
 
@@ -228,7 +229,7 @@ def usage_not_asked_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_stalled(patch: pytest.MonkeyPatch) -> None:
-    """An engine whose health page answers is well."""
+    """An engine whose health page answers is healthy."""
     patch.setattr(Progress, "judge", lambda progress, *limits, **holds: False)
 
 
@@ -253,12 +254,12 @@ def a_page_is_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
 
 
 def prefills_stay_the_requests_fault(patch: pytest.MonkeyPatch) -> None:
-    """Though another engine has computed the same prompt."""
+    """A prefill failure stays the request's fault although another engine has computed the same prompt."""
     patch.setattr(fault, "prefilled", lambda call: None)
 
 
 def failed_prefills_get_it_again(patch: pytest.MonkeyPatch) -> None:
-    """An engine that failed to compute a prompt is asked for it again after a decoder's failure."""
+    """After a decoder's failure, a prompt goes again to the engine that failed to compute it."""
 
     def prefilled(call: Any) -> None:
         real(call)
@@ -270,7 +271,7 @@ def failed_prefills_get_it_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def prompts_stay_awaited(patch: pytest.MonkeyPatch) -> None:
-    """A decoder counts a prompt that it awaits forever."""
+    """A decoder counts a prompt that it waits for forever."""
     patch.setattr(Offload, "computed", lambda offload: None)
 
 
@@ -324,7 +325,7 @@ MUTATIONS: dict[str, TakeOut] = {
 
 ALL = MUTATIONS | OFFLOADS | STALLS
 
-# Found only after some hundreds of programs: tried where more than the usual number are.
+# Detected only after some hundreds of programs, so tried only in longer runs.
 RARE = frozenset(
     one.__name__
     for one in (
