@@ -1,4 +1,4 @@
-"""A fake engine that also answers what a router alone asks: health, figures, models."""
+"""A fake engine that also answers what only a router asks: health, metrics and models."""
 
 import json
 
@@ -19,7 +19,7 @@ def plain(
     prompt_tokens: float = 7.0,
     length: int | None = None,
 ) -> Behaviour:
-    """`behaviour` answers whatever is not asked by GET."""
+    """Run an engine in which `behaviour` answers everything but GET requests."""
     cards = [{"id": model, "max_model_len": length} for model in models]
     pages = {
         "/health": (health, ""),

@@ -1,4 +1,4 @@
-"""Simulated engines as real processes, and a feed from one into an index."""
+"""Start simulated engines as real processes and feed one engine's events into an index."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -69,7 +69,7 @@ class Followed:
         self.index = index
 
     def held(self, prompt: str) -> int:
-        """Tokens, on whichever tier."""
+        """Return the held tokens, on any tier."""
         found = self.index.match(block_hashes(prompt.encode(), SIZE, SEED), SIZE)
         return sum(found.get("a", ()))
 
@@ -81,7 +81,7 @@ class Followed:
 
 @asynccontextmanager
 async def following(url: str, source: KvEventSource | None = None) -> AsyncIterator[Followed]:
-    """`source`: used instead of what the engine says."""
+    """Follow an engine's events; `source` replaces the source that the engine reports."""
 
     async def given() -> KvEventSource:
         assert source is not None
@@ -101,7 +101,7 @@ async def following(url: str, source: KvEventSource | None = None) -> AsyncItera
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A feed that asks often, and has patience with a machine that has much else to do."""
+    """A feed that polls often but tolerates a busy machine."""
     times = {
         "CONFIRM_S": 0.2,
         "RETRY_S": 0.1,

@@ -1,6 +1,6 @@
-"""Writes published.json: KV events as the structs of released engines encode them.
+"""Write published.json: KV events encoded with the structs of released engines.
 
-`python -m router.tests.kv_events.encode_published WHEEL...` takes the wheels of vLLM and SGLang and runs only the
+`python -m router.tests.kv_events.encode_published WHEEL...` takes wheels of vLLM and SGLang and runs only the
 definitions of their events, so nothing else of them has to be installed.
 """
 
@@ -26,7 +26,7 @@ _FULL = {"kv_cache_spec_kind": "full_attention"}
 Fields = Mapping[str, Any]
 VLLM: Fields = _STORED | _FULL | {"block_hashes": [b"a" * 32, b"b" * 32], "lora_name": None, "group_idx": 0}
 SGLANG: Fields = _STORED | {"block_hashes": [-5, 6]}
-# By engine: where its events are defined, what all of them have, and what each case has besides
+# Per engine: the file that defines its events, the fields that all events have, and the extra fields of each case
 ENGINES: Mapping[str, tuple[str, Fields, Mapping[str, Fields]]] = {
     "vllm": (
         "vllm/distributed/kv_events.py",
@@ -65,7 +65,7 @@ ENGINES: Mapping[str, tuple[str, Fields, Mapping[str, Fields]]] = {
 
 
 def definitions(source: str) -> dict[str, Any]:
-    """The classes of the events, without what else the module imports."""
+    """Return the event classes, without the module's other imports."""
     tree = ast.parse(source)
     tree.body = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in _ALL]
     names: dict[str, Any] = {"msgspec": msgspec, "enum": enum, "ExternalBlockHash": bytes | int, **vars(typing)}
@@ -86,7 +86,7 @@ def batch(names: Mapping[str, Any], case: str, fields: Fields) -> bytes:
 
 
 def encoded(wheel: Path) -> dict[str, str]:
-    """The batches of a release in hex, by case."""
+    """Return a release's batches in hex, by case."""
     with zipfile.ZipFile(wheel) as archive:
         path, common, cases = next(engine for engine in ENGINES.values() if engine[0] in archive.namelist())
         names = definitions(archive.read(path).decode())

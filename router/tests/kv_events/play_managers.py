@@ -1,10 +1,10 @@
-"""Writes played.json: requests through vLLM's own KV cache manager, with its events and the hits that it gives.
+"""Write played.json: run requests through vLLM's own KV cache manager; record its events and its hits.
 
 `.engines/bin/python router/tests/kv_events/play_managers.py [FILE]` runs no model and takes seconds. Requests share
-beginnings, run side by side, answer, are computed in chunks, and evict each other.
+beginnings, run side by side, generate answers, are computed in chunks and evict each other.
 
-With PYTHONPATH at the unpacked wheel of vLLM 0.33 it writes played_ahead.json: names of blocks that cover the next
-token, where models speculate.
+With the unpacked wheel of vLLM 0.33 on PYTHONPATH it writes played_ahead.json: in that version, the hashes of a
+speculating engine's blocks cover the next token as well.
 """
 
 import base64
@@ -21,13 +21,13 @@ from typing import Any
 GOLDEN = Path(__file__).parent / "played.json"
 GOLDEN_AHEAD = Path(__file__).parent / "played_ahead.json"
 REQUESTS = 36
-CHUNK = 96  # tokens that are computed in one step
+CHUNK = 96  # tokens computed in one step
 AT_ONCE = 3
-BLOCKS = 60  # size of the cache
+BLOCKS = 60  # blocks in the cache
 
 
 def names_ahead() -> bool:
-    """Return whether the names of a speculating vLLM's blocks cover the next token, as since 0.33."""
+    """Tell whether a speculating vLLM hashes the next token into its blocks' names, as since 0.33."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     return "num_hash_lookahead_tokens" in signature(KVCacheManager).parameters
@@ -49,7 +49,7 @@ def specs() -> Mapping[str, Callable[..., Any]]:
     }
 
 
-# Groups of layers in the engine's order: kind, tokens in a block, and a window or chunk in tokens
+# Groups of layers in the engine's order: kind, block size in tokens, and window or chunk in tokens
 MODELS: Mapping[str, Sequence[tuple[Any, ...]]] = {
     "full": [("full", 16)],
     "full, window": [("full", 16), ("window", 16, 40)],
@@ -74,14 +74,14 @@ MODELS: Mapping[str, Sequence[tuple[Any, ...]]] = {
     "full, state, window; MTP": [("full", 16), ("state", 16), ("window", 16, 40)],
     "window only; EAGLE": [("window", 16, 60)],
 }
-# The engine computes the last matching block of the drafter's groups again: those with full attention, or all
+# Groups whose last matching block the engine computes again for the drafter: those with full attention, or all
 MTP, EAGLE = "; MTP", "; EAGLE"
-IMAGES = "; images"  # each conversation has one of two at the same place
-IMAGE = (25, 37)  # its first token and tokens
+IMAGES = "; images"  # each conversation has one of two images, always at the same place
+IMAGE = (25, 37)  # index of its first token, number of tokens
 
 
 class Player:
-    """One engine's cache, without its model."""
+    """The cache of one engine, without a model."""
 
     def __init__(self, groups: Sequence[tuple[Any, ...]], blocks: int, drafts: str = "") -> None:
         from vllm.utils.hashing import sha256
@@ -118,7 +118,7 @@ class Player:
         return Request(name, tokens, SamplingParams(max_tokens=64), None, mm_features=seen, block_hasher=self.hasher)
 
     def chunk(self, request: Any) -> int:
-        """How many tokens are computed next; states are kept where a step ends, so steps end where blocks do."""
+        """Return the tokens to compute next; a step that keeps states must end where a block ends."""
         left = request.num_tokens - request.num_computed_tokens
         start, size = request.num_computed_tokens, self.size
         end, last = start + min(left, CHUNK), request.num_tokens // size * size - self.drops
@@ -127,7 +127,7 @@ class Player:
         return int(end - start)
 
     def begin(self, request: Any) -> int:
-        """The tokens of the prompt that were cached."""
+        """Begin a request; return how many tokens of its prompt were cached."""
         blocks, hit, *more = self.manager.get_computed_blocks(request)
         if more:
             request.shared_prefix_boundary = more[0]
@@ -142,7 +142,7 @@ class Player:
         """Compute one step of a request; return the answer's remaining tokens."""
         new = self.chunk(request)
         if not request.num_computed_tokens or (new and self.manager.allocate_slots(request, new) is None):
-            self.manager.free(request)  # no room is left for it
+            self.manager.free(request)  # there is no room left for it
             return 0
         request.num_computed_tokens += new
         if request.num_computed_tokens < request.num_tokens:
@@ -155,7 +155,7 @@ class Player:
 
 
 def prompts(draw: random.Random) -> Iterator[tuple[int, list[int]]]:
-    """Conversations that grow or begin again from what others share, by number."""
+    """Return numbered conversations that grow, or that start again from a shared beginning."""
     shared = [[draw.randrange(3) for _ in range(draw.randrange(20, 200))] for _ in range(4)]
     open_ones: list[tuple[int, list[int]]] = []
     for begun in range(REQUESTS):
@@ -181,7 +181,7 @@ def shown(number: int, tokens: list[int]) -> str:
 
 
 def played(model: str, seed: int) -> list[list[Any]]:
-    """What happened, in order: "events" with a batch, and "request" with its tokens, its image and the hit."""
+    """Return what happened, in order: "events" with a batch, or "request" with its tokens, image and hit."""
     groups, images = MODELS[model], IMAGES in model
     drafts = next((each for each in (MTP, EAGLE) if each in model), "")
     draw, player, log = random.Random(seed), Player(groups, BLOCKS * len(groups), drafts), list[list[Any]]()

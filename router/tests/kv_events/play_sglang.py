@@ -1,8 +1,8 @@
-"""Writes played_sglang.json: requests through SGLang's own radix cache, with its events and the hits that it gives.
+"""Write played_sglang.json: run requests through SGLang's own radix cache; record its events and its hits.
 
-`python play_sglang.py WHEEL` in an environment with PyTorch's build for CPU and what importing
-`sglang.srt.managers.schedule_batch` asks for (SGLang cannot be installed without a GPU's packages); it takes a minute.
-Requests share beginnings, come one after another, some with a salt, and evict each other.
+Run `python play_sglang.py WHEEL` in an environment with the CPU build of PyTorch and the packages that
+`sglang.srt.managers.schedule_batch` imports (SGLang itself needs a GPU's packages). It takes a minute. Requests share
+beginnings, come one after another, some with a salt, and evict each other.
 """
 
 import base64
@@ -22,7 +22,7 @@ from typing import Any
 GOLDEN = Path(__file__).parent / "played_sglang.json"
 SALT = "tenant-a"
 WINDOW = 64  # tokens
-# Kinds of layers, tokens in a page
+# Kinds of layers, tokens per page
 MODELS = {
     "full": (("FULL",), 16),
     "full, pages of one token": (("FULL",), 1),
@@ -32,7 +32,7 @@ MODELS = {
 
 
 class Player:
-    """The cache of one engine, without its model, built as by SGLang's own tests."""
+    """The cache of one engine without a model, built as SGLang's own tests build it."""
 
     def __init__(self, kinds: Sequence[str], page: int) -> None:
         from sglang.srt.mem_cache import base_prefix_cache, radix_cache
@@ -58,7 +58,7 @@ class Player:
         self.fixtures.cfg = made
 
     def hit(self, tokens: Sequence[int], salt: str) -> int:
-        """The tokens of the prompt that are cached; one is always computed."""
+        """Return how many tokens of the prompt are cached; the engine always computes at least one."""
         key = self.key(array("q", tokens[:-1]), cache_salt=salt or None)
         return int(self.cache.match_prefix(self.params.MatchPrefixParams(key=key)).device_prefix_len)
 
@@ -72,7 +72,7 @@ class Player:
         return int(min(self.allocator.full_available_size(), self.allocator.swa_available_size()))
 
     def keep(self, tokens: Sequence[int], salt: str) -> None:
-        """Cache the whole pages; of windows and states only what the next token needs."""
+        """Cache the complete pages; of windows and states only what the next token needs."""
         whole = len(tokens) // self.page * self.page
         value = self.fixtures._alloc(self.allocator, whole)
         key = self.key(array("q", tokens[:whole]), cache_salt=salt or None)
@@ -86,9 +86,9 @@ class Player:
 
 
 def played(kinds: Sequence[str], page: int, seed: int) -> list[list[Any]]:
-    """What happened, in order: "events" with a batch, and "request" with its tokens, its salt and the hit."""
+    """Return what happened, in order: "events" with a batch, or "request" with its tokens, salt and hit."""
     import msgspec
-    from play_managers import prompts  # beside this script
+    from play_managers import prompts  # play_managers.py lies in the same folder
     from sglang.srt.disaggregation.kv_events import KVEventBatch
 
     draw, player, log = random.Random(seed), Player(kinds, page), list[list[Any]]()
@@ -112,7 +112,7 @@ def played(kinds: Sequence[str], page: int, seed: int) -> list[list[Any]]:
 def main(wheel: str) -> None:
     import msgspec
 
-    made = ModuleType("sglang.test.test_utils")  # its own imports load datasets
+    made = ModuleType("sglang.test.test_utils")  # the real module's imports load datasets
     made.CustomTestCase = unittest.TestCase  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)

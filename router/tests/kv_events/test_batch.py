@@ -1,4 +1,4 @@
-"""What engines send, read: maps and arrays, ints and bytes, every medium."""
+"""Read the batches that engines send: maps and arrays, ints and bytes, every medium."""
 
 import struct
 from array import array
@@ -38,7 +38,7 @@ def test_a_stored_event_has_names_parent_tokens_and_tier() -> None:
     assert event.parent not in event.names
 
 
-def test_an_array_says_the_same_as_a_map() -> None:
+def test_an_array_is_read_like_a_map() -> None:
     assert only(["BlockStored", [11, 12], 10, [1, 2, 3, 4], 2, None, "GPU"]) == only(STORED)
     assert only(["BlockRemoved", [11], "CPU"]) == only({"type": "BlockRemoved", "block_hashes": [11], "medium": "CPU"})
     assert only(["AllBlocksCleared"]) == BlocksCleared()
@@ -48,7 +48,7 @@ def test_a_clients_long_name_of_its_session_hides_no_event() -> None:
     assert events({**STORED, "session_id": "s" * 100_000}) == events(STORED)
 
 
-def test_blocks_of_an_image_are_left_out_and_the_others_of_its_batch_read() -> None:
+def test_blocks_of_an_image_are_left_out_and_the_rest_of_the_batch_is_read() -> None:
     image = {**STORED, "token_ids": [1, 2, 3, "image"]}
     assert events(image, STORED) == events(STORED)
     with pytest.raises(Undecodable):
@@ -65,13 +65,13 @@ def test_a_removal_may_count_the_copies_that_remain() -> None:
 
 
 @pytest.mark.parametrize("counts", [[], [1], [1, 2, 3], [-1, 0], [0, 2**40], ["1", 0], [True, 0], 7, {}, "ab"])
-def test_counts_of_copies_that_make_no_sense_are_refused(counts: object) -> None:
+def test_impossible_counts_of_copies_are_refused(counts: object) -> None:
     removed = {"type": "BlockRemoved", "block_hashes": [11, 12], "medium": "GPU", "remaining_copy_counts": counts}
     with pytest.raises(Undecodable):
         events(removed)
 
 
-def test_the_tokens_after_a_block_belong_to_its_name() -> None:
+def test_the_tokens_that_follow_a_block_are_part_of_its_name() -> None:
     ahead = only({**STORED, "lookahead_token_ids": [[3, 4], [5, 6]], "extra_keys": [None, ["salt"]]})
     assert isinstance(ahead, BlocksStored)
     following = array("I", [3, 4]).tobytes(), array("I", [5, 6]).tobytes()
@@ -80,7 +80,7 @@ def test_the_tokens_after_a_block_belong_to_its_name() -> None:
 
 
 @pytest.mark.parametrize("following", [[], [[3]], [[3], [4, 5]], [[3], 4], [[1] * 65] * 2, 7])
-def test_tokens_after_blocks_that_make_no_sense_are_refused(following: object) -> None:
+def test_impossible_tokens_after_blocks_are_refused(following: object) -> None:
     with pytest.raises(Undecodable):
         events({**STORED, "lookahead_token_ids": following})
 
@@ -101,7 +101,7 @@ def test_blocks_stored_on_another_tier_come_without_tokens_and_without_a_size() 
     assert (event.tokens, event.tier, len(event.names)) == (b"", HOST, 2)
 
 
-def test_a_name_in_bytes_is_known_by_its_last_eight() -> None:
+def test_a_name_in_bytes_is_reduced_to_its_last_eight() -> None:
     long = {**STORED, "block_hashes": [b"x" * 24 + (11).to_bytes(8, "big"), b"y" * 24 + (12).to_bytes(8, "big")]}
     assert only(long) == only(STORED)
 
@@ -133,7 +133,7 @@ def test_layers_with_a_sliding_window_are_distinguished() -> None:
     assert (whole.whole, whole.group, window.whole, window.group) == (True, 0, False, 1)
 
 
-def test_kinds_of_events_that_are_new_are_left_out() -> None:
+def test_unknown_kinds_of_events_are_left_out() -> None:
     assert events({"type": "BlockMoved", "where": "to"}, ["Anything", 1], STORED) == [only(STORED)]
 
 
@@ -152,6 +152,6 @@ def test_kinds_of_events_that_are_new_are_left_out() -> None:
         msgpack.packb([1.0, [{**STORED, "block_hashes": [1.5]}]]),
     ],
 )
-def test_anything_else_is_refused_in_words(payload: bytes) -> None:
+def test_anything_else_is_refused_with_a_reason(payload: bytes) -> None:
     with pytest.raises(Undecodable, match="not a batch of KV events"):
         decode(payload)

@@ -1,4 +1,4 @@
-"""Events are late when they come later than the quickest of late did, whatever the engine's clock says."""
+"""The delay of events is measured against the quickest recent ones, whatever the engine's clock says."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from router.kv_events.sequence import FORGOTTEN_S, ShortestDelay
 
 
-def test_the_difference_of_the_clocks_is_not_a_delay() -> None:
+def test_a_difference_between_clocks_is_not_a_delay() -> None:
     shortest = ShortestDelay()
     assert shortest.beyond(-3600.0, 0) == 0
     assert shortest.beyond(-3599.5, 1) == 0.5
@@ -20,7 +20,7 @@ def test_a_clock_that_was_set_back_is_forgotten_after_a_while(set_back_s: float)
     assert shortest.beyond(set_back_s, 1) == pytest.approx(set_back_s - 0.01)
     late = [shortest.beyond(set_back_s, second) for second in range(2, int(2 * FORGOTTEN_S) + 2)]
     assert late[-1] == 0
-    assert late[int(FORGOTTEN_S) - 3] > 1  # not before: the engine may really be late
+    assert late[int(FORGOTTEN_S) - 3] > 1  # not earlier: the engine may really be late
 
 
 def test_a_clock_that_was_set_forward_counts_at_once() -> None:

@@ -1,4 +1,4 @@
-"""A feed from real simulated engines over real ZMQ."""
+"""Follow real simulated engines over real ZMQ."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ async def test_blocks_that_an_engine_stores_are_found_by_their_prompt(sim: Sim) 
         assert (followed.feed.complete, followed.feed.block_size, followed.feed.trouble) == (True, 16, "")
 
 
-async def test_batches_stored_before_are_replayed(sim: Sim) -> None:
+async def test_batches_stored_before_the_subscription_are_replayed(sim: Sim) -> None:
     for number in range(5):
         await sim.ask(f"{number}" * 64 + PROMPT)
     async with following(sim.url) as followed:
@@ -82,7 +82,7 @@ async def test_a_reset_of_the_cache_empties_its_part(sim: Sim) -> None:
         assert (followed.feed.complete, followed.feed.purges) == (True, 1)
 
 
-async def test_a_batch_that_was_lost_on_the_way_is_asked_for(sim: Sim) -> None:
+async def test_a_batch_that_was_lost_in_transit_is_requested_again(sim: Sim) -> None:
     async with following(sim.url) as followed:
         await followed.until(lambda: not followed.feed.trouble)
         live, dropped = followed.feed._live, []
@@ -102,7 +102,7 @@ async def test_a_batch_that_was_lost_on_the_way_is_asked_for(sim: Sim) -> None:
         assert followed.feed.complete
 
 
-async def test_a_lost_last_batch_is_found_by_asking(sim: Sim) -> None:
+async def test_a_lost_last_batch_is_detected_by_asking(sim: Sim) -> None:
     async with following(sim.url) as followed:
         await followed.until(lambda: not followed.feed.trouble)
         assert followed.feed._events is not None
@@ -111,7 +111,7 @@ async def test_a_lost_last_batch_is_found_by_asking(sim: Sim) -> None:
         await followed.until(lambda: followed.held(PROMPT) == 128)
 
 
-async def test_a_gap_without_a_replay_endpoint_empties_its_part(sim: Sim) -> None:
+async def test_a_gap_without_a_replay_endpoint_empties_the_engines_part(sim: Sim) -> None:
     source = await discover(sim.url)
     await sim.ask("before " * 40)
     without = type(source)(source.endpoint, None, source.topic)
@@ -142,9 +142,7 @@ async def test_an_event_that_fails_in_the_index_empties_the_engines_part(
         await followed.until(lambda: followed.held("after " * 40))
 
 
-async def test_a_replay_endpoint_that_does_not_answer_is_not_waited_for(
-    sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replay_endpoint_that_does_not_answer_is_not_awaited(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "ANSWER_S", 0.2)
     source = await discover(sim.url)
     await sim.ask("before " * 40)
@@ -182,14 +180,14 @@ async def test_an_engine_that_dies_empties_its_part_and_is_followed_again(start_
         await followed.until(lambda: followed.held(PROMPT) == 128)
 
 
-async def test_an_engine_without_events_says_so(start_sim: Callable[..., Sim]) -> None:
+async def test_an_engine_without_events_is_reported_as_such(start_sim: Callable[..., Sim]) -> None:
     async with following("http://127.0.0.1:9") as followed:
         await followed.until(lambda: "/kv_event_sources does not answer" in followed.feed.trouble)
     with pytest.raises(NoEvents, match="no connection"):
         await discover("http://127.0.0.1:9")
 
 
-async def test_events_that_are_taken_late_are_not_believed(sim: Sim) -> None:
+async def test_events_that_are_read_late_are_not_trusted(sim: Sim) -> None:
     async with following(sim.url) as followed:
         await sim.ask(PROMPT)
         await followed.until(lambda: followed.held(PROMPT) and not followed.feed.trouble)
@@ -197,10 +195,10 @@ async def test_events_that_are_taken_late_are_not_believed(sim: Sim) -> None:
         followed.feed._measure_delay(followed.feed.event_at + 3.0)
         followed.feed._measure_delay(followed.feed.event_at + 90.0)
         assert "behind" in followed.feed.trouble
-        await followed.until(lambda: not followed.feed.trouble)  # it is asked, and there is nothing more
+        await followed.until(lambda: not followed.feed.trouble)  # the feed asks again, and nothing is missing
 
 
-async def test_a_process_has_sockets_for_the_engines_of_a_large_pool() -> None:
+async def test_a_process_has_enough_sockets_for_the_engines_of_a_large_pool() -> None:
     every = Feeds(SharedTurns())
     every.follow("a", "tcp://127.0.0.1:1", WHOLE, ExactIndex(seed=1))
     assert every._context is not None

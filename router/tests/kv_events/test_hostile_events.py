@@ -1,4 +1,4 @@
-"""KV events of an engine that means harm: refused, counted, and bounded in memory and time."""
+"""A hostile engine's KV events are refused, counted, and bounded in memory and time."""
 
 import asyncio
 import struct
@@ -64,7 +64,7 @@ def test_msgpack_of_any_kind_is_a_batch_or_refused(at: float, events: object) ->
 
 
 def nested(levels: int, claimed: int) -> bytes:
-    """Arrays in arrays, each of which says that it has many elements."""
+    """Return nested arrays, each of which claims to have many elements."""
     return (b"\xdd" + struct.pack(">I", claimed)) * levels
 
 
@@ -88,7 +88,7 @@ def nested(levels: int, claimed: int) -> bytes:
     ],
     ids=lambda payload: f"{len(payload)} bytes",
 )
-def test_a_bomb_is_refused_in_little_time(payload: bytes) -> None:
+def test_a_bomb_is_refused_quickly(payload: bytes) -> None:
     began = time.process_time()
     with pytest.raises(Undecodable):
         decode(payload)
@@ -96,7 +96,7 @@ def test_a_bomb_is_refused_in_little_time(payload: bytes) -> None:
 
 
 def test_the_largest_batch_of_a_real_engine_is_read() -> None:
-    """131,072 tokens of a prompt in one step, in blocks of 16, with names of 32 bytes."""
+    """One step of 131,072 prompt tokens, in blocks of 16, with 32-byte names."""
     names = [number.to_bytes(32, "big") for number in range(8192)]
     tokens = list(range(batch.LONGEST_ARRAY))
     stored = {"type": "BlockStored", "block_hashes": names, "token_ids": tokens, "block_size": 16}
@@ -120,7 +120,7 @@ steps = st.lists(
 
 
 @given(steps, st.booleans())
-def test_few_batches_are_held_back_whatever_their_numbers(taken: list[tuple[str, int, int]], replays: bool) -> None:
+def test_few_batches_are_held_back_whatever_their_numbers_are(taken: list[tuple[str, int, int]], replays: bool) -> None:
     held = Sequence(lambda payload: None, lambda: None, lambda number: replays)
     for kind, number, size in taken:
         if kind == "live":
@@ -133,7 +133,7 @@ def test_few_batches_are_held_back_whatever_their_numbers(taken: list[tuple[str,
         assert held._early_bytes == waiting <= sequences.KEPT_BYTES
 
 
-# Where the events are
+# Sources of events
 
 
 @given(junk)
@@ -170,12 +170,12 @@ def test_an_address_of_another_kind_is_not_followed(endpoint: str) -> None:
         parse(orjson.dumps([{"endpoint": endpoint}]), "http://10.1.1.1:8000")
 
 
-def test_a_topic_is_cut_off() -> None:
+def test_a_long_topic_is_truncated() -> None:
     found = parse(orjson.dumps([{"endpoint": "tcp://*:1", "topic": "t" * 1000}]), "http://10.1.1.1:8000")
     assert len(found.topic) == 256
 
 
-async def test_addresses_that_come_a_byte_at_a_time_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_addresses_that_arrive_byte_by_byte_are_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "TIMEOUT_S", 0.3)
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -187,7 +187,7 @@ async def test_addresses_that_come_a_byte_at_a_time_are_given_up(monkeypatch: py
     await refuses(drip, r"no whole answer within 0\.3 s")
 
 
-async def test_addresses_without_end_are_given_up() -> None:
+async def test_addresses_without_end_are_abandoned() -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         while not writer.is_closing():
@@ -214,11 +214,11 @@ async def refuses(behaviour: Callable[..., Any], why: str) -> None:
         server.close()
 
 
-# A publisher
+# Publishers
 
 
 class Publisher:
-    """Sends given messages over ZMQ."""
+    """A publisher that sends given messages over ZMQ."""
 
     def __init__(self) -> None:
         self._context = zmq.Context()
@@ -254,20 +254,18 @@ async def followed(publisher: Publisher) -> AsyncIterator[Followed]:
 
 
 def again(publisher: Publisher) -> None:
-    """A subscriber that has just connected misses what was said before."""
+    """Send the message again, since a new subscriber misses what was sent before it connected."""
     publisher.number = 0
     publisher.say(good(0))
 
 
 def good(number: int) -> bytes:
     stored = {"type": "BlockStored", "block_hashes": [number + 1], "token_ids": list(range(16)), "block_size": 16}
-    # Said again, it is no newer: a feed takes a newer batch of an old number for one of another process.
+    # A repeated batch must not be newer: a feed takes a newer batch with an old number for that of a new process.
     return bytes(msgpack.packb([1000.0 + number, [stored], 0]))
 
 
-async def test_one_batch_that_cannot_be_read_costs_the_index_and_nothing_else(
-    publisher: Publisher, followed: Followed
-) -> None:
+async def test_an_unreadable_batch_costs_the_index_and_nothing_else(publisher: Publisher, followed: Followed) -> None:
     publisher.say(b"\xc1")
     publisher.say(good(1))
     await followed.until(lambda: followed.feed.refused)
@@ -292,9 +290,7 @@ async def test_an_engine_that_sends_only_garbage_is_ignored_for_a_while(
     [[b"kv"], [b"kv", b"1", b"x"], [b"kv", b"\xff" * 100_000, b"x"], [b"kv"] * 5],
     ids=lambda frames: f"{len(frames)} frames",
 )
-async def test_messages_of_another_form_are_counted(
-    publisher: Publisher, followed: Followed, frames: list[bytes]
-) -> None:
+async def test_malformed_messages_are_counted(publisher: Publisher, followed: Followed, frames: list[bytes]) -> None:
     publisher.socket.send_multipart(frames)
     await followed.until(lambda: followed.feed.refused == {"KV event messages of another form": 1})
 
@@ -305,14 +301,14 @@ async def test_an_engine_whose_message_has_many_frames_is_left_alone(publisher: 
     assert followed.feed.refused == {"KV events that have messages of more than 8 frames": 1}
 
 
-async def test_replies_of_another_form_are_counted(followed: Followed) -> None:
+async def test_malformed_replies_are_counted(followed: Followed) -> None:
     followed.feed._replayed_frame([b"", b"x"])
     followed.feed._replayed_frame([b"", b"123", b"payload"])
     assert followed.feed.refused == {"KV event messages of another form": 2}
 
 
 @pytest.mark.slow
-async def test_numbers_that_jump_back_start_over_at_most_once_a_second(
+async def test_numbers_that_jump_back_restart_the_feed_at_most_once_a_second(
     publisher: Publisher, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connects = []
@@ -331,7 +327,7 @@ async def test_a_frame_that_is_too_large_ends_the_connection(publisher: Publishe
     await followed.until(lambda: followed.feed.trouble == "the connection to its events was lost")
 
 
-async def test_an_engine_of_too_many_blocks_is_not_followed(
+async def test_an_engine_with_too_many_blocks_is_not_followed(
     publisher: Publisher, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "MOST_BLOCKS", 3)
@@ -342,12 +338,12 @@ async def test_an_engine_of_too_many_blocks_is_not_followed(
     assert followed.feed.refused == {"KV events of more blocks than an engine may have": 1}
 
 
-async def test_a_flood_is_cut_off_and_leaves_time_to_others(
+async def test_a_flood_is_cut_off_and_leaves_time_for_others(
     publisher: Publisher, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "WAITING_BYTES", 4_000_000)
     payload = good(0)
-    longest, before = 0.0, time.thread_time()  # other processes may take this one's turn
+    longest, before = 0.0, time.thread_time()  # other processes may take the CPU
     end = time.monotonic() + 30
     while not followed.feed.refused and time.monotonic() < end:
         for _ in range(500):
@@ -360,7 +356,7 @@ async def test_a_flood_is_cut_off_and_leaves_time_to_others(
 
 
 async def test_work_is_done_in_slices_with_pauses(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two milliseconds of work, six of pause: one engine takes a quarter of the loop's time at most."""
+    """Two milliseconds of work and six of pause: one engine takes at most a quarter of the loop's time."""
     work_s = [0.0]
     for module in (inbox, turns):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: work_s[0]))
@@ -374,7 +370,7 @@ async def test_work_is_done_in_slices_with_pauses(publisher: Publisher, monkeypa
     shared = turns.SharedTurns()
     subscription = ZmqSubscription(context, zmq.SUB, publisher.source.endpoint, take, lambda: None, shared)
     try:
-        subscription._waiting.extend([([b"x"], 1)] * 30)  # as if they had come at once
+        subscription._waiting.extend([([b"x"], 1)] * 30)  # as if all had arrived at once
         subscription._later()
         while len(taken_at) < 30:
             await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
-"""What an index predicts from the events of vLLM's own KV cache manager, and of SGLang's, beside their hits
-(play_managers.py, play_sglang.py)."""
+"""Compare the hits that an index predicts with those of vLLM's KV cache manager and SGLang's radix cache
+(play_managers.py, play_sglang.py).
+"""
 
 import base64
 import json
@@ -43,7 +44,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 def followed(
     log: str, context: "zmq.Context[zmq.Socket[bytes]]", chunk: int = 0, learnt: SpeculationRule | None = None
 ) -> tuple[Feed, list[tuple[int, int]]]:
-    """Return (predicted, actual) cached tokens of each request. `learnt`: the engine's rule, if it speculates."""
+    """Return (predicted, actual) cached tokens of each request. `learnt`: the rule of a speculating engine."""
     feed, pairs = Feed("a", lambda: discover(""), ExactIndex(SEED), context, chunk=chunk), []
     for kind, *rest in msgpack.unpackb(zlib.decompress(base64.b85decode(log))):
         if kind == "events":
@@ -63,7 +64,7 @@ def followed(
 
 
 def hashed(feed: Feed, tokens: list[int], media: Sequence[Medium], salt: str) -> tuple[int, Sequence[int]]:
-    """Return the size and the hashes of a prompt's blocks, as of a request."""
+    """Return the block size and the hashes of a prompt's blocks for a request."""
     state = KvEventState()
     state.index, state.sizes, state.ahead = feed._index, (feed.block_size or 1,), feed.ahead
     asked = SimpleNamespace(prompt=SimpleNamespace(document={"cache_salt": salt} if salt else {}))
@@ -90,7 +91,7 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
 ) -> None:
     learnt = SpeculationRule()
     feed, pairs = followed(PLAYED[model], context, learnt=learnt)
-    if not feed._index.has_groups:  # each hit is a block shorter
+    if not feed._index.has_groups:  # each hit is one block shorter
         assert {predicted - hit for predicted, hit in pairs if predicted} == {feed.block_size}
         return
     wrong = [number for number, (predicted, hit) in enumerate(pairs) if predicted != hit]
@@ -109,10 +110,10 @@ def test_no_block_is_dropped_if_the_hashes_of_blocks_cover_the_next_token(
     assert (feed.ahead, sum(hit > 0 for _, hit in pairs) > 12) == (1, True)
 
 
-def test_chunks_of_unknown_length_predict_no_more_than_the_engine_has(
+def test_with_chunks_of_unknown_length_no_prediction_exceeds_the_hit(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    """No event has the length of a chunk, and nothing before a chunk is needed at its end."""
+    """Events do not tell how long a chunk is, and at its end nothing before it is needed."""
     feed, pairs = followed(PLAYED["full, chunk"], context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30
@@ -120,7 +121,7 @@ def test_chunks_of_unknown_length_predict_no_more_than_the_engine_has(
 
 
 @pytest.mark.parametrize("model", ["full", "full, pages of one token"])
-def test_prompts_with_salts_and_without_are_predicted_as_sglang_has_them(
+def test_prompts_with_and_without_salts_are_predicted_as_sglang_caches_them(
     model: str, context: "zmq.Context[zmq.Socket[bytes]]"
 ) -> None:
     _, pairs = followed(OF_SGLANG[model], context)

@@ -1,4 +1,4 @@
-"""Events as the structs of released engines encode them (encode_published.py), fed into an index."""
+"""Feed an index with events encoded by the structs of released engines (encode_published.py)."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -48,13 +48,13 @@ def told(feed: Feed, payloads: Iterable[bytes]) -> None:
 
 
 def found(feed: Feed, adapter: str = "", salt: str = "") -> tuple[int, int, int]:
-    """Tokens on device, host and disk, as a request of that adapter and salt looks them up."""
+    """Return the tokens that a request with this adapter and salt has on device, host and disk."""
     hashes = linked(packed(TOKENS), 16, SEED, extra_keys(adapter, salt, 2))
     return feed._index.match(hashes, 16).get("a", (0, 0, 0))
 
 
 @pytest.mark.parametrize("engine", ALL)
-def test_a_stored_block_is_found_until_it_is_removed(engine: str, feed: Feed) -> None:
+def test_a_stored_block_is_held_until_it_is_removed(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["plain"]])
     assert (found(feed), feed.block_size) == ((32, 0, 0), 16)
     told(feed, [PUBLISHED[engine]["removed"]])
@@ -62,26 +62,26 @@ def test_a_stored_block_is_found_until_it_is_removed(engine: str, feed: Feed) ->
 
 
 @pytest.mark.parametrize("engine", SALTED)
-def test_salted_blocks_are_found_with_their_salt_only(engine: str, feed: Feed) -> None:
+def test_salted_blocks_match_only_with_their_salt(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["salted"]])
     assert (found(feed, salt="tenant-a"), found(feed), found(feed, salt="tenant-b")) == ((32, 0, 0), *[(0, 0, 0)] * 2)
 
 
 @pytest.mark.parametrize("engine", [*VLLM, "sglang 0.5.23"])
-def test_an_adapters_blocks_are_found_with_its_name_only(engine: str, feed: Feed) -> None:
+def test_an_adapters_blocks_match_only_with_its_name(engine: str, feed: Feed) -> None:
     salt = "tenant-a" if engine in SGLANG else ""
     told(feed, [PUBLISHED[engine]["adapter"]])
     assert (found(feed, "ad", salt), found(feed, "", salt), found(feed, "ad", "x")) == ((32, 0, 0), *[(0, 0, 0)] * 2)
 
 
 @pytest.mark.parametrize("engine", SGLANG)
-def test_sglangs_media_are_pinned_memory_a_remote_pool_and_a_disk(engine: str) -> None:
+def test_sglangs_media_are_mapped_to_host_remote_and_disk(engine: str) -> None:
     events = [stored(PUBLISHED[engine][case]) for case in ("plain", "pinned", "remote", "disk")]
     assert [event.tier for event in events] == [DEVICE, HOST, DISK, DISK]
     assert [event.reports_removal for event in events] == [True, True, False, True]
 
 
-def test_a_store_that_engines_share_outlives_the_cache_of_the_one_that_clears_its_own(feed: Feed) -> None:
+def test_a_shared_store_keeps_its_blocks_when_one_engine_clears_its_cache(feed: Feed) -> None:
     told(feed, [PUBLISHED["sglang 0.5.23"][case] for case in ("plain", "remote")])
     assert found(feed) == (32, 0, 0)
     told(feed, [msgpack.packb([1.0, [{"type": "AllBlocksCleared"}]])])
@@ -89,7 +89,7 @@ def test_a_store_that_engines_share_outlives_the_cache_of_the_one_that_clears_it
     while feed._index.sweep(100):
         pass
     assert found(feed) == (0, 0, 32)
-    feed._empty()  # nobody is left who tells of the store
+    feed._empty()  # no engine is left that reports about the store
     assert found(feed) == (0, 0, 0)
 
 
@@ -111,7 +111,7 @@ WINDOW = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec
         ([1, 2], {"kv_cache_spec_kind": "new"}, "its events do not say how long"),
     ],
 )
-def test_layers_without_their_needs_in_events_are_not_followed_and_the_feed_says_so(
+def test_layers_whose_needs_are_unknown_are_not_followed_and_the_feed_says_so(
     names: list[int], more: dict[str, object], trouble: str, feed: Feed
 ) -> None:
     feed._why = ""
@@ -120,19 +120,19 @@ def test_layers_without_their_needs_in_events_are_not_followed_and_the_feed_says
     assert trouble in feed.trouble
 
 
-def test_a_window_of_no_length_is_refused_by_number() -> None:
+def test_a_window_of_no_length_is_refused_with_its_number() -> None:
     with pytest.raises(Undecodable, match="a sliding window of 0 tokens; allowed are 1 to"):
         decode(msgpack.packb([1.0, [{**FEWER, **WINDOW, "kv_cache_spec_sliding_window": 0}]]))
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_part_of_a_block_does_not_change_the_block_size(engine: str, feed: Feed) -> None:
+def test_an_incomplete_block_does_not_change_the_block_size(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["plain"], PUBLISHED[engine]["part"]])
     assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
 
 
 @pytest.mark.parametrize("engine", VLLM)
-def test_a_part_that_comes_first_does_not_set_the_size_for_long(engine: str, feed: Feed) -> None:
+def test_an_incomplete_first_block_sets_the_block_size_only_briefly(engine: str, feed: Feed) -> None:
     told(feed, [PUBLISHED[engine]["part"], PUBLISHED[engine]["plain"]])
     assert (feed.block_size, found(feed)) == (16, (32, 0, 0))
 
@@ -146,7 +146,7 @@ def test_a_store_reports_no_removals_while_offloading_does(engine: str) -> None:
 LMCACHE = {"type": "BlockStored", "parent_block_hash": None, "lora_id": None, "medium": "CPU", "lora_name": None}
 
 
-def test_chunks_of_lmcache_are_found_by_the_engines_blocks_and_end_as_whole_chunks(feed: Feed) -> None:
+def test_chunks_of_lmcache_match_by_the_engines_blocks_and_end_as_whole_chunks(feed: Feed) -> None:
     first = {**LMCACHE, "block_hashes": [b"y" * 32], "token_ids": TOKENS, "block_size": 32}
     longer = [*TOKENS, *range(100, 132)]
     second = {**first, "block_hashes": [b"z" * 32], "parent_block_hash": b"y" * 32, "token_ids": longer[32:]}
@@ -169,7 +169,7 @@ def test_layers_whose_blocks_are_in_host_memory_only_are_not_followed_and_the_fe
 
 
 def test_vllms_offloaded_chunks_of_blocks_are_learned_from_events(feed: Feed) -> None:
-    """The connector has self_describing_kv_events and blocks_per_chunk in its extra config."""
+    """The connector's extra config sets self_describing_kv_events and blocks_per_chunk."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"]])
     assert feed.unit == 0
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"].replace(b"\xa3GPU", b"\xa3CPU")])
@@ -178,7 +178,7 @@ def test_vllms_offloaded_chunks_of_blocks_are_learned_from_events(feed: Feed) ->
 
 @pytest.mark.parametrize(("engine", "doubt"), [("vllm 0.33.0", ""), ("sglang 0.5.23", "layers")])
 @pytest.mark.parametrize("forgetful", [True, False])
-def test_events_that_name_no_layers_are_doubted_where_some_keep_less(
+def test_events_that_name_no_layers_are_doubted_if_some_layers_keep_less(
     engine: str, doubt: str, forgetful: bool, feed: Feed
 ) -> None:
     state = KvEventState()
@@ -195,7 +195,7 @@ def test_events_that_name_no_layers_are_doubted_where_some_keep_less(
 def test_an_sglang_that_publishes_no_block_of_a_model_with_windows_is_doubted(
     folder: str, doubt: str, feed: Feed
 ) -> None:
-    """Its cache of windows alone records no events."""
+    """A cache that has only windows records no events."""
     state = KvEventState()
     state.reader_name, state.reader = folder, (reader := SimTokenizer())
     reader.forgetful = feed.complete = True
@@ -203,18 +203,18 @@ def test_an_sglang_that_publishes_no_block_of_a_model_with_windows_is_doubted(
 
 
 @pytest.mark.parametrize("more", [{}, {"group_idx": 0}, {"group_idx": 2, "kv_cache_spec_kind": "full_attention"}])
-def test_fewer_names_than_blocks_are_refused_by_number(more: dict[str, object]) -> None:
+def test_fewer_names_than_blocks_are_refused_with_both_numbers(more: dict[str, object]) -> None:
     with pytest.raises(Undecodable, match="1 names for 2 blocks of 16 tokens"):
         decode(msgpack.packb([1.0, [{**FEWER, **more}]]))
 
 
-def test_fewer_names_of_a_further_group_are_another_layers(feed: Feed) -> None:
-    """Versions without kinds of groups, whose first one is whole."""
+def test_fewer_names_of_a_further_group_belong_to_other_layers(feed: Feed) -> None:
+    """Some versions name no kinds of groups; their first group is complete."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [{**FEWER, "group_idx": 1}]])])
     assert feed._index.blocks("a") == (2, 0, 0)
 
 
-def test_pairs_of_tokens_are_refused_by_name() -> None:
+def test_pairs_of_tokens_are_refused_with_their_name() -> None:
     pairs = [[token, token + 1] for token in TOKENS]
     with pytest.raises(Undecodable, match="pairs of tokens"):
         decode(msgpack.packb([1.0, [{**FEWER, "block_hashes": [1, 2], "token_ids": pairs}]]))

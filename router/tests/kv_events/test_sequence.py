@@ -1,4 +1,4 @@
-"""Batches in order, whatever comes late, twice or not at all."""
+"""Apply batches in order, even if some arrive late, twice or not at all."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +7,11 @@ from router.kv_events.sequence import Sequence
 
 
 class Engine:
-    """Sends batches and replays those that it still has."""
+    """An engine that sends batches and replays those that it still has."""
 
     def __init__(self, *, replays: bool = True) -> None:
         self.applied: list[int] = []
-        self.lost_at: list[int] = []  # how many had been applied
+        self.lost_at: list[int] = []  # how many batches had been applied at each loss
         self.asked: list[int] = []
         self.replays = replays
         self.sequence = Sequence(lambda payload: self.applied.append(int(payload)), self._lose, self._ask)
@@ -39,7 +39,7 @@ def test_batches_in_order_are_applied_as_they_come() -> None:
     assert (engine.applied, engine.asked, engine.sequence.gaps) == ([0, 1, 2], [], 0)
 
 
-def test_a_gap_is_asked_for_and_filled() -> None:
+def test_a_gap_is_requested_and_filled() -> None:
     engine = Engine()
     engine.live(0, 3, 4)
     assert (engine.applied, engine.asked) == ([0], [1])
@@ -55,25 +55,25 @@ def test_batches_that_the_engine_no_longer_has_are_lost_and_the_rest_is_applied(
     assert (engine.applied, engine.lost_at) == ([0, 3, 4, 5], [1])
 
 
-def test_without_replay_a_gap_is_a_loss_at_once() -> None:
+def test_without_replay_a_gap_counts_as_lost_at_once() -> None:
     engine = Engine(replays=False)
     engine.live(0, 2, 3)
     assert (engine.applied, engine.lost_at) == ([0, 2, 3], [1])
 
 
-def test_a_replay_that_never_ends_is_given_up() -> None:
+def test_a_replay_that_never_ends_is_abandoned() -> None:
     engine = Engine()
     engine.live(0, 2)
     engine.sequence.replay_ended()
     assert (engine.applied, engine.lost_at) == ([0, 2], [1])
 
 
-def test_a_gap_found_while_another_question_is_under_way_is_asked_for_again() -> None:
+def test_a_gap_detected_during_another_request_is_requested_again() -> None:
     engine = Engine()
     engine.live(0)
     engine.sequence.confirm()
     engine.live(2)
-    engine.replay()  # the answer to the first question: nothing then
+    engine.replay()  # the reply to the first request, which is empty
     assert engine.asked == [1, 1]
     engine.replay(1, 2)
     assert (engine.applied, engine.lost_at) == ([0, 1, 2], [])

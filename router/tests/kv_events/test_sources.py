@@ -1,4 +1,4 @@
-"""Where an engine says that its events are."""
+"""Read from an engine where it publishes its events."""
 
 import json
 
@@ -14,13 +14,13 @@ def read(value: object, url: str = URL) -> KvEventSource:
     return parse(json.dumps(value).encode(), url)
 
 
-def test_every_address_means_the_one_that_answered() -> None:
+def test_an_address_for_every_interface_means_the_host_that_answered() -> None:
     assert read([ONE]) == KvEventSource("tcp://10.0.0.7:5557", "tcp://10.0.0.7:5558", "kv")
     assert read({"0": ONE}) == read([ONE])
     assert read([ONE], "http://[::1]:8000").endpoint == "tcp://[::1]:5557"
 
 
-def test_an_address_of_its_own_is_kept() -> None:
+def test_a_specific_address_is_kept() -> None:
     given = {"endpoint": "tcp://10.1.1.1:1", "replay_endpoint": None}
     assert read([given]) == KvEventSource("tcp://10.1.1.1:1", None, "")
     assert read([{**given, "endpoint": "ipc:///tmp/kv"}]).endpoint == "ipc:///tmp/kv"
@@ -44,7 +44,7 @@ def test_a_source_that_cannot_be_followed_says_why(value: object, why: str) -> N
         read(value)
 
 
-def test_text_that_is_not_json_says_so() -> None:
+def test_text_that_is_not_json_is_reported() -> None:
     with pytest.raises(NoEvents, match="not JSON"):
         parse(b"<html>", URL)
 
@@ -55,11 +55,11 @@ RANKS = {str(rank): {**ONE, "endpoint": f"tcp://*:{5_600 + rank}", "replay_endpo
 @pytest.mark.parametrize(
     ("value", "place", "port"),
     [
-        (RANKS, RankPlace(6, 2, 4), 5_606),  # the numbers of the group
+        (RANKS, RankPlace(6, 2, 4), 5_606),  # numbered within the group
         ([{**one, "data_parallel_rank": int(rank)} for rank, one in RANKS.items()], RankPlace(6, 2, 4), 5_606),
-        ({"sources": list(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # all have rank 0: in their order
-        ({str(place): one for place, one in enumerate(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # its own numbers
-        (RANKS, RankPlace(4, 0, 2), 5_604),  # it has more than are declared, and this one is there
+        ({"sources": list(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # all claim rank 0, so their order counts
+        ({str(place): one for place, one in enumerate(RANKS.values())}, RankPlace(6, 2, 4), 5_606),  # numbered from 0
+        (RANKS, RankPlace(4, 0, 2), 5_604),  # more ranks than declared, including this one
     ],
 )
 def test_each_rank_has_its_own_source(value: object, place: RankPlace, port: int) -> None:
@@ -74,12 +74,12 @@ def test_each_rank_has_its_own_source(value: object, place: RankPlace, port: int
         ({"first": ONE}, RankPlace(), "lists no sources"),
     ],
 )
-def test_another_number_of_ranks_than_declared_is_named(value: object, place: RankPlace, why: str) -> None:
+def test_a_different_number_of_ranks_than_declared_is_reported(value: object, place: RankPlace, why: str) -> None:
     with pytest.raises(NoEvents, match=why):
         parse(json.dumps(value).encode(), URL, place)
 
 
-def test_an_address_that_the_document_gives_is_taken_as_it_is() -> None:
+def test_an_address_from_the_document_is_kept_unchanged() -> None:
     assert given("tcp://10.0.0.7:5557") == KvEventSource("tcp://10.0.0.7:5557", None, "")
     whole = given("tcp://[fd12::7]:5557?replay=tcp%3A%2F%2F%5Bfd12%3A%3A7%5D%3A5558&topic=kv")
     assert whole == KvEventSource("tcp://[fd12::7]:5557", "tcp://[fd12::7]:5558", "kv")
@@ -91,6 +91,6 @@ def test_an_invalid_address_is_not_followed(address: str) -> None:
         given(address)
 
 
-def test_a_rank_has_its_own_port_behind_the_address_of_the_first() -> None:
+def test_a_rank_gets_its_own_port_counted_from_the_first_ranks() -> None:
     made = given("tcp://10.0.0.7:5557?replay=tcp%3A%2F%2F10.0.0.7%3A5657", RankPlace(3, 3, 4))
     assert (made.endpoint, made.replay) == ("tcp://10.0.0.7:5560", "tcp://10.0.0.7:5660")

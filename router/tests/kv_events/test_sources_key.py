@@ -1,4 +1,4 @@
-"""The key of an engine at the page that says where its KV events are: at its own address only."""
+"""The engine's key is sent to its page that says where its KV events are, and to no other address."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from router.tests.engine import engine, reply
 SOURCES = {"0": {"endpoint": "tcp://127.0.0.1:5557"}}
 
 
-async def test_the_key_is_shown_where_the_events_are_asked_for(monkeypatch):
+async def test_the_key_is_sent_when_the_source_of_events_is_requested(monkeypatch):
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
     async with engine(reply(SOURCES)) as made:
         await discover(made.url, RankPlace(engine_key="env:QWEN_API_KEY"))
@@ -23,6 +23,6 @@ async def test_the_key_is_shown_where_the_events_are_asked_for(monkeypatch):
     ("events", "key"),
     [("http://127.0.0.1:8000", "env:QWEN_API_KEY"), ("http://127.0.0.1:9000", ""), ("tcp://127.0.0.1:5557", "")],
 )
-async def test_the_key_goes_to_the_engines_own_address_only(events, key):
+async def test_the_key_is_sent_to_the_engines_own_address_only(events, key):
     made = Endpoint(instance("a", "http://127.0.0.1:8000", events=events, engine_key="env:QWEN_API_KEY"))
     assert _place(made).engine_key == key

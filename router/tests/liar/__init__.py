@@ -1,1 +1,1 @@
-"""An engine that lies, beside good ones, before the real router: drawn requests, and promises that none may break."""
+"""A lying engine beside good ones, in front of the real router: randomly drawn requests and promises that must hold."""

@@ -1,4 +1,4 @@
-"""A strict client: what it got, read by h11, and whether that is well formed."""
+"""A strict client: h11 reads what it gets and checks that it is well formed."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ class Got:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    is_over: bool = False  # the answer has ended as HTTP says
+    is_over: bool = False  # the answer has ended by the rules of HTTP
     has_left: bool = False
     problem: str = ""
 
@@ -23,7 +23,7 @@ class Got:
 
     @property
     def payloads(self) -> list[Any]:
-        """Return the payload of each event; None if it is no JSON."""
+        """Return the payload of each event; None if it is not JSON."""
         made = []
         for event in self.body.replace(b"\r\n", b"\n").split(b"\n\n"):
             data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
@@ -42,7 +42,7 @@ def _read(data: bytes) -> Any:
 async def ask(
     port: int, path: str, document: dict[str, Any], got: Got, leaves_after: int | None, **headers: str
 ) -> None:
-    """`leaves_after`: bytes of the body, after which it closes the connection; -1: right after its request."""
+    """Send a request. `leaves_after`: bytes of the body after which the client disconnects; -1: at once."""
     body = json.dumps(document).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     http = h11.Connection(h11.CLIENT)

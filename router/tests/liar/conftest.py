@@ -1,4 +1,4 @@
-"""One router for all machines of a test."""
+"""Share one router among all machines of a test."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,9 @@ from router.tests.liar.stage import Stage, staged
 
 @pytest.fixture
 def stage(live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Time that is put forward makes no Redis late, and no retry waits for real. Each program is drawn again: by
-    default five of six repeat a part of the one before."""
+    """Build the stage. Advancing the clock makes no Redis late, and no retry waits in real time. Each program is drawn
+    afresh: by default, five of six would repeat part of the one before.
+    """
     monkeypatch.setattr(ConjectureRunner, "generate_mutations_from", lambda runner, data: None)
     for module in (redis_link, token_bucket_store):
         monkeypatch.setattr(module, "ANSWER_S", 6000.0)
@@ -24,5 +25,5 @@ def stage(live_redis: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(server, "LINGER_S", 0.01)
     with staged(live_redis, redis_url) as running:
         for module in (lease, endpoint):
-            monkeypatch.setattr(module, "perf_counter", running.time)  # requests are held in the time put forward
+            monkeypatch.setattr(module, "perf_counter", running.time)  # requests are held in the stage's time
         yield running

@@ -1,4 +1,4 @@
-"""Engines that do with each request what its plan says, and keep what they did."""
+"""Engines that treat each request as its plan says and record what they did."""
 
 import asyncio
 import re
@@ -10,25 +10,25 @@ from router.tests.engine import Engine, Received, Writer, reply, write_chunk, wr
 from router.tests.liar import plans
 from router.tests.liar.plans import Plan
 
-SPINS = 4  # turns of the loop until written bytes are read
+SPINS = 4  # loop iterations until written bytes are read
 _NAMED = re.compile(rb"request (\d+) ")
 
 
 @dataclass
 class Attempt:
-    """What an engine did with a request."""
+    """An engine's record of what it did with a request."""
 
     engine: str
     path: str
     plan: Plan
     streams: bool
     reader: asyncio.StreamReader
-    counts: bool  # the stream was asked to report usage
+    counts: bool  # the request asks for usage at the end of its stream
     is_prefill: bool = False
-    held: dict[str, Any] = field(default_factory=dict)  # what a whole answer to this prefill says of its KV
-    sent: list[str] = field(default_factory=list)  # kinds of the events that left as a whole
+    held: dict[str, Any] = field(default_factory=dict)  # KV location in a whole answer to this prefill
+    sent: list[str] = field(default_factory=list)  # kinds of the events that were sent completely
     asks_stream: bool = True
-    state: Literal["runs", "holds", "whole", "broken", "left"] = "runs"  # left: the router hung up
+    state: Literal["runs", "holds", "whole", "broken", "left"] = "runs"  # left: the router disconnected
 
     @property
     def is_held(self) -> bool:
@@ -40,17 +40,17 @@ class Attempt:
 
 
 class PlannedEngine(Engine):
-    """`name` and `plan_of` are set before it serves: the plan of a request by its number."""
+    """An engine whose `name` and `plan_of`, the plan of a request by its number, are set before it serves."""
 
     name: str
     plan_of: Callable[[str, int], tuple[Plan, list[Attempt]] | None]
     answers_probes = True
-    probed = 0  # requests of the router's own
+    probed = 0  # probes by the router
 
     async def _behave(
         self, _behaviour: object, request: Received, reader: asyncio.StreamReader, writer: Writer
     ) -> None:
-        if request.target == "/query":  # what its bootstrap server says
+        if request.target == "/query":  # the engine's bootstrap server
             return await super()._behave(reply({"0": {"engine_id": "e"}}), request, reader, writer)
         number = _NAMED.search(request.body)
         planned = self.plan_of(self.name, int(number[1])) if number is not None else None
@@ -89,7 +89,7 @@ class _Answer:
             if place == plan.at and not await self._goes_on():
                 return
             self._write(data)
-            attempt.sent.append(kind)  # at once, as the router may end the request before the engine continues
+            attempt.sent.append(kind)  # recorded at once: the router may end the request before the engine continues
             for _ in range(SPINS if plan.slow else 0):
                 await asyncio.sleep(0)
         if plan.at >= len(parts) and plan.end in ("closes", "resets") and plan.at < 99 and not await self._goes_on():

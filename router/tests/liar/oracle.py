@@ -1,6 +1,6 @@
-"""What is true of a request, by what the engines did and what its client got. It knows nothing of the router's code.
+"""Judge what is true of a request from the engines' actions and the client's answer, without the router's code.
 
-Where an answer contradicts itself, as one that continues after its end, several results are true.
+If an answer contradicts itself, for example by continuing after its end, several results are true.
 """
 
 import json
@@ -19,14 +19,14 @@ OF_STATUS = {
     **dict.fromkeys((429, 503), "refused"),
 }
 ONES_WORD = (401, 403, 404, 405, 422, 501)  # statuses that a second engine has to confirm
-DOUBTED = (400, 401, 403, 404, 405, 413, 422, 501)  # another engine may be asked
+DOUBTED = (400, 401, 403, 404, 405, 413, 422, 501)  # statuses for which another engine may be asked
 OF_ERROR = {
     **dict.fromkeys(("error", "error_text", "error_named", "abort"), BEFORE),
     **{"error_client": CLIENTS, "error_busy": "refused"},
 }
-SEEN = 6  # events at the end of a stream that everybody has to look at
-LARGEST = 1_000_000_000  # tokens that may be true
-WORD = "wört"  # in each event with text
+SEEN = 6  # events at the end of a stream that every reader must examine
+LARGEST = 1_000_000_000  # largest token count that is believed
+WORD = "wört"  # part of every event with text
 
 
 @dataclass
@@ -38,11 +38,11 @@ class Asked:
     document: dict[str, Any]
     key: str
     lie: Plan  # plan of the engines that lie
-    is_poison: bool  # every engine follows the plan
+    is_poison: bool  # every engine follows the lie
     attempts: list[Attempt] = field(default_factory=list)
     got: Got = field(default_factory=Got)
     outcomes: list[dict[str, Any]] = field(default_factory=list)  # receipts
-    charged: int | None = None  # to a budget; None: its key has none
+    charged: int | None = None  # tokens charged to a budget; None: its key has no budget
 
     @property
     def is_streamed(self) -> bool:
@@ -50,7 +50,7 @@ class Asked:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its client asked for the usage of the stream."""
+        """Tell whether the client asked for the usage of the stream."""
         return (self.document.get("stream_options") or {}).get("include_usage") in plans.TRUE
 
 
@@ -60,7 +60,7 @@ def _content_kinds(path: str) -> set[str]:
 
 
 def results(attempt: Attempt) -> set[str]:
-    """The results that are true of an attempt."""
+    """Return the results that are true of an attempt."""
     plan = attempt.plan
     if plan.status != 200:
         known = {OF_STATUS[plan.status]} | ({BEFORE} if plan.status in DOUBTED else set())
@@ -69,7 +69,7 @@ def results(attempt: Attempt) -> set[str]:
         of = _of_whole(attempt)
         return of - {"served"} | {BEFORE, CLIENTS} if "served" in of and is_whole_instead(attempt) else of
     of = _of_stream(attempt)
-    return of if attempt.asks_stream else of - {"served", AFTER} | {BEFORE}  # a stream that nobody asked for
+    return of if attempt.asks_stream else of - {"served", AFTER} | {BEFORE}  # a stream that was not requested
 
 
 def is_whole_instead(attempt: Attempt) -> bool:
@@ -82,12 +82,12 @@ def _may_be_whole(attempt: Attempt) -> bool:
     if attempt.state in ("left", "holds"):
         return True
     if attempt.plan.framing == "close":
-        return attempt.plan.at >= 0  # its end is that of the connection, behind a head alone, too
+        return attempt.plan.at >= 0  # the end of the connection ends it, even right after the head
     return attempt.plan.framing == "length" and len(attempt.sent) == 2
 
 
 def _of_whole(attempt: Attempt) -> set[str]:
-    if not attempt.is_whole and len(attempt.sent) < 2:  # the half of a JSON value is none
+    if not attempt.is_whole and len(attempt.sent) < 2:  # half a JSON value is no answer
         return {BEFORE}
     told = _of_whole_body(attempt)
     return told if attempt.is_whole else told | {BEFORE} if _may_be_whole(attempt) else {BEFORE}
@@ -103,7 +103,7 @@ def _of_whole_body(attempt: Attempt) -> set[str]:
 
 
 def _of_first_error(kind: str) -> set[str]:
-    """Return what an error in place of content may mean; an engine that blames every request is not believed."""
+    """Return what an error in place of content may mean; an engine that rejects every request is not believed."""
     known = OF_ERROR.get(kind, BEFORE)
     return {known, BEFORE} if known == CLIENTS else {known}
 
@@ -112,7 +112,7 @@ def _of_stream(attempt: Attempt) -> set[str]:
     content = _content_kinds(attempt.path)
     telling = [kind for kind in attempt.sent if kind in content or kind in OF_ERROR or kind == "end"]
     if attempt.state in ("left", "holds") or (attempt.plan.end == "resets" and attempt.state == "broken"):
-        # What was sent may be lost, or not have been read
+        # What was sent may have been lost or not been read
         served = {"served"} if "end" in telling or "finish" in telling else set()
         return {BEFORE, AFTER, *served, *(OF_ERROR[kind] for kind in telling if kind in OF_ERROR)}
     if not telling:
@@ -169,7 +169,7 @@ def _telling(path: str) -> tuple[str, ...]:
 
 
 def _of_messages(ours: list[tuple[str, Any]]) -> tuple[int | None, int | None]:
-    """The prompt's at the beginning, the answer's at the end."""
+    """Return the prompt's tokens from the beginning and the answer's from the end."""
     prompt = output = None
     for kind, told in ours[:1] + ours[-1:]:
         parts = (_count(told[0]), None) if kind == "begin" else (None, _count(told[1]))
@@ -189,7 +189,7 @@ def _count(value: object) -> int | None:
 
 
 def judge(asked: Asked) -> None:
-    """Raises AssertionError for what is not true of its outcome."""
+    """Raise AssertionError for whatever is false in the request's outcome."""
     assert len(asked.outcomes) == 1, f"{len(asked.outcomes)} outcomes of one request"
     told, got = asked.outcomes[0], asked.got
     assert not got.problem, f"no valid HTTP: {got.problem}"
@@ -225,12 +225,12 @@ def _judge_attempt(asked: Asked, attempt: dict[str, Any], *, is_last: bool) -> N
 
 
 def _failing(asked: Asked) -> set[str]:
-    """Engines that may have failed before any content."""
+    """Return the engines that may have failed before any content."""
     return {attempt.engine for attempt in asked.attempts if BEFORE in results(attempt)}
 
 
 def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
-    """Nobody is blamed who did nothing, and the result is that of the last attempt."""
+    """Check that the fault lies with whoever caused it, and that the result is that of the last attempt."""
     result, attempts = told["result"], told["attempts"]
     assert result != "router_failed", told["error"]
     if not attempts:
@@ -247,17 +247,17 @@ def _judge_fault(asked: Asked, told: dict[str, Any]) -> None:
 
 
 def _had_nothing(asked: Asked, tried: dict[str, Any]) -> bool:
-    """The engine refused the request unread: it was full, or wanted a key of its own."""
+    """Tell whether the engine refused the request unread because it was full or required a key."""
     return tried["result"] == "refused" or any(log.plan.status == 401 for log in _logs(asked, tried["instance"])[-1:])
 
 
 def _died(attempt: Attempt) -> bool:
-    """The engine closed the connection before it had said anything."""
+    """Tell whether the engine closed the connection before it sent anything."""
     return attempt.state == "broken" and not attempt.sent and attempt.plan.framing != "close"
 
 
 def judge_charge(asked: Asked) -> None:
-    """A budget pays what was computed, as the engine told it, or as its events show."""
+    """Check that a budget is charged for the computed tokens, as the engine reported them or as its events show."""
     told, charged = asked.outcomes[0], asked.charged
     assert charged is not None
     prompt, output = told["actual_prompt_tokens"], told["output_tokens"]
@@ -321,9 +321,9 @@ def _is_doubtful(attempt: Attempt) -> bool:
 
 
 def hurts(asked: Asked, *, may_ask: bool) -> str:
-    """Why an honest request was not served though a good engine was there; empty if that has to be so.
+    """Say why an honest request was not served although a good engine was there; empty if it had to be served.
 
-    `may_ask`: every good engine takes requests.
+    `may_ask`: every good engine accepts requests.
     """
     told = asked.outcomes[0]
     if told["result"] == "served" or asked.is_poison or asked.got.has_left:
@@ -334,7 +334,7 @@ def hurts(asked: Asked, *, may_ask: bool) -> str:
         )
     lies = [attempt for attempt in asked.attempts if attempt.plan is not plans.GOOD]
     true = results(lies[-1]) if lies else set()
-    if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or were tried once more
+    if len({attempt.engine for attempt in lies}) > 1:  # two engines failed alike, or one was tried again
         return ""
     if may_ask and told["result"] == CLIENTS and lies and _is_doubtful(lies[-1]):
         return "one engine alone refused it"

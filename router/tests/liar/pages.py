@@ -1,8 +1,8 @@
-"""What an engine's metrics page says, true or not."""
+"""What an engine's metrics page says, true or false."""
 
 from collections.abc import Callable
 
-# (requests that it holds, tokens that it has generated) -> what the page calls so
+# (requests that it holds, tokens that it has generated) -> the values on its page
 PAGES: dict[str, Callable[[int, int], tuple[object, object]]] = {
     "true": lambda held, tokens: (held, tokens),
     "stands still": lambda held, tokens: (1, 5),
@@ -18,7 +18,7 @@ NAMES = (*PAGES, "another engine's", "nothing", "late")  # late: it does not ans
 
 
 def text(name: str, held: int, tokens: int) -> bytes | None:
-    """None: there is no page."""
+    """Return the page's text; None if there is no page."""
     if name == "late":
         return None
     if name == "nothing":

@@ -1,4 +1,4 @@
-"""What an engine does with one request, as a value that is drawn, and the bytes of it in each API."""
+"""Plans, drawn at random, for what an engine does with one request, and the resulting bytes in each API."""
 
 import json
 from dataclasses import dataclass, replace
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 STREAMED = (CHAT, COMPLETIONS, MESSAGES, RESPONSES)
-CHUNKED = (CHAT, COMPLETIONS)  # streams of chunks with choices
+CHUNKED = (CHAT, COMPLETIONS)  # APIs that stream chunks with choices
 PATHS = (*STREAMED, EMBEDDINGS, RERANK)
 
-Usage = tuple[Any, Any]  # tokens of the prompt and of the answer, as told
+Usage = tuple[Any, Any]  # reported tokens of the prompt and of the answer
 End = Literal["whole", "closes", "resets", "holds", "stays"]
 HONEST = ("begin", "text", "text", "finish", "usage", "end")
 KINDS = (
@@ -21,10 +21,10 @@ KINDS = (
 )
 STATUSES = (200, 200, 400, 400, 400, 401, 403, 404, 405, 408, 413, 422, 429, 500, 501, 502, 503, 504, 302)
 USAGES: tuple[Usage, ...] = ((9, 3), (40, 20), (0, 0), (10**12, 10**12), (-5, -1), ("9", None), (True, 1.5))
-TOLD = (777, 888)  # by a decoy
-TRUE = (True, True, 1, 1.0, "true", "True", "on", "yes", "1")  # what engines take for it
+TOLD = (777, 888)  # usage reported by a decoy
+TRUE = (True, True, 1, 1.0, "true", "True", "on", "yes", "1")  # values that engines accept as true
 FALSE = (None, None, False, 0, "false", "off", "no")  # None: left out
-# What comes in place of a whole answer: content type and body
+# Replacements for a whole answer: content type and body
 PAGES: dict[str, tuple[str, bytes]] = {
     "html": ("text/html", b"<html>busy</html>"),
     "text": ("", b"busy"),
@@ -39,16 +39,16 @@ PAGES: dict[str, tuple[str, bytes]] = {
 class Plan:
     events: tuple[str, ...] = HONEST
     status: int = 200
-    end: End = "whole"  # holds: it waits until the engine continues, stays: forever
+    end: End = "whole"  # holds: waits until the engine continues; stays: waits forever
     at: int = 99  # event before which it ends; -1: before the head
-    usages: tuple[Usage, ...] = ((9, 3),)  # one after the other
+    usages: tuple[Usage, ...] = ((9, 3),)  # reported in this order
     framing: Literal["chunked", "length", "close"] = "chunked"
     crlf: bool = False
-    piece: int = 0  # bytes of a chunk; 0: an event each
-    streams: bool | None = None  # None: as it was asked
-    slow: bool = False  # time passes between its events
-    page: str = ""  # one of PAGES, in place of a whole answer
-    then: "Plan | None" = None  # plan of the next engine that lies to the same request; None: the same plan
+    piece: int = 0  # bytes per chunk; 0: one event per chunk
+    streams: bool | None = None  # None: as the request asks
+    slow: bool = False  # time passes between events
+    page: str = ""  # one of PAGES, sent in place of a whole answer
+    then: "Plan | None" = None  # plan of the next lying engine that gets the request; None: the same plan
 
 
 GOOD = Plan()
@@ -59,7 +59,7 @@ _FAILURES = st.sampled_from(KINDS[-7:])
 
 @st.composite
 def event_lists(draw: st.DrawFn) -> tuple[str, ...]:
-    """An honest answer with some edits."""
+    """Draw the events of an honest answer with some edits."""
     events = list(HONEST)
     for _ in range(draw(st.sampled_from((1, 1, 2, 3)))):
         where = draw(st.integers(0, len(events)))
@@ -92,11 +92,11 @@ LIES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def _lying(*names: str) -> st.SearchStrategy[Plan]:
-    """An answer that is honest but for these."""
+    """Draw an answer that is honest except for the given lies."""
     return st.builds(Plan, **{name: LIES[name] for name in names})
 
 
-# One lie hides another, so most plans hold few
+# One lie hides another, so most plans have few
 _ONE = st.one_of(
     _lying("events"),
     _lying("events", "framing", "crlf", "piece", "slow"),
@@ -116,14 +116,14 @@ def _lies(draw: st.DrawFn) -> Plan:
 
 
 PLANS = _lies()
-# An engine closes the connection as one that has died does, and the next one fails otherwise
+# One engine closes the connection as if it had died, and the next fails in another way
 DEATHS = st.builds(
     Plan,
     end=st.sampled_from(("closes", "resets")),
     at=st.just(-1),
     then=st.sampled_from((Plan(status=500), Plan(status=401), Plan(status=503), Plan(events=("error",)), HANGS)),
 )
-# Every engine fails alike on it
+# Every engine fails alike on this request
 POISONS = st.sampled_from(
     (
         Plan(status=500),
@@ -169,12 +169,12 @@ DECOY = {"usage": {"prompt_tokens": TOLD[0], "completion_tokens": TOLD[1]}}
 
 
 def event(path: str, kind: str, told: Usage) -> bytes:
-    """One event of a stream, without its blank line."""
+    """Return one event of a stream, without its blank line."""
     if kind == "ping":
         return b"event: ping\ndata: " + _json({"type": "ping"}) if path == MESSAGES else b": ping"
     if kind == "garbage":
         return b'data: {"choices": [{"te\xc3'
-    if kind == "alive":  # an endpoint of no API
+    if kind == "alive":  # an endpoint outside every API
         return b'data: {"type": "keepalive", "model": "llama"}'
     if kind == "error_named":
         return b'event: error\ndata: "it failed"'
@@ -248,7 +248,7 @@ def _of_responses(path: str, kind: str, told: Usage) -> dict[str, Any] | None:
 
 
 def failing(path: str, plan: Plan) -> str:
-    """The kind of failure in a whole answer of status 200; empty for none."""
+    """Return the kind of failure in a whole answer of status 200; empty for none."""
     if plan.page:
         return "page"
     kinds = [kind for kind in plan.events if kind in ERRORS or kind in ("abort", "garbage")]
@@ -258,7 +258,7 @@ def failing(path: str, plan: Plan) -> str:
 
 
 def whole(path: str, plan: Plan) -> bytes:
-    """The body of an answer that is not streamed."""
+    """Return the body of an answer that is not streamed."""
     kind = failing(path, plan)
     if plan.page and plan.status == 200:
         return PAGES[plan.page][1]
@@ -285,13 +285,13 @@ def _answer(path: str, finish: str) -> dict[str, Any]:
     return {"id": "x", "results": [{"index": 0, "relevance_score": 0.5}]}
 
 
-# Of a prefill: where its KV is
+# The KV location in an answer to a prefill
 _BLOCKS = {"do_remote_prefill": True, "remote_engine_id": "x", "remote_block_ids": [1], "remote_host": "h"}
 _CONTEXT = {"request_type": "context_only", "first_gen_tokens": [7], "ctx_request_id": 2**62 + 1}
 
 
 def held(document: dict[str, Any]) -> dict[str, Any]:
-    """What a whole answer to a prefill says beside its text; empty where that is nothing, or it is no prefill."""
+    """Return what a whole answer to a prefill says beside its text; empty if nothing, or if it is no prefill."""
     if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
         return {"kv_transfer_params": _BLOCKS}
     context = (document.get("disaggregated_params") or {}).get("request_type") == "context_only"
@@ -305,11 +305,11 @@ def is_prefill(document: dict[str, Any]) -> bool:
 
 
 def located(body: bytes, held: dict[str, Any]) -> bytes:
-    """The body with these; of an answer that went wrong nothing is held."""
+    """Return the body with the KV location; a failed answer holds none."""
     if not held or b'"error"' in body or b'"abort"' in body or not body.endswith(b"}"):
         return body
     answer = json.loads(body)
-    (answer.get("choices", [{}])[0] if "finish_reason" in held else answer).update(held)  # a remark has none
+    (answer.get("choices", [{}])[0] if "finish_reason" in held else answer).update(held)  # a remark has no choices
     return _json(answer)
 
 

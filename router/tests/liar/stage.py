@@ -1,4 +1,4 @@
-"""A real router with its server and Redis, kept for many machines, whose clock continues when it is told to."""
+"""A real router with its server and Redis, shared by many machines, whose clock advances only when told to."""
 
 import asyncio
 import itertools
@@ -27,14 +27,14 @@ from router.tests.liar.oracle import Asked
 from router.tests.liar.plans import GOOD, Plan
 
 ENGINES = ("good-0", "good-1", "liar-0", "liar-1")
-QUIET_SPINS = 10  # idle turns of the loop in a row: more than a message takes from the socket to its consequences
+QUIET_SPINS = 10  # consecutive idle loop iterations, more than a message takes from the socket to its effects
 MOST_SPINS = 4000
 QUIET = ("begin", "ping", "alive")  # events without a token
-OF_A_PROBE = 3  # tokens of a request of the router's own
+OF_A_PROBE = 3  # tokens of a probe
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """An event loop with a clock that can be put forward."""
+    """An event loop whose clock can be advanced."""
 
     ahead_s = 0.0
 
@@ -54,8 +54,8 @@ class Stage:
         self.port = 0
         self.pool = ""
         self.keys: dict[str, str] = {}
-        self.pages: dict[str, str] = {}  # by engine; of one without a name nothing is read
-        self.spent: Callable[[], int] | None = None  # spent of bob's budget
+        self.pages: dict[str, str] = {}  # page by engine; an engine without an entry has no page
+        self.spent: Callable[[], int] | None = None  # tokens spent from bob's budget
         self._spent = 0
 
     def time(self) -> float:
@@ -110,7 +110,7 @@ class Stage:
     async def begin(
         self, names: list[str], keys: dict[str, dict[str, Any]], of_each: Mapping[str, dict[str, Any]], **policy: object
     ) -> None:
-        """A new pool of these engines, and new keys with these limits."""
+        """Begin with a new pool of these engines and new keys with these limits."""
         number = next(self._numbers)
         client, self.pool = self.published.client, f"demo-{number}"
         client.delete(redis_keys.POOLS)
@@ -141,7 +141,7 @@ class Stage:
         return pool
 
     async def settle(self, is_quiet: Callable[[], bool]) -> None:
-        """Wait until only the clock can make something happen."""
+        """Wait until nothing happens unless the clock advances."""
         quiet = 0
         for spin in range(MOST_SPINS):
             await asyncio.sleep(0 if spin < 200 else 0.001)
@@ -157,7 +157,7 @@ class Stage:
             await self.settle(is_quiet)
 
     def _read_pages(self) -> None:
-        """What the nodes of the engines would write each second."""
+        """Write what the engines' nodes would write each second."""
         for name, page in self.pages.items():
             attempts = [one for asked in self.asked.values() for one in asked.attempts if one.engine == name]
             tokens = sum(kind not in QUIET for one in attempts for kind in one.sent)

@@ -1,4 +1,4 @@
-"""An engine that hangs leaves routing, and comes back when it is well, whatever its metrics page says."""
+"""An engine that hangs gets no more requests until it has recovered, whatever its metrics page says."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def hang_with_and_without_probes(stage: Stage) -> None:
         hang(stage, "true", answers_probes=answers_probes)
 
 
-def test_an_engine_that_hangs_gets_no_requests_until_it_is_well_whatever_its_page_says(stage: Stage) -> None:
+def test_an_engine_that_hangs_gets_no_requests_until_it_recovers_whatever_its_page_says(stage: Stage) -> None:
     for page in pages.NAMES:
         hang(stage, page)
 
@@ -39,14 +39,14 @@ def test_an_engine_that_answers_only_the_routers_own_requests_gets_no_others(sta
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [-1, 0, 1], ids=["nothing", "a head", "a beginning"])
-def test_whatever_an_engine_says_before_it_hangs_it_gets_no_requests_at_any_door(stage: Stage, at: int) -> None:
+def test_whatever_an_engine_sends_before_it_hangs_it_gets_no_requests_by_any_path(stage: Stage, at: int) -> None:
     for path in plans.PATHS:
         for streams in (None, True) if path in plans.STREAMED else (None,):
             hang(stage, "true", path, Plan(end="stays", at=at), streams=streams, answers_probes=True)
 
 
 @pytest.mark.parametrize("name", mutations.STALLS)
-def test_without_one_of_its_mends_a_hanging_engine_gets_requests_or_a_well_one_none(
+def test_without_a_fix_a_hanging_engine_gets_requests_or_a_healthy_one_gets_none(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.STALLS[name](monkeypatch)

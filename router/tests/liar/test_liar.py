@@ -1,4 +1,4 @@
-"""Whatever an engine says, each request has one outcome, which is true, and nobody else pays for it."""
+"""Whatever an engine says, each request has one true outcome and nobody else pays for it."""
 
 import importlib
 import inspect
@@ -25,7 +25,7 @@ def test_no_lie_of_an_engine_is_taken_for_the_truth_or_paid_for_by_others(
 
 
 @pytest.mark.parametrize("lie", [Plan(status=503), Plan(end="stays", at=-1), Plan(status=500)])
-def test_an_instance_that_one_key_shut_out_serves_others_when_the_last_one_does_not(stage: Stage, lie: Plan) -> None:
+def test_an_instance_that_one_key_shut_out_serves_others_when_the_last_instance_fails(stage: Stage, lie: Plan) -> None:
     machine = LiarMachine(stage)
     machine.begins(goods=1, liars=1)
     machine.a_page_says("liar-0", "true")
@@ -38,7 +38,7 @@ def test_an_instance_that_one_key_shut_out_serves_others_when_the_last_one_does_
     machine.teardown()
 
 
-def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events(stage: Stage) -> None:
+def test_a_whole_answer_in_place_of_a_stream_is_charged_by_its_events_if_it_has_no_usage(stage: Stage) -> None:
     machine = LiarMachine(stage)
     machine.begins(goods=1, liars=1)
     events = ("begin", *["text"] * 40, "finish", "end")
@@ -48,7 +48,7 @@ def test_a_stream_that_comes_as_a_whole_without_a_usage_is_charged_by_its_events
 
 
 @pytest.mark.parametrize("status", [400, 503])
-def test_a_refusal_without_a_body_is_one_where_the_connections_end_is_its_end(stage: Stage, status: int) -> None:
+def test_a_refusal_without_a_body_counts_even_if_the_connection_ends_it(stage: Stage, status: int) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="mooncake_p2p", decoder="decode")
     for _ in range(4):
@@ -56,7 +56,7 @@ def test_a_refusal_without_a_body_is_one_where_the_connections_end_is_its_end(st
     machine.teardown()
 
 
-def test_a_decoder_that_answers_behind_its_error_may_have_served_what_a_prefill_began(stage: Stage) -> None:
+def test_a_decoder_that_answers_after_its_error_may_have_served_the_prefills_request(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="neuron", decoder="decode")
     lie = Plan(events=("begin", "error_named", *plans.HONEST[1:]), framing="close", piece=1, slow=True)
@@ -65,7 +65,7 @@ def test_a_decoder_that_answers_behind_its_error_may_have_served_what_a_prefill_
     machine.teardown()
 
 
-def test_an_engine_whose_word_another_one_confirms_is_not_shut_out_by_bad_requests(stage: Stage) -> None:
+def test_an_engine_confirmed_by_another_is_not_shut_out_by_bad_requests(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="sglang", decoder="both")
     machine.asks(plans.CHAT, (True, True), "alice", plans.GOOD, None)
@@ -77,7 +77,7 @@ def test_an_engine_whose_word_another_one_confirms_is_not_shut_out_by_bad_reques
     machine.teardown()
 
 
-def test_the_tokens_of_a_request_are_its_decoders_whichever_half_came_first(stage: Stage) -> None:
+def test_a_requests_tokens_are_its_decoders_whichever_half_came_first(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="sglang", decoder="both")
     machine.poisons(plans.CHAT, (True, True), Plan(end="closes", at=-1), 1)
@@ -85,7 +85,7 @@ def test_the_tokens_of_a_request_are_its_decoders_whichever_half_came_first(stag
     machine.teardown()
 
 
-def test_an_engine_that_has_computed_a_prompt_serves_though_the_other_half_is_under_way(stage: Stage) -> None:
+def test_an_engine_that_has_computed_a_prompt_counts_as_serving_while_the_other_half_runs(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="nixl", decoder="decode")
     machine.poisons(plans.CHAT, (True, None), Plan(status=500), 6)
@@ -97,7 +97,7 @@ def test_an_engine_that_has_computed_a_prompt_serves_though_the_other_half_is_un
 
 
 @pytest.mark.parametrize("status", [401, 500])
-def test_a_request_that_ended_an_engine_is_tried_once_more_but_for_a_key_that_it_lacks(
+def test_a_request_during_which_an_engine_died_is_retried_once_unless_a_key_was_missing(
     stage: Stage, status: int
 ) -> None:
     machine = LiarMachine(stage)
@@ -106,7 +106,7 @@ def test_a_request_that_ended_an_engine_is_tried_once_more_but_for_a_key_that_it
     machine.teardown()
 
 
-def test_a_request_that_failed_twice_on_an_engine_is_forgiven_it_once(stage: Stage) -> None:
+def test_a_request_that_failed_twice_on_an_engine_is_forgiven_once(stage: Stage) -> None:
     machine = OffloadMachine(stage)
     machine.begins(connector="mooncake_p2p", decoder="decode")
     machine.poisons(plans.EMBEDDINGS, (True, True), Plan(status=500), 1)
@@ -115,7 +115,7 @@ def test_a_request_that_failed_twice_on_an_engine_is_forgiven_it_once(stage: Sta
 
 
 class Alike:
-    """A patch that changes nothing, and holds that what it would put in can be called like what it would replace."""
+    """A patch that changes nothing but checks that the replacement has the signature of the original."""
 
     def setattr(self, target: Any, name: Any, value: Any = None) -> None:
         if isinstance(target, str):
@@ -145,7 +145,7 @@ def test_no_lie_is_believed_or_charged_to_others(
 @pytest.mark.parametrize(
     "name", sorted(mutations.MUTATIONS if TIMES > 1 else mutations.MUTATIONS.keys() - mutations.RARE)
 )
-def test_without_one_of_its_mends_a_lie_is_taken_for_the_truth_or_paid_for_by_others(
+def test_without_a_fix_a_lie_is_believed_or_paid_for_by_others(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.MUTATIONS[name](monkeypatch)
@@ -154,7 +154,7 @@ def test_without_one_of_its_mends_a_lie_is_taken_for_the_truth_or_paid_for_by_ot
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", mutations.OFFLOADS)
-def test_without_one_of_its_mends_an_offload_is_lost_or_never_over(
+def test_without_a_fix_an_offload_is_lost_or_never_ends(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.OFFLOADS[name](monkeypatch)

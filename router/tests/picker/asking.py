@@ -1,4 +1,4 @@
-"""A gateway's side of a stream, without gRPC."""
+"""The gateway's side of a stream, without gRPC."""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ FULL_DUPLEX, NONE = messages.FULL_DUPLEX, messages.NONE
 
 
 def headers(of: dict[str, str], kind: int = 2, *, ends: bool = False) -> bytes:
-    """request_headers (2) or response_headers (3)."""
+    """Return request_headers (2) or response_headers (3)."""
     pairs = b"".join(put(1, put(1, name) + put(3, value)) for name, value in of.items())
     return put(kind, put(1, pairs) + (put(3, 1) if ends else b""))
 
@@ -42,7 +42,7 @@ def modes(request: int = FULL_DUPLEX, response: int = NONE) -> bytes:
 
 @dataclass
 class Read:
-    """What one of the picker's messages says."""
+    """One parsed message of the picker."""
 
     kind: str
     endpoints: str = ""
@@ -92,7 +92,7 @@ def _metadata(of: Fields) -> str:
 
 
 class Asking:
-    """A Wire: `say` is the gateway's turn, `answer` the picker's."""
+    """A wire on which `say` sends as the gateway and `answer` reads the picker's messages."""
 
     def __init__(self, **options: Any) -> None:
         self._said: asyncio.Queue[bytes | None] = asyncio.Queue()

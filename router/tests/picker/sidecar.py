@@ -1,8 +1,8 @@
-"""A stand-in for llm-d's routing sidecar (v0.10, connector nixlv2), which is a Go program: what it does to requests.
+"""A stand-in for llm-d's routing sidecar (v0.10, connector nixlv2), a Go program: how it changes requests.
 
-It stands at a decoder's address. A request to one of `DIVIDED` that names a prefill instance goes there first, for one
-token and without a stream; what that answers about the KV goes with the request to the decoder. A failure of the
-prefill is the answer. All else is passed on.
+It listens at a decoder's address. A request to a path in `DIVIDED` that names a prefill instance goes there first, for
+one token and without a stream; the KV location in that answer goes with the request to the decoder. If the prefill
+fails, its answer is returned. Everything else is passed on.
 """
 
 import threading
@@ -15,7 +15,7 @@ import httpx
 import orjson
 
 PREFILLER = "x-prefiller-host-port"
-# Since v0.9; v0.8 passes /v1/messages on. It divides /inference/v1/generate, too, which Weir does not route.
+# Since v0.9; v0.8 passes /v1/messages on. The sidecar also divides /inference/v1/generate, which Weir does not route.
 DIVIDED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 LIMITS = {"/v1/responses": ("max_output_tokens",)}
 HOLD = {

@@ -1,4 +1,4 @@
-"""The picker under a real Envoy, before four simulated engines."""
+"""The picker behind a real Envoy, in front of four simulated engines."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module", params=[BODIES, "BUFFERED"])
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway configured as Istio does, and one with buffered request bodies."""
+    """Start a gateway configured as Istio does, and one that buffers request bodies."""
     of_request = {"request_body_mode": request.param}
     if request.param == "BUFFERED":
         of_request["request_trailer_mode"] = "SKIP"
@@ -74,14 +74,14 @@ def test_requests_land_where_their_receipts_say(plain: Gateway) -> None:
     receipts = {one["request_id"]: one for one in plain.receipts() if one["request_id"] in landed}
     assert {name: one["instance"] for name, one in receipts.items()} == {name: landed[name] for name in receipts}
     assert {(one["outcome"], one["status"], one["ttft_ms"]) for one in receipts.values()} == {("ok", 200, None)}
-    # Its load ends with the response: nothing is left over
+    # Its load ends with the response
     lines = httpx.get(f"{plain.pages}/metrics").text.splitlines()
     left = {line for line in lines if line.startswith("weir_router_inflight_requests{")}
     assert len(left) == 4
     assert all(line.endswith(" 0.0") for line in left)
 
 
-def test_a_subset_is_obeyed_and_an_empty_one_refused(plain: Gateway) -> None:
+def test_a_subset_is_respected_and_an_empty_one_refused(plain: Gateway) -> None:
     two = [f"127.0.0.1:{port}" for port in plain.engines[1:3]]
     served = Counter(ask(plain, f"{n}", {SUBSET_HEADER: ",".join(two)}).headers[SERVED] for n in range(20))
     assert served.keys() <= set(two)
@@ -90,7 +90,7 @@ def test_a_subset_is_obeyed_and_an_empty_one_refused(plain: Gateway) -> None:
     assert refused.headers["retry-after"]
 
 
-def test_a_request_that_the_picker_refuses_gets_its_answer(plain: Gateway) -> None:
+def test_a_request_that_the_picker_refuses_gets_the_pickers_answer(plain: Gateway) -> None:
     response = httpx.post(f"{plain.url}/v1/chat/completions", content=b"{", timeout=10)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
 
@@ -111,14 +111,14 @@ def test_the_gateway_tries_the_next_endpoint_and_the_receipt_records_it(plain: G
 
 
 def test_a_body_larger_than_a_message_arrives_whole_and_without_its_priority(other: Gateway) -> None:
-    """Envoy buffers up to 1 MiB."""
+    """Envoy buffers at most 1 MiB."""
     words = 300_000 if other.modes["request_body_mode"] == BODIES else 150_000
     response = ask(other, "word " * words, priority=3)
     assert response.status_code == 200, response.text[:300]
     assert response.json()["usage"]["prompt_tokens"] > words
 
 
-def test_tokens_do_not_pass_through_a_picker_that_is_offered_them(other: Gateway) -> None:
+def test_tokens_bypass_a_picker_even_if_they_are_offered_to_it(other: Gateway) -> None:
     asked = body(stream=True, max_tokens=2000, ignore_eos=True, stream_options={"include_usage": True})
     with httpx.stream("POST", f"{other.url}/v1/chat/completions", json=asked, timeout=30) as response:
         events = [line for line in response.iter_lines() if line.startswith("data: ")]
@@ -128,7 +128,7 @@ def test_tokens_do_not_pass_through_a_picker_that_is_offered_them(other: Gateway
     assert (receipt["outcome"], receipt["status"], receipt["instance"]) == ("picked", 0, response.headers[SERVED])
 
 
-def test_without_the_picker_requests_are_refused_until_it_is_back(plain: Gateway) -> None:
+def test_requests_are_refused_while_the_picker_is_away(plain: Gateway) -> None:
     plain.picker.kill()
     plain.picker.wait()
     assert 500 <= ask(plain).status_code <= 504
@@ -145,7 +145,7 @@ def test_a_decoders_sidecar_fetches_the_prompt_from_the_prefill_instance_that_th
         for path, asked, said in ASKED:
             for turn in range(2):
                 prompt = f"{path} {turn} " + "word " * 500
-                forged = {"x-prefiller-host-port": "127.0.0.1:1"}  # the client's own
+                forged = {"x-prefiller-host-port": "127.0.0.1:1"}  # sent by the client
                 response = httpx.post(made.url + path, json=asked(prompt), headers=forged, timeout=30)
                 assert response.status_code == 200, response.text[:300]
                 assert said(response.json()) == said(httpx.post(made.at(0) + path, json=asked(prompt)).json())
@@ -160,7 +160,7 @@ def test_a_decoders_sidecar_fetches_the_prompt_from_the_prefill_instance_that_th
         assert all(
             re.search(r'prompt_tokens_by_source_total\{.*"external_kv_transfer"\} [1-9]', page) for page in pages
         )
-        # The other prefill instance computes the prompts once one is gone
+        # The other prefill instance computes the prompts once the first is gone
         made.stop_sim(0)
         made.until(lambda: all(ask(made, f"{n}").status_code == 200 for n in range(4)))
 
@@ -170,6 +170,6 @@ def receipt_called(at: Gateway, name: str) -> dict[str, Any]:
 
 
 def receipt_of(gateway: Gateway, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Receipts are written a moment after the answer."""
+    """Wait for the receipt, which is written a moment after the answer."""
     gateway.until(lambda: any(map(wanted, gateway.receipts())))
     return next(filter(wanted, gateway.receipts()))

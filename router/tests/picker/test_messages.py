@@ -1,4 +1,4 @@
-"""The messages of a gateway, by the bytes that Envoy's own definitions give and take."""
+"""Read and write a gateway's messages, byte for byte as Envoy's own definitions do."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from router.picker.protobuf import messages as several
 from router.tests.picker.asking import headers, metadata, modes
 
 
-def test_the_bytes_are_those_of_protocol_buffers() -> None:
+def test_integers_are_encoded_as_protocol_buffers_require() -> None:
     """The examples of https://protobuf.dev/programming-guides/encoding/."""
     assert put(1, 150) == bytes.fromhex("089601")
     assert put(2, "testing") == bytes.fromhex("120774657374696e67")
@@ -27,7 +27,7 @@ def test_a_written_field_is_read_back(values: list[tuple[int, int | bytes]]) -> 
 
 
 @given(st.binary(max_size=60))
-def test_other_bytes_are_read_or_malformed(raw: bytes) -> None:
+def test_other_bytes_are_read_or_rejected_as_malformed(raw: bytes) -> None:
     with contextlib.suppress(Malformed):
         assert isinstance(messages.read(raw).body, bytes)
 
@@ -41,13 +41,13 @@ def test_a_malformed_message_says_what_is_wrong(raw: bytes, why: str) -> None:
         fields(raw)
 
 
-def test_fields_of_other_kinds_are_passed_over() -> None:
+def test_fields_of_other_kinds_are_skipped() -> None:
     fixed = b"\x0d\x01\x02\x03\x04" + b"\x11" + bytes(8)  # fields 1 and 2, of 32 and 64 bits
     assert number(fields(fixed + put(3, 7)), 3) == 7
     assert (message(fields(put(1, 5)), 1), number(fields(put(1, b"x")), 1)) == (b"", 0)
 
 
-def test_the_subset_is_read_as_a_text_and_as_a_list() -> None:
+def test_the_subset_may_be_a_text_or_a_list() -> None:
     both = {"10.0.0.1:8000", "10.0.0.2:8000"}
     for given_ in ("10.0.0.1:8000, 10.0.0.2:8000", ["10.0.0.1:8000", "10.0.0.2:8000"]):
         said = messages.read(headers({":path": "/"}) + metadata("envoy.lb.subset_hint", messages.SUBSET, given_))
@@ -62,7 +62,7 @@ def test_a_first_message_reports_headers_modes_and_its_end() -> None:
     assert (said.kind, said.ends, said.modes) == ("request_headers", True, messages.Modes(2, 4))
 
 
-def test_a_large_body_is_sent_in_parts_and_the_last_part_ends_it() -> None:
+def test_a_large_body_is_sent_in_parts_and_ends_with_the_last() -> None:
     head, *parts = messages.picked_streamed(["10.0.0.1:8000"], [], [], b"x" * 130_000)
     assert 1 in fields(head)
     streamed = []
@@ -75,7 +75,7 @@ def test_a_large_body_is_sent_in_parts_and_the_last_part_ends_it() -> None:
     assert [sorted(fields(one)) for one in trailed] == [[1, 8], [3], [5]]
 
 
-def test_health_is_asked_of_a_service() -> None:
+def test_a_health_request_names_a_service_and_the_answer_its_status() -> None:
     assert messages.asked_service(put(1, "readiness")) == "readiness"
     assert several(fields(messages.health(messages.SERVING)), 1) == []
     assert number(fields(messages.health(messages.SERVING)), 1) == 1

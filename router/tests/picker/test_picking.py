@@ -1,4 +1,4 @@
-"""Answers to a gateway, and their records; the gRPC server is tested under a real Envoy."""
+"""The picker's answers to a gateway and their receipts; test_envoy.py tests the gRPC server."""
 
 import asyncio
 import re
@@ -56,7 +56,7 @@ class Gateway:
         return self.begin(headers(head) + metadata + modes, body(orjson.dumps(document or DOCUMENT)))
 
     async def picked(self, *args: Any, **lines: str) -> Read:
-        """The answer to the head; the stream is ended at once."""
+        """Return the answer to the head, and end the stream at once."""
         asking, work = self.ask(*args, **lines)
         asking.say(None)
         await work
@@ -91,7 +91,7 @@ async def test_a_request_is_picked_counted_until_its_stream_ends_and_has_a_recei
     head, back = await asking.answer(), await asking.answer()
     first, second, _ = ports(three)
     assert (head.kind, head.endpoints, head.metadata) == ("request_headers", f"{first},{second}", f"{first},{second}")
-    assert orjson.loads(back.body or b"") == DOCUMENT  # its usage is not asked for: nobody would take it out again
+    assert orjson.loads(back.body or b"") == DOCUMENT  # without usage, which nobody would remove again
     assert gateway.inflight() == 1
     asking.say(headers({":status": "200", "x-gateway-destination-endpoint-served": first}, kind=3))
     told = await asking.answer()
@@ -125,7 +125,7 @@ async def test_a_sidecar_is_told_the_instance_that_computes_the_prompt(world: Ca
     await made.until(lambda: not gateway.inflight(), "nothing in flight")
 
 
-async def test_an_endpoint_that_the_gateway_gave_up_counts_as_failed(three: World) -> None:
+async def test_an_endpoint_that_the_gateway_abandoned_counts_as_failed(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask()
     second = (await asking.answer()).endpoints.split(",")[1]
@@ -145,7 +145,7 @@ async def test_an_endpoint_that_the_gateway_gave_up_counts_as_failed(three: Worl
     assert (receipt["outcome"], receipt["error"]) == ("refused", "demo-1 answered 503")
 
 
-async def test_an_engines_400_is_the_clients_for_a_gateway_too(three: World) -> None:
+async def test_an_engines_400_is_the_clients_fault_behind_a_gateway_too(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask()
     await asking.answer()
@@ -158,7 +158,7 @@ async def test_an_engines_400_is_the_clients_for_a_gateway_too(three: World) -> 
     assert (window.client_error, window.error, window.refused) == (1, 0, 0)
 
 
-async def test_a_status_that_one_engine_alone_gives_a_gateway_shuts_that_one_out(three: World) -> None:
+async def test_a_status_that_only_one_engine_returns_to_a_gateway_shuts_that_engine_out(three: World) -> None:
     gateway, pool, lost = Gateway(three), three.router.pools.get("demo"), ports(three)[0]
     assert pool is not None
     for turn in range(60):
@@ -180,7 +180,7 @@ async def test_a_status_that_one_engine_alone_gives_a_gateway_shuts_that_one_out
         (False, "application/json", "served"),
     ],
 )
-async def test_an_answer_of_another_kind_than_was_asked_for_is_not_served(
+async def test_an_answer_of_another_kind_than_requested_does_not_count_as_served(
     three: World, asks: bool, kind: str, result: str
 ) -> None:
     gateway, pool, lost = Gateway(three), three.router.pools.get("demo"), ports(three)[0]
@@ -200,7 +200,7 @@ async def test_an_answer_of_another_kind_than_was_asked_for_is_not_served(
     assert (pool.endpoints["demo-0"].breaker.state == "open") == (result != "served")
 
 
-async def test_a_response_is_continued_on_its_sessions_instance_or_refused(three: World) -> None:
+async def test_a_follow_up_goes_to_its_sessions_instance_or_is_refused(three: World) -> None:
     gateway = Gateway(three)
     paths = {":path": "/v1/responses"}
     document = {"model": "llama", "input": "more", "previous_response_id": "resp_1"}
@@ -216,7 +216,7 @@ async def test_a_response_is_continued_on_its_sessions_instance_or_refused(three
     assert (await gateway.picked(document, **paths)).endpoints == ports(three)[0]
 
 
-async def test_a_key_in_azures_header_is_accepted_and_not_forwarded_and_a_salt_goes_into_the_body(
+async def test_a_key_in_azures_header_is_removed_and_a_salt_is_put_into_the_body(
     three: World,
 ) -> None:
     secret = "sk-weir-alice"
@@ -276,7 +276,7 @@ async def test_an_engine_whose_counters_do_not_change_with_requests_is_not_picke
         assert set(picked.endpoints.split(",")) <= others
 
 
-async def test_an_engine_that_hangs_with_what_was_picked_for_it_is_found_by_its_counters(three: World) -> None:
+async def test_an_engine_that_hangs_on_picked_requests_is_detected_by_its_counters(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask()
     await asking.answer()
@@ -285,7 +285,7 @@ async def test_an_engine_that_hangs_with_what_was_picked_for_it_is_found_by_its_
     hung = next(one for one in pool.endpoints.values() if one.unheld)
     hung.progress.came()
     for second in range(30):
-        hung.progress.read(3, None, None)  # a page without counters tells nothing of what passes elsewhere
+        hung.progress.read(3, None, None)  # a page without counters shows nothing of requests from elsewhere
         look(pool, float(second), 1.0)
     assert stalled([pool]) == []
     for second in range(30):
@@ -297,7 +297,7 @@ async def test_an_engine_that_hangs_with_what_was_picked_for_it_is_found_by_its_
 
 
 @pytest.mark.parametrize(("kind", "tokens"), [("vllm", 0), ("vllm", 30), ("sglang", 0)])
-async def test_an_engine_that_answers_probes_alone_is_found_by_counters_that_come_with_each_token(
+async def test_an_engine_that_answers_only_probes_is_detected_by_counters_that_move_with_each_token(
     three: World, kind: str, tokens: int
 ) -> None:
     gateway = Gateway(three)
@@ -323,7 +323,7 @@ async def test_an_engine_that_answers_probes_alone_is_found_by_counters_that_com
 
 
 @pytest.mark.parametrize(("status", "answers"), [(404, 1), (504, 0), (200, 0)])
-async def test_a_clients_error_alone_proves_that_an_engine_answers_clients(
+async def test_a_client_error_alone_proves_that_an_engine_answers_clients(
     three: World, monkeypatch: pytest.MonkeyPatch, status: int, answers: int
 ) -> None:
     refused: list[Progress] = []
@@ -335,7 +335,7 @@ async def test_a_clients_error_alone_proves_that_an_engine_answers_clients(
     assert len(refused) == answers
 
 
-async def test_only_the_subset_is_picked(three: World) -> None:
+async def test_only_instances_of_the_subset_are_picked(three: World) -> None:
     gateway = Gateway(three)
     last, name = ports(three)[2], "x-gateway-destination-endpoint-subset"
     for subset in (last, "127.0.0.1:1," + last):
@@ -347,7 +347,7 @@ async def test_only_the_subset_is_picked(three: World) -> None:
     assert refused.headers["retry-after"]
 
 
-async def test_objective_and_fairness_id_give_band_and_tenant(three: World) -> None:
+async def test_objective_and_fairness_id_set_band_and_tenant(three: World) -> None:
     gateway = Gateway(three, objectives={"batch": -5}, single=True)
     told = await gateway.picked(x_llm_d_inference_objective="batch", x_gateway_inference_fairness_id="team-a")
     assert "," not in told.endpoints
@@ -359,7 +359,7 @@ async def test_objective_and_fairness_id_give_band_and_tenant(three: World) -> N
     assert "band" not in await gateway.receipt("r-2")
 
 
-async def test_the_body_changes_for_a_priority_and_the_routers_own_headers_go(three: World) -> None:
+async def test_the_priority_leaves_the_body_and_the_routers_own_headers_are_removed(three: World) -> None:
     gateway = Gateway(three)
     secret = "sk-weir-team-a"
     three.published.keys(key_entry(secret))
@@ -392,14 +392,14 @@ async def test_a_rank_is_named_in_a_header_without_fallbacks(three: World) -> No
     assert re.fullmatch("r-1-[0-9a-f]{24}", told.headers["x-request-id"])
 
 
-async def test_an_instance_with_a_name_instead_of_an_address_is_not_picked(three: World) -> None:
+async def test_an_instance_whose_address_is_a_host_name_is_not_picked(three: World) -> None:
     url = three.engines[0].url
     three.published.fleet(entry("demo-0", url.replace("127.0.0.1", "localhost")), entry("demo-1", url))
     await three.until(lambda: len(three.router.pools.get("demo").endpoints) == 2)  # type: ignore[union-attr]
     assert (await Gateway(three).picked()).endpoints == ports(three)[0]
 
 
-async def test_a_buffered_body_is_asked_for_and_one_that_is_incomplete_refused(three: World) -> None:
+async def test_a_buffered_body_is_requested_and_an_incomplete_one_refused(three: World) -> None:
     gateway = Gateway(three)
     asking, work = gateway.ask(modes=modes(request=2))
     assert (await asking.answer()).endpoints == ""
@@ -412,7 +412,7 @@ async def test_a_buffered_body_is_asked_for_and_one_that_is_incomplete_refused(t
     assert (refused.status, orjson.loads(refused.body or b"")["error"]["code"]) == (500, "gateway_misconfigured")
 
 
-async def test_trailers_end_a_request_and_other_paths_take_the_instances_in_turn(three: World) -> None:
+async def test_trailers_end_a_request_and_other_paths_use_the_instances_in_turn(three: World) -> None:
     gateway = Gateway(three)
     head = {":method": "POST", ":path": "/v1/completions"}
     asking, work = gateway.begin(
@@ -444,7 +444,7 @@ async def test_a_client_that_leaves_before_the_pick_is_cancelled(three: World) -
     assert ((await gateway.receipt("r-3"))["outcome"], asking.unread) == ("cancelled", 0)
 
 
-async def test_a_gateway_is_given_the_key_of_the_engine_and_no_instance_with_another(
+async def test_a_gateway_gets_the_engines_key_and_no_instance_with_another_key(
     three: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
@@ -466,7 +466,7 @@ async def test_a_gateway_is_given_the_key_of_the_engine_and_no_instance_with_ano
 
 
 @pytest.mark.attacks
-async def test_a_body_that_does_not_come_is_refused_in_time(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_arrive_is_refused_in_time(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BODY_S", 0.01)
     gateway = Gateway(three)
     head = {":method": "POST", ":path": "/v1/completions"}

@@ -1,4 +1,4 @@
-"""The part of JSON Schema that our own schema uses, so that the tests need no further package."""
+"""Validate against the part of JSON Schema that our own schema uses, without a further package."""
 
 import math
 from typing import Any

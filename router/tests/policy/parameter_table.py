@@ -1,4 +1,4 @@
-"""docs/parameters.csv: every parameter of a policy, as its definition in `PARAMETERS` has it.
+"""Generate docs/parameters.csv from the parameters of a policy in `PARAMETERS`.
 
 python -m router.tests.policy.parameter_table > docs/parameters.csv
 """

@@ -1,4 +1,4 @@
-"""Request classes, in the order of the design: heavy, warm, medium."""
+"""Request classes in the order in which they are tested: heavy, warm, medium."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ POLICY = document.parse(document.default())
 @pytest.mark.parametrize(
     ("prompt", "cached", "expected"),
     [
-        (200_000, 120_000, "heavy"),  # 60 % hit and 80k new tokens: heavy, not warm
+        (200_000, 120_000, "heavy"),  # 60 % hit but 80k new tokens: heavy, not warm
         (40_000, 0, "heavy"),
         (39_999, 0, "medium"),
         (5_000, 0, "medium"),
@@ -23,20 +23,20 @@ POLICY = document.parse(document.default())
         (10_000, 5_001, "warm"),
         (30_000, 15_001, "warm"),
         (0, 0, "warm"),
-        (100, 5_000, "warm"),  # an index that claims more than the prompt
+        (100, 5_000, "warm"),  # an index that claims more tokens than the prompt has
     ],
 )
 def test_the_class_follows_the_thresholds(prompt: int, cached: int, expected: str) -> None:
     assert classify(prompt, cached, POLICY) == expected
 
 
-def test_a_share_of_one_makes_nothing_warm_by_its_hit() -> None:
+def test_with_a_hit_share_of_one_no_hit_makes_a_request_warm() -> None:
     policy = document.parse({"classes": {"warm_hit_share": 1, "warm_new_tokens": 0}})
     assert classify(10_000, 10_000, policy) == "medium"
 
 
 @given(st.integers(0, 2_000_000), st.integers(0, 2_000_000))
-def test_every_request_has_one_class_and_the_rules_say_which(prompt: int, cached: int) -> None:
+def test_every_request_has_one_class_named_by_the_rules(prompt: int, cached: int) -> None:
     new = max(prompt - cached, 0)
     request_class = classify(prompt, cached, POLICY)
     assert request_class in CLASSES

@@ -1,4 +1,4 @@
-"""What a decision says when it is not about a route's formula."""
+"""Decisions that do not depend on a strategy's formula."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from router.policy.types import InstanceState, RoutingRequest
 POLICY = document.parse(document.default())
 
 
-def test_a_decision_without_an_instance_counts_the_reasons() -> None:
+def test_a_decision_without_an_instance_counts_the_reasons_of_refusal() -> None:
     instances = [InstanceState("first", running=512)]
     instances += [InstanceState(f"i-{number}", refused="draining") for number in range(3)]
     assert decide(RoutingRequest(1_000), instances, POLICY, 0.5).reasons == (
@@ -20,7 +20,7 @@ def test_a_decision_without_an_instance_counts_the_reasons() -> None:
     )
 
 
-def test_many_kinds_of_reasons_are_summed_up() -> None:
+def test_many_kinds_of_reasons_are_summarised() -> None:
     instances = [InstanceState(f"i-{number}", refused=f"reason {number}") for number in range(12)]
     reasons = decide(RoutingRequest(1_000), instances, POLICY, 0.5).reasons
     assert len(reasons) == REASONS_SHOWN + 2
@@ -44,12 +44,12 @@ def test_a_session_alone_on_an_overloaded_instance_stays() -> None:
     assert decide(RoutingRequest(1_000, session="s", bound_to="only"), [busy], policy, 0.5).rule == "session"
 
 
-def test_a_heavy_request_is_served_as_the_policy_says() -> None:
+def test_a_heavy_request_is_served_as_the_policy_demands() -> None:
     decision = decide(RoutingRequest(50_000), [InstanceState("a")], POLICY, 0.5)
     assert (decision.request_class, decision.flow) == ("heavy", POLICY["flow.heavy"])
 
 
-def test_kv_usage_is_not_looked_at_when_the_limit_is_one() -> None:
+def test_kv_usage_is_ignored_when_the_limit_is_one() -> None:
     policy = document.parse({"strategy": {"name": "least_requests"}, "load": {"kv_usage_max": 1}})
     full, empty = InstanceState("full", kv_usage=1.0), InstanceState("empty", running=1)
     assert decide(RoutingRequest(1_000), [full, empty], policy, 0.5).instance == "full"

@@ -1,4 +1,4 @@
-"""What holds for every route, every fleet and every request."""
+"""Properties that hold for every strategy, fleet and request."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ POLICIES = [document.parse(document.default(strategy)) for strategy in STRATEGIE
     document.parse({"strategy": {"name": "mooncake_conductor", "ttft_limit_s": 5}, "flow": {"heavy": "offload"}}),
     document.parse({"strategy": {"name": "weighted", "filter_waiting": 1, "weight_requests": 1, "weight_session": 3}}),
 ]
-DRAWN = ("random", "power_of_two")  # routes whose choice is the draw's
-# Few different figures, so that ties are common.
+DRAWN = ("random", "power_of_two")  # strategies that choose by the random draw
+# Few distinct figures, so that ties are common.
 FIGURES = st.sampled_from([0, 1, 2, 700, 9_000, 30_000, 120_000])
 
 
@@ -67,7 +67,7 @@ Situation = tuple[RoutingRequest, list[InstanceState], ParsedPolicy, float]
 
 
 def may_take(instance: InstanceState, situation: Situation) -> bool:
-    """Tell whether the instance's role allows the request, by the rules of the documentation."""
+    """Tell whether the instance's role allows the request, by the rules in the documentation."""
     request, instances, policy, _ = situation
     if instance.role == "prefill":
         return not request.generates
@@ -124,7 +124,7 @@ def test_an_instance_that_refuses_is_never_chosen(situation: Situation) -> None:
 
 
 @given(SITUATIONS)
-def test_a_prompt_is_computed_elsewhere_only_where_the_kv_can_come_from(situation: Situation) -> None:
+def test_a_prompt_is_computed_elsewhere_only_if_its_kv_can_be_transferred(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
     assert decision.flow == ("offload" if decision.prefill else "colocated")
@@ -152,12 +152,12 @@ def test_the_order_of_the_instances_does_not_matter(situation: Situation, shuffl
 
 
 @given(SITUATIONS)
-def test_the_same_situation_is_decided_the_same(situation: Situation) -> None:
+def test_equal_situations_are_decided_alike(situation: Situation) -> None:
     assert decide(*situation) == decide(*situation)
 
 
 @given(SITUATIONS)
-def test_the_chosen_instance_has_the_least_score(situation: Situation) -> None:
+def test_the_chosen_instance_has_the_lowest_score(situation: Situation) -> None:
     decision = decide(*situation)
     scores = {one.id: one.score for one in decision.candidates if one.score is not None}
     if decision.rule == "over_ttft_limit":
@@ -181,7 +181,7 @@ def test_a_decision_explains_itself(situation: Situation) -> None:
 
 
 @given(SITUATIONS)
-def test_another_draw_changes_the_choice_only_between_equals(situation: Situation) -> None:
+def test_another_draw_changes_the_choice_only_among_equals(situation: Situation) -> None:
     request, instances, policy, _ = situation
     assume(policy["strategy.name"] not in DRAWN)
     decisions = [decide(request, instances, policy, draw) for draw in (0.0, 0.3, 0.6, 0.99)]
@@ -191,7 +191,7 @@ def test_another_draw_changes_the_choice_only_between_equals(situation: Situatio
 
 
 @given(SITUATIONS)
-def test_the_class_is_that_of_the_instance_it_would_pick_by_cache(situation: Situation) -> None:
+def test_the_class_is_that_on_the_instance_with_the_most_cached(situation: Situation) -> None:
     request, instances, policy, draw = situation
     decision = decide(request, instances, policy, draw)
     able = [one for one in decision.candidates if not one.refused] or list(decision.candidates)
@@ -211,7 +211,7 @@ def figures(decision: Decision) -> tuple[object, ...]:
 
 
 @given(SITUATIONS)
-def test_cached_tokens_count_alike_from_the_request_and_from_the_instances(situation: Situation) -> None:
+def test_cached_tokens_count_alike_whether_the_request_or_the_instances_hold_them(situation: Situation) -> None:
     request, instances, policy, draw = situation
     held = {one.id: one.cached_tokens for one in instances if one.cached_tokens}
     bare = [replace(one, cached_tokens=77) for one in instances]

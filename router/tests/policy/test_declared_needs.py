@@ -1,4 +1,4 @@
-"""What a strategy says of itself, against what its choices move with."""
+"""Compare what a strategy declares with what changes its choices."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Change = Callable[[random.Random, InstanceState], InstanceState]
 
 
 def fleet(rng: random.Random, kv_tokens: int) -> list[InstanceState]:
-    """Alike in few figures, so that a small difference decides."""
+    """Return a fleet that differs in few figures, so that a small difference decides."""
     return [
         InstanceState(
             f"i-{number}",
@@ -36,7 +36,7 @@ def fleet(rng: random.Random, kv_tokens: int) -> list[InstanceState]:
 
 
 def moves(policy: ParsedPolicy, change: Change, kv_tokens: int = 100_000) -> bool:
-    """Whether the choice between some instances is another after the change to each."""
+    """Tell whether changing each instance changes the choice among them."""
     rng = random.Random(7)
     for turn in range(SITUATIONS):
         bound, prompt = rng.choice([None, "i-0"]), rng.choice([2_000, 60_000])
@@ -63,7 +63,7 @@ def parsed(strategy: str, by_pace: str = "off", **own: object) -> ParsedPolicy:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_says_whether_its_choice_moves_with_kv_usage(name: str) -> None:
+def test_a_strategy_declares_whether_kv_usage_changes_its_choice(name: str) -> None:
     policy, strategy = parsed(name), STRATEGIES[name]
     assert moves(policy, other_usage) == strategy.reads_kv(policy)
     if strategy.kv_optional:
@@ -77,7 +77,7 @@ def test_a_strategy_without_a_kv_weight_does_not_read_kv_usage(name: str, weight
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_says_whether_and_when_unequal_instances_count(name: str) -> None:
+def test_a_strategy_declares_whether_and_when_unequal_instances_matter(name: str) -> None:
     strategy = STRATEGIES[name]
     assert moves(parsed(name), other_pace) == strategy.by_pace
     if not strategy.by_pace:

@@ -1,4 +1,4 @@
-"""What a diff says before something is published."""
+"""Describe the difference between two documents before one is published."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def changed(**overrides: object) -> dict[str, Any]:
     )
 
 
-def test_equal_documents_differ_in_nothing() -> None:
+def test_equal_documents_have_no_differences() -> None:
     assert diff(document.default(), document.default()) == ()
 
 
@@ -33,31 +33,31 @@ def test_a_lowered_threshold_is_described_in_words() -> None:
     )
 
 
-def test_a_raised_threshold_is_described_the_other_way() -> None:
+def test_a_raised_threshold_is_described_in_words() -> None:
     (change,) = diff(document.default(), changed(classes__heavy_new_tokens=50_000))
     assert change.direction == "fewer requests count as heavy"
 
 
-def test_changes_come_in_the_order_of_the_page() -> None:
+def test_changes_are_listed_in_the_order_of_the_page() -> None:
     changes = diff(document.default(), changed(failure__retries=0, classes__warm_hit_share=0.4, affinity__ttl_s=60))
     assert [change.path for change in changes] == ["classes.warm_hit_share", "affinity.ttl_s", "failure.retries"]
 
 
-def test_a_key_that_is_missing_counts_as_its_default() -> None:
+def test_a_missing_key_counts_as_its_default() -> None:
     assert diff({}, document.default()) == ()
     assert diff(document.default(), {"classes": {}}) == ()
 
 
-def test_two_and_two_point_nought_are_the_same_value() -> None:
+def test_two_and_two_point_zero_are_the_same_value() -> None:
     assert diff(document.default(), changed(affinity__break_ratio=2)) == ()
 
 
-def test_true_and_one_are_not() -> None:
+def test_true_and_one_are_different_values() -> None:
     (change,) = diff(changed(failure__retries=1), changed(failure__retries=True))
     assert change.direction == "changed"
 
 
-def test_another_route_brings_its_parameters_and_takes_the_old_ones() -> None:
+def test_a_change_of_strategy_adds_its_parameters_and_removes_the_old_ones() -> None:
     old = document.default("adaptive_v1")
     changes = {change.path: change for change in diff(old, changed(strategy__name="cache_aware"))}
     assert changes["strategy.name"].direction.startswith(
@@ -77,7 +77,7 @@ def test_a_changed_choice_has_no_direction() -> None:
     assert (change.old, change.new, change.direction) == (429, 503, "changed")
 
 
-def test_a_draft_that_is_wrong_is_shown_all_the_same() -> None:
+def test_an_invalid_draft_is_still_compared() -> None:
     draft = {"strategy": {"name": "nope"}, "classes": {"typo": 1}, "failure": 5}
     told = {change.path: change.direction for change in diff(document.default(), draft)}
     assert told["strategy.name"] == "not a known strategy"
@@ -86,7 +86,7 @@ def test_a_draft_that_is_wrong_is_shown_all_the_same() -> None:
 
 
 @given(valid(), valid())
-def test_a_diff_has_exactly_the_parameters_that_differ(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_diff_lists_exactly_the_parameters_that_differ(old: dict[str, Any], new: dict[str, Any]) -> None:
     before, after = document.parse(old), document.parse(new)
     differs = {path for path in {**before, **after} if before.get(path) != after.get(path)}
     changes = diff(old, new)

@@ -1,4 +1,4 @@
-"""docs/policies.md and docs/parameters.csv say of every strategy, rule and parameter what the code says."""
+"""docs/policies.md and docs/parameters.csv match the code on every strategy, rule and parameter."""
 
 import json
 import re
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "policies.md").read_text() if (ROOT / "docs" / "policies.md").exists() else ""
 
 
-def test_the_table_has_every_parameter_as_it_is_defined() -> None:
+def test_the_table_lists_every_parameter_as_defined() -> None:
     assert (ROOT / "docs" / "parameters.csv").read_text() == table()
 
 
@@ -24,7 +24,7 @@ def test_every_strategy_has_its_section(strategy: str) -> None:
     assert STRATEGIES[strategy].summary in section.partition("\n### ")[0]
 
 
-def test_the_page_names_no_parameter_that_does_not_exist() -> None:
+def test_the_page_names_only_parameters_that_exist() -> None:
     sections = "|".join({path.partition(".")[0] for path in PARAMETERS})
     named = set(re.findall(rf"`((?:{sections})\.[a-z0-9_]+)`", PAGE))
     assert len(named) > 10
@@ -36,7 +36,7 @@ def test_every_route_shows_its_formula() -> None:
 
 
 def test_every_rule_is_explained() -> None:
-    """A Pick's third argument; those that a route takes from a table by name are in its golden cases."""
+    """The rule is a Pick's third argument; golden cases cover those that a strategy takes from a table."""
     sources = [*(ROOT / "router/policy/strategies").rglob("*.py"), ROOT / "router/policy/decide.py"]
     found = {rule for source in sources for rule in re.findall(r'(?:Pick\(|rule=)[^"]*"(\w+)"', source.read_text())}
     for path in (ROOT / "router/tests/policy/golden").glob("*.json"):

@@ -1,4 +1,4 @@
-"""Documents that are taken, and what is said of those that are not."""
+"""Documents that are accepted, and the errors for those that are not."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from router.policy.strategies import STRATEGIES
 
 
 class Watched(dict[str, Any]):
-    """Counts the items that were looked at."""
+    """An iterable that counts the items that were read."""
 
     looked_at = 0
 
@@ -29,7 +29,7 @@ def faults(value: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_default_document_of_every_route_is_valid_and_full(strategy: str) -> None:
+def test_the_default_document_of_every_strategy_is_valid_and_complete(strategy: str) -> None:
     full = document.default(strategy)
     policy = document.parse(full)
     assert policy["strategy.name"] == strategy
@@ -37,7 +37,7 @@ def test_the_default_document_of_every_route_is_valid_and_full(strategy: str) ->
     assert set(policy) == {parameter.path for parameter in document.parameters_of(strategy)}
 
 
-def test_the_default_strategy_and_classes_are_those_of_the_findings() -> None:
+def test_the_default_strategy_and_classes_are_those_that_the_findings_recommend() -> None:
     policy = document.parse(document.default())
     assert policy["strategy.name"] == "priced"
     assert policy["classes.heavy_new_tokens"] == 40_000
@@ -45,7 +45,7 @@ def test_the_default_strategy_and_classes_are_those_of_the_findings() -> None:
     assert policy["classes.warm_new_tokens"] == 5_000
 
 
-def test_missing_keys_and_sections_take_their_defaults() -> None:
+def test_missing_keys_and_sections_get_their_defaults() -> None:
     assert document.parse({}) == document.parse(document.default())
     policy = document.parse({"strategy": {"name": "lpwl"}, "classes": {"heavy_new_tokens": 10_000}})
     assert policy["strategy.name"] == "lpwl"
@@ -65,30 +65,30 @@ def test_another_schema_is_refused(schema: object) -> None:
     }
 
 
-def test_an_unknown_key_suggests_the_near_one() -> None:
+def test_an_unknown_key_suggests_a_similar_one() -> None:
     assert faults({"classes": {"heavy_new_token": 1}}) == {
         "classes.heavy_new_token": "unknown parameter; did you mean heavy_new_tokens?"
     }
     assert faults({"clases": {}}) == {"clases": "unknown section; did you mean classes?"}
 
 
-def test_an_unknown_key_without_a_near_match_lists_all_keys() -> None:
+def test_an_unknown_key_without_a_similar_one_lists_all_keys() -> None:
     assert faults({"flow": {"zzz": 1}}) == {"flow.zzz": "unknown parameter; known are heavy, pull_gb_per_s"}
 
 
-def test_a_parameter_of_another_route_names_its_owner() -> None:
+def test_a_parameter_of_another_strategy_names_that_strategy() -> None:
     assert faults({"strategy": {"name": "lpwl", "hit_weight": 1}}) == {
         "strategy.hit_weight": "is a parameter of the strategy cache_aware"
     }
 
 
-def test_an_unknown_route_is_one_fault_and_its_parameters_are_none() -> None:
+def test_an_unknown_strategy_is_one_error_and_its_parameters_are_none() -> None:
     found = faults({"strategy": {"name": "lpwll", "hit_weight": 1}})
     assert list(found) == ["strategy.name"]
     assert "lpwl" in found["strategy.name"]
 
 
-def test_a_section_that_is_not_an_object_is_named() -> None:
+def test_a_section_that_is_not_an_object_is_reported_by_name() -> None:
     assert faults({"classes": 5, "strategy": "lpwl"}) == {
         "classes": "must be an object",
         "strategy": "must be an object",
@@ -126,13 +126,13 @@ def test_two_zero_weights_are_refused_at_both_paths() -> None:
     assert document.parse({"strategy": {"name": "cache_aware", "hit_weight": 0}})["strategy.hit_weight"] == 0
 
 
-def test_a_huge_document_is_not_looked_through_to_its_end() -> None:
+def test_a_huge_document_is_not_read_to_its_end() -> None:
     huge = Watched({f"section-{number}": {} for number in range(10_000)})
     assert len(faults(huge)) == document.PROBLEMS_SHOWN
     assert huge.looked_at <= document.PROBLEMS_SHOWN + 1
 
 
-def test_a_deep_document_is_refused_without_being_walked() -> None:
+def test_a_deeply_nested_document_is_refused_without_traversing_it() -> None:
     deep: Any = {}
     for _ in range(100_000):
         deep = {"classes": deep}
@@ -147,7 +147,7 @@ def test_a_long_key_is_shortened() -> None:
     assert all(len(error.path) <= 60 for error in caught.value.problems)
 
 
-def test_the_hash_is_that_of_the_content_not_of_the_order() -> None:
+def test_the_hash_depends_on_the_content_and_not_on_the_order() -> None:
     assert document.sha256({"b": 1, "a": "ä"}) == document.sha256({"a": "ä", "b": 1})
     assert document.sha256({"a": 1}) != document.sha256({"a": 2})
     assert document.sha256({"a": "\ud800"})
@@ -156,7 +156,7 @@ def test_the_hash_is_that_of_the_content_not_of_the_order() -> None:
     )  # printf {} | sha256sum
 
 
-def test_overrides_go_by_path_and_leave_the_original_alone() -> None:
+def test_overrides_are_applied_by_path_and_leave_the_original_unchanged() -> None:
     original = document.default()
     changed = document.apply_overrides(original, {"classes.heavy_new_tokens": 10_000, "failure.retries": 0})
     assert changed["classes"]["heavy_new_tokens"] == 10_000
@@ -170,7 +170,7 @@ def test_an_override_of_the_strategy_drops_parameters_of_the_old_one() -> None:
     assert document.parse(changed)["strategy.name"] == "cache_aware"
 
 
-def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them() -> None:
+def test_an_override_of_the_strategy_keeps_unknown_keys_for_parse_to_report() -> None:
     changed = document.apply_overrides({"strategy": {"typo": 1, "heavy_cache_loss_max": 5}}, {"strategy.name": "lpwl"})
     assert list(faults(changed)) == ["strategy.typo"]
 
@@ -185,7 +185,7 @@ def test_an_override_of_the_route_keeps_unknown_keys_so_that_parse_can_name_them
         ({"": 1}, ""),
     ],
 )
-def test_a_wrong_override_is_left_for_parse_to_name(overrides: dict[str, object], path: str) -> None:
+def test_a_wrong_override_is_left_for_parse_to_report(overrides: dict[str, object], path: str) -> None:
     assert path in faults(document.apply_overrides(document.default(), overrides))
 
 
@@ -194,13 +194,13 @@ def test_an_override_creates_a_section_that_is_missing_or_not_an_object() -> Non
     assert changed == {"classes": {"warm_hit_share": 0.4}, "failure": {"retries": 1}}
 
 
-def test_parameters_of_an_unknown_route_name_the_known_ones() -> None:
+def test_parameters_of_an_unknown_strategy_name_the_known_strategies() -> None:
     with pytest.raises(InvalidInput, match="round_robin, random, least_requests"):
         document.parameters_of("nope")
     with pytest.raises(InvalidInput):
         document.default("nope")
 
 
-def test_a_document_survives_json() -> None:
+def test_a_document_survives_a_round_trip_through_json() -> None:
     text = json.dumps(document.default("cache_aware"), allow_nan=False)
     assert document.parse(json.loads(text)) == document.parse(document.default("cache_aware"))

@@ -1,4 +1,4 @@
-"""Whatever comes in, a document is either taken and stable, or refused in the agreed way."""
+"""Any input is either accepted as a stable document or refused with InvalidInput."""
 
 import json
 import math
@@ -22,7 +22,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 SECTIONS = sorted({path.partition(".")[0] for path in PARAMETERS})
-WEIGHTS = {  # weights of each route that cannot all be 0
+WEIGHTS = {  # weights of each strategy that must not all be 0
     strategy.name: [
         parameter.path.partition(".")[2]
         for parameter in strategy.parameters
@@ -44,7 +44,7 @@ def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
 
 @st.composite
 def nearly_valid(draw: st.DrawFn) -> dict[str, Any]:
-    """Known sections and keys, values of every kind, some of them right."""
+    """Draw documents with known sections and keys and values of every kind, some of them valid."""
     result: dict[str, Any] = {}
     for path in draw(st.lists(st.sampled_from(sorted(PARAMETERS)), max_size=8)):
         section, _, key = path.partition(".")
@@ -71,7 +71,7 @@ def valid(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def faults(value: object) -> list[Problem]:
-    """Empty when the document is taken; anything but InvalidInput fails the test."""
+    """Return the errors, empty if the document is accepted; anything but InvalidInput fails the test."""
     try:
         document.parse(value)
     except InvalidInput as refused:
@@ -87,17 +87,17 @@ def check(value: object) -> None:
 
 
 @given(JSON)
-def test_any_json_is_taken_or_refused(value: Any) -> None:
+def test_any_json_is_accepted_or_refused(value: Any) -> None:
     check(value)
 
 
 @given(st.dictionaries(st.sampled_from([*SECTIONS, "schema"]), st.dictionaries(st.sampled_from(KEYS), JSON) | JSON))
-def test_any_value_at_a_known_place_is_taken_or_refused(value: Any) -> None:
+def test_any_value_at_a_known_path_is_accepted_or_refused(value: Any) -> None:
     check(value)
 
 
 @given(valid())
-def test_a_valid_document_is_taken_and_dumping_it_changes_nothing(value: dict[str, Any]) -> None:
+def test_a_valid_document_is_accepted_and_dumping_it_changes_nothing(value: dict[str, Any]) -> None:
     policy = document.parse(value)
     dumped = document.dump(policy)
     assert document.parse(dumped) == policy
@@ -106,7 +106,7 @@ def test_a_valid_document_is_taken_and_dumping_it_changes_nothing(value: dict[st
 
 
 @given(nearly_valid())
-def test_the_schema_and_the_parser_agree_but_for_rules_between_fields(value: dict[str, Any]) -> None:
+def test_the_schema_and_the_parser_agree_except_on_rules_between_fields(value: dict[str, Any]) -> None:
     if not faults(value):
         assert checker.valid(json_schema(), document.upgrade(value))
     elif checker.valid(json_schema(), value):

@@ -1,4 +1,4 @@
-"""A fleet's columns say what its instances say, whatever was replaced and left out."""
+"""A fleet's columns match its instances, whatever was replaced or left out."""
 
 import random
 
@@ -28,7 +28,7 @@ def test_a_column_is_built_once_and_follows_replaced_instances() -> None:
     assert fleet.waiting == [0, 10, 0, 30]
 
 
-def test_a_fleet_is_divided_while_an_instance_does_only_a_part_of_a_request() -> None:
+def test_a_fleet_is_divided_while_an_instance_serves_only_part_of_a_request() -> None:
     fleet = fleet_of_four()
     assert not fleet.is_divided
     fleet.replace(2, InstanceState("c", role="decode"))
@@ -47,7 +47,7 @@ def test_a_part_has_its_own_columns() -> None:
     assert fleet.running == [0, 1, 2, 3]
 
 
-def test_instances_are_found_by_name_and_put_in_the_order_of_ids() -> None:
+def test_instances_are_selected_by_name_and_ordered_by_id() -> None:
     fleet = fleet_of_four()
     assert fleet.order == [3, 1, 2, 0]
     assert [fleet.position(name) for name in ("c", "x", None)] == [2, None, None]
@@ -56,7 +56,7 @@ def test_instances_are_found_by_name_and_put_in_the_order_of_ids() -> None:
     assert [one.id for one in fleet[1:3]] == ["b", "c"]
 
 
-def test_columns_of_policies_of_the_past_are_not_kept_forever() -> None:
+def test_columns_of_former_policies_are_not_kept_forever() -> None:
     fleet = fleet_of_four()
     for weight in range(10 * COLUMNS_KEPT):
         assert fleet.column(busy, weight)[1] == 1 + weight
@@ -64,7 +64,7 @@ def test_columns_of_policies_of_the_past_are_not_kept_forever() -> None:
     assert len(fleet._columns) <= COLUMNS_KEPT + 1
 
 
-def test_a_kept_fleet_view_decides_as_a_new_one() -> None:
+def test_a_reused_fleet_view_decides_like_a_new_one() -> None:
     """Its earlier decisions do not change with the view."""
     rng = random.Random(3)
     kept = FleetColumns(InstanceState(f"i-{number}", kv_tokens=10_000, connector="nixl") for number in range(7))

@@ -1,4 +1,4 @@
-"""Every route decides the cases that were worked by hand from its formula."""
+"""Every strategy decides the golden cases as worked by hand from its formula."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ CASES = [
 
 
 def decision_of(strategy: str, case: dict[str, Any]) -> Decision:
-    overrides = {"classes.heavy_new_tokens": 20_000} | case.get("overrides", {})  # the cases were worked with it
+    overrides = {"classes.heavy_new_tokens": 20_000} | case.get("overrides", {})  # as the cases were worked
     policy = document.parse(document.apply_overrides(document.default(strategy), overrides))
     instances = [InstanceState(**facts) for facts in case["instances"]]
     request = dict(case["request"])
@@ -30,7 +30,7 @@ def decision_of(strategy: str, case: dict[str, Any]) -> Decision:
 
 
 @pytest.mark.parametrize(("strategy", "case"), CASES)
-def test_the_decision_is_the_one_worked_by_hand(strategy: str, case: dict[str, Any]) -> None:
+def test_the_decision_is_the_one_that_was_worked_by_hand(strategy: str, case: dict[str, Any]) -> None:
     decision = decision_of(strategy, case)
     expect = dict(case["expect"])
     scores, refused = expect.pop("scores", {}), expect.pop("refused", None)
@@ -50,7 +50,7 @@ def test_the_decision_is_the_one_worked_by_hand(strategy: str, case: dict[str, A
         assert {one.id: one.refused for one in decision.candidates if one.refused} == refused
 
 
-def test_every_route_has_golden_cases_and_says_where_they_come_from() -> None:
+def test_every_strategy_has_golden_cases_that_name_their_source() -> None:
     assert set(FILES) == set(STRATEGIES)
     assert all(file["source"] for file in FILES.values())
     assert all(case["worked"] for file in FILES.values() for case in file["cases"])

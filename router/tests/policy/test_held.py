@@ -1,4 +1,4 @@
-"""What instances hold of a prompt by level is the same as one by one."""
+"""The tokens that instances hold of a prompt are the same by level as instance by instance."""
 
 import random
 
@@ -23,7 +23,7 @@ def by_level(held: dict[str, int]) -> HeldByLevel:
 
 
 def drawn(draw: random.Random, most_holders: int) -> dict[str, int]:
-    """Most hold the beginning, a few more of it, one all."""
+    """Draw holders: most hold the beginning of the prompt, a few hold more and one holds all."""
     held = dict.fromkeys(draw.sample(NAMES, draw.randint(0, most_holders)), 512)
     held |= dict.fromkeys(draw.sample(NAMES, draw.randint(0, 40)), 1_536)
     return held | {draw.choice(NAMES): 9_000}
@@ -63,7 +63,7 @@ def test_levels_that_round_to_equal_tokens_are_merged() -> None:
 
 
 @pytest.mark.parametrize("most_holders", [5, 60, 300])
-def test_a_decision_sees_the_same_instances_and_tokens(most_holders: int) -> None:
+def test_a_decision_sees_the_same_instances_and_tokens_by_level(most_holders: int) -> None:
     draw = random.Random(most_holders)
     shortlist = Shortlist([Traits(name, "both", "", "") for name in NAMES])
     refused = ["", "", "", "draining"]
@@ -78,7 +78,7 @@ def test_a_decision_sees_the_same_instances_and_tokens(most_holders: int) -> Non
         assert [*cached_tokens(asked[0], fleet)] == [*cached_tokens(asked[1], fleet)]
 
 
-def test_a_look_up_stays_valid_when_another_instance_takes_the_slot() -> None:
+def test_a_look_up_stays_valid_when_another_instance_is_chosen() -> None:
     index, draw, before = PrefixIndex(), random.Random(1), []
     for _ in range(400):
         name = draw.choice(NAMES[: 2 * FEW])

@@ -1,4 +1,4 @@
-"""One definition per parameter, complete enough for a form, a check, a page of docs and a schema."""
+"""One definition of each parameter serves the form, the check, the docs page and the schema."""
 
 import math
 
@@ -9,7 +9,7 @@ from router.policy.schema.parameter import Parameter
 from router.policy.schema.parameters import COMMON, PARAMETERS, STRATEGY_NAME
 from router.policy.strategies import STRATEGIES
 
-# What the page can show beside a field; see controlplane/live/dashboard.
+# Metrics that the page can show beside a field; see controlplane/live/dashboard.
 METRICS = {
     "class.new_tokens_p90",
     "class.hit_share_p50",
@@ -51,7 +51,7 @@ def test_the_description_says_whether_a_value_was_raised_or_lowered() -> None:
             assert parameter.up not in ("higher", parameter.down), parameter.path
 
 
-def test_a_route_owns_its_parameters_by_name() -> None:
+def test_a_strategy_owns_its_parameters_by_name() -> None:
     for strategy in STRATEGIES.values():
         for parameter in strategy.parameters:
             assert parameter.path.startswith("strategy.")
@@ -71,7 +71,7 @@ def test_a_route_owns_its_parameters_by_name() -> None:
         (STATUS, 503, 503),
     ],
 )
-def test_a_good_value_is_taken_as_the_parameters_own_type(parameter: Parameter, value: object, taken: object) -> None:
+def test_a_valid_value_gets_the_parameters_type(parameter: Parameter, value: object, taken: object) -> None:
     accepted = accept(parameter, value)
     assert accepted == taken
     assert type(accepted) is type(taken)
@@ -111,14 +111,14 @@ def test_a_wrong_value_is_refused_with_the_value_and_the_range(
     assert (problem.path, problem.value, problem.text) == (parameter.path, shown, message)
 
 
-def test_a_huge_number_is_refused_without_being_written_out() -> None:
-    """Python refuses to print an int of more than 4300 digits, and nobody wants to read one."""
+def test_a_huge_number_is_refused_without_printing_it() -> None:
+    """Python refuses to print an int of more than 4300 digits."""
     rejected = accept(COUNT, 10**10_000)
     assert rejected.value == "a number beyond 53 bits"
     assert rejected.text.startswith("a number beyond 53 bits is above 20,000")
     assert accept(SHARE, -(10**400)).message.startswith("a number beyond 53 bits is below 0")
 
 
-def test_a_long_text_is_shortened_and_half_a_character_replaced() -> None:
+def test_a_long_text_is_shortened_and_a_lone_surrogate_replaced() -> None:
     assert accept(COUNT, "x" * 1_000).value == "x" * 59 + "…"
     assert accept(COUNT, "\ud800").value == "?"

@@ -1,4 +1,4 @@
-"""What holds for the price of every request on every fleet."""
+"""Properties of the price of every request on every fleet."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ def test_more_load_on_an_instance_never_makes_it_cheaper(
 
 
 @given(REQUESTS, INSTANCES)
-def test_more_of_the_prompt_in_its_cache_never_makes_an_instance_dearer(
+def test_more_of_the_prompt_in_its_cache_never_makes_an_instance_more_expensive(
     request: RoutingRequest, instances: list[InstanceState]
 ) -> None:
     first, *others = instances
@@ -73,7 +73,7 @@ def test_without_a_stall_weight_idle_fleets_are_ranked_by_wait_and_limit_alone(
 
 
 @given(REQUESTS, INSTANCES)
-def test_a_price_is_at_least_the_wait_and_at_most_a_stall_counts_in_full(
+def test_a_price_is_at_least_the_wait_and_at_most_the_wait_plus_full_stalls(
     request: RoutingRequest, instances: list[InstanceState]
 ) -> None:
     least, most = prices(request, instances, stall_weight=0.0), prices(request, instances, stall_weight=1.0)

@@ -1,4 +1,4 @@
-"""When the instance that holds more of a prompt computes its rest for another one."""
+"""Decide when the instance that holds more of a prompt also computes its remainder for another instance."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from router.policy.schema import document
 from router.policy.types import Decision, InstanceState, Rates, RoutingRequest
 from router.policy.value import replace
 
-# 10,000 tokens take 1 s to compute, and at 1 GB/s 0.1 s to move
+# 10,000 tokens take 1 s to compute and 0.1 s to move at 1 GB/s
 RATES = Rates(prefill_tokens_per_s=10_000.0, kv_bytes_per_token=10_000.0)
 PROMPT = 10_000
 
@@ -24,7 +24,7 @@ def made(name: str, **state: Any) -> InstanceState:
 def decided(
     here: InstanceState, *peers: InstanceState, rates: Rates = RATES, pull: float = 1.0, **asked: Any
 ) -> Decision:
-    """`random` takes the first by id."""
+    """Decide with `random`, which takes the first instance by id."""
     policy = document.parse({"strategy": {"name": "random"}, "flow": {"pull_gb_per_s": pull}})
     request = RoutingRequest(**{"prompt_tokens": PROMPT, "rates": rates, **asked})
     decision = decide(request, [here, *peers], policy, 0.0)
@@ -32,7 +32,7 @@ def decided(
     return decision
 
 
-def test_the_peer_that_holds_most_computes_the_rest_and_the_receipt_says_how_long_that_should_take() -> None:
+def test_the_peer_that_holds_most_computes_the_remainder_and_the_receipt_tells_the_expected_time() -> None:
     near, nearer = made("b", cached_tokens=6_000), made("c", cached_tokens=9_000)
     decision = decided(made("a"), near, nearer)
     assert (decision.prefill, decision.flow, decision.prefill_new_tokens) == ("c", "offload", 1_000)
@@ -40,7 +40,7 @@ def test_the_peer_that_holds_most_computes_the_rest_and_the_receipt_says_how_lon
     assert decision.reasons[-1] == (
         "pull: c holds 9,000 tokens: 200 ms, 100 of them to move the KV, against 1,000 ms to compute it on a"
     )
-    assert decision.pull_tokens == 2_000  # a is busy for as long as these take it to compute
+    assert decision.pull_tokens == 2_000  # a is busy for as long as computing 2,000 tokens takes
 
 
 def test_by_default_nothing_is_pulled() -> None:
@@ -68,7 +68,7 @@ HOLDER = made("b", cached_tokens=9_000)
         (made("a"), HOLDER, {"indivisible": "echo"}, None),
     ],
 )
-def test_nothing_is_pulled_where_it_does_not_pay_or_is_not_possible(
+def test_nothing_is_pulled_if_it_does_not_pay_or_is_impossible(
     here: InstanceState, peer: InstanceState, asked: dict[str, Any], why: str | None
 ) -> None:
     decision = decided(here, peer, **asked)
@@ -77,21 +77,21 @@ def test_nothing_is_pulled_where_it_does_not_pay_or_is_not_possible(
     assert told == [] if why is None else told[0].endswith(why)
 
 
-def test_a_peer_with_a_full_cache_sends_only_if_no_other_instance_has_room() -> None:
+def test_a_peer_with_a_full_cache_sends_only_if_no_other_instance_has_capacity() -> None:
     full = made("b", cached_tokens=9_000, kv_usage=0.99)
     assert decided(made("a", kv_usage=0.99), full).prefill == "b"
     assert decided(made("a", kv_usage=0.9), full, made("c", kv_usage=0.5)).prefill == ""
     assert decided(made("a", kv_usage=0.9), full, made("c", kv_usage=0.5, cached_tokens=8_000)).prefill == "c"
 
 
-def test_queued_prompts_and_measured_rates_count() -> None:
+def test_queued_prompts_and_measured_rates_are_considered() -> None:
     slow = Rates(10_000.0, 10_000.0, 1e8)  # 1 s to move
     assert decided(made("a"), HOLDER, rates=slow).prefill == ""
     assert decided(made("a", decodes=9), HOLDER, rates=slow).prefill == ""
     assert decided(made("a", prefill_tokens=2_000), HOLDER, rates=slow).prefill == "b"
 
 
-def test_pulls_from_one_peer_share_its_link_and_those_that_an_instance_waits_for_leave_its_gpu_free() -> None:
+def test_pulls_from_one_peer_share_its_link_and_pulls_that_an_instance_awaits_leave_its_gpu_free() -> None:
     measured = Rates(10_000.0, 10_000.0, 2e8)  # 0.5 s to move
     busy = replace(HOLDER, pulls=1)
     assert decided(made("a"), HOLDER, rates=measured).prefill == "b"
@@ -106,7 +106,7 @@ def test_pulls_from_one_peer_share_its_link_and_those_that_an_instance_waits_for
     assert decided(made("a"), made("b", cached_tokens=9_000, **waits), rates=measured).prefill == "b"
 
 
-def test_extra_time_of_pulls_counts_and_the_time_of_each_prompt_does_not() -> None:
+def test_the_extra_time_of_pulls_counts_but_not_the_time_of_each_prompt() -> None:
     late = Rates(10_000.0, 10_000.0, 2e8, pull_extra_s=0.5)
     assert decided(made("a"), HOLDER, rates=late).prefill == ""
     short_prompts = Rates(2_000.0, 10_000.0, 5e7, compute_tokens_per_s=10_000.0)  # 2 s to move, 1 s to compute
@@ -116,11 +116,11 @@ def test_extra_time_of_pulls_counts_and_the_time_of_each_prompt_does_not() -> No
 def test_only_one_pull_is_allowed_until_one_has_been_measured() -> None:
     another = made("c", prefill_tokens=400, pull_tokens=400)
     assert decided(made("a"), HOLDER, another).reasons[-1].startswith("no pull: the first one is under way")
-    assert decided(made("a"), HOLDER, made("c", pulls=1)).prefill == "b"  # c's pull is another router's
+    assert decided(made("a"), HOLDER, made("c", pulls=1)).prefill == "b"  # another router started c's pull
     assert decided(made("a"), HOLDER, another, rates=Rates(10_000.0, 10_000.0, 1e9)).prefill == "b"
 
 
-def test_a_receipt_decides_again_as_the_router_did() -> None:
+def test_replaying_a_receipt_repeats_the_routers_decision() -> None:
     peers = HOLDER, made("c", cached_tokens=9_500, pulls=2)
     decision = decided(made("a", prefill_tokens=300, pull_tokens=200), *peers, rates=Rates(10_000.0, 10_000.0, 2e8))
     assert isinstance(decision.candidates, Candidates)
@@ -129,7 +129,7 @@ def test_a_receipt_decides_again_as_the_router_did() -> None:
     assert decided(*again, rates=Rates(10_000.0, 10_000.0, 2e8)) == decision
 
 
-def test_the_less_loaded_of_equal_peers_sends() -> None:
+def test_of_equal_peers_the_less_loaded_one_sends() -> None:
     assert (
         decided(made("a"), made("b", cached_tokens=9_000, prefill_tokens=500), made("c", cached_tokens=9_000)).prefill
         == "c"

@@ -1,4 +1,4 @@
-"""A decision is made again from what its receipt holds, and comes out the same."""
+"""A decision repeated from its receipt comes out the same."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def again(kept: Receipt, policy: ParsedPolicy) -> ReplayedDecision:
 
 @st.composite
 def tiered(draw: st.DrawFn) -> RoutingRequest:
-    """Some requests come with what the exact index knows."""
+    """Return a request; some come with what the exact index knows."""
     request = draw(REQUESTS)
     if draw(st.booleans()):
         return request
@@ -62,7 +62,7 @@ SITUATIONS = st.tuples(tiered(), fleets(), st.sampled_from(POLICIES), st.floats(
 
 
 @given(SITUATIONS)
-def test_the_same_policy_decides_the_same_again(situation: Situation) -> None:
+def test_the_same_policy_repeats_its_decision(situation: Situation) -> None:
     request, instances, policy, draw = situation
     kept = receipt(request, decide(request, instances, policy, draw))
     assert replay.recorded(kept).differences(again(kept, policy)) == []
@@ -113,7 +113,7 @@ def test_a_receipt_keeps_columns_and_leaves_out_defaults() -> None:
     }
 
 
-def test_a_pool_without_instances_is_decided_again_too() -> None:
+def test_a_decision_about_a_pool_without_instances_can_be_repeated() -> None:
     request = RoutingRequest(10, bound_to="gone", history_tokens=5, prefix_key=9)
     kept = receipt(request, decide(request, [], POLICY, 0.5))
     assert kept.candidates == {"id": []}
@@ -130,7 +130,7 @@ def test_candidates_are_returned_row_by_row() -> None:
     assert replay.recorded(kept).candidates[1] == Candidate("b", 0, 50_000, None, "draining")
 
 
-def test_differences_are_named() -> None:
+def test_differences_are_reported_by_name() -> None:
     kept = example()
     told = replay.recorded(structs.replace(kept, instance="b", rule="session"))
     assert told.differences(again(kept, POLICY)) == ["instance", "rule"]
@@ -153,7 +153,7 @@ def test_a_receipt_that_cannot_be_replayed_says_why(changes: dict[str, Any], why
         replay.situation(structs.replace(example(), **changes))
 
 
-def test_a_column_that_is_too_short_is_not_read() -> None:
+def test_a_column_that_is_too_short_is_rejected() -> None:
     kept = example()
     kept.candidates["kv_usage"] = [0.5]
     with pytest.raises(NotReplayable, match="1 values for 3 candidates"):

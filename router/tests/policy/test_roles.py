@@ -1,4 +1,4 @@
-"""What instances are there for: who only computes prompts or only decodes never does the other."""
+"""Instances keep to their roles: one that only prefills never decodes, and one that only decodes never prefills."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def refused(*instances: InstanceState) -> dict[str, str]:
     return {"chosen": decision.instance, **{one.id: one.refused for one in decision.candidates if one.refused}}
 
 
-def test_an_instance_that_serves_is_preferred_to_a_decoder_however_busy_it_is() -> None:
+def test_an_instance_of_both_roles_is_preferred_to_a_decoder_however_busy_it_is() -> None:
     assert refused(
         InstanceState("p", role="prefill"), InstanceState("d", role="decode"), InstanceState("b", running=40)
     ) == {
@@ -83,7 +83,7 @@ def test_requests_that_generate_nothing_go_to_instances_that_compute_prompts() -
     ],
     ids=["not able", "full", "of another connector"],
 )
-def test_without_a_prefill_instance_one_that_only_decodes_takes_nothing(prefiller: InstanceState) -> None:
+def test_without_a_prefill_instance_a_decode_only_instance_gets_nothing(prefiller: InstanceState) -> None:
     decision = offloaded("adaptive_offload", RoutingRequest(100), prefiller, PAIR[1])
     assert decision.instance == ""
     assert [one.refused for one in decision.candidates][1] == (
@@ -91,7 +91,7 @@ def test_without_a_prefill_instance_one_that_only_decodes_takes_nothing(prefille
     )
 
 
-def test_a_full_cache_is_set_aside_after_the_roles() -> None:
+def test_full_caches_are_excluded_after_roles() -> None:
     full = InstanceState("full", kv_usage=0.99)
     assert refused(full, PAIR[1])["chosen"] == "full"
     assert refused(full, PAIR[1], InstanceState("b", running=9))["chosen"] == "b"
@@ -102,7 +102,7 @@ def heavy(*instances: InstanceState, **overrides: Any) -> Any:
     return decide(RoutingRequest(50_000), instances, document.parse(made), 0.5)
 
 
-def test_a_heavy_request_is_computed_on_the_least_loaded_other_of_its_connector() -> None:
+def test_a_heavy_request_is_computed_on_the_least_loaded_other_instance_of_its_connector() -> None:
     decision = heavy(
         InstanceState("a", connector="nixl"),
         InstanceState("b", connector="nixl", running=1, prefill_tokens=9_000),
@@ -130,7 +130,7 @@ def test_prefill_instances_compute_prompts_for_decoders() -> None:
     assert (decision.instance, decision.prefill) == ("a", "p")
 
 
-def test_without_a_connector_or_a_partner_it_stays_and_the_reason_says_so() -> None:
+def test_without_a_connector_or_partner_a_request_stays_and_the_reason_says_so() -> None:
     bare = heavy(InstanceState("a"), InstanceState("b", connector="nixl", running=1))
     assert (bare.flow, bare.prefill) == ("colocated", "")
     assert bare.reasons[-1] == "prefill stays on a: KV blocks cannot reach it"
@@ -144,7 +144,7 @@ def test_without_a_connector_or_a_partner_it_stays_and_the_reason_says_so() -> N
     assert alone.reasons[-1] == "prefill stays on a: no other instance that can prefill is connected by nixl"
 
 
-def test_a_full_prefiller_is_taken_only_when_there_is_no_other() -> None:
+def test_a_full_prefill_instance_is_chosen_only_if_there_is_no_other() -> None:
     full = InstanceState("full", connector="nixl", kv_usage=0.99, running=1)
     first = InstanceState("a", connector="nixl")
     assert heavy(first, full).prefill == "full"

@@ -1,4 +1,4 @@
-"""A new session goes where its hash says: evenly, and hardly anything moves when an instance comes or goes."""
+"""A session's hash chooses its instance: evenly, and almost unaffected by instances that join or leave."""
 
 from collections import Counter
 
@@ -15,14 +15,14 @@ def decided(session: str, instances: list[InstanceState]) -> Decision:
     return decide(RoutingRequest(1_000, session=session), instances, POLICY, 0.5)
 
 
-def test_the_rule_says_so() -> None:
+def test_the_rule_names_the_session_hash() -> None:
     decision = decided("s", FLEET)
     assert decision.rule == "session_hash"
     assert all(one.score is not None and 0 <= one.score <= 1 for one in decision.candidates)
 
 
-def test_the_answer_is_the_same_in_every_process() -> None:
-    """Routers that share nothing agree; the names were written down once."""
+def test_the_choice_is_the_same_in_every_process() -> None:
+    """Routers that share nothing agree; the expected names were recorded once."""
     assert [decided(session, FLEET).instance for session in ("a", "b", "c", "ü", "\ud800")] == [
         "demo-4",
         "demo-2",

@@ -1,4 +1,4 @@
-"""Tokens below the device count less in a decision, and once in what it reports."""
+"""In a decision, tokens below the device tier count less; in its report, each token counts once."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def asked(host: int = 0, disk: int = 0) -> RoutingRequest:
 @pytest.mark.parametrize(
     "strategy", ["cache_aware", "adaptive_v1", "lpwl", "lmetric", "mooncake_conductor", "weighted"]
 )
-def test_a_longer_prefix_on_disk_loses_against_a_shorter_one_on_the_device(strategy: str) -> None:
+def test_a_longer_prefix_on_disk_loses_to_a_shorter_one_on_the_device(strategy: str) -> None:
     policy = document.parse(document.default(strategy))
     assert decide(asked(), INSTANCES, policy, 0.0).instance == "far"
     assert decide(asked(disk=8_000), INSTANCES, policy, 0.0).instance == "near"
     assert decide(asked(host=8_000), INSTANCES, policy, 0.0).instance == "far"
 
 
-def test_the_weights_are_those_of_the_policy() -> None:
+def test_the_policy_sets_the_weights() -> None:
     whole = document.default("lpwl")
     for weight, chosen in ((1.0, "far"), (0.7, "near")):
         policy = document.parse(document.apply_overrides(whole, {"cache.host_weight": weight}))
@@ -35,14 +35,14 @@ def test_the_weights_are_those_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_held_tokens_are_reported_on_all_tiers(strategy: str) -> None:
-    """Engines report what they load from every tier, with which the prediction is compared."""
+def test_held_tokens_on_all_tiers_are_reported(strategy: str) -> None:
+    """The prediction is compared with what engines report, which includes loads from every tier."""
     decision = decide(asked(disk=8_000), INSTANCES, document.parse(document.default(strategy)), 0.3)
     assert decision.cached_tokens == HELD[decision.instance]
     assert [one.cached_tokens for one in decision.candidates] == [6_000, 8_000]
 
 
-def test_the_class_counts_them_by_weight_too() -> None:
+def test_the_class_weights_tokens_by_tier_too() -> None:
     policy = document.parse(document.default("lpwl"))
     only = INSTANCES[1:]
     request = {
@@ -56,6 +56,6 @@ def test_the_class_counts_them_by_weight_too() -> None:
 @pytest.mark.parametrize(
     ("tiers", "expected"), [(None, 100), ((100, 0, 0), 100), ((0, 100, 0), 80), ((0, 0, 100), 50), ((20, 40, 40), 72)]
 )
-def test_weights_of_tiers(tiers: tuple[int, int, int] | None, expected: int) -> None:
+def test_the_weighted_sum_of_tiers(tiers: tuple[int, int, int] | None, expected: int) -> None:
     assert weighted(100, tiers, (0.8, 0.5)) == expected
-    assert weighted(10, (0, 0, 100), (0.8, 0.0)) == 0  # a prompt shorter than what is held
+    assert weighted(10, (0, 0, 100), (0.8, 0.0)) == 0  # a prompt shorter than the held prefix

@@ -1,4 +1,4 @@
-"""An instance whose load is not known comes after all others, under every strategy and in every pool."""
+"""Under every strategy and in every pool, an instance of unknown load is the last choice."""
 
 import json
 
@@ -32,14 +32,14 @@ def test_the_busiest_instance_is_chosen_before_one_of_unknown_load(strategy: str
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_instances_of_unknown_load_serve_where_there_are_no_others(strategy: str) -> None:
+def test_instances_of_unknown_load_serve_if_there_are_no_others(strategy: str) -> None:
     full = InstanceState("full", running=100_000)
     assert decide(REQUEST, [LOST], policy(strategy), 0.5).instance == "lost"
     assert decide(REQUEST, [full, LOST], policy(strategy), 0.5).instance == "lost"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_prompt_is_computed_for_a_decoder_where_the_load_is_known(strategy: str) -> None:
+def test_a_prompt_for_a_decoder_is_computed_where_the_load_is_known(strategy: str) -> None:
     lost = InstanceState("p-lost", role="prefill", connector="nixl", kv_usage=KV_UNKNOWN)
     busy = InstanceState("p-busy", role="prefill", connector="nixl", prefill_tokens=90_000, running=5)
     decoder, rules = InstanceState("d", role="decode", connector="nixl"), policy(strategy, flow={"heavy": "offload"})
@@ -48,7 +48,7 @@ def test_a_prompt_is_computed_for_a_decoder_where_the_load_is_known(strategy: st
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_in_a_large_pool_too_those_of_unknown_load_are_left(strategy: str) -> None:
+def test_a_large_pool_also_leaves_out_instances_of_unknown_load(strategy: str) -> None:
     endpoints = {name: Endpoint(instance(name, "http://127.0.0.1:1")) for name in map(str, range(COMPARED + 30))}
     for endpoint in list(endpoints.values())[:-5]:
         endpoint.kv_usage = KV_UNKNOWN
@@ -60,7 +60,7 @@ def test_in_a_large_pool_too_those_of_unknown_load_are_left(strategy: str) -> No
     assert chosen <= set(list(endpoints)[-5:])
 
 
-def test_a_receipt_says_unknown_and_is_decided_again_alike() -> None:
+def test_a_receipt_records_the_unknown_load_and_repeats_its_decision() -> None:
     kept = receipt(REQUEST, decide(REQUEST, [LOST, BUSY], policy("priced"), 0.5))
     written = json.loads(json.dumps(kept.candidates))
     assert (written["kv_usage"], written["waiting"]) == ([None, 0.9], [None, 3])

@@ -1,4 +1,4 @@
-"""Documents of schema 1 mean in schema 2 what they meant; goldens are of that time."""
+"""Documents of schema 1 keep their meaning in schema 2; the golden files date from schema 1."""
 
 import json
 from pathlib import Path
@@ -20,12 +20,12 @@ def old(request: pytest.FixtureRequest) -> dict[str, Any]:
     return made
 
 
-def test_there_is_an_old_document_of_every_strategy_of_that_time() -> None:
+def test_every_strategy_of_schema_1_has_an_old_document() -> None:
     assert len(OLD) == 19
     assert set(OLD) <= set(STRATEGIES)
 
 
-def test_an_old_document_is_upgraded_and_itself_left_alone(old: dict[str, Any]) -> None:
+def test_an_old_document_is_upgraded_and_the_original_left_unchanged(old: dict[str, Any]) -> None:
     before = json.dumps(old["document"])
     assert document.upgrade(old["document"]) == old["upgraded"]
     assert json.dumps(old["document"]) == before
@@ -40,16 +40,16 @@ def test_an_old_document_is_parsed_as_its_upgrade(old: dict[str, Any]) -> None:
     policy = document.parse(old["document"])
     assert policy == document.parse(old["upgraded"])
     dumped = document.dump(policy)
-    for section, values in old["upgraded"].items():  # later parameters are added at their defaults
+    for section, values in old["upgraded"].items():  # parameters added later have their defaults
         assert dumped[section] == values or dumped[section].items() >= values.items()
 
 
-def test_the_upgrade_makes_no_difference(old: dict[str, Any]) -> None:
+def test_an_upgraded_document_decides_as_the_old_one_did(old: dict[str, Any]) -> None:
     assert diff(old["document"], old["upgraded"]) == ()
     assert diff(old["upgraded"], old["document"]) == ()
 
 
-def test_paths_of_today_change_an_old_document() -> None:
+def test_paths_of_schema_2_change_an_old_document() -> None:
     old = OLD["cache_aware"]["document"]
     assert document.apply_overrides(old, {"strategy.hit_weight": 3})["strategy"]["hit_weight"] == 3
     assert document.apply_overrides(old, {"strategy.name": "lpwl"})["strategy"] == {"name": "lpwl"}
