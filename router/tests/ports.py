@@ -1,7 +1,7 @@
-"""Free ports for servers that must know theirs before they start.
+"""Free ports for servers that must know their port before they start.
 
-They lie below the range from which the kernel takes the ports of connections, and every test process beside this one
-has others: nothing takes a port between the moment it is found free and the server's start.
+The ports lie below the range from which the kernel assigns ephemeral ports, and each parallel test process has a
+range of its own, so nothing takes a port between its check and the server's start.
 """
 
 import contextlib
@@ -10,16 +10,16 @@ import os
 import socket
 
 _PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
-# Above 10080, where Chromium opens no page.
+# Above 10080, the highest port that Chromium blocks.
 _SERVERS = range(10_100 + 1_000 * _PROCESS, 11_000 + 1_000 * _PROCESS)
 _ENGINES = range(20_000 + 1_200 * _PROCESS, 21_200 + 1_200 * _PROCESS)
-# Each goes once round before it comes again: a port that was just left may still be held by an old connection.
+# Ports are reused only after all others: an old connection may still hold a port that was just released.
 _turns = itertools.count(os.getpid() * 37)
 _engine_turns = itertools.count(os.getpid())
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports in a row: several routers take those above the first."""
+    """Return consecutive ports: further routers take the ports above the first."""
     for _ in _SERVERS:
         turn, *_ = itertools.islice(_turns, count)
         first = _SERVERS.start + turn % (len(_SERVERS) - count)
@@ -35,6 +35,6 @@ def free_port() -> int:
 
 
 def engine_ports() -> tuple[int, int]:
-    """The first and the last of 100 ports for a fleet's engines: WEIR_ENGINE_PORTS."""
+    """Return the first and last of 100 ports for a fleet's engines: WEIR_ENGINE_PORTS."""
     first = _ENGINES[next(_engine_turns) % 12 * 100]
     return first, first + 99

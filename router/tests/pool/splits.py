@@ -1,4 +1,4 @@
-"""Published values of a delivery, for tests."""
+"""Build a delivery's published values for tests."""
 
 from typing import Any
 

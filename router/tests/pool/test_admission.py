@@ -69,7 +69,7 @@ async def test_a_new_instance_takes_waiting_requests(world):
 
 
 async def saturated(w, **headers):
-    """One request runs and the next one waits, or is refused."""
+    """Start one request and queue the next, or have it refused."""
     running = await fill(w, 1)
     asked = asyncio.ensure_future(w.ask(headers=headers))
     return running, asked
@@ -106,7 +106,7 @@ async def test_a_request_within_its_deadline_is_served(world):
     assert (await w.ask(headers={"x-weir-deadline-ms": "60000"})).status_code == 200
 
 
-async def test_a_request_whose_deadline_the_queue_cannot_meet_is_refused_at_once_with_retry_after(world):
+async def test_a_request_whose_deadline_the_queue_cannot_meet_is_refused_at_once_with_a_retry_time(world):
     w = await world(hang, admission__max_inflight_per_instance=1)
     running, waiting = await saturated(w)
     queue = w.router.pools.get("demo").queue
@@ -127,7 +127,7 @@ async def test_a_deadline_that_is_not_a_number_of_ms_is_refused(world, given):
     assert not w.engines[0].received
 
 
-async def test_a_published_share_is_in_force_at_once(world):
+async def test_a_published_share_takes_effect_at_once(world):
     w = await world(None)
     pool = w.router.pools.get("demo")
     assert pool.queue.shares == {"warm": 4, "medium": 2, "heavy": 1}
@@ -136,7 +136,7 @@ async def test_a_published_share_is_in_force_at_once(world):
 
 
 async def test_a_client_with_few_requests_does_not_queue_behind_one_with_many(world):
-    """Both come from one address here, so they are distinguished by what an API key would give."""
+    """Both clients come from one address here, so the test sets the tenant that an API key would give."""
     w = await world(hang, admission__max_inflight_per_instance=1)
     running = await fill(w, 1)
     queue, order = w.router.pools.get("demo").queue, []
@@ -183,7 +183,7 @@ async def test_a_client_that_leaves_while_its_prompt_is_looked_up_again_lets_the
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_an_instance_that_refuses_at_once_does_not_draw_the_requests_for_looking_empty(world, status):
+async def test_an_instance_that_refuses_at_once_does_not_attract_requests_by_looking_empty(world, status):
     w = await world(first_then_wait, reply({"error": {"message": "full"}}, status), strategy="least_requests")
     asked = []
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Requests of one pool that come, wait, are woken late, run out of time, leave, fail and end in any order."""
+"""A pool's requests arrive, wait, are woken late, time out, leave, fail and end in any order."""
 
 from itertools import count
 
@@ -18,7 +18,7 @@ TENANTS = ("a", "b")
 BANDS = (0, 0, 5, -10)
 STEPS = 40
 LONGEST_S = 60.0  # longest wait that any of these policies allows
-LOOK_S = 1.0  # a router looks at its queue again as often
+LOOK_S = 1.0  # interval at which a router checks its queue again
 
 
 def policy_of(limit, wait_s, shares):
@@ -36,7 +36,7 @@ class Request:
     def __init__(self, queue, kind, tokens, now, deadline):
         self.kind, self.tokens = kind, tokens  # class, tenant, band
         self.admission = Admission(queue, now, kind[1], deadline, band=kind[2])
-        self.joined = None  # its place among those that wait; None: it has none
+        self.joined = None  # its position in the queue; None: it is not queued
         self.waited_s = 0.0
         self.since = now
         self.is_woken = False
@@ -63,12 +63,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now, self.slots, self.free = 0.0, 1, 1
         self.is_able = True
         self.places = count()
-        self.waiting, self.running = [], []  # each request is in one of them, or over
+        self.waiting, self.running = [], []  # each request is in one of the two, or has ended
 
-    # What a router does
+    # The router's side
 
     def decide(self, request):
-        """Ask until it is sent, waits or is refused."""
+        """Try to place the request until it is sent, queued or refused."""
         name, instance = request.kind[0], "demo-0" if self.free else ""
         decision = Decision(instance, name, "colocated", "", "", (), 0, request.tokens, ())
         if request.admission.admits(decision, self.now):
@@ -118,7 +118,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         request.waited_s += self.now - request.since
 
     def resume(self, request):
-        """Resume a request that was woken or whose time is up."""
+        """Resume a request that was woken or has timed out."""
         self.end_waiting(request)
         is_woken = request.is_woken
         refusal = request.admission.resume(self.now)
@@ -136,7 +136,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.somebody_is_asked()
 
     def somebody_is_asked(self):
-        """There is capacity for one more."""
+        """Tell that there is capacity for one more request."""
         waiting = [each for each in self.waiting if not each.is_displaced]
         assert not waiting or any(each.is_woken for each in waiting), "capacity was offered to nobody"
 
@@ -201,7 +201,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(change=st.sampled_from([1, 1, -1]))
     def instances_change(self, change):
-        """Unannounced: a breaker closes, or another router's requests take or leave capacity."""
+        """Change capacity unannounced: a breaker closes, or other routers' requests take or release it."""
         if change > 0 or self.free:
             self.slots += change
             self.free += change
@@ -212,7 +212,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.queue.follow(self.policy)
         self.queue.wake_all()
 
-    # The promises
+    # Promises
 
     @invariant()
     def the_queue_counts_those_that_wait(self):
@@ -237,7 +237,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert all(each.admission.wait.until <= self.now + LONGEST_S for each in self.waiting)
 
     def teardown(self):
-        """At rest everybody has been served, and nothing is left."""
+        """Check that at rest all requests have been served and nothing is left."""
         self.is_able = True
         self.instances_change(1)
         for _ in range(3 * len(self.waiting) + len(self.running) + 3):
@@ -254,34 +254,34 @@ class AdmissionMachine(RuleBasedStateMachine):
                 assert (one._tenants, one._heap, one.arrived, len(one)) == ({}, [], {}, 0)
 
 
-def test_no_schedule_loses_capacity_or_a_request_that_waits():
+def test_no_schedule_loses_capacity_or_a_waiting_request():
     try_schedules(AdmissionMachine, 40, steps=STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 3))
-def test_none_of_many_schedules_loses_capacity_or_a_request_that_waits(number):
+def test_none_of_many_schedules_loses_capacity_or_a_waiting_request(number):
     try_schedules(AdmissionMachine, 100 * TIMES, number, STEPS)
 
 
 def offers_lapse(queue, entry):
-    """Who leaves passes nothing on."""
+    """A request that leaves does not pass its offer on."""
     entry.offer = None
 
 
 def stays_in_its_class(queue, entry):
-    """Who gives up leaves its place behind."""
+    """A request that gives up keeps its position in the queue."""
     queue.resume(entry)
 
 
 def loses_its_place(queue, entry, again):
-    """Who was woken in vain goes to the end."""
+    """A request woken in vain goes to the end of the queue."""
     entry.order += 1_000_000 if again else 0
     REAL_PUT(queue, entry, again)
 
 
 def knows_no_bands(queue, asked):
-    """The one that came first is next."""
+    """The request that arrived first is always next."""
     found = (one.first(asked) for one in queue._highest_first if one.total)
     return min((entry for entry in found if entry is not None), key=lambda entry: entry.order, default=None)
 

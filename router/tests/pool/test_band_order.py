@@ -1,4 +1,4 @@
-"""Bands, lifts and tokens in the admission queue, in the time of a single server."""
+"""Bands, lifts and tokens in the admission queue, measured on a single server."""
 
 import heapq
 from random import Random
@@ -23,7 +23,7 @@ WIDE |= {f"max_wait_{name}_s": 3_600.0 for name in ("warm", "medium", "heavy")}
 
 
 class Server:
-    """Serves one request after the other; each takes as long as it has tokens to compute and to write."""
+    """A server that handles one request after another, each as long as its tokens to compute and to generate."""
 
     def __init__(self, rule, speed=10_000.0):
         self.queue, self.rule, self.speed = AdmissionQueue(), rule, speed
@@ -107,7 +107,7 @@ def test_each_wait_raises_a_request_by_one_band_so_later_requests_overtake_it_on
     server = Server(policy(**WIDE, band_max_wait_s=2.0))
     server.ask(0.0, "running", 1_000, output=0)
     server.ask(0.01, "low", 1_000, output=0, band=-2)
-    for number in range(400):  # twice as many as it can serve meanwhile
+    for number in range(400):  # twice as many as the server can handle in that time
         server.ask(0.02 + number * 0.05, number, 1_000, output=0)
     order = server.run()
     overtook = order[1 : order.index("low")]
@@ -116,7 +116,7 @@ def test_each_wait_raises_a_request_by_one_band_so_later_requests_overtake_it_on
     assert max(overtook) * 0.05 <= 6.1
 
 
-def test_a_tenant_is_charged_what_it_used_not_what_was_expected():
+def test_a_tenant_is_charged_for_what_it_used_not_for_what_was_expected():
     server = Server(policy(**WIDE))
     for number in range(200):
         server.ask(0.0, ("long", number), 100, output=1_000, tenant="a")
@@ -128,7 +128,7 @@ def test_a_tenant_is_charged_what_it_used_not_what_was_expected():
     assert first.count("long") == pytest.approx(6, abs=4)
 
 
-def test_the_output_is_guessed_by_the_last_answers_and_the_request_s_own_limit():
+def test_the_output_is_estimated_from_recent_answers_and_the_request_s_own_limit():
     guess = OutputGuess()
     assert (guess.tokens(None), guess.tokens(10), guess.tokens(10_000)) == (UNKNOWN, 10, UNKNOWN)
     for _ in range(1_000):
@@ -138,7 +138,7 @@ def test_the_output_is_guessed_by_the_last_answers_and_the_request_s_own_limit()
 
 
 def test_the_turns_of_a_class_stay_few_however_many_tenants_wait():
-    """The heap of turns is swept: it holds about two for each tenant that waits, whatever came and went."""
+    """The heap of turns is pruned to about two entries per waiting tenant, whatever joined and left."""
     queue, draw = ClassQueue(), Random(3)
     waiting = [QueueEntry(number, "warm", f"t{draw.randrange(50)}", draw.uniform(1, 9)) for number in range(5_000)]
     for entry in waiting:

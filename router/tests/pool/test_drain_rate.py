@@ -1,4 +1,4 @@
-"""The forecast for a waiting or refused request: the time until its turn, by the rate at which slots become free."""
+"""Forecast how long a queued or refused request has to wait, from the rate at which slots become free."""
 
 import heapq
 import itertools
@@ -18,7 +18,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["began", "ended", "waits"]), st.flo
 
 
 def played(events, queue):
-    """The time after these events; what began first ends first."""
+    """Play these events and return the time after them; requests end in the order in which they began."""
     now, running = 0.0, []
     for what, pause in events:
         now += pause
@@ -70,18 +70,18 @@ def test_a_steady_drain_is_measured_within_a_factor_of_two(slots, held_s, jitter
     assert held_s / slots / 2 <= drain.turn_s(now) <= held_s / slots * 2
 
 
-def test_nothing_is_known_before_a_request_was_in_flight():
+def test_nothing_is_predicted_before_a_request_was_in_flight():
     assert DrainRate().turn_s(5.0) is None
 
 
-def test_before_any_request_has_ended_those_in_flight_are_taken_for_halfway():
+def test_before_any_request_has_ended_those_in_flight_count_as_half_done():
     drain = DrainRate()
     for _ in range(4):
         drain.began(10.0)
     assert drain.turn_s(11.0) == pytest.approx(2.0 / 4)
 
 
-def test_the_wait_grows_with_the_silence_up_to_the_longest_that_is_reported():
+def test_the_wait_grows_with_the_silence_up_to_the_longest_reported_wait():
     queue = AdmissionQueue()
     played([("began", 0.0)] * 4 + [("ended", 0.5), ("began", 0.0)] * 40, queue)
     waiting(queue)
@@ -91,7 +91,7 @@ def test_the_wait_grows_with_the_silence_up_to_the_longest_that_is_reported():
     assert told[-1] == MAX_WAIT_S
 
 
-def test_an_idle_hour_is_not_taken_for_a_slow_drain():
+def test_an_idle_hour_does_not_count_as_a_slow_drain():
     drain = DrainRate()
     played([("began", 0.0), ("ended", 1.0)] * 20, drain)
     drain.began(3600.0)
@@ -107,7 +107,7 @@ def test_twice_the_instances_halve_the_wait_at_once():
     assert drain.turn_s(now) == pytest.approx(before / 2, rel=0.1)
 
 
-def test_a_request_waits_only_for_requests_that_its_share_puts_ahead():
+def test_a_request_waits_only_for_requests_that_its_share_places_ahead():
     queue = AdmissionQueue()
     queue.shares = {"warm": 4.0, "medium": 2.0, "heavy": 1.0}
     played([("began", 0.0), ("ended", 1.0), ("began", 0.0)], queue)
@@ -120,7 +120,7 @@ def test_a_request_waits_only_for_requests_that_its_share_puts_ahead():
     assert queue.expected_wait_s(queue.entry("heavy"), 1.0) == pytest.approx(4 + 16 + 1)
 
 
-def test_a_tenants_first_request_waits_for_no_other_tenants_thousand():
+def test_a_tenants_first_request_does_not_wait_for_another_tenants_thousand():
     queue = AdmissionQueue()
     played([("began", 0.0), ("ended", 0.1), ("began", 0.0)], queue)
     for _ in range(1000):
@@ -143,8 +143,9 @@ def test_a_sample_of_thousands_of_waiting_tenants_predicts_the_wait(monkeypatch)
 
 
 class Burst:
-    """Instances with so many slots, after a minute at this share of what they can do, asked eightfold within `lasts`
-    seconds."""
+    """Instances with so many slots run for a minute at this share of their capacity; then eight times as many requests
+    arrive within `lasts` seconds.
+    """
 
     def __init__(self, slots, held, limit, number, before=1 / 3, lasts=1.0):
         self.queue, self.numbers = AdmissionQueue(), random.Random(number)
@@ -192,7 +193,7 @@ class Burst:
             self._sends(now)
 
     def _ratio(self, told, real):
-        """Compare whole seconds, as clients are told."""
+        """Return the ratio of two waits in whole seconds, as clients get them."""
         return max(1, math.ceil(told)) / min(MAX_WAIT_S, max(1, math.ceil(real)))
 
     def run(self):
@@ -212,7 +213,7 @@ LOGNORMAL = pytest.param(lambda numbers: 0.3 * math.exp(numbers.gauss(0.0, 1.0))
 
 
 def told(slots, held, **burst):
-    """Return what each request of four bursts was told and would have waited."""
+    """Return, for each request of four bursts, the forecast and the wait it would have had."""
     return [ratio for number in range(4) for ratio in Burst(slots, held, 4 * slots, number, **burst).run()]
 
 

@@ -1,4 +1,4 @@
-"""Requests are charged exactly the time in which an endpoint was busy, whatever came and went."""
+"""Requests are charged exactly the time during which their endpoint was busy, whatever started and ended."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ MOMENTS = st.lists(
 
 
 @given(MOMENTS, st.integers(1, 8))
-def test_the_charges_sum_to_the_time_in_which_the_endpoint_was_busy(moments, gpus):
+def test_the_charges_sum_to_the_time_during_which_the_endpoint_was_busy(moments, gpus):
     clock, now, busy_s = GpuClock(), 100.0, 0.0
     clock.priced(gpus, 3600.0 * gpus, now)
     there, ended = [], []
@@ -34,13 +34,13 @@ def test_the_charges_sum_to_the_time_in_which_the_endpoint_was_busy(moments, gpu
         clock.leave(weight, since, now, spent)
         ended.append(spent)
     assert sum(spent.gpu_s for spent in ended) == pytest.approx(gpus * busy_s)
-    assert sum(spent.dollars for spent in ended) == pytest.approx(gpus * busy_s)  # at a dollar for a GPU-second
+    assert sum(spent.dollars for spent in ended) == pytest.approx(gpus * busy_s)  # at a dollar per GPU-second
 
 
-def test_other_routers_requests_take_their_share():
+def test_other_routers_requests_are_charged_their_share():
     clock, spent = GpuClock(), GpuSpent()
     clock.priced(1, None, 0.0)
-    clock.take_others((4, 512, 2), 0.0)  # two decodes, and two prompts of 256 tokens
+    clock.take_others((4, 512, 2), 0.0)  # two decodes and two prompts of 256 tokens
     since = clock.join(1.0, 0.0)
     clock.leave(1.0, since, 10.0, spent)
     assert (spent.gpu_s, spent.dollars) == (pytest.approx(2.0), 0.0)
@@ -59,7 +59,7 @@ def test_three_routers_that_learn_of_each_other_late_charge_the_busy_time_within
                 mine.remove((ends, since))
             if draw.random() < 25 / 3 * step_s:
                 mine.append((now + draw.uniform(0.0, 0.8), clock.join(1.0, now)))
-            if step % 20 == 0:  # what changed is told at most 0.2 s late (router/sync/peers.py)
+            if step % 20 == 0:  # changes are reported at most 0.2 s late (router/sync/peers.py)
                 others = sum(map(len, there)) - len(mine)
                 clock.take_others((others, 0, others), now)
         busy_s += step_s if any(there) else 0.0

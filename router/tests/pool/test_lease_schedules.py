@@ -1,4 +1,4 @@
-"""Requests of one endpoint that begin, answer, fail, end and are cancelled in any order."""
+"""One endpoint's requests begin, answer, fail, end and are cancelled in any order."""
 
 import pytest
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.begun = self.given_back = 0
         self.open: list[Lease] = []
-        self.probes: list[Lease] = []  # leases begun while the breaker was not closed
+        self.probes: list[Lease] = []  # leases that began while the breaker was not closed
 
     @precondition(lambda self: len(self.open) < MOST and not self.endpoint.refusal(self.now, OPEN_S))
     @rule(tokens=st.integers(0, 100))
@@ -80,18 +80,18 @@ class LeaseMachine(RuleBasedStateMachine):
         assert self.open or (self.endpoint.prefill_tokens, self.endpoint.decodes) == (0, 0)
 
 
-def test_no_schedule_keeps_a_lease_or_lets_two_requests_try_an_instance() -> None:
+def test_no_schedule_leaks_a_lease_or_lets_two_requests_probe_an_instance() -> None:
     try_schedules(LeaseMachine, 60, steps=STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 3))
-def test_none_of_many_schedules_keeps_a_lease_or_lets_two_requests_try_an_instance(number: int) -> None:
+def test_none_of_many_schedules_leaks_a_lease_or_lets_two_requests_probe_an_instance(number: int) -> None:
     try_schedules(LeaseMachine, 200 * TIMES, number, STEPS)
 
 
 @pytest.mark.slow
-def test_a_schedule_finds_a_probe_that_ends_with_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_detects_a_probe_that_ends_with_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Lease.end
 
     def end(self: Lease) -> None:
@@ -104,7 +104,7 @@ def test_a_schedule_finds_a_probe_that_ends_with_any_request(monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_a_schedule_finds_a_lease_that_is_given_back_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_detects_a_lease_that_is_released_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Lease.end
 
     def end(self: Lease) -> None:
@@ -116,12 +116,12 @@ def test_a_schedule_finds_a_lease_that_is_given_back_twice(monkeypatch: pytest.M
     assert schedules_until_broken(LeaseMachine, 200, STEPS)
 
 
-def test_a_request_that_ends_without_a_token_tells_how_long_it_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_ends_without_a_token_reports_how_long_it_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((1000.0, 1020.0, 1030.0))
     monkeypatch.setattr(leases, "perf_counter", lambda: next(times))
     endpoint = Endpoint(instance("demo-0", "http://127.0.0.1:1"))
     held: list[float] = []
     monkeypatch.setattr(Progress, "ended_without", lambda progress, held_s: held.append(held_s))
     with endpoint.lease(600, lambda: None) as lease:
-        lease.charge(10)  # the GPU clock is read anew
+        lease.charge(10)  # the GPU clock is read again
     assert held == [30.0]

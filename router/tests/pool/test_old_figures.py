@@ -1,4 +1,4 @@
-"""An instance's reported load counts until it is too old by this host's clock; then the load is unknown."""
+"""An instance's reported load counts until it is too old by this host's clock; then its load is unknown."""
 
 import pytest
 from msgspec import structs
@@ -34,7 +34,7 @@ def test_figures_count_until_they_are_too_old(endpoint: Endpoint) -> None:
     assert load(endpoint) == (KV_UNKNOWN, 0)
 
 
-def test_the_same_sample_read_again_makes_figures_no_younger(endpoint: Endpoint) -> None:
+def test_reading_the_same_sample_again_does_not_make_figures_newer(endpoint: Endpoint) -> None:
     for second in range(1, 8):
         endpoint.take_sample(sampled(NOW), NOW + second)
     assert load(endpoint) == (KV_UNKNOWN, 0)
@@ -46,14 +46,14 @@ def test_the_next_sample_makes_the_load_known_again(endpoint: Endpoint) -> None:
     assert load(endpoint) == (0.4, 2)
 
 
-def test_a_clock_of_a_node_that_is_slow_makes_no_figure_old(endpoint: Endpoint) -> None:
+def test_a_node_whose_clock_is_slow_does_not_make_figures_old(endpoint: Endpoint) -> None:
     for second in range(1, 20):
         endpoint.take_sample(sampled(NOW + second - 10), NOW + second)
         endpoint.look(NOW + second)
     assert load(endpoint) == (0.4, 2)
 
 
-def test_a_sample_that_was_left_from_long_ago_reports_nothing() -> None:
+def test_a_sample_left_over_from_long_ago_reports_nothing() -> None:
     fresh = Endpoint(instance("a", "http://127.0.0.1:1"))
     fresh.take_sample(sampled(NOW - SAMPLE_OFFLINE_S - 1), NOW)
     assert load(fresh) == (KV_UNKNOWN, 0)
@@ -98,7 +98,7 @@ def test_an_idle_instance_whose_figures_do_not_change_has_no_load(endpoint: Endp
 
 
 @pytest.mark.parametrize("figure", ["kv_usage", "waiting"])
-def test_a_figure_that_is_left_out_all_at_once_is_not_zero(endpoint: Endpoint, figure: str) -> None:
+def test_a_figure_that_is_suddenly_left_out_is_not_zero(endpoint: Endpoint, figure: str) -> None:
     endpoint.take_sample(structs.replace(sampled(NOW + 1), **{figure: None}), NOW + 1)
     assert load(endpoint) == (KV_UNKNOWN, 0)
     endpoint.take_sample(sampled(NOW + 2), NOW + 2)
@@ -112,7 +112,7 @@ def test_a_figure_that_an_engine_never_reports_counts_as_zero() -> None:
     assert load(plain) == (0.0, 2)
 
 
-def test_requests_on_a_page_that_stopped_count_no_longer_as_held(endpoint: Endpoint) -> None:
+def test_requests_on_a_page_that_stopped_updating_no_longer_count_as_held(endpoint: Endpoint) -> None:
     endpoint.progress.came()
     endpoint.take_sample(structs.replace(sampled(NOW + 1), running=4.0), NOW + 1)
     for second in range(2, 60):
@@ -122,7 +122,7 @@ def test_requests_on_a_page_that_stopped_count_no_longer_as_held(endpoint: Endpo
     assert endpoint.progress.quiet_s <= 5
 
 
-def test_an_engine_that_refuses_anybodys_requests_as_full_is_not_taken_for_empty(endpoint: Endpoint) -> None:
+def test_an_engine_that_refuses_every_request_as_full_does_not_count_as_empty(endpoint: Endpoint) -> None:
     def rejecting(second: int, total: float | None, epoch: int = 1) -> tuple[float, int]:
         sample = structs.replace(sampled(NOW + second, epoch=epoch), rejected_total=total)
         for _ in range(2):  # routers read a sample again until there is a newer one

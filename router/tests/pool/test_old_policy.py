@@ -1,4 +1,4 @@
-"""A router applies policies that an older control plane published, and files of that time."""
+"""A router applies policies and policy files in the format of an older control plane."""
 
 import json
 from pathlib import Path

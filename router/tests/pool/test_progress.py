@@ -1,4 +1,4 @@
-"""An engine that holds requests and produces no token for longer than it ever needed is stalled; a busy one is not."""
+"""An engine is stalled if it holds requests and produces no token for longer than ever before; a busy one is not."""
 
 from collections.abc import Callable
 
@@ -19,13 +19,13 @@ from router.pool.health.progress import (
 )
 
 AFTER_S, FACTOR = 45.0, 3.0
-THEN_S = CONFIRM_S + 1  # after its limit
+THEN_S = CONFIRM_S + 1  # longest time until a stall is confirmed, after the limit
 
 
 def pass_s(
     progress: Progress, seconds: float, *, holds: bool = True, alive: bool = True, prompt_s: float = 0.0
 ) -> float | None:
-    """Look so many times; return the second at which the engine stalled."""
+    """Check once per second for so many seconds; return the second at which the engine stalled."""
     stalled_at = None
     for second in range(1, int(seconds) + 1):
         if progress.look(1.0, holds=holds, alive=alive) and progress.judge(AFTER_S, FACTOR, prompt_s):
@@ -49,15 +49,15 @@ def test_an_engine_without_requests_never_stalls(proven: Progress) -> None:
     assert pass_s(proven, 3600, holds=False) is None
 
 
-def test_a_new_engine_has_the_time_that_the_policy_says() -> None:
+def test_a_new_engine_has_the_time_that_the_policy_sets() -> None:
     assert pass_s(Progress(), 100) == AFTER_S + THEN_S
 
 
-def test_an_engine_that_answered_at_once_before_has_the_least_time(proven: Progress) -> None:
+def test_an_engine_that_always_answered_at_once_has_the_shortest_limit(proven: Progress) -> None:
     assert pass_s(proven, 100) == LEAST_S + THEN_S
 
 
-def test_a_probe_may_answer_before_its_engine_is_stalled_however_short_the_time(proven: Progress) -> None:
+def test_a_probe_may_answer_before_its_engine_counts_as_stalled_however_short_the_limit(proven: Progress) -> None:
     looks = [proven.look(1.0, holds=True, alive=True) and proven.judge(5.0, FACTOR, 0.0) for _ in range(11)]
     assert (any(looks), proven.is_suspected) == (False, True)
 
@@ -68,7 +68,7 @@ def test_the_longest_silence_ended_by_a_token_times_the_factor_limits_the_next_o
     assert pass_s(proven, 100) == 9 * FACTOR + THEN_S
 
 
-def test_a_first_request_that_compiles_teaches_nothing_of_the_next() -> None:
+def test_a_first_request_that_compiles_does_not_raise_the_next_limit() -> None:
     progress = Progress()
     pass_s(progress, 40)
     token(progress)
@@ -80,13 +80,13 @@ def test_a_long_prompt_has_the_time_that_it_needs(proven: Progress) -> None:
     assert pass_s(proven, 20, prompt_s=200.0) == 14
 
 
-def test_a_silence_that_a_long_prompt_explains_teaches_nothing_of_short_ones(proven: Progress) -> None:
+def test_a_silence_that_a_long_prompt_explains_does_not_raise_the_limit_of_short_ones(proven: Progress) -> None:
     pass_s(proven, 590, prompt_s=200.0)
     token(proven)
     assert pass_s(proven, 100, prompt_s=0.5) == LEAST_S + THEN_S
 
 
-def test_one_hang_teaches_no_more_than_twice_its_limit(proven: Progress) -> None:
+def test_one_hang_raises_the_limit_to_at_most_twice_its_value(proven: Progress) -> None:
     assert pass_s(proven, 600) == 14
     token(proven)
     assert pass_s(proven, 600) == 2 * LEAST_S * FACTOR + THEN_S
@@ -133,7 +133,7 @@ def test_a_single_refusal_is_not_silence(proven: Progress) -> None:
     assert not proven.is_suspected
 
 
-def test_an_engine_that_takes_no_requests_anyway_is_not_judged(proven: Progress) -> None:
+def test_an_engine_that_gets_no_requests_anyway_is_not_judged(proven: Progress) -> None:
     pass_s(proven, 9)
     pass_s(proven, 300, alive=False)
     assert pass_s(proven, 10) is None
@@ -147,7 +147,7 @@ def test_counters_that_move_are_progress(proven: Progress, moved: tuple[float, .
             assert pass_s(proven, 8) is None
 
 
-def test_counters_that_do_not_change_with_requests_are_a_stall_although_others_sent_them(proven: Progress) -> None:
+def test_counters_that_ignore_requests_are_a_stall_although_other_routers_sent_them(proven: Progress) -> None:
     stalled = []
     for second in range(30):
         proven.read(4, 7.0, 5.0, 0.0)
@@ -156,7 +156,7 @@ def test_counters_that_do_not_change_with_requests_are_a_stall_although_others_s
     assert stalled == [13]
 
 
-def test_a_page_without_counters_or_that_stopped_reports_nothing(proven: Progress) -> None:
+def test_a_page_without_counters_or_that_stopped_updating_reports_nothing(proven: Progress) -> None:
     proven.read(0, None, None, None)
     assert pass_s(proven, 100, holds=False) is None
     proven.read(4, 7.0)
@@ -177,7 +177,7 @@ def test_constant_figures_stay_valid_while_the_engine_serves_the_same_load(prove
     assert not proven.is_unmoved
 
 
-def test_a_page_that_sees_no_request_while_some_are_there_is_not_believed(proven: Progress) -> None:
+def test_a_page_that_shows_no_request_while_some_are_held_is_not_trusted(proven: Progress) -> None:
     for _ in range(UNMOVED_READINGS - 1):
         proven.read(0, holds=True)
     assert not proven.is_unmoved
@@ -192,7 +192,7 @@ def test_a_page_that_sees_no_request_while_some_are_there_is_not_believed(proven
     assert not proven.is_unmoved
 
 
-def test_a_page_without_counts_of_requests_is_not_taken_for_unmoved(proven: Progress) -> None:
+def test_a_page_without_counts_of_requests_does_not_count_as_constant(proven: Progress) -> None:
     for _ in range(60):
         proven.read(None, holds=True)
     assert not proven.is_unmoved
@@ -262,8 +262,9 @@ def answers_probes(
     holds: bool = True,
     abandons: float | None = None,
 ) -> int | None:
-    """Let it answer a probe every ten seconds, and its counters move each second; return when it stalled. A client
-    abandons a request, held for `abandons` seconds, whenever so many have passed."""
+    """Let the engine answer a probe every ten seconds while its counters move each second; return when it stalled. A
+    client abandons a request every `abandons` seconds, after holding it for that long.
+    """
     counted = 100.0
     for second in range(1, seconds + 1):
         if second % 10 == 0:
@@ -296,11 +297,11 @@ def test_an_engine_that_only_answers_the_routers_own_requests_is_stalled(proven:
 def test_counters_that_move_by_more_than_probes_are_tokens_of_clients(proven: Progress) -> None:
     assert answers_probes(proven, 300, moves=1.0) is None
     for second in range(300):
-        proven.read(1, float(second // 8))  # a very slow engine, which got no probe
+        proven.read(1, float(second // 8))  # a very slow engine that got no probe
         assert not (proven.look(1.0, holds=True, alive=True) and proven.judge(AFTER_S, FACTOR, 0.0))
 
 
-def test_the_probes_of_other_routers_are_no_tokens_of_clients(proven: Progress) -> None:
+def test_probes_of_other_routers_do_not_count_as_tokens_of_clients(proven: Progress) -> None:
     counted = 0.0
     for second in range(1, int(AFTER_S) + 2):
         counted += 6 if second % 10 == 0 else 0
@@ -310,7 +311,7 @@ def test_the_probes_of_other_routers_are_no_tokens_of_clients(proven: Progress) 
     assert proven.stalled
 
 
-def test_answers_whose_tokens_would_not_show_have_the_time_of_an_answer(proven: Progress) -> None:
+def test_answers_whose_tokens_would_not_show_have_the_time_of_a_whole_answer(proven: Progress) -> None:
     assert answers_probes(proven, 400, late_s=300.0) == 301
 
 
@@ -325,7 +326,7 @@ def test_clients_who_waited_for_the_time_of_an_answer_count(proven: Progress) ->
     assert answers_probes(progress, 900, moves=0.1, abandons=30) == AFTER_S + 1
 
 
-def test_an_engine_that_refuses_clients_requests_answers_them(proven: Progress) -> None:
+def test_an_engine_that_refuses_clients_requests_counts_as_answering_them(proven: Progress) -> None:
     for second in range(600):
         proven.ended_without()
         proven.refused()
@@ -336,7 +337,7 @@ def test_an_engine_that_refuses_clients_requests_answers_them(proven: Progress) 
         assert not proven.stalled
 
 
-def test_a_refusal_ends_no_stall_that_only_a_token_ends(proven: Progress) -> None:
+def test_a_refusal_does_not_end_a_stall_that_only_a_token_ends(proven: Progress) -> None:
     assert answers_probes(proven, 60) is not None
     proven.refused()
     pass_s(proven, 1)
@@ -344,7 +345,7 @@ def test_a_refusal_ends_no_stall_that_only_a_token_ends(proven: Progress) -> Non
 
 
 @pytest.mark.parametrize("late_s", [0.0, 300.0])
-def test_requests_that_this_router_does_not_hold_are_judged_by_others(proven: Progress, late_s: float) -> None:
+def test_requests_that_this_router_does_not_hold_are_judged_by_other_routers(proven: Progress, late_s: float) -> None:
     assert answers_probes(proven, 900, moves=0.1, late_s=late_s, holds=False) is None
 
 
@@ -353,7 +354,7 @@ def test_a_slow_steady_engine_is_not_hidden_by_the_probes_of_many_routers(proven
     assert answers_probes(proven, 900, moves=moves, routers=8) is None
 
 
-def test_a_page_that_comes_back_shows_no_silence_of_the_time_before(proven: Progress) -> None:
+def test_a_page_that_returns_shows_no_silence_from_before(proven: Progress) -> None:
     assert answers_probes(proven, 200, late_s=300.0) is None
     proven.unread()
     assert answers_probes(proven, int(AFTER_S), moves=0.1) is None
@@ -374,7 +375,7 @@ def test_clients_whose_requests_took_longer_before_have_more_time(proven: Progre
     assert answers_probes(proven, 300) == 41 * FACTOR + 1
 
 
-def test_a_silence_of_clients_whose_requests_have_gone_ends_with_a_stall(proven: Progress) -> None:
+def test_a_silence_of_clients_whose_requests_have_left_ends_with_a_stall(proven: Progress) -> None:
     assert pass_s(proven, 60) == LEAST_S + THEN_S
     proven.probed()
     pass_s(proven, 1, holds=False)
@@ -393,7 +394,7 @@ def test_an_engine_that_produces_a_token_in_each_of_a_few_seconds_never_stalls(g
 
 
 @given(st.lists(st.integers(1, 300), max_size=8))
-def test_whatever_it_needed_before_an_engine_that_hangs_is_found(gaps: list[int]) -> None:
+def test_an_engine_that_hangs_is_detected_whatever_time_it_needed_before(gaps: list[int]) -> None:
     progress = Progress()
     for gap in gaps:
         pass_s(progress, gap)
@@ -405,14 +406,14 @@ def test_whatever_it_needed_before_an_engine_that_hangs_is_found(gaps: list[int]
     ("tokens", "rate", "equal", "seconds"),
     [(0, 9_000.0, 0.0, 0.0), (1_000, 0.0, 1e12, 1_000 / ASSUMED_TOKENS_PER_S), (40_000, 8_000.0, 20_000.0, 10.0)],
 )
-def test_a_prompt_takes_what_its_tokens_and_its_attention_take(
+def test_the_time_of_a_prompt_grows_with_its_tokens_and_its_attention(
     tokens: float, rate: float, equal: float, seconds: float
 ) -> None:
     assert prefill_s(tokens, rate, equal) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("sign", [Progress.came, lambda progress: progress.read(1, 9.0)])
-def test_signs_count_from_the_next_look_on(proven: Progress, sign: Callable[[Progress], None]) -> None:
+def test_signs_of_progress_count_from_the_next_check_on(proven: Progress, sign: Callable[[Progress], None]) -> None:
     proven.read(1, 8.0)
     pass_s(proven, 60)
     sign(proven)
@@ -421,7 +422,7 @@ def test_signs_count_from_the_next_look_on(proven: Progress, sign: Callable[[Pro
     assert not proven.stalled
 
 
-def test_a_token_shows_until_the_look_after_the_next(proven: Progress) -> None:
+def test_a_token_shows_until_the_check_after_the_next(proven: Progress) -> None:
     assert proven.is_producing
     pass_s(proven, 1)
     assert not proven.is_producing

@@ -1,4 +1,4 @@
-"""What a prompt takes is found again from prompts of a known law."""
+"""The fit recovers the time law of prompts from their measured times."""
 
 import random
 
@@ -29,7 +29,7 @@ def test_nothing_is_known_without_prompts() -> None:
     assert PromptFit().fitted() == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_the_law_of_many_different_prompts_is_found() -> None:
+def test_the_law_is_recovered_from_many_different_prompts() -> None:
     rows = drawn(200)
     found = fitted(LAW, rows)
     assert [seconds_of(row, found) for row in rows] == pytest.approx([seconds_of(row, LAW) for row in rows], rel=0.03)

@@ -1,4 +1,4 @@
-"""The queue: its order, that no request starves and no capacity is lost, whichever request leaves and when."""
+"""The queue keeps its order, starves no request and loses no capacity, whichever request leaves and when."""
 
 import asyncio
 
@@ -19,13 +19,13 @@ async def settle():
 
 
 class Server:
-    """Requests that take capacity when some is free."""
+    """A server whose requests take capacity when some is free."""
 
     def __init__(self, queue, free=0):
         self.queue = queue
         self.free = free
         self.served = []
-        self.passed = set()  # woken without finding capacity
+        self.passed = set()  # woken without getting capacity
 
     def ask(self, name, request_class="warm", tenant="", cost=1.0):
         return asyncio.ensure_future(self._ask(name, request_class, tenant, cost))
@@ -61,7 +61,7 @@ async def serve(server, count):
     return server.served
 
 
-async def test_one_tenant_is_served_in_its_order():
+async def test_one_tenants_requests_are_served_in_order():
     server = Server(AdmissionQueue())
     await enqueue(server, *(("abc"[i],) for i in range(3)))
     assert await serve(server, 3) == ["a", "b", "c"]
@@ -139,12 +139,12 @@ async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewe
     for name in ("a", "b"):
         assert await asks(name, name)
     assert [name for name, task in tasks.items() if not task.done()] == ["hog 0", "hog 1", "a", "b"]
-    assert not await asks("a 2", "a")  # two requests and one each: no key has two more
+    assert not await asks("a 2", "a")  # two requests against one each: no key has two more than another
     assert not await asks("low", "c", band=-1)  # a lower band displaces no request
     assert (len(queue), queue.displaced) == (4, {0: 2})
     low = asyncio.ensure_future(wait(queue, queue.entry("heavy", "d", band=-1), 4))
     await settle()
-    assert queue.makes_room(queue.entry("warm", "c"))  # the lowest band goes first, whatever its class
+    assert queue.makes_room(queue.entry("warm", "c"))  # the lowest band is displaced first, whatever its class
     await settle()
     assert (low.done(), queue.displaced) == (True, {0: 2, -1: 1})
     await asyncio.gather(low, return_exceptions=True)
@@ -154,7 +154,7 @@ async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewe
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40))
 @settings(max_examples=50)
-def test_the_newest_request_of_a_tenant_with_most_is_found_after_any_arrivals_and_departures(changes):
+def test_the_newest_request_of_the_tenant_with_most_is_known_after_any_arrivals_and_departures(changes):
     queue, waiting = ClassQueue(), {name: [] for name in "abcdx"}
     for order, (name, arrives) in enumerate(changes):
         if arrives:
@@ -169,7 +169,7 @@ def test_the_newest_request_of_a_tenant_with_most_is_found_after_any_arrivals_an
             assert found is None or found in [one[-1] for one in waiting.values() if len(one) == most]
 
 
-async def test_unannounced_capacity_is_found_by_looking_again():
+async def test_unannounced_capacity_is_noticed_at_the_next_check():
     server = Server(AdmissionQueue())
     await enqueue(server, *((i,) for i in range(5)))
     for _ in range(3):
@@ -179,7 +179,7 @@ async def test_unannounced_capacity_is_found_by_looking_again():
     assert server.served == [0, 1, 2]
 
 
-async def test_a_request_that_comes_while_others_wait_does_not_overtake_them():
+async def test_a_request_that_arrives_while_others_wait_does_not_overtake_them():
     server = Server(AdmissionQueue())
     await enqueue(server, ("first",))
     server.release(wake=False)
@@ -188,7 +188,7 @@ async def test_a_request_that_comes_while_others_wait_does_not_overtake_them():
     assert await serve(server, 1) == ["first", "second"]
 
 
-async def test_capacity_that_the_first_cannot_use_goes_to_the_next():
+async def test_capacity_that_the_first_request_cannot_use_goes_to_the_next():
     queue = AdmissionQueue()
     first, second = queue.entry("warm"), queue.entry("warm")
     took = []
@@ -213,7 +213,7 @@ async def test_capacity_that_the_first_cannot_use_goes_to_the_next():
 
 
 @pytest.mark.slow
-async def test_clocks_of_tenants_that_are_gone_are_forgotten():
+async def test_clocks_of_tenants_that_left_are_forgotten():
     server = Server(AdmissionQueue())
     (last,) = await enqueue(server, ("last", "warm", "dear", 1e12))
     waiting = server.queue._bands[0].classes["warm"]
@@ -288,7 +288,7 @@ async def play(steps):
     for kind in set(game.kinds):
         order = [i for i in server.served if game.kinds[i] == kind and i not in server.passed]
         assert order == sorted(order)
-    for _ in left:  # no request starves: capacity for each serves all
+    for _ in left:  # no request starves: capacity for each of them serves them all
         server.release()
         await settle()
     assert not game.waiting()
@@ -308,5 +308,5 @@ async def order_of(look_again):
     return server.served
 
 
-async def test_a_request_that_is_woken_in_vain_changes_no_order():
+async def test_a_request_that_is_woken_in_vain_does_not_change_the_order():
     assert await order_of(look_again=True) == await order_of(look_again=False)

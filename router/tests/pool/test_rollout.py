@@ -1,4 +1,4 @@
-"""The split of a pool: which requests the candidate gets, and when the live version serves all of them."""
+"""The split of a pool: which requests the candidate gets, and when the live version serves them all."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ def test_the_candidate_gets_its_share_in_every_cell(share: float) -> None:
     for key, is_chosen in zip(keys, chosen, strict=True):
         cells.setdefault(cell_of(key), []).append(is_chosen)
     assert set(cells) == set(range(64))
-    # 312 sessions in a cell: five standard deviations of their share
+    # 312 sessions per cell: five standard deviations of the share
     assert max(abs(sum(cell) / len(cell) - share) for cell in cells.values()) < 5 * (share * (1 - share) / 280) ** 0.5
 
 
@@ -43,7 +43,7 @@ def test_another_salt_chooses_other_sessions() -> None:
     assert abs(len(first & second) / len(NAMES) - 0.01) < 0.005
 
 
-def test_a_session_keeps_arm_and_cell_and_a_request_without_one_has_its_own() -> None:
+def test_a_session_keeps_its_arm_and_cell_and_a_request_without_one_gets_its_own() -> None:
     state = running()
     assert state.assign("s", "r1", 1.0) == state.assign("s", "r2", 2.0)
     keys = {made.key for number in range(10) if (made := state.assign(None, f"r{number}", 1.0))}
@@ -56,10 +56,10 @@ def running(*, watched_until: float = 30.0, **changes: object) -> SplitState:
     return state
 
 
-# The states
+# States
 
 
-def test_a_split_begins_when_it_is_watched() -> None:
+def test_a_split_starts_when_its_watch_begins() -> None:
     state = running(watched_until=-1.0)
     assert (state.state(0.0), state.assign("s", "r", 0.0)) == ("off", None)
     state.watched(6, 30.0, 0.0)
@@ -88,7 +88,7 @@ def test_a_renewal_that_comes_too_late_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("delivery", "is_meant"), [(7, True), (0, True), (6, False)])
-def test_a_stop_of_the_delivery_or_of_any_trips_the_split(delivery: int, is_meant: bool) -> None:
+def test_a_stop_of_this_delivery_or_of_all_trips_the_split(delivery: int, is_meant: bool) -> None:
     state = running()
     assert state.stopped(delivery, "an operator pressed Abort") is is_meant
     assert state.stopped(delivery, "again") is False
@@ -132,7 +132,7 @@ def test_a_request_is_decided_by_the_candidate_only_while_the_split_of_its_deliv
     assert assigned is not None
     assert state.policy_of(assigned, 1.0) is state.candidate
     later = SplitState(split(generation=4, share=1.0), state.candidate)
-    assert later.policy_of(assigned, 1.0) is None  # not watched yet
+    assert later.policy_of(assigned, 1.0) is None  # no watch yet
     later.watched(7, 30.0, 1.0)
     assert later.policy_of(assigned, 1.0) is later.candidate
     still = SplitState(split(generation=5, share=0.0), state.candidate)
@@ -147,10 +147,10 @@ def test_a_request_is_decided_by_the_candidate_only_while_the_split_of_its_deliv
     assert state.policy_of(control, 1.0) is None
 
 
-# The pool
+# Pools
 
 
-def test_the_candidate_keeps_the_live_version_s_parameters_of_the_pool() -> None:
+def test_the_candidate_keeps_the_parameters_that_the_pool_overrides_in_the_live_version() -> None:
     values = {
         "admission.share_warm": 9.0,
         "admission.max_queue_heavy": 1,

@@ -1,4 +1,4 @@
-"""A decision in a large pool compares a few instances and is as good as if it had compared all."""
+"""A decision in a large pool compares a few instances and is as good as one that compares all."""
 
 import random
 from collections import Counter
@@ -32,7 +32,7 @@ REQUEST = RoutingRequest(20_000, session="s", held={"i-7": 12_000, "i-250": 9_00
 
 
 class Fleet:
-    """Endpoints with drawn loads."""
+    """A fleet of endpoints with drawn loads."""
 
     def __init__(self, size: int = SIZE, **published: Any) -> None:
         self.draw = random.Random(1)
@@ -76,11 +76,11 @@ def test_every_instance_of_a_small_pool_is_compared() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["dynamo", "prefix_hash", "adaptive_v1"])
-def test_a_strategy_whose_score_does_not_follow_the_load_compares_more(fleet: Fleet, strategy: str) -> None:
+def test_a_strategy_whose_score_ignores_the_load_compares_more(fleet: Fleet, strategy: str) -> None:
     assert FEWER < len(fleet.decide(REQUEST, POLICIES[strategy]).candidates) <= COMPARED
 
 
-def test_a_pool_of_unequally_fast_instances_is_compared_as_widely_as_by_any_strategy(fleet: Fleet) -> None:
+def test_a_pool_of_unequal_instances_is_compared_as_widely_as_any_strategy_needs(fleet: Fleet) -> None:
     policy, slow = POLICIES["priced"], fleet.endpoints["i-9"]
     assert len(fleet.decide(REQUEST, policy).candidates) <= FEWER
     slow.take_pace(0.5)
@@ -103,7 +103,7 @@ def test_a_receipt_is_small_counts_the_other_instances_and_decides_the_same_agai
 
 
 @pytest.mark.parametrize("homes", [40, 200])
-def test_a_decision_among_the_homes_of_an_adapter_counts_the_other_instances_and_is_the_same_again(
+def test_a_decision_among_the_homes_of_an_adapter_counts_the_other_instances_and_can_be_repeated(
     fleet: Fleet, homes: int
 ) -> None:
     request = RoutingRequest(20_000, "s", "i-5", held={f"i-{number}": 2_000 + number for number in range(9)}, turn=3)
@@ -117,8 +117,8 @@ def test_a_decision_among_the_homes_of_an_adapter_counts_the_other_instances_and
         assert replay.recorded(kept) == replay.outcome(replay.situation(kept).decide(policy))
 
 
-def test_the_cheapest_instance_is_on_the_list_though_others_have_less_load(fleet: Fleet) -> None:
-    """Prices depend on the prompt: requests weigh little for a short one, their stalls weigh much for a long one."""
+def test_the_cheapest_instance_is_on_the_list_although_others_have_less_load(fleet: Fleet) -> None:
+    """Prices depend on the prompt: held requests weigh little for a short one, but stalls weigh much for a long one."""
     policy = POLICIES["priced"]
     for endpoint in fleet.endpoints.values():
         endpoint.kv_tokens = 100_000
@@ -130,7 +130,7 @@ def test_the_cheapest_instance_is_on_the_list_though_others_have_less_load(fleet
         assert decision.instance == fleet.whole(request, policy, number / 60).instance
 
 
-# Their result depends on one figure of each instance, so that the best of all is the best of the list.
+# These strategies look at one figure per instance, so the best of the pool is also the best of the list.
 EXACT = ("adaptive_v1", "cache_aware", "conditional_offload", "lpwl", "least_requests", "session_sticky")
 
 
@@ -145,7 +145,7 @@ def test_the_best_instance_of_the_pool_is_on_the_list(fleet: Fleet, strategy: st
             assert fleet.decide(asked, policy, number / 10).instance == whole.instance
 
 
-def test_a_prefix_goes_to_the_same_instance_as_by_the_hashes_of_all(fleet: Fleet) -> None:
+def test_a_prefix_goes_to_the_instance_that_hashing_over_all_would_choose(fleet: Fleet) -> None:
     policy = POLICIES["prefix_hash"]
     same = sum(
         fleet.decide(asked, policy).instance == fleet.whole(asked, policy).instance
@@ -155,7 +155,7 @@ def test_a_prefix_goes_to_the_same_instance_as_by_the_hashes_of_all(fleet: Fleet
     assert same == 50
 
 
-def test_in_as_many_turns_as_there_are_instances_each_has_one(fleet: Fleet) -> None:
+def test_over_as_many_turns_as_instances_each_instance_gets_one(fleet: Fleet) -> None:
     policy = POLICIES["round_robin"]
     chosen = [
         fleet.decide(RoutingRequest(9, held={}, turn=turn), policy).instance for turn in range(2 * SIZE, 3 * SIZE)
@@ -188,7 +188,7 @@ def taken_up(count: int) -> Iterator[None]:
         yield
 
 
-def test_the_only_instance_that_can_take_the_request_is_found(fleet: Fleet) -> None:
+def test_the_only_instance_with_capacity_is_on_the_list(fleet: Fleet) -> None:
     failed = dict.fromkeys(set(fleet.endpoints) - {"i-99"}, "no adapter")
     for policy in POLICIES.values():
         decision = fleet.decide(REQUEST, policy, **failed)
@@ -198,7 +198,7 @@ def test_the_only_instance_that_can_take_the_request_is_found(fleet: Fleet) -> N
         only = f"i-{9 * number + 7}"
         for name, endpoint in fleet.endpoints.items():
             endpoint.take_others((3 if name == only else LIMIT, 90_000 if name == only else 0, 0))
-        with taken_up(1):  # few of the changes are known
+        with taken_up(1):  # only a few of the changes are known
             assert fleet.decide(REQUEST, policy).instance == only
     for name, endpoint in fleet.endpoints.items():
         endpoint.take_others((0, 0, 0))
@@ -208,7 +208,7 @@ def test_the_only_instance_that_can_take_the_request_is_found(fleet: Fleet) -> N
         assert fleet.decide(REQUEST, policy).instance == "i-150"
 
 
-def test_a_full_pool_takes_nothing_and_the_reasons_say_why(fleet: Fleet) -> None:
+def test_a_full_pool_chooses_no_instance_and_the_reasons_say_why(fleet: Fleet) -> None:
     for endpoint in fleet.endpoints.values():
         endpoint.take_others((LIMIT, 0, 0))
     decision = fleet.decide(REQUEST, POLICIES["adaptive_v1"])
@@ -224,7 +224,7 @@ def test_an_instance_that_failed_the_request_is_listed_with_the_error(fleet: Fle
 
 
 @pytest.mark.parametrize("strategy", ["adaptive_offload", "priced", "round_robin_pd", "ppd"])
-def test_both_roles_are_on_the_list_and_the_prefill_instance_of_each_pair(strategy: str) -> None:
+def test_both_roles_and_the_prefill_instance_of_each_pair_are_on_the_list(strategy: str) -> None:
     endpoints = {}
     for number in range(SIZE):
         name, prefills = f"i-{number}", number % 2 == 0
@@ -237,7 +237,7 @@ def test_both_roles_are_on_the_list_and_the_prefill_instance_of_each_pair(strate
     assert decision.prefill == endpoints[decision.instance].kv.pair
 
 
-def test_the_order_kept_over_changes_is_the_order_made_again(fleet: Fleet) -> None:
+def test_the_order_maintained_over_changes_equals_a_new_sort(fleet: Fleet) -> None:
     draw = random.Random(3)
     kept = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
     loads: dict[str, Load] = {}
@@ -264,7 +264,7 @@ def test_the_order_kept_over_changes_is_the_order_made_again(fleet: Fleet) -> No
             assert kept.left_out(chosen, policy, {}) == anew.left_out(chosen, policy, {})
 
 
-def test_the_listed_instances_are_seen_as_they_are_at_each_decision(fleet: Fleet) -> None:
+def test_each_decision_sees_the_current_state_of_the_listed_instances(fleet: Fleet) -> None:
     draw, endpoints = random.Random(4), fleet.endpoints
     for step in range(100):
         for endpoint in draw.sample(sorted(endpoints.values(), key=lambda one: one.id), draw.choice([0, 1, 40])):
@@ -273,7 +273,7 @@ def test_the_listed_instances_are_seen_as_they_are_at_each_decision(fleet: Fleet
             endpoint.breaker.failed(float(step), failures=2)
             endpoint.touch()
         for endpoint in draw.sample(sorted(endpoints.values(), key=lambda one: one.id), 20):
-            endpoint.breaker.answered()  # tells nobody: what was refused is asked at each decision
+            endpoint.breaker.answered()  # announces nothing: each decision asks again whether the endpoint refuses
         policy = POLICIES[draw.choice(["priced", "adaptive_v1", "round_robin"])]
         request = RoutingRequest(9_000, held={"i-3": 500}, turn=step)
         decision = fleet.view.decide(request, policy, draw.random(), {}, float(step), 10.0)

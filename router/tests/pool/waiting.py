@@ -1,4 +1,4 @@
-"""Waiting in an admission queue with a future, as the router does."""
+"""Wait in an admission queue with a future, as the router does."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The prefix index written for reading, not for speed: what the real one must agree with."""
+"""A prefix index written for readability, not speed; the real one must agree with it."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Adapters and salts keep caches apart: an engine's events and the requests of its clients come to equal hashes."""
+"""Adapters and salts separate caches: an engine's events and its clients' requests get equal hashes."""
 
 from array import array
 from types import SimpleNamespace
@@ -67,18 +67,18 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("keyed", "hashes"), GOLDEN.items())
-def test_the_hashes_of_both_sides_stay_what_they_are(keyed: tuple[str, str], hashes: list[int]) -> None:
+def test_the_hashes_on_both_sides_never_change(keyed: tuple[str, str], hashes: list[int]) -> None:
     assert linked(PROMPT, SIZE, SEED, extra_keys(*keyed, 3)) == hashes
     assert linked(PROMPT, SIZE, SEED, EVENTS[keyed].extras) == hashes
 
 
-def test_events_that_only_number_their_adapter_are_hits_for_no_request() -> None:
+def test_events_that_only_number_their_adapter_match_no_request() -> None:
     numbered = stored([], lora_id=1)
     known = linked(PROMPT, SIZE, SEED, numbered.extras)
     assert not {*known} & {*linked(PROMPT, SIZE, SEED, ()), *linked(PROMPT, SIZE, SEED, extra_keys("sql", "", 3))}
 
 
-def test_the_approximate_index_keeps_them_apart_too() -> None:
+def test_the_approximate_index_separates_them_too() -> None:
     chains, prompt = PromptChains(), b"x" * 20_000
     base = chains.hashes(prompt, chain_salt("", ""))
     assert list(base) == chunk_hashes(prompt)
@@ -100,13 +100,13 @@ def test_a_model_that_is_not_known_to_be_the_base_counts_as_an_adapter(model: st
     ("given", "hashed"),
     [("tenant", "tenant"), (["tenant"], "tenant"), (["a", "b"], "a\0b"), (7, ""), ("", ""), (None, "")],
 )
-def test_the_salt_is_the_clients(given: object, hashed: str) -> None:
+def test_the_salt_is_the_one_that_the_client_sent(given: object, hashed: str) -> None:
     assert salt.of({"cache_salt": given}) == hashed
     assert salt.of({}) == ""
 
 
 @pytest.mark.parametrize(("api_path", "apart"), [("/v1/chat/completions", True), ("/v1/messages", False)])
-def test_a_salt_that_an_engine_ignores_is_not_a_part_of_its_blocks(api_path: str, apart: bool) -> None:
+def test_a_salt_that_an_engine_ignores_is_not_hashed_into_its_blocks(api_path: str, apart: bool) -> None:
     """SGLang ignores the salt of /v1/messages."""
     state = KvEventState()
     state.index, state.reader, state.sizes = ExactIndex(SEED), (reader := SimTokenizer()), (SIZE,)
@@ -122,7 +122,7 @@ def test_a_salt_that_an_engine_ignores_is_not_a_part_of_its_blocks(api_path: str
     assert (hashes(cache_salt="s") != hashes()) == apart
 
 
-def test_a_block_bears_the_images_in_it_between_its_adapter_and_its_salt() -> None:
+def test_a_block_hashes_its_images_between_its_adapter_and_its_salt() -> None:
     media = [Medium(3, 30, "cat"), Medium(33, 2, "dog"), Medium(70, 10, "cat")]
     keys = media_keys("ad", "s", 6, 16, media)
     assert [msgpack.unpackb(key) for key in keys] == [

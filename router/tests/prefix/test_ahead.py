@@ -1,4 +1,4 @@
-"""What an instance will hold when a request gets its turn, case by case."""
+"""Forecast what an instance will hold when a request gets its turn, case by case."""
 
 import random
 
@@ -49,7 +49,7 @@ def engine(index: ExactIndex) -> Engine:
 
 
 def foreseen(index: ExactIndex, tokens: bytes, now: float = NOW) -> int:
-    """Blocks of the prompt that it will hold."""
+    """Return how many blocks of the prompt the instance will hold."""
     matched = index.match(hashes(tokens), SIZE)
     return sum((matched | index.foreseen(matched, hashes(tokens), SIZE, now)).get("a", (0, 0, 0))) // SIZE
 
@@ -116,13 +116,13 @@ def test_a_full_cache_loses_its_least_recently_used_blocks_to_requests_in_flight
     assert foreseen(index, prompt("x", 5)) == 0
 
 
-def test_a_chain_goes_from_its_end(index: ExactIndex, engine: Engine) -> None:
+def test_a_chain_is_evicted_from_its_end(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 6))
     send(index, prompt("z", 6))
-    assert foreseen(index, prompt("x", 6)) == 3  # 12 blocks and one that is not full, where there is room for 10
+    assert foreseen(index, prompt("x", 6)) == 3  # 12 blocks and an incomplete one, with room for 10
 
 
-def test_blocks_in_use_are_not_evicted_and_go_last_afterwards(index: ExactIndex, engine: Engine) -> None:
+def test_blocks_in_use_are_not_evicted_and_are_evicted_last_afterwards(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     engine.holds(prompt("y", 4))
     user = send(index, prompt("x", 4))
@@ -149,8 +149,8 @@ def test_growing_answers_take_capacity_while_a_prompt_waits(index: ExactIndex, e
     first.over(NOW)
     send(index, prompt("y", 5))
     engine.holds(prompt("y", 5))
-    assert foreseen(index, prompt("x", 8)) == 4  # there is room for 5 beside y
-    assert foreseen(index, prompt("x", 9)) == 3  # the 6 that it needs are free once y has ended, 2 blocks longer
+    assert foreseen(index, prompt("x", 8)) == 4  # room for 5 beside y
+    assert foreseen(index, prompt("x", 9)) == 3  # it needs 6, free once y has ended, 2 blocks longer
 
 
 def test_a_prompt_whose_prefix_is_evicted_first_computes_it_again(index: ExactIndex, engine: Engine) -> None:
@@ -160,14 +160,14 @@ def test_a_prompt_whose_prefix_is_evicted_first_computes_it_again(index: ExactIn
     assert foreseen(index, prompt("x", 6)) == 6
 
 
-def test_a_prompt_that_finds_more_than_was_foreseen_computes_less(index: ExactIndex, engine: Engine) -> None:
+def test_a_prompt_that_hits_more_than_forecast_computes_less(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 6))
     other = send(index, prompt("z", 6))
     send(index, prompt("x", 8))
     other.over(NOW)
     engine.holds(prompt("x", 8), 6)
     send(index, prompt("y", 4))
-    assert foreseen(index, prompt("x", 8), NOW + LATE_S) == 8  # in use, though z and y would not fit beside it
+    assert foreseen(index, prompt("x", 8), NOW + LATE_S) == 8  # in use, although z and y would not fit beside it
 
 
 def test_shared_blocks_are_in_use_until_both_requests_end(index: ExactIndex, engine: Engine) -> None:
@@ -180,14 +180,14 @@ def test_shared_blocks_are_in_use_until_both_requests_end(index: ExactIndex, eng
     assert foreseen(index, prompt("x", 4)) == 0
 
 
-def test_without_knowing_the_room_nothing_is_expected_to_go(index: ExactIndex) -> None:
+def test_without_a_known_capacity_no_eviction_is_forecast(index: ExactIndex) -> None:
     engine = Engine(index, 0)
     engine.holds(prompt("x", 6))
     send(index, prompt("z", 600))
     assert foreseen(index, prompt("x", 6)) == 6
 
 
-def test_blocks_held_before_the_capacity_was_known_go_first(index: ExactIndex) -> None:
+def test_blocks_held_before_the_capacity_was_known_are_evicted_first(index: ExactIndex) -> None:
     engine = Engine(index, 0)
     engine.holds(prompt("x", 5))
     index.limit("a", 10)
@@ -196,7 +196,7 @@ def test_blocks_held_before_the_capacity_was_known_go_first(index: ExactIndex) -
     assert foreseen(index, prompt("y", 4)) == 4
 
 
-def test_blocks_that_a_slower_tier_holds_too_stay(index: ExactIndex, engine: Engine) -> None:
+def test_blocks_that_a_slower_tier_also_holds_stay(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 6))
     index.store("a", hashes(prompt("x", 6))[3:], None, b"", SIZE, HOST)
     engine.evicts(prompt("x", 6), 5)
@@ -225,7 +225,7 @@ def test_a_sample_of_blocks_represents_a_large_cache(index: ExactIndex) -> None:
 
 
 def act(rng: random.Random, index: ExactIndex, under_way: list[InFlight], now: float) -> list[int]:
-    """Something happens with a prompt, which is returned."""
+    """Do something at random with a prompt; return the prompt."""
     chain, instance = prompt(rng.choice("xyz"), rng.randint(1, 6)), f"i{rng.randrange(6)}"
     what = rng.choices(("send", "end", "store", "clear"), (8, 4, 4, 1))[0]
     if what == "send":
@@ -240,7 +240,7 @@ def act(rng: random.Random, index: ExactIndex, under_way: list[InFlight], now: f
     return hashes(chain)
 
 
-def test_the_forecast_of_many_instances_is_that_of_each() -> None:
+def test_the_forecast_of_many_instances_equals_that_of_each_alone() -> None:
     rng, now, index = random.Random(5), NOW, ExactIndex(SEED)
     under_way: list[InFlight] = []
     for _ in range(400):
@@ -258,7 +258,7 @@ def test_the_forecast_of_many_instances_is_that_of_each() -> None:
     assert index._heads == {}
 
 
-def test_only_holders_with_requests_in_flight_are_forecast(index: ExactIndex, engine: Engine) -> None:
+def test_only_holders_that_have_requests_in_flight_are_forecast(index: ExactIndex, engine: Engine) -> None:
     asked = hashes(prompt("x", 6))
     for name in ("a", *(f"other-{number}" for number in range(9))):
         index.limit(name, 10)

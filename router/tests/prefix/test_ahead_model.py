@@ -1,4 +1,4 @@
-"""Beside an engine that serves a few at a time and lets the others wait, what is foreseen is what they then find."""
+"""For an engine that serves a few requests at a time and queues the others, the forecast equals the later hits."""
 
 import random
 from collections import deque
@@ -21,24 +21,24 @@ class Waiting:
         self.tokens = tokens
         self.hashes = block_hashes(tokens, SIZE, SEED)
         self.sent = sent
-        self.now = now  # blocks held when it was sent
+        self.now = now  # blocks held when the request was sent
         self.foreseen = foreseen
         self.found = -1
 
 
 class Engine:
-    """A cache in which the blocks of the running requests stay, of all others the least recently freed goes first."""
+    """A cache that keeps running requests' blocks and evicts, of the others, the least recently freed first."""
 
     def __init__(self, index: ExactIndex) -> None:
         self.index = index
         self.cached: dict[int, int] = {}  # block → requests that use it
-        self.idle: dict[int, None] = {}  # longest ago first
+        self.idle: dict[int, None] = {}  # least recently used first
         self.waiting: deque[Waiting] = deque()
         self.running: deque[Waiting] = deque()
         index.limit("a", ROOM)
 
     def step(self, clock: float) -> None:
-        """One request ends, and as many begin as there is room for."""
+        """End one request, and begin as many as there is room for."""
         if self.running:
             self.end(self.running.popleft(), clock)
         while self.waiting and len(self.running) < RUNNING and self.begin(self.waiting[0]):
@@ -78,7 +78,7 @@ def blocks(index: ExactIndex, chain: list[int], clock: float) -> tuple[int, int]
 
 
 def errors(rng: random.Random, sessions: int) -> tuple[float, float]:
-    """Mean of |blocks found − blocks held when sent| and of |blocks found − blocks foreseen|."""
+    """Return the mean of |blocks hit − blocks held when sent| and of |blocks hit − blocks forecast|."""
     index = ExactIndex(SEED)
     engine = Engine(index)
     system = rng.randbytes(16 * 10)
@@ -114,5 +114,5 @@ def test_the_forecast_is_much_nearer_to_the_hits_than_the_present_cache_is(sessi
     assert foreseen < 5
 
 
-def test_with_room_for_all_nothing_is_wrong() -> None:
+def test_with_room_for_all_requests_the_forecast_is_exact() -> None:
     assert errors(random.Random(1), 2)[1] == 0

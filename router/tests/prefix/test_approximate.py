@@ -1,4 +1,4 @@
-"""What the prefix index believes about who holds what."""
+"""What the approximate prefix index assumes about which instance holds what."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def test_match_is_the_longest_prefix_on_each_instance() -> None:
     assert index.match(chain("system-one-more")) == {"a": 10, "b": 7}
 
 
-def test_the_same_prompt_is_looked_up_again_after_every_change() -> None:
+def test_a_prompt_is_looked_up_correctly_after_every_change() -> None:
     index, prompt = index_with(a="system"), chain("system-one")
     assert index.match(prompt) == index.match(prompt) == {"a": 6}
     index.insert("b", 1, prompt)
@@ -39,7 +39,7 @@ def test_the_same_prompt_is_looked_up_again_after_every_change() -> None:
     assert index.match(prompt) == {"b": 8}
 
 
-def test_an_unshared_prompt_costs_one_look_up_and_matches_no_instance() -> None:
+def test_an_unshared_prompt_costs_one_look_up_and_matches_nothing() -> None:
     assert index_with(a="abc", b="abd").match(chain("xyz")) == {}
 
 
@@ -50,13 +50,13 @@ def test_a_thousand_instances_with_one_system_prompt_all_match() -> None:
     assert index.match(chain("system and more")) == {f"i-{number}": 6 for number in range(1_000)}
 
 
-def test_insert_says_how_much_was_there_before() -> None:
+def test_insert_reports_how_much_was_held_before() -> None:
     index = index_with(a="hello")
     assert index.insert("a", 1, chain("hello world")) == 5
     assert index.insert("b", 1, chain("hello world")) == 0
 
 
-def test_the_least_recently_used_chain_goes_first_and_from_its_end() -> None:
+def test_the_least_recently_used_chain_is_evicted_first_from_its_end() -> None:
     index = PrefixIndex(instance_chunks=10)
     index.insert("a", 1, chain("old--"))
     index.insert("a", 1, chain("newer"))
@@ -81,7 +81,7 @@ def test_a_prompt_longer_than_the_limit_keeps_its_head() -> None:
     assert index.match(chain("abcdefgh")) == {"a": 4}
 
 
-def test_all_instances_together_stay_within_the_bound() -> None:
+def test_all_instances_together_stay_within_the_limit() -> None:
     index = PrefixIndex(max_chunks=1_000, instance_chunks=1_000)
     for round_number in range(3):
         for number in range(10):
@@ -96,14 +96,14 @@ def test_a_new_epoch_forgets_the_cache_of_the_old_process() -> None:
     assert index.match(chain("world")) == {"a": 5}
 
 
-def test_a_late_word_from_an_old_epoch_is_not_taken() -> None:
+def test_a_late_report_from_an_old_epoch_is_ignored() -> None:
     index = PrefixIndex()
     index.insert("a", 5, chain("now"))
     assert index.insert("a", 4, chain("then")) == 0
     assert index.match(chain("then")) == {}
 
 
-def test_a_purged_instance_holds_nothing_and_its_place_is_used_again() -> None:
+def test_a_purged_instance_holds_nothing_and_its_slot_is_reused() -> None:
     index = index_with(a="hello", b="help")
     index.purge("a")
     index.purge("a")
@@ -113,14 +113,14 @@ def test_a_purged_instance_holds_nothing_and_its_place_is_used_again() -> None:
     assert index.match(chain("hello")) == {"b": 3, "c": 5}
 
 
-def test_nothing_is_left_in_memory_when_all_are_purged() -> None:
+def test_nothing_remains_in_memory_when_all_are_purged() -> None:
     index = index_with(a="hello", b="help", c="other")
     for instance in "abc":
         index.purge(instance)
     assert len(index) == 0
 
 
-def test_a_limit_applies_at_once_and_to_the_next_life() -> None:
+def test_a_limit_applies_at_once_and_after_a_restart() -> None:
     index = index_with(a="abcdefgh")
     index.limit("a", 3)
     assert index.match(chain("abcdefgh")) == {"a": 3}
@@ -129,7 +129,7 @@ def test_a_limit_applies_at_once_and_to_the_next_life() -> None:
 
 
 def test_an_uncached_first_prompt_is_held_afterwards() -> None:
-    """The engine has computed it: the correction is about what was there before, never about the prompt itself."""
+    """The engine has computed it: the correction concerns what was held before, never the prompt itself."""
     index = PrefixIndex()
     prompt = chain("brand new")
     index.insert("a", 1, prompt)
@@ -150,19 +150,19 @@ def test_an_engine_that_evicted_more_than_assumed_loses_its_least_recently_used_
     assert index.match(chain("third-" * 10)) == {"a": 60}
 
 
-def test_an_engine_that_had_more_than_predicted_is_believed_in_silence() -> None:
+def test_an_engine_that_had_more_than_predicted_needs_no_correction() -> None:
     index = index_with(a="abc")
     index.insert("a", 1, chain("abcdef"))
     assert index.correct("a", chain("abcdef"), 6) == 0
     assert index.chunks("a") == 6
 
 
-def test_rounding_is_not_taken_for_eviction() -> None:
+def test_rounding_does_not_count_as_eviction() -> None:
     index = PrefixIndex()
     prompt = chain("x" * 100)
     index.insert("a", 1, prompt)
     index.insert("a", 1, prompt)
-    index.correct("a", prompt, 0)  # the first of the two: nothing was there
+    index.correct("a", prompt, 0)  # the first of the two: nothing was held before
     index.insert("a", 1, prompt)
     assert index.correct("a", prompt, 90) == 0
 
@@ -180,8 +180,8 @@ def test_a_correction_subtracts_missing_tokens_once() -> None:
     assert index.chunks("a") == 80
 
 
-def test_the_same_prompt_twice_at_once_is_not_an_eviction() -> None:
-    """The second finds nothing either when it starts before the first is computed."""
+def test_the_same_prompt_twice_at_once_does_not_count_as_an_eviction() -> None:
+    """The second request hits nothing either if it starts before the first has been computed."""
     index = PrefixIndex()
     prompt = chain("x" * 100)
     index.insert("a", 1, prompt)
@@ -190,7 +190,7 @@ def test_the_same_prompt_twice_at_once_is_not_an_eviction() -> None:
     assert index.chunks("a") == 100
 
 
-def test_instances_that_come_and_go_leave_no_places_behind() -> None:
+def test_instances_that_come_and_go_leave_no_slots_behind() -> None:
     index = PrefixIndex()
     for number in range(100):
         index.insert(f"run-{number}", 1, chain("abc"))
@@ -198,21 +198,21 @@ def test_instances_that_come_and_go_leave_no_places_behind() -> None:
     assert len(index._names) == 1
 
 
-def test_corrections_for_the_unknown_are_ignored() -> None:
+def test_corrections_for_unknown_prompts_are_ignored() -> None:
     index = index_with(a="abc")
     assert index.correct("nobody", chain("abc"), 0) == 0
     assert index.correct("a", [], 0) == 0
 
 
-def test_requests_that_are_never_answered_do_not_pile_up() -> None:
+def test_requests_that_are_never_answered_do_not_accumulate() -> None:
     index = PrefixIndex(instance_chunks=16)
     for number in range(200):
         index.insert("a", 1, chain(f"{number:03}"))
     assert len(index._evictions["a"].promised) <= 16
 
 
-def test_prompts_that_go_different_ways_are_bounded_by_their_number_too() -> None:
-    """However short they are, each costs its place."""
+def test_the_number_of_diverging_prompts_is_bounded_too() -> None:
+    """However short a prompt is, it takes a slot."""
     index = PrefixIndex(max_stretches=40)
     for number in range(200):
         index.insert(f"i-{number % 2}", 1, chain(f"{number:03}"))
@@ -221,7 +221,7 @@ def test_prompts_that_go_different_ways_are_bounded_by_their_number_too() -> Non
     assert index.match(chain("000")) == {}
 
 
-def test_a_session_that_changes_places_stays_one_run_where_both_hold_it() -> None:
+def test_a_session_that_moves_stays_one_run_where_both_instances_hold_it() -> None:
     index = PrefixIndex()
     for turn in range(1, 40):
         index.insert("ab"[turn % 2], 1, chain("x" * 5 * turn))
@@ -229,8 +229,8 @@ def test_a_session_that_changes_places_stays_one_run_where_both_hold_it() -> Non
     assert len(index._runs) == 2
 
 
-def test_runs_that_were_cut_are_found_again_from_behind() -> None:
-    """What an instance forgets is found from the end of its chain, whatever was cut and joined before it meanwhile."""
+def test_runs_that_were_split_are_matched_again_from_their_end() -> None:
+    """What an instance evicts goes from the end of its chain, whatever was split and joined before it."""
     index = PrefixIndex()
     for instance in "abc":
         index.insert(instance, 1, chain("0123456789"))
@@ -255,8 +255,8 @@ def test_an_empty_prompt_changes_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12))))
-def test_hashes_that_collide_make_guesses_wrong_and_nothing_else(requests: list[tuple[str, list[int], int]]) -> None:
-    """XXH64 is no secret: someone can send prompts whose hashes are equal although their prefixes are not."""
+def test_colliding_hashes_only_make_guesses_wrong(requests: list[tuple[str, list[int], int]]) -> None:
+    """XXH64 is not cryptographic: a client can send prompts whose hashes are equal although their prefixes differ."""
     index = PrefixIndex(instance_chunks=8)
     for instance, hashes, cached in requests:
         assert all(0 < found <= len(hashes) for found in index.match(hashes).values())

@@ -1,4 +1,4 @@
-"""Whatever happens, the index answers as a naive one does, and its two halves agree."""
+"""After any sequence of operations, the index answers as a naive one does, and its two halves agree."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

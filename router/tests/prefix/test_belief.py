@@ -1,4 +1,4 @@
-"""Which index is believed, from what has been seen of each."""
+"""Decide which index to trust from how its predictions have matched."""
 
 import random
 import re
@@ -42,7 +42,7 @@ GOOD, BAD, WORSE, NEW = record((500, 500)), record((500, 300)), record((900, 100
         ("it is late", "", GOOD, WORSE, "none", "it is late; the approximate index is wrong"),
     ],
 )
-def test_the_best_that_has_not_been_wrong_is_believed(
+def test_the_best_index_that_has_not_been_wrong_is_trusted(
     trouble: str | None, doubt: Doubt, exact: Accuracy, approximate: Accuracy, index: str, why: str
 ) -> None:
     belief = believe(trouble, doubt, exact, approximate)
@@ -51,7 +51,7 @@ def test_the_best_that_has_not_been_wrong_is_believed(
     assert bool(belief.why) is bool(belief.reason) is (index != "exact")
 
 
-def test_hits_that_no_answer_can_confirm_are_believed_for_a_few_requests_only() -> None:
+def test_hits_that_no_answer_can_confirm_are_trusted_for_a_few_requests_only() -> None:
     assert believe("", "", NEW, NEW, FEWEST - 1).index == "exact"
     belief = believe("", "", NEW, NEW, FEWEST)
     assert belief.index == "approximate"
@@ -59,7 +59,7 @@ def test_hits_that_no_answer_can_confirm_are_believed_for_a_few_requests_only() 
     assert believe("it is late", "", NEW, NEW, FEWEST).why == "it is late"
 
 
-def test_an_index_that_was_wrong_is_believed_again_when_it_has_been_right() -> None:
+def test_an_index_that_was_wrong_is_trusted_again_once_it_is_right() -> None:
     exact = record((900, 0))
     assert believe("", "", exact, NEW).index == "approximate"
     for _ in range(JUDGED):
@@ -67,12 +67,12 @@ def test_an_index_that_was_wrong_is_believed_again_when_it_has_been_right() -> N
     assert believe("", "", exact, NEW).index == "exact"
 
 
-def test_too_few_answers_judge_nothing() -> None:
+def test_too_few_answers_give_no_judgement() -> None:
     assert record((900, 0), times=FEWEST - 1).recent_error() is None
     assert record((900, 0), times=FEWEST).recent_error() == 0.9
 
 
-def test_the_sums_are_of_the_last_thousand() -> None:
+def test_the_sums_cover_the_last_thousand() -> None:
     draw, made = random.Random(1), Accuracy()
     rows = [(draw.randrange(1_000), draw.randrange(1_000), 1_000) for _ in range(KEPT * 2 + 7)]
     for row in rows:

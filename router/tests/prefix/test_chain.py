@@ -1,4 +1,4 @@
-"""Chain hashes: equal exactly as long as the prompts are."""
+"""Chain hashes are equal exactly as far as the prompts are."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from router.prefix.chain import SPAN_BYTES, PromptChains, chunk_hashes
 
 
-def test_only_whole_chunks_are_hashed() -> None:
+def test_only_complete_chunks_are_hashed() -> None:
     assert chunk_hashes(b"") == []
     assert chunk_hashes(b"x" * 255) == []
     assert len(chunk_hashes(b"x" * 256)) == 1
     assert len(chunk_hashes(b"x" * 1023)) == 3
 
 
-def test_equal_chunks_at_different_places_have_different_hashes() -> None:
+def test_equal_chunks_at_different_positions_have_different_hashes() -> None:
     hashes = chunk_hashes(b"x" * 256 * 50)
     assert len(set(hashes)) == 50
 
@@ -23,7 +23,7 @@ def test_hashes_are_the_same_in_every_process() -> None:
     assert chunk_hashes(b"abcd" * 128, 256) == [0xE7A80CD9561D9848, 0xEA920DACB19A132]
 
 
-def test_a_salt_keeps_equal_prompts_apart() -> None:
+def test_a_salt_separates_equal_prompts() -> None:
     assert not set(chunk_hashes(b"y" * 1024)) & set(chunk_hashes(b"y" * 1024, salt=1))
 
 
@@ -43,7 +43,7 @@ def test_prompts_share_the_hashes_of_their_common_prefix_and_no_others(
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40_000)), max_size=12), st.sampled_from([64, 256, 768]))
-def test_spans_that_are_known_give_the_same_hashes(prompts: list[tuple[int, int]], chunk_bytes: int) -> None:
+def test_known_spans_give_the_same_hashes(prompts: list[tuple[int, int]], chunk_bytes: int) -> None:
     """Sessions over six texts with a common beginning grow, shrink and are forgotten in between."""
     chains = PromptChains(spans=6, chunk_bytes=chunk_bytes)
     for number, length in prompts:
@@ -52,7 +52,7 @@ def test_spans_that_are_known_give_the_same_hashes(prompts: list[tuple[int, int]
         assert len(chains) <= 6
 
 
-def test_the_spans_used_last_are_kept() -> None:
+def test_the_most_recently_used_spans_are_kept() -> None:
     chains = PromptChains(spans=2)
     for letter in (b"a", b"b", b"a", b"c"):
         chains.hashes(letter * SPAN_BYTES)

@@ -1,4 +1,4 @@
-"""An engine whose running requests take room from its prefix cache is predicted better when its reports are heeded."""
+"""If running requests take room from an engine's prefix cache, corrections by its reports improve predictions."""
 
 import random
 from collections import OrderedDict
@@ -11,7 +11,7 @@ KV_CHUNKS = 2_000
 
 
 class Engine:
-    """A prefix cache, least recently used first out, in what room the running requests leave."""
+    """A prefix cache that evicts the least recently used, in the room that running requests leave."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[int, None] = OrderedDict()
@@ -27,7 +27,7 @@ class Engine:
 
 
 def sessions(rng: random.Random, requests: int) -> list[list[int]]:
-    """Conversations that share a system prompt, grow from turn to turn and give way to new ones."""
+    """Conversations that share a system prompt, grow from turn to turn and are replaced by new ones."""
     system = [rng.getrandbits(64) for _ in range(20)]
     alive: list[list[int]] = [list(system) for _ in range(30)]
     prompts = []
@@ -41,7 +41,7 @@ def sessions(rng: random.Random, requests: int) -> list[list[int]]:
 
 
 def mean_error(busy: tuple[float, float], *, heeded: bool) -> float:
-    """Mean of |predicted − actual| cached chunks."""
+    """Return the mean of |predicted − actual| cached chunks."""
     rng = random.Random(7)
     index, engine = PrefixIndex(), Engine()
     index.limit("a", KV_CHUNKS)
@@ -61,5 +61,5 @@ def test_errors_are_fewer_when_the_engine_has_less_room_than_its_kv(busy: tuple[
     assert mean_error(busy, heeded=True) < 0.9 * mean_error(busy, heeded=False)
 
 
-def test_little_is_lost_when_the_engine_has_nearly_all_its_room() -> None:
+def test_little_is_lost_when_the_engine_has_nearly_all_its_kv_for_the_cache() -> None:
     assert mean_error((0.0, 0.05), heeded=True) < 1.5 * mean_error((0.0, 0.05), heeded=False) + 2

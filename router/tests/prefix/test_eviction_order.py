@@ -1,4 +1,4 @@
-"""The eviction order beside a plain model of the cache: the same blocks go first, and as much of a prompt is left."""
+"""Against a plain model of the cache, the same blocks are evicted first, and as much of a prompt remains."""
 
 from array import array
 
@@ -20,7 +20,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.eviction = EvictionOrder()
         self.held: set[int] = set()
-        self.idle: dict[int, None] = {}  # longest ago first
+        self.idle: dict[int, None] = {}  # least recently used first
         self.using: list[array[int]] = []
 
     def used(self, block: int) -> bool:
@@ -28,7 +28,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(chain=CHAINS)
     def begin(self, chain: "array[int]") -> None:
-        """A request finds what is held of its prompt, and computes the rest."""
+        """Begin a request: it hits what is held of its prompt and computes the remainder."""
         found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
         self.eviction.use(chain, found, busy=True)
         self.using.append(chain)
@@ -50,7 +50,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(chain=CHAINS)
     def another_router_begins_and_ends(self, chain: "array[int]") -> None:
-        """A chain that continues from what is idle, or from nothing: it is told of alone."""
+        """Store a chain that continues from an idle block, or from nothing; only events report it."""
         found = next((place for place, block in enumerate(chain) if block not in self.held), len(chain))
         if found == len(chain) or found:
             return
@@ -93,7 +93,7 @@ def test_evicting_a_block_in_use_is_reported() -> None:
     assert eviction.gone([13, 99, 12]) == [13, 12]
 
 
-def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
+def test_an_engine_with_another_eviction_order_leaves_nothing_behind() -> None:
     eviction = EvictionOrder()
     empty = eviction.bytes
     eviction.stored(array("Q", [11, 12, 13]), 0, busy=False)
@@ -103,7 +103,7 @@ def test_an_engine_that_evicts_in_another_order_leaves_nothing_behind() -> None:
     assert (eviction.idle, eviction.bytes) == (0, empty)
 
 
-def test_evicted_blocks_take_no_memory() -> None:
+def test_evicted_blocks_use_no_memory() -> None:
     eviction, chain = EvictionOrder(), array("Q", range(1, 1_000))
     empty = eviction.bytes
     eviction.stored(chain, 0, busy=False)

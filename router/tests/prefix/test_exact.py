@@ -1,4 +1,4 @@
-"""What the exact index does with what engines tell, case by case."""
+"""How the exact index handles engines' events, case by case."""
 
 import time
 from typing import Any
@@ -26,7 +26,7 @@ def test_a_prompt_has_a_hash_for_each_whole_block() -> None:
     assert block_hashes(PROMPT, SIZE, SEED + 1)[0] != HASHES[0]
 
 
-def test_each_instance_is_found_with_its_longest_prefix(index: ExactIndex) -> None:
+def test_each_instance_matches_with_its_longest_prefix(index: ExactIndex) -> None:
     index.store("a", [1, 2, 3, 4], None, PROMPT, SIZE)
     index.store("b", [1, 2], None, PROMPT[:32], SIZE)
     index.store("c", [7], None, PROMPT[16:32], SIZE)
@@ -35,13 +35,13 @@ def test_each_instance_is_found_with_its_longest_prefix(index: ExactIndex) -> No
     assert index.match([], SIZE) == {}
 
 
-def test_a_chain_continues_from_the_parent_that_the_engine_names(index: ExactIndex) -> None:
+def test_a_chain_continues_from_the_parent_in_the_event(index: ExactIndex) -> None:
     index.store("a", [1, 2], None, PROMPT[:32], SIZE)
     index.store("a", [3, 4], 2, PROMPT[32:], SIZE)
     assert index.match(HASHES, SIZE) == {"a": (16, 0, 0)}
 
 
-def test_blocks_whose_parent_was_never_reported_are_counted_and_left_out(index: ExactIndex) -> None:
+def test_blocks_whose_parent_was_never_reported_are_counted_and_ignored(index: ExactIndex) -> None:
     index.store("a", [3, 4], 2, PROMPT[32:], SIZE)
     assert (index.blocks("a"), index.unknown("a"), len(index)) == ((0, 0, 0), 2, 0)
 
@@ -80,10 +80,10 @@ def test_the_second_copy_of_a_block_outlives_the_first(index: ExactIndex) -> Non
     ("remaining", "left"),
     [([{1: 0}], 0), ([{1: 2}], 2), ([{1: 1}, {1: 0}], 0), ([{1: 1}, [1]], 0), ([{1: 5}], 5), ([{7: 3}], 3)],
 )
-def test_a_block_stays_until_the_engine_says_that_its_last_copy_is_gone(
+def test_a_block_stays_until_the_engine_reports_that_its_last_copy_is_gone(
     index: ExactIndex, remaining: list[Any], left: int
 ) -> None:
-    """There are three copies, whatever was counted before."""
+    """The engine reports three copies, whatever was counted before."""
     for _ in range(3):
         index.store("a", [1], None, PROMPT[:16], SIZE)
     for names in remaining:
@@ -95,7 +95,7 @@ def test_a_block_stays_until_the_engine_says_that_its_last_copy_is_gone(
     assert (index.match(HASHES, SIZE), index.held, index._part("a").forecast.held) == ({}, 0, 0)
 
 
-def test_an_answer_refutes_a_copy_whose_removal_was_not_reported_but_neither_others_nor_the_last_block(
+def test_an_answer_refutes_a_copy_with_an_unreported_removal_but_neither_others_nor_the_last_block(
     index: ExactIndex,
 ) -> None:
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_an_answer_refutes_a_copy_whose_removal_was_not_reported_but_neither_oth
 
 
 def test_an_answer_refutes_no_copies_that_came_after_its_prompt_was_looked_up(index: ExactIndex) -> None:
-    """Two prompts that begin alike come at once: each expects the other's blocks, and both compute them."""
+    """Two prompts with the same beginning arrive at once: each expects the other's blocks, and both compute them."""
     asked_at = time.monotonic()
     for _ in range(2):
         index.store("a", [1, 2, 3], None, PROMPT[:48], SIZE)
@@ -132,26 +132,26 @@ def test_copies_are_counted_on_each_tier(index: ExactIndex) -> None:
     assert index.match(HASHES, SIZE) == {}
 
 
-def test_blocks_with_other_hashed_extras_are_kept_apart(index: ExactIndex) -> None:
+def test_blocks_with_different_hashed_extras_are_separate(index: ExactIndex) -> None:
     index.store("a", [1, 2], None, PROMPT[:32], SIZE, extras=(b"", b"adapter"))
     assert index.match(HASHES, SIZE) == {"a": (4, 0, 0)}
 
 
-def test_a_name_given_to_something_else_leaves_nothing_behind(index: ExactIndex) -> None:
+def test_a_name_that_is_reused_for_other_tokens_leaves_nothing_behind(index: ExactIndex) -> None:
     index.store("a", [1], None, PROMPT[:16], SIZE)
     index.store("a", [1], None, PROMPT[16:32], SIZE)
     assert index.match(HASHES, SIZE) == {}
     assert (index.blocks("a"), index.held, len(index)) == ((1, 0, 0), 1, 1)
 
 
-def test_a_full_index_says_so(index: ExactIndex) -> None:
+def test_a_full_index_is_reported(index: ExactIndex) -> None:
     index = ExactIndex(SEED, max_blocks=3)
     index.store("a", [1, 2, 3], None, PROMPT[:48], SIZE)
     with pytest.raises(IndexFull, match="it holds 3 blocks and may hold 3"):
         index.store("b", [1], None, PROMPT[:16], SIZE)
 
 
-def test_memory_is_given_back_when_instances_go(index: ExactIndex) -> None:
+def test_memory_is_released_when_instances_leave(index: ExactIndex) -> None:
     tokens = b"".join(number.to_bytes(4, "little") for number in range(80_000))
     index.store("a", list(range(1, 20_001)), None, tokens, SIZE)
     full = index.bytes

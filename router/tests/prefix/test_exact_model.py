@@ -1,5 +1,5 @@
-"""The exact index against a model that keeps every block of every instance: equal after any history of an engine that
-evicts chains from their ends.
+"""Compare the exact index with a model that keeps every block of every instance: both agree after any history of an
+engine that evicts chains from their ends.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ def tokens(chain: Chain) -> bytes:
 
 
 def name(instance: str, chain: Chain) -> int:
-    """What the instance calls the last block of the chain."""
+    """Return the instance's name for the last block of the chain."""
     return hash((instance, chain)) % 2**64 or 1
 
 
@@ -37,7 +37,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(instance=st.sampled_from(INSTANCES), chain=CHAINS, again=st.integers(0, 5))
     def compute(self, instance: str, chain: Chain, again: int) -> None:
-        """What is cached is taken from there, or, of a prompt that comes twice at once, computed once more."""
+        """Compute a prompt; its cached part is reused, unless the same prompt is being computed at the same time."""
         held = self.held[instance]
         first = 0
         while first < len(chain) and held[chain[: first + 1], DEVICE]:
@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(instance=st.sampled_from(INSTANCES), tier=st.sampled_from(TIERS), which=st.integers(0, 100))
     def evict(self, instance: str, tier: int, which: int) -> None:
-        """A block that no other block on any tier continues."""
+        """Evict a block that no other block continues on any tier."""
         held = self.held[instance]
         inner = {chain[:-1] for chain, _ in held}
         leaves = sorted(chain for chain, where in held if where == tier and chain not in inner)

@@ -1,4 +1,4 @@
-"""One client's unpredictable requests decide nothing about the index that serves all others."""
+"""One client's unpredictable requests do not affect the index that serves all others."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def add(accuracy, kind, predicted, actual, times=64):
         ({"messages": "x"}, CHAT),
     ],
 )
-def test_a_kind_is_the_api_and_the_fields_at_which_prompts_differ(body, kind):
+def test_a_kind_is_the_api_and_the_fields_in_which_prompts_differ(body, kind):
     assert kind_of(CHAT, body) == kind
 
 
@@ -63,7 +63,7 @@ def test_requests_of_one_kind_that_are_predicted_wrongly_leave_all_others_exact(
     assert endpoint.index_for(f"{CHAT} reasoning") == "none"
 
 
-def test_a_kind_that_was_never_seen_is_exact_although_the_only_one_known_is_wrong():
+def test_an_unseen_kind_is_exact_although_the_only_known_kind_is_wrong():
     accuracy = AccuracyByKind()
     add(accuracy, f"{CHAT} reasoning", 928, 0)
     endpoint = judged(accuracy)
@@ -71,7 +71,7 @@ def test_a_kind_that_was_never_seen_is_exact_although_the_only_one_known_is_wron
     assert endpoint.belief.index == "none"
 
 
-def test_events_that_are_wrong_for_each_kind_are_exact_for_none():
+def test_events_that_are_wrong_for_every_kind_are_exact_for_none():
     accuracy = AccuracyByKind()
     for kind in (CHAT, "/v1/completions"):
         add(accuracy, kind, 400, 0)
@@ -80,7 +80,7 @@ def test_events_that_are_wrong_for_each_kind_are_exact_for_none():
     assert "predict cached tokens wrongly" in endpoint.belief.why
 
 
-def test_trouble_with_the_events_is_trouble_of_every_kind():
+def test_trouble_with_the_events_affects_every_kind():
     accuracy = AccuracyByKind()
     add(accuracy, CHAT, 928, 928)
     endpoint = judged(accuracy, trouble="it is silent")
@@ -88,7 +88,7 @@ def test_trouble_with_the_events_is_trouble_of_every_kind():
     assert endpoint.belief.why == "it is silent"
 
 
-def test_an_index_that_began_late_is_exact_for_other_kinds_once_it_is_for_one():
+def test_an_index_that_started_late_is_exact_for_other_kinds_once_it_is_for_one():
     accuracy = AccuracyByKind()
     assert judged(accuracy, doubt="from_start").index_for("/v1/messages") == "approximate"
     for _ in range(64):
@@ -97,7 +97,7 @@ def test_an_index_that_began_late_is_exact_for_other_kinds_once_it_is_for_one():
     assert judged(accuracy, doubt="from_start").index_for("/v1/messages") == "exact"
 
 
-def test_kinds_are_bounded_whatever_clients_send():
+def test_the_number_of_kinds_is_bounded_whatever_clients_send():
     accuracy = AccuracyByKind()
     for number in range(1000):
         add(accuracy, f"{CHAT} {number}", 0, 0, times=1)
@@ -108,7 +108,7 @@ def test_however_many_wrong_kinds_one_client_sends_an_ordinary_chat_and_a_kind_i
     accuracy, tools = AccuracyByKind(), f"{CHAT} tools"
     for number in range(10 * MOST_KINDS):
         add(accuracy, f"{CHAT} {number}", 928, 0)
-        for kind in (CHAT, tools) if number >= MOST_KINDS else ():  # they come later than the client
+        for kind in (CHAT, tools) if number >= MOST_KINDS else ():  # these start later than the client's kinds
             add(accuracy, kind, 928, 928, times=1)
     endpoint = judged(accuracy)
     assert [endpoint.index_for(kind) for kind in (CHAT, tools, "/v1/messages")] == ["exact"] * 3
@@ -127,7 +127,7 @@ def test_a_frequently_judged_kind_outlives_kinds_that_occur_once(times):
     assert len(accuracy.kinds) == MOST_KINDS
 
 
-def test_kinds_that_were_judged_often_and_went_leave_room_for_others():
+def test_kinds_that_were_judged_often_but_disappeared_leave_room_for_others():
     accuracy = AccuracyByKind()
     for number in range(3 * MOST_KINDS):
         add(accuracy, f"{CHAT} {number}", 928, 928)
@@ -160,7 +160,7 @@ def test_many_wrong_kinds_are_reported_in_one_line():
     assert judged(accuracy).belief.why.endswith("; nor for 2 other kinds of requests")
 
 
-def test_without_a_judgement_the_belief_of_the_instance_holds_for_each_kind():
+def test_without_a_judgement_a_kind_is_trusted_as_its_instance_is():
     endpoint = Endpoint(instance("demo-0", "http://engine:8000"))
     endpoint.belief = EXACT
     assert endpoint.index_for(CHAT) == "exact"

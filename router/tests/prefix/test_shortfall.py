@@ -1,4 +1,4 @@
-"""Hits that are shorter than an engine's blocks allow, as those of engines that speculate."""
+"""Hits that are shorter than an engine's blocks allow, as on engines that speculate."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def learnt(*pairs: tuple[int, int]) -> int:
     return shortfall.tokens
 
 
-def test_an_eviction_seen_by_several_answers_in_a_row_is_expected_again() -> None:
+def test_an_eviction_that_several_consecutive_answers_show_is_expected_again() -> None:
     short = [(160, 144), (320, 304), (48, 32), (16, 0)]
     assert len(short) == SURE
     assert (learnt(*short[1:]), learnt(*short), learnt(*short, (0, 0), (64, 64))) == (0, 16, 16)
@@ -25,7 +25,7 @@ def test_complete_hits_end_a_shortfall() -> None:
     assert learnt(*[(160, 144)] * SURE, *[(160, 160)] * SURE) == 0
 
 
-def test_blocks_that_are_gone_are_no_shortfall() -> None:
+def test_evicted_blocks_are_not_a_shortfall() -> None:
     most = MOST_BLOCKS * 16
     assert learnt(*[(160, 160 - most - 16)] * 10) == learnt(*[(160, 144), (160, 160)] * 10) == 0
     assert learnt(*[(160, 176)] * 10) == 0
@@ -52,12 +52,12 @@ def test_an_engine_drops_blocks_by_the_rule_that_explains_its_answers() -> None:
     ("held", "reach", "found"),
     [
         ((160, 0, 0), (16, 0), (144, 0, 0)),
-        ((16, 96, 0), (0, 64), (16, 48, 0)),  # to the end of the first chunk
+        ((16, 96, 0), (0, 64), (16, 48, 0)),  # up to the end of the first chunk
         ((0, 64, 32), (0, 64), (0, 64, 0)),
         ((0, 32, 96), (0, 64), (0, 32, 96)),
-        ((80, 16, 0), (0, 64), (80, 0, 0)),  # the device reaches further than the chunk
+        ((80, 16, 0), (0, 64), (80, 0, 0)),  # the device holds more than the chunk does
         ((160, 0, 0), (0, 64), (160, 0, 0)),
     ],
 )
-def test_a_hit_below_the_device_ends_with_a_chunk(held: Tokens, reach: tuple[int, int], found: Tokens) -> None:
+def test_a_hit_beyond_the_device_ends_with_a_whole_chunk(held: Tokens, reach: tuple[int, int], found: Tokens) -> None:
     assert _within({"a": held, "b": (16, 16, 0)}, {"a": reach, "c": (16, 0)}) == {"a": found, "b": (16, 16, 0)}

@@ -1,18 +1,18 @@
-"""The table of numbers against a dict."""
+"""Compare the table of numbers with a dict."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.prefix.exact.table import IntTable
 
-# Few different homes, so that entries push each other along; and keys like those that hashes are.
+# Few distinct home slots, so that entries displace each other; and keys as hashes yield them.
 KEYS = st.one_of(
     st.integers(0, 40),
     st.integers(0, 3).map(lambda home: home << 62),
     st.tuples(st.integers(0, 3), st.integers(0, 40)).map(lambda key: key[0] << 62 | key[1]),
     st.just(2**64 - 1),
     st.integers(0, 2**64 - 1),
-).filter(lambda key: key != 1)  # 0 is kept as 1
+).filter(lambda key: key != 1)  # 0 is stored as 1
 STEPS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 2**32 - 1)), max_size=300)
 
 
@@ -35,7 +35,7 @@ BATCHES = st.lists(st.tuples(st.sampled_from(["put", "pop", "change"]), st.lists
 
 
 @given(BATCHES, st.sampled_from([1, 4]))
-def test_many_at_once_are_as_one_after_the_other(batches: list[tuple[str, list[int]]], parts: int) -> None:
+def test_a_bulk_operation_equals_single_operations(batches: list[tuple[str, list[int]]], parts: int) -> None:
     table, model = IntTable(parts, "I"), dict[int, int]()
     for what, keys in batches:
         if what == "put":
@@ -59,7 +59,7 @@ def put(model: dict[int, int], key: int, value: int) -> int:
     return before
 
 
-def test_many_that_belong_to_the_last_place_are_all_found() -> None:
+def test_many_keys_that_belong_to_the_last_slot_are_all_kept() -> None:
     table = IntTable(1, "Q")
     keys = [2**64 - 1 - number for number in range(200)]
     for key in keys:

@@ -1,4 +1,4 @@
-"""Blocks in a store, as vLLM's connectors tell them: stored, and never removed."""
+"""Blocks in a store as vLLM's connectors report them: stored, but never removed."""
 
 import time
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def held(index: ExactIndex, salt: str = "", by: str = "a") -> tuple[int, int, in
 
 @pytest.fixture
 def pair(index: ExactIndex) -> Iterator[tuple[Feed, Feed]]:
-    """Two engines of a pool whose store is one."""
+    """Two engines of a pool that share a store."""
     with zmq.Context() as context:
         first, second = (Feed(name, lambda: discover(""), index, context, shares=True) for name in "ab")
         tell(second, VLLM["removed"])
@@ -63,7 +63,7 @@ def test_a_block_of_a_store_outlives_the_device_for_a_while(feed: Feed, index: E
     assert (held(index), index.blocks("a"), len(index)) == ((0, 0, 0), (0, 0, 0), 0)
 
 
-def test_blocks_that_an_engine_offloads_stay_until_it_removes_them(feed: Feed, index: ExactIndex) -> None:
+def test_offloaded_blocks_stay_until_their_engine_removes_them(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"].replace(b"\xa3cpu", b"\xa3CPU"), VLLM["removed"])
     index.expire(time.monotonic() + AGED)
     index.refute("a", hashes(), 0)
@@ -76,7 +76,7 @@ def on_disk(**more: object) -> bytes:
     return bytes(msgpack.packb([at, [{**event, "medium": "STORAGE", **more}], rank]))
 
 
-def test_blocks_that_vllm_offloads_to_files_go_from_device_to_host_to_disk_and_are_not_believed_for_ever(
+def test_blocks_that_vllm_offloads_to_files_move_down_the_tiers_and_are_not_trusted_forever(
     feed: Feed, index: ExactIndex
 ) -> None:
     host, seen = VLLM["store"].replace(b"\xa3cpu", b"\xa3CPU"), []
@@ -93,7 +93,7 @@ def test_blocks_that_vllm_offloads_to_files_go_from_device_to_host_to_disk_and_a
 
 
 @pytest.mark.parametrize(("locality", "by_other"), [("LOCAL", (0, 0, 0)), ("REMOTE", (0, 0, 32))])
-def test_files_that_engines_share_are_read_by_each_that_writes_there(
+def test_shared_files_can_be_read_by_every_engine_that_writes_there(
     index: ExactIndex, locality: str, by_other: tuple[int, int, int]
 ) -> None:
     other = {"block_hashes": [b"c" * 32], "token_ids": [7] * 16}
@@ -115,26 +115,28 @@ def test_an_answer_refutes_only_the_blocks_evicted_from_the_store(feed: Feed, in
     assert (held(index), index.held) == ((0, 0, 0), 0)
 
 
-def test_blocks_that_are_also_on_the_device_stay_there(feed: Feed, index: ExactIndex) -> None:
+def test_blocks_that_are_also_on_the_device_stay_on_it(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"])
     index.refute("a", hashes(), 0)
     assert (held(index), index.blocks("a")) == ((32, 0, 0), (2, 0, 0))
 
 
-def test_a_block_that_is_stored_again_is_one_block_and_counts_from_then(feed: Feed, index: ExactIndex) -> None:
+def test_a_block_that_is_stored_again_counts_once_from_then_on(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["plain"], VLLM["store"], VLLM["store"], VLLM["removed"])
     index.refute("a", hashes(), 0)
     assert held(index) == (0, 0, 0)
 
 
-def test_the_oldest_of_too_many_go_first(feed: Feed, index: ExactIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_blocks_the_oldest_are_dropped(
+    feed: Feed, index: ExactIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(untold, "MOST", 1)
     tell(feed, VLLM["plain"], VLLM["store"], VLLM["removed"])
     index.expire(time.monotonic())
     assert index.blocks("a") == (0, 1, 0)
 
 
-def test_a_store_that_reports_no_salt_has_the_salted_block_all_the_same(feed: Feed, index: ExactIndex) -> None:
+def test_a_store_that_reports_no_salt_still_holds_the_salted_block(feed: Feed, index: ExactIndex) -> None:
     tell(feed, VLLM["salted"], VLLM["store"], VLLM["removed"])
     assert (held(index, "tenant-a"), held(index)) == ((0, 32, 0), (0, 0, 0))
 
@@ -146,7 +148,7 @@ def test_the_memory_of_unreported_blocks_is_counted(feed: Feed, index: ExactInde
     assert index.bytes >= before + 2 * untold.BLOCK_BYTES
 
 
-def test_every_engine_of_a_shared_store_can_read_anothers_blocks(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+def test_every_engine_of_a_shared_store_can_read_the_others_blocks(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
     tell(pair[0], VLLM["plain"], VLLM["store"])
     assert {feed.but_for for feed in pair} == {UNTOLD_STORE}
     assert (held(index), held(index, by="b"), sorted(index.match(hashes(), 16))) == ((32, 0, 0), (0, 32, 0), ["a", "b"])
@@ -155,8 +157,8 @@ def test_every_engine_of_a_shared_store_can_read_anothers_blocks(pair: tuple[Fee
     assert index.look_up(hashes(), 16, time.monotonic()) == index.match(hashes(), 16)
 
 
-def test_no_block_that_one_model_stored_counts_for_another(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
-    """A pool changes its model while engines of both run; the store keeps their blocks apart by the model's name."""
+def test_a_block_that_one_model_stored_never_counts_for_another(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+    """A pool changes its model while engines with both run; the store separates their blocks by the model's name."""
     index.of_models({"old"})
     tell(pair[0], VLLM["plain"], VLLM["store"])
     index.of_models({"old"})
@@ -173,7 +175,7 @@ def test_no_block_that_one_model_stored_counts_for_another(pair: tuple[Feed, Fee
     assert (index.held, len(index)) == (0, 0)
 
 
-def test_an_engines_own_blocks_come_before_the_stores(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
+def test_an_engines_own_blocks_take_precedence_over_the_stores(pair: tuple[Feed, Feed], index: ExactIndex) -> None:
     tell(pair[0], VLLM["plain"], VLLM["store"])
     half = pair[1]._index
     half.store("b", [77], None, packed(TOKENS[:16]), 16)
@@ -199,7 +201,7 @@ def test_a_store_outlives_its_writer_and_ends_with_its_last_reader(pair: tuple[F
     assert (held(index), held(index, by="b"), len(index), index.has_lower) == ((32, 0, 0), (0, 0, 0), 2, False)
 
 
-def test_an_engine_of_a_pool_whose_stores_are_apart_is_not_credited_with_anothers(
+def test_an_engine_with_a_separate_store_is_not_credited_with_the_blocks_of_others(
     feed: Feed, index: ExactIndex
 ) -> None:
     index.store("b", [77], None, packed(TOKENS[:16]), 16)
@@ -207,7 +209,7 @@ def test_an_engine_of_a_pool_whose_stores_are_apart_is_not_credited_with_another
     assert held(index, by="b") == (16, 0, 0)
 
 
-def test_a_pool_of_memory_that_sglang_names_is_read_by_all_that_have_put_something_there(index: ExactIndex) -> None:
+def test_a_memory_pool_that_sglang_names_is_read_by_every_engine_that_stored_blocks_in_it(index: ExactIndex) -> None:
     with zmq.Context() as context:
         feeds = [Feed(name, lambda: discover(""), index, context) for name in "ab"]
         remote = PUBLISHED["sglang 0.5.23"]["remote"]
