@@ -30,11 +30,11 @@ CLIENTS = 16
 SESSIONS = 64
 CHUNKS = 64
 WHOLE = ("unary", "long")  # shapes that are answered at once
-READ = 256_000  # bytes that uvloop reads at once
+READ = 256_000  # bytes that uvloop reads at a time
 STREAMS = '"stream":true,'
 URL = "http://127.0.0.1:{}"
 _TESTS = os.path.dirname(__file__)
-_COUNTED = (os.path.dirname(_TESTS) + "/", "<")  # also what dataclasses and named tuples generate
+_COUNTED = (os.path.dirname(_TESTS) + "/", "<")  # also leaves out what dataclasses and named tuples generate
 USAGE = (
     b'"usage":{"prompt_tokens":1024,"completion_tokens":64,"total_tokens":1088,'
     b'"prompt_tokens_details":{"cached_tokens":1008}}'
@@ -67,7 +67,7 @@ _END = _event(b'"choices":[],%b' % USAGE) + _chunk(b"data: [DONE]\n\n") + b"0\r\
 
 
 def answer(shape: str, chunks: int) -> list[bytes]:
-    """The reads by which an answer comes from its engine."""
+    """Return the reads in which an answer arrives from its engine."""
     if shape in WHOLE:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_BODY)
         return [head + _BODY]
@@ -75,7 +75,9 @@ def answer(shape: str, chunks: int) -> list[bytes]:
 
 
 def _turn(shape: str, session: int, turn: int) -> bytes:
-    """A conversation's further turn: 3 KB of instructions and question, and 512 bytes for each turn, or hundredfold."""
+    """Return a later turn of a conversation: 3 KB of instructions and question plus 512 bytes, or a hundred times that,
+    per turn.
+    """
     times = 100 if shape == "long" else 1
     said = "alpha beta gamma delta " * 64 * times
     asked = f'{{"role":"user","content":"{session} {turn // 5} {said}"}}'
@@ -89,7 +91,7 @@ def _turn(shape: str, session: int, turn: int) -> bytes:
 
 
 def requests(shape: str, count: int, first: int = 0) -> list[bytes]:
-    """Return requests that take turns between sessions."""
+    """Return requests that alternate between sessions."""
     return [_turn(shape, number % SESSIONS, number // SESSIONS) for number in range(first, first + count)]
 
 
@@ -155,13 +157,13 @@ class _Client(_Transport):
 
 
 class Stage:
-    """The router with its clients and the engines."""
+    """The router with its clients and engines."""
 
     def __init__(self, shape: str, chunks: int) -> None:
         self.shape, self.answer = shape, answer(shape, chunks)
         self.loop = asyncio.get_running_loop()
-        self.keeps, self.sent = False, b""  # what the clients got
-        self.refused = 0  # answers that cost something else
+        self.keeps, self.sent = False, b""  # bytes that the clients received
+        self.refused = 0  # answers that took another path
         self._asked: list[bytes] = []
         self._made = self._left = 0
         self._over = self.loop.create_future()
@@ -187,7 +189,7 @@ class Stage:
         return client
 
     def _keep_connection(self, upstream: ConnectionPool) -> None:
-        """Give the router a connection to an engine that it seems to have kept, so it makes none itself."""
+        """Give the router a connection that it seems to have kept, so that it opens none itself."""
         connection, transport = Connection(upstream, self.loop), _Engine(self)
         transport.protocol = connection
         connection.connection_made(transport)  # type: ignore[arg-type]
@@ -198,7 +200,7 @@ class Stage:
         self._made += count
 
     async def play(self) -> None:
-        """Serve what was prepared."""
+        """Serve the prepared requests."""
         self._left, self._over = len(self._asked), self.loop.create_future()
         for client in self._clients:
             self._ask(client)
@@ -233,7 +235,7 @@ async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
 
 
 async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter[str]:
-    """Calls of the router's Python functions, by function, of so many requests."""
+    """Count the router's Python calls for so many requests, by function."""
     stage = await staged(shape, chunks=chunks)
     stage.prepare(count)
     calls: Counter[str] = Counter()
@@ -243,7 +245,7 @@ async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter
         ours = code.co_filename.startswith(_COUNTED) and not code.co_filename.startswith(_TESTS)
         if (
             event == "call" and ours and not code.co_qualname.startswith("Deadlines._")
-        ):  # Deadlines belongs to a timer, not to a request
+        ):  # Deadlines runs by a timer, not for a request
             calls[f"{code.co_filename.removeprefix(_COUNTED[0])}:{code.co_qualname}"] += 1
 
     sys.setprofile(note)
@@ -265,7 +267,7 @@ async def _under_valgrind(shape: str, count: int) -> None:
     control("-i", "on")
     await stage.play()
     control("-i", "off")
-    os._exit(0)  # what ends the process is not counted
+    os._exit(0)  # do not count the end of the process
 
 
 async def _profiled(shape: str, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Names of the document Models in a router that serves: splits, names on both sides, fallbacks, keys, adapters."""
+"""A serving router applies the document Models: splits, names on both sides, fallbacks, keys and adapters."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def second(w, engine, pool="spot", model="llama", **changes):
 
 
 async def named(engine, request, writer):
-    """Says the model that it was asked for, as engines do, in two events cut at an odd place."""
+    """Answer with the requested model's name, as engines do, in two events split at an odd place."""
     model = request.document["model"]
     said = json.dumps({"object": "x", "model": model, "choices": [{"text": "hi"}]}, separators=(",", ":")).encode()
     if request.document.get("stream"):
@@ -62,7 +62,7 @@ def test_a_tenth_of_10000_sessions_uses_the_second_pool_and_a_growing_weight_mov
     assert tenth < in_second(25)
 
 
-async def test_the_engine_is_asked_by_its_own_name_and_the_client_answered_by_the_one_it_used(world):
+async def test_the_engine_gets_its_own_name_and_the_client_the_one_that_it_used(world):
     w = await world(named)
     await known(w, {"chat-large": {"pool": "demo"}})
     answer = await w.ask(model="chat-large")
@@ -80,7 +80,7 @@ async def test_the_engine_is_asked_by_its_own_name_and_the_client_answered_by_th
     await w.until(lambda: asked() == {"demo": {"chat-large": 2}})
 
 
-async def test_a_name_that_nobody_published_has_no_line_in_its_receipt(world):
+async def test_a_name_that_is_not_in_the_document_adds_nothing_to_its_receipt(world):
     w = await world(None)
     assert not {"alias", "target_reason", "adapter"} & (await w.receipt(await w.ask())).keys()
 
@@ -98,7 +98,7 @@ async def test_each_session_stays_in_its_pool(world):
         assert other.received
 
 
-async def test_a_conversation_without_a_session_continues_where_it_began(world):
+async def test_a_conversation_without_a_session_stays_where_it_began(world):
     w = await world(named)
     async with engine(named) as other:
         await second(w, other)
@@ -132,7 +132,7 @@ async def test_before_the_first_byte_the_next_target_serves(world, behaviour, co
         assert line in (await w.client.get("/metrics")).text
 
 
-async def test_a_condition_that_is_not_named_is_not_a_reason_to_fall_back(world):
+async def test_a_condition_that_is_not_listed_causes_no_fallback(world):
     w = await world(reply({"no": 1}, 500), failure__retries=0)
     async with engine(named) as other:
         await second(w, other)
@@ -142,12 +142,12 @@ async def test_a_condition_that_is_not_named_is_not_a_reason_to_fall_back(world)
 
 
 @pytest.mark.parametrize("after", [reply({"no": 1}, 500), hang_up])
-async def test_a_request_that_may_have_ended_an_engine_and_fails_on_a_second_goes_to_no_third(world, after):
+async def test_a_request_during_which_two_engines_may_have_died_goes_to_no_third(world, after):
     w = await world(hang_up, after)
     async with engine(named) as other:
         await second(w, other)
         await known(w, {"m": {"pool": "demo", "fallback": [{"pool": "spot"}]}})
-        answers = [await w.ask(model="m") for _ in range(2)]  # each engine is the first of one
+        answers = [await w.ask(model="m") for _ in range(2)]  # each engine gets one first
         spared = [answer for answer in answers if answer.status_code == 502]
         assert [(answer.headers["x-should-retry"], "retry-after" in answer.headers) for answer in spared] == [
             ("false", False)
@@ -156,7 +156,7 @@ async def test_a_request_that_may_have_ended_an_engine_and_fails_on_a_second_goe
         assert spared
 
 
-async def test_an_error_of_the_client_stays_its_error(world):
+async def test_a_clients_error_stays_the_clients_error(world):
     w = await world(reply({"error": "too long"}, 400))
     async with engine(named) as other:
         await second(w, other)
@@ -183,7 +183,7 @@ async def test_a_pool_that_dies_under_load_costs_no_client_an_error(world):
         assert other.received
 
 
-async def test_a_key_must_be_allowed_the_name_and_the_pool(world):
+async def test_a_key_needs_both_the_name_and_the_pool(world):
     w = await world(named)
     async with engine(named) as other:
         await second(w, other)
@@ -284,7 +284,7 @@ async def test_without_redis_the_last_known_document_serves(world):
     assert (await w.ask(model="m")).json()["model"] == "m"
 
 
-async def test_a_new_router_takes_the_document_up(world, redis_url):
+async def test_a_new_router_applies_the_document(world, redis_url):
     w = await world(named)
     await known(w, {"m": {"pool": "demo"}}, 3)
     async with running(redis_url, "router-2") as (router, client):

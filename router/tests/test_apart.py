@@ -1,4 +1,4 @@
-"""What a client names is its own: two clients that choose the same names stay apart."""
+"""Names that a client chooses are its own: two clients that choose the same name stay separate."""
 
 import orjson
 import pytest
@@ -44,12 +44,12 @@ async def test_a_session_of_one_key_never_binds_that_of_another(world):
         ("alice", f"{UNNAMED}1f", f"alice\0{UNNAMED}1f"),
     ],
 )
-def test_no_name_of_a_session_is_that_of_another_key_or_of_a_prompt(key, named, session):
+def test_no_session_name_equals_that_of_another_key_or_of_a_prompt(key, named, session):
     holder = PublishedKey(id=key, name=key, sha256="0" * 64) if key is not None else None
     assert prepare._of_key(holder, named) == session
 
 
-async def test_a_cache_salt_is_apart_by_key(world):
+async def test_a_cache_salt_is_separate_by_key(world):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=())
     for headers in (bearer(ALICE), bearer(BOB), {}):
         await w.ask(headers=headers, cache_salt="pepper")
@@ -72,7 +72,7 @@ async def test_a_salt_in_a_header_overrides_the_bodys_and_is_separate_by_key(wor
 
 
 @pytest.mark.parametrize("value", ["", "a/b", "a@b", "a\\b", "x" * 129])
-async def test_a_salt_of_a_header_that_engines_would_refuse_is_refused_with_its_range(world, value):
+async def test_a_salt_in_a_header_that_engines_would_refuse_is_refused_with_its_range(world, value):
     w = await world(None)
     asked = await w.ask(headers={"X-Cache-Salt": value})
     assert asked.status_code == 400
@@ -82,19 +82,19 @@ async def test_a_salt_of_a_header_that_engines_would_refuse_is_refused_with_its_
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/tokenize"])
-def test_a_salt_of_a_header_is_refused_where_engines_take_none(path):
+def test_a_salt_in_a_header_is_refused_if_the_engines_accept_none(path):
     with pytest.raises(salt.BadSalt, match="engines take no salt at"):
         salt.of_header(b"pepper", path, has_body=path == "/tokenize")
 
 
-def test_a_salt_of_a_header_is_ascii():
+def test_a_salt_in_a_header_is_ascii():
     with pytest.raises(salt.BadSalt, match="not ASCII"):
         salt.of_header("ü".encode(), CHAT, has_body=True)
 
 
 @pytest.mark.parametrize("name", salt.FIELDS)
 @pytest.mark.parametrize("given", ["x" * 500, "a@b", ["pepper", "salt"], "weir-"])
-def test_a_salt_of_a_key_is_short_and_plain_whatever_the_client_wrote(name, given):
+def test_a_keys_salt_is_short_and_plain_whatever_the_client_wrote(name, given):
     bodies = [
         prepare.read(orjson.dumps({"model": "m", "prompt": "x", name: given}), "/v1/completions", (), key_id)[1]
         for key_id in ("alice", "bob")
@@ -114,7 +114,7 @@ def test_an_extra_key_separates_caches_as_part_of_the_salt_in_events(extra, give
     salt.set_apart(document, "")
     made, count = document["cache_salt"], max((len(one) for one in (extra, given) if isinstance(one, list)), default=0)
     assert set(document) == {"cache_salt"}
-    assert salt.is_apart(document, "") == (not extra)  # a client's own salt of that form would become another
+    assert salt.is_apart(document, "") == (not extra)  # a client's own salt in this form is changed
     assert len(made) == count if count else made is None or isinstance(made, str)
     if extra and given is None:
         assert made != extra
@@ -139,7 +139,7 @@ async def with_rules(world, **rules):
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", CHAT, "/v1/messages", "/v1/responses", "/v1/embeddings"])
-async def test_a_pool_with_a_salt_by_key_gives_each_key_a_cache_of_its_own(world, path):
+async def test_a_pool_with_salts_by_key_gives_each_key_a_cache_of_its_own(world, path):
     w = await with_rules(world, salt_by_key=True)
     for more in ({}, {"cache_salt": "pepper"}, {"cache_salt": None}, {"cache_salt": ["", "pepper"]}):
         for headers in (bearer(ALICE), bearer(BOB), {}):
@@ -154,7 +154,7 @@ async def test_a_pool_with_a_salt_by_key_gives_each_key_a_cache_of_its_own(world
     )
 
 
-async def test_a_conversation_of_a_key_continues_where_it_began_although_its_cache_is_apart(world):
+async def test_a_keys_conversation_stays_where_it_began_although_its_cache_is_separate(world):
     w = await with_rules(world, salt_by_key=True)
     async with engine() as other:
         await second(w, other)
@@ -170,7 +170,7 @@ async def test_a_conversation_of_a_key_continues_where_it_began_although_its_cac
             assert len(places) == 1
 
 
-async def test_a_salt_by_key_is_not_sent_where_nothing_is_cached(world):
+async def test_a_salt_by_key_is_not_sent_if_nothing_is_cached(world):
     w = await with_rules(world, salt_by_key=True)
     assert (await w.ask("/tokenize", headers=bearer(ALICE))).status_code == 200
     assert "cache_salt" not in w.engines[0].received[0].document
@@ -199,7 +199,7 @@ async def test_a_pool_whose_engines_keep_the_billing_line_gets_none(world, path,
     assert path == "/v1/messages" or got["stream_options"] == {"include_usage": True}
 
 
-async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(world):
+async def test_an_image_that_two_keys_name_alike_is_two_images_to_an_engine(world):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=())
     image = {"type": "image_url", "image_url": {"url": "data:,x"}, "uuid": "logo"}
     parts = [{"type": "text", "text": "uuid"}, image, {**image, "uuid": 7}, {**image, "uuid": None}, "plain"]
@@ -221,8 +221,8 @@ async def test_an_image_that_two_keys_give_one_name_is_two_images_to_an_engine(w
         *((path, "query", "documents") for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
     ],
 )
-def test_an_image_of_a_score_has_a_name_for_each_key(path, one, other):
-    """vLLM takes the embeddings of an image by its name alone where it has seen it before."""
+def test_an_image_in_a_score_request_has_a_name_for_each_key(path, one, other):
+    """vLLM reuses an image's embeddings by its name alone if it has seen the name before."""
     image = {"content": [{"type": "image_embeds", "image_embeds": None, "uuid": "logo"}]}
     _, sent = prepare.read(orjson.dumps({one: image, other: ["a text", image]}), path, (), "bob")
     document = orjson.loads(sent)
@@ -239,7 +239,7 @@ def test_an_image_of_a_score_has_a_name_for_each_key(path, one, other):
     ],
 )
 @pytest.mark.parametrize("key_id", ["", "bob"])
-def test_no_spelling_of_a_name_is_that_of_another_key(body, key_id):
+def test_no_spelling_of_a_name_equals_that_of_another_key(body, key_id):
     _, sent = prepare.read(body, CHAT if b"messages" in body else "/v1/completions", (), key_id)
     document = orjson.loads(sent)
     part = document["messages"][0]["content"][0] if "messages" in document else document
@@ -251,7 +251,7 @@ def test_no_spelling_of_a_name_is_that_of_another_key(body, key_id):
 
 
 @pytest.mark.parametrize("salt", ["", None, 7, [[["a"]]]])
-def test_a_salt_that_engines_refuse_reaches_them_as_it_is(salt):
+def test_a_salt_that_engines_refuse_reaches_them_unchanged(salt):
     _, body = prepare.read(orjson.dumps({"model": "m", "prompt": "x", "cache_salt": salt}), "/v1/completions", (), "k")
     assert orjson.loads(body)["cache_salt"] == salt
 
@@ -262,7 +262,7 @@ def test_a_salt_may_be_nested_as_deeply_as_any_value():
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"])
-async def test_no_client_names_a_request_at_an_engine(world, path):
+async def test_no_client_chooses_a_requests_id_at_an_engine(world, path):
     w = await world(None)
     names = {"request_id": "resp_a", "rid": "r"}
     assert (await w.ask(path, temperature=0.5, **names)).status_code == 200
@@ -271,7 +271,7 @@ async def test_no_client_names_a_request_at_an_engine(world, path):
     assert not names.keys() & got.document.keys()
 
 
-async def test_of_two_requests_with_one_id_both_have_receipts(world):
+async def test_two_requests_with_one_id_have_a_receipt_each(world):
     w = await world(None)
     client = w.published.client
     for prompt in ("one", "two " * 50, "three " * 100):
@@ -309,7 +309,7 @@ async def test_a_client_that_repeats_a_routers_id_replaces_no_receipt(world):
     assert loaded(client.get(redis_keys.receipt_key(f"{name}~earlier")))["request_id"] == name
 
 
-async def test_a_batch_of_receipts_that_is_written_twice_moves_none(world):
+async def test_a_batch_of_receipts_that_is_written_twice_overwrites_none(world):
     w = await world(None)
     client, reporter = w.published.client, w.router.source.reporter
     calls = [Call("same", "/v1/completions", 0.0, 0.0, own_id=f"same-{number}") for number in (1, 2)]
@@ -322,7 +322,7 @@ async def test_a_batch_of_receipts_that_is_written_twice_moves_none(world):
     assert client.xlen(redis_keys.RECEIPTS) == 2
 
 
-async def test_a_receipt_of_an_older_router_is_moved_too(world):
+async def test_a_receipt_of_an_older_router_is_also_moved(world):
     w = await world(None)
     client = w.published.client
     client.set(redis_keys.receipt_key("same"), '{"schema":2,"request_id":"same","at":1.0}')
@@ -332,7 +332,7 @@ async def test_a_receipt_of_an_older_router_is_moved_too(world):
     assert loaded(client.get(redis_keys.receipt_key("same~earlier")))["at"] == 1.0
 
 
-async def test_the_target_of_an_alias_is_not_drawn_by_the_id_that_a_client_gives(world):
+async def test_the_target_of_an_alias_does_not_depend_on_an_id_that_a_client_gives(world):
     w = await world(None)
     split = [{"pool": "demo", "model": "llama", "weight": 50}, {"pool": "spot", "model": "llama", "weight": 50}]
     async with engine() as spot:

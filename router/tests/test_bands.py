@@ -1,4 +1,4 @@
-"""Priority bands: who asks for one, what it may be, and what the engine sees of it."""
+"""Priority bands: who may ask for which, and what the engine sees of them."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def asked(body=b"{}", header=None, key=None):
         (b'{"service_tier": ["priority"]}', None, None, 0, ""),
     ],
 )
-def test_a_band_is_asked_for_by_header_body_tier_or_key_in_this_order(body, header, key, band, by):
+def test_header_body_tier_and_key_ask_for_a_band_in_this_order(body, header, key, band, by):
     assert asked(body, header, key)[0] == AskedBand(band, by)
 
 
@@ -67,7 +67,7 @@ def test_anything_but_a_whole_number_within_the_limits_is_refused(body, header):
     assert len(refused.value.message) < 200
 
 
-def test_nobody_gets_more_than_the_key_or_without_one_the_policy_allows():
+def test_no_client_gets_more_than_its_key_or_without_one_the_policy_allows():
     high, low = AskedBand(50, "x-weir-priority"), AskedBand(-50, "x-weir-priority")
     assert [bands.granted(one, KEY, policy()) for one in (high, low)] == [5, -50]
     assert [bands.granted(one, None, policy()) for one in (high, low)] == [0, -50]
@@ -93,7 +93,7 @@ def test_a_low_band_leaves_capacity_that_other_requests_use_and_its_receipt_repl
     assert "band" not in decide(RoutingRequest(100), fleet, rule, 0.5).candidates.inputs()
 
 
-async def test_a_higher_band_is_served_first_and_the_receipt_says_who_asked(world):
+async def test_a_higher_band_is_served_first_and_the_receipt_names_the_source(world):
     high = key_entry(ALICE, priority=3, priority_max=3)
     w = await keyed(world, high, required=(), engine=hang, admission__max_inflight_per_instance=1)
     queue = w.router.pools.get("demo").queue

@@ -1,4 +1,4 @@
-"""Engines under a path prefix, and routers that a proxy serves under one."""
+"""Engines under a path prefix, and routers behind a proxy that adds one."""
 
 import pytest
 from msgspec import convert
@@ -27,7 +27,7 @@ async def based(world):
     return w
 
 
-async def test_every_request_to_an_engine_under_a_path_goes_there(based):
+async def test_every_request_to_an_engine_under_a_path_uses_the_path(based):
     made, endpoint = based.engines[0], based.router.pools.get("demo").endpoints["demo-0"]
     assert (await based.ask("/v1/chat/completions?a=1", messages=[])).status_code == 200
     await ask(endpoint, "/v1/completions", b"{}", 5.0, 1000)
@@ -63,16 +63,16 @@ def test_a_gateway_is_given_no_instance_under_a_path():
 
 
 @pytest.mark.parametrize("path", ["", "/", "/llm", "/a/b-1/c.d~_/", "/v1/llm", "/v11"])
-def test_a_base_path_is_of_plain_segments(path):
+def test_a_base_path_consists_of_plain_segments(path):
     assert is_base_path(path)
 
 
 @pytest.mark.parametrize("path", ["/v1", "/llm/v1/", "//", "/a//b", "/..", "/a/../b", "/a b", "/ü", "/a?b", "/a" * 9])
-def test_no_other_path_and_no_api_is_a_base(path):
+def test_neither_a_router_path_nor_an_api_path_may_be_a_base_path(path):
     assert not is_base_path(path)
 
 
-async def test_a_router_serves_with_and_without_the_path_that_a_proxy_leaves(world):
+async def test_a_router_serves_with_and_without_the_prefix_that_a_proxy_keeps(world):
     w = await world(None)
     w.router.root = "/llm"
     for path in ("/llm/v1/completions", "/v1/completions"):
@@ -84,7 +84,7 @@ async def test_a_router_serves_with_and_without_the_path_that_a_proxy_leaves(wor
     assert (moved.url.path, moved.status_code) == ("/llm/v1/models", 200)
 
 
-def test_a_path_that_does_not_begin_with_the_root_stays():
+def test_a_path_outside_the_root_is_unchanged():
     assert below("/llm", "/llm/a") == "/a"
     for path in ("/llm", "/llma", "/a/llm/b"):
         assert below("/llm", path) == path

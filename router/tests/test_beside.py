@@ -1,4 +1,4 @@
-"""The table of the router beside others, as bench/README.md holds it."""
+"""The table in bench/README.md that compares the router with others."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_a_row_compares_with_the_cheaper_peer_round_by_round():
     ]
 
 
-def test_the_page_takes_a_new_table_between_its_marks():
+def test_the_page_gets_a_new_table_between_its_marks():
     page = beside.README.read_text()
     made = beside.put(page, "a table\n")
     assert f"{beside.BEGINS}a table\n{beside.ENDS}" in made

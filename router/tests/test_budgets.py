@@ -1,4 +1,4 @@
-"""Budgets of API keys: shared by all routers, never exceeded by what was estimated, and refused as clients expect."""
+"""Budgets of API keys: shared by all routers, not exceeded by estimates, and refused in the way clients expect."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from router.tests.engine import ANSWER, reply
 from router.tests.http.test_own_errors import code_of
 from router.tests.test_keys import ALICE, bearer, keyed
 
-NOW = datetime.now(UTC).replace(hour=12).timestamp()  # Redis forgets what is long over
+NOW = datetime.now(UTC).replace(hour=12).timestamp()  # Redis drops periods that ended long ago
 DAY = period_of("day", NOW).name
 LIMIT = 10_000
 
@@ -65,7 +65,7 @@ async def routers(redis_url, monkeypatch):
 
 
 async def spend(one, amount, used=None, at=NOW, of=None):
-    """One request; True when it was sent."""
+    """Send one request; return whether it was accepted."""
     reserved = []
     try:
         await one.reserve((of or key()).budgets, "it", amount, at, reserved)
@@ -101,7 +101,7 @@ async def used_up(routers, seed, requests=1200, happens=None):
 async def test_several_routers_together_spend_exactly_the_budget(routers, live_redis, seed):
     opened(live_redis)
     total = await used_up(routers, seed)
-    assert LIMIT - 400 <= total <= LIMIT  # what each holds beyond its last request goes back with its next report
+    assert LIMIT - 400 <= total <= LIMIT  # what a router holds beyond its last request returns with its next report
     for one in routers.all:
         await one.report(NOW)
     assert not await spend(routers.all[0], LIMIT - total + 1)
@@ -118,18 +118,18 @@ async def test_neither_a_lost_nor_a_silent_redis_gives_a_budget_twice(routers, l
         while spent(routers) < draw.randint(1, 8) * 1_000:
             await asyncio.sleep(0)
         for _ in range(3):
-            live_redis.flushall()  # nobody has opened it again: no router gets more than its share
+            live_redis.flushall()  # no router has reopened it: none gets more than its share
             await asyncio.sleep(draw.random() * 0.05)
             routers.link.up = False
             await asyncio.sleep(draw.random() * 0.05)
             routers.link.answered()
 
     total = await used_up(routers, seed, happens=trouble)
-    assert total <= LIMIT * 1.03  # each had seen a rest that was a little older, and takes its share of that
+    assert total <= LIMIT * 1.03  # each router takes its share of a slightly outdated remainder
     assert total >= LIMIT * 0.8
 
 
-async def test_budget_that_a_router_returns_is_not_spent_before_redis_has_answered():
+async def test_budget_that_a_router_returns_is_not_spent_before_redis_answers():
     class Slow(LocalBudgets):
         def __init__(self):
             self.asked, self.answers = asyncio.Event(), asyncio.Event()
@@ -141,19 +141,19 @@ async def test_budget_that_a_router_returns_is_not_spent_before_redis_has_answer
             return answer
 
     one = Budgets()
-    assert await spend(one, 5_000, used=1)  # it holds the rest of the estimate until its next report
+    assert await spend(one, 5_000, used=1)  # it holds the remainder of the estimate until its next report
     one.store = slow = Slow()
     reporting = asyncio.create_task(one.report(NOW))
     await slow.asked.wait()
     late = asyncio.create_task(spend(one, 4_000))
     await asyncio.sleep(0)
-    assert one.of(key().budgets[0], NOW).reserved == 0  # another router may have it by now
+    assert one.of(key().budgets[0], NOW).reserved == 0  # another router may have taken it
     slow.answers.set()
     await reporting
     assert await late
 
 
-async def test_a_silent_routers_hold_lapses_and_its_spending_stays(routers, live_redis):
+async def test_the_reservation_of_a_silent_router_lapses_but_its_spending_stays(routers, live_redis):
     opened(live_redis, gone=4_000)
     name = redis_keys.budget_key("7", DAY)
     live_redis.hset(name, mapping={"h:gone": 6_000, "t:gone": live_redis.time()[0]})
@@ -171,7 +171,7 @@ async def test_more_than_was_estimated_is_spent_once_and_counts(routers, live_re
     assert spent(routers) == 12_000
 
 
-async def test_without_redis_a_router_spends_its_share_of_what_was_left_and_then_refuses(routers, live_redis):
+async def test_without_redis_a_router_spends_its_share_of_the_remainder_and_then_refuses(routers, live_redis):
     opened(live_redis)
     one, other = routers.all[:2]
     for each in (one, other):
@@ -183,7 +183,7 @@ async def test_without_redis_a_router_spends_its_share_of_what_was_left_and_then
         assert not await spend(each, 2_400)
 
 
-async def test_a_day_starts_over_and_a_month_continues(routers, live_redis):
+async def test_a_daily_budget_restarts_while_a_monthly_one_continues(routers, live_redis):
     name = redis_keys.budget_key("7", period_of("day", NOW + 86_400).name)
     opened(live_redis)
     live_redis.hset(name, "since", 0)
@@ -207,11 +207,11 @@ async def test_a_day_starts_over_and_a_month_continues(routers, live_redis):
         ("day", "Europe/Berlin", SUMMER_ENDS, ("2026-10-25", utc(2026, 10, 25, 23))),  # 25 hours
         ("week", "Asia/Kolkata", SUMMER_ENDS, ("2026-W43", utc(2026, 10, 25, 18, 30))),
         ("month", "America/New_York", THEN, ("2026-11", utc(2026, 12, 1, 5))),
-        ("day", "Mars/Olympus", THEN, ("2026-11-26", utc(2026, 11, 27))),  # not known here
+        ("day", "Mars/Olympus", THEN, ("2026-11-26", utc(2026, 11, 27))),  # not a known time zone
         ("ever", "UTC", THEN, ("ever", utc(9999, 1, 1))),
     ],
 )
-def test_periods_are_those_of_the_calendar(per, zone, at, expected):
+def test_periods_follow_the_calendar(per, zone, at, expected):
     period = period_of(per, at, zone)
     assert (period.name, period.ends) == expected
     assert period.begins <= at < period.ends
@@ -238,7 +238,7 @@ async def test_a_budget_that_only_warns_refuses_nothing_and_counts(routers, live
     assert live_redis.hget(redis_keys.budget_key("7", DAY), "s:r0.x") == b"30000"
 
 
-async def test_a_budget_of_requests_counts_those_that_an_engine_got(world):
+async def test_a_budget_of_requests_counts_those_that_reached_an_engine(world):
     w = await keyed(world, key_entry(ALICE, more_budgets=[{"id": "8", "unit": "requests", "per": "week", "limit": 2}]))
     store = w.router.pools.auth.budgets
     store.store = LocalBudgets()
@@ -248,7 +248,7 @@ async def test_a_budget_of_requests_counts_those_that_an_engine_got(world):
     assert "has 0 requests left of its budget of 2 requests a week" in answers[2].json()["error"]["message"]
 
 
-async def test_dollars_are_those_of_the_gpu_time_and_estimated_by_the_mean_price():
+async def test_dollars_are_those_of_gpu_time_and_estimated_from_the_mean_price():
     one, priced = Budgets(), key(unit="dollars", limit=1_000_000)
     assert isinstance(one.store, LocalBudgets)
     reserved = []
@@ -267,7 +267,7 @@ def pool_with(*dollars_per_hour):
     return SimpleNamespace(name="demo", endpoints={n: SimpleNamespace(gpu_clock=c) for n, c in enumerate(clocks)})
 
 
-def test_a_pools_price_is_what_its_tokens_cost_and_before_that_the_list_price_of_one_stream():
+def test_a_pools_price_is_what_its_tokens_cost_and_initially_the_list_price_of_one_stream():
     prices, pool = PoolPrices(), pool_with(3.6, 1.8)
     assert prices.of(pool) == pytest.approx(3.6 / 3600 / 50 * 1e6)
     assert prices.of(pool_with()) == 0.0
@@ -282,7 +282,7 @@ def test_a_pools_price_is_what_its_tokens_cost_and_before_that_the_list_price_of
     assert prices.of(pool) == pytest.approx((10.004 + 20) / (10_002_000 + 10_000_000) * 1e6)
 
 
-def test_the_pools_whose_price_is_remembered_are_bounded(monkeypatch):
+def test_the_number_of_pools_with_a_remembered_price_is_bounded(monkeypatch):
     monkeypatch.setattr(pool_prices, "MOST_POOLS", 3)
     prices = PoolPrices()
     for number in range(9):
@@ -292,7 +292,7 @@ def test_the_pools_whose_price_is_remembered_are_bounded(monkeypatch):
 
 @pytest.mark.parametrize(("price", "passed"), [(2.0, 12), (0.0, 60), (1e9, 8)])
 async def test_a_first_burst_in_dollars_is_reserved_with_the_pools_price(price, passed):
-    """60 at once of 400 tokens, from a limit of 0.01 dollars whose period has no price yet."""
+    """60 simultaneous requests of 400 tokens against a limit of 0.01 dollars, in a period that has no price yet."""
     one, priced = Budgets(), key(unit="dollars", limit=10_000)
     reserved = []
     for _ in range(60):
@@ -301,7 +301,7 @@ async def test_a_first_burst_in_dollars_is_reserved_with_the_pools_price(price, 
     assert len(reserved) == passed
 
 
-async def test_too_high_a_price_keeps_no_request_away_forever():
+async def test_too_high_a_price_does_not_block_requests_forever():
     one, priced = Budgets(), key(unit="dollars", limit=10_000)
     reserved = []
     await one.reserve(priced.budgets, "it", 1_000_000, NOW, reserved, price=1e6)
@@ -312,7 +312,7 @@ async def test_too_high_a_price_keeps_no_request_away_forever():
 
 
 async def test_a_burst_on_a_pool_of_priced_gpus_spends_no_more_than_its_budget(world):
-    """Requests of a second on an instance of 36 dollars an hour; the limit is a tenth of what the burst would cost."""
+    """Requests of one second on an instance of 36 dollars an hour; the burst would cost ten times the limit."""
     hour = {"id": "7", "unit": "dollars", "per": "hour", "limit": 10_000}
     w = await keyed(world, key_entry(ALICE, budgets=[hour]), engine=reply(ANSWER | {"usage": USAGE}))
     auth = w.router.pools.auth
@@ -326,7 +326,7 @@ async def test_a_burst_on_a_pool_of_priced_gpus_spends_no_more_than_its_budget(w
     assert "demo" in auth.prices._seen
 
 
-async def test_a_removed_budget_is_forgotten_and_a_new_limit_holds_at_once():
+async def test_a_removed_budget_is_forgotten_and_a_new_limit_applies_at_once():
     one = Budgets()
     assert await spend(one, LIMIT)
     assert not await spend(one, 1)
@@ -349,7 +349,7 @@ async def test_a_period_that_is_over_is_forgotten_once_its_requests_have_ended()
 @pytest.mark.parametrize(
     ("path", "kind"), [("/v1/completions", "insufficient_quota"), ("/v1/messages", "rate_limit_error")]
 )
-async def test_a_refusal_names_the_rest_of_the_budget_and_forbids_retries(world, live_redis, path, kind):
+async def test_a_refusal_names_the_remaining_budget_and_forbids_retries(world, live_redis, path, kind):
     month = {"id": "7", "unit": "tokens", "per": "month", "limit": 700}
     w = await keyed(world, key_entry(ALICE, budgets=[month]), engine=reply(ANSWER | {"usage": USAGE}))
     unknown = await w.ask(headers=bearer(ALICE))
@@ -372,7 +372,7 @@ async def test_a_refusal_names_the_rest_of_the_budget_and_forbids_retries(world,
 
 
 @pytest.mark.parametrize(("left_s", "after_s"), [(120.0, 120), (120.5, None), (0.3, 1), (86_400.0, None)])
-async def test_a_refusal_names_no_time_through_which_a_client_should_not_sleep(left_s, after_s):
+async def test_a_refusal_names_no_time_for_which_a_client_would_sleep(left_s, after_s):
     one, ends = Budgets(), period_of("day", THEN).ends
     with pytest.raises(ErrorResponse, match="the next period begins at 2026-11-27 00:00 UTC") as refused:
         await one.reserve(key().budgets, "it", LIMIT + 1, ends - left_s, [])

@@ -1,4 +1,4 @@
-"""What a request costs, by counts that no other work on the machine changes."""
+"""Measure a request's cost by counts that other work on the machine does not change."""
 
 import platform
 import re
@@ -12,11 +12,11 @@ import pytest
 
 from router.tests.socketless import CHUNKS, counted
 
-# Calls of Python functions of a request, on a connection that is kept
+# Calls of Python functions per request on a reused connection
 MOST = {"unary": 195, "burst": 255}
-MOST_OF_CHUNK = 3.0  # share of the calls of a stream whose events come one by one
+MOST_OF_CHUNK = 3.0  # share of a stream's calls if each event arrives alone
 MOST_INSTRUCTIONS = {"unary": 670_000, "long": 5_900_000}  # in user code
-# Six buffers of 4 MB each time, as for long prompts; prints page faults
+# Allocate six buffers of 4 MB repeatedly, as for long prompts, and print the page faults
 BUFFERS = """
 import resource
 from router.process import keep_freed_memory
@@ -33,14 +33,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("shape", MOST)
 async def test_a_request_takes_few_calls_of_python_functions(shape):
     count = 200
-    calls = min([await counted(shape, count) for _ in range(3)], key=Counter.total)  # timers only add
+    calls = min([await counted(shape, count) for _ in range(3)], key=Counter.total)  # timers can only add calls
     most = ", ".join(f"{name} {n / count:.1f}" for name, n in calls.most_common(12))
     assert calls.total() / count <= MOST[shape], most
 
 
 async def test_a_chunk_takes_few_calls_of_python_functions():
     few, many = [(await counted("paced", 50, chunks)).total() / 50 for chunks in (16, 16 + CHUNKS)]
-    assert round((many - few) / CHUNKS, 1) <= MOST_OF_CHUNK  # but for what a timer does meanwhile
+    assert round((many - few) / CHUNKS, 1) <= MOST_OF_CHUNK  # apart from calls by timers
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to keep memory")

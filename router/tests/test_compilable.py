@@ -1,4 +1,4 @@
-"""Rules that keep the request path compilable: what mypyc refuses, or changes in silence."""
+"""Rules that keep the request path compilable: what mypyc rejects, or changes silently."""
 
 import ast
 import builtins
@@ -9,13 +9,15 @@ from pathlib import Path
 from router.request_path import ROUTER
 
 ROUTERS = Path(__file__).parents[1]
-RECORDS = {"Struct", "Value", "msgspec.Struct"}  # their metaclass takes what mypyc does not pass on
+RECORDS = {"Struct", "Value", "msgspec.Struct"}  # their metaclass accepts what mypyc does not pass on
 IN_DICTS = {"cached_property", "__dict__", "__get__", "__getattr__"}  # compiled classes have no `__dict__`
-APART = {"tests", "picker", "index"}  # other processes, which run the sources
+APART = {"tests", "picker", "index"}  # separate processes that run the sources
 
 
 def source(name: str) -> Path:
-    return ROUTERS.parent.joinpath(*name.split(".")).with_suffix(".py")  # no package: it imports before it has a path
+    return ROUTERS.parent.joinpath(*name.split(".")).with_suffix(
+        ".py"
+    )  # no package: this module runs before it has a path
 
 
 TREES = {name: ast.parse(source(name).read_text()) for name in ROUTER.names}
@@ -40,7 +42,7 @@ def test_no_compiled_module_makes_records_or_keeps_values_in_a_dictionary():
 
 
 def test_exceptions_have_only_class_variables():
-    """Compiled, they lose other attributes of the class: `refusal.code` raised AttributeError."""
+    """When compiled, they lose other class attributes: `refusal.code` raised AttributeError."""
     wrong = [
         f"{name}.{node.name}: {ast.unparse(line)}"
         for name, node in CLASSES
@@ -52,7 +54,7 @@ def test_exceptions_have_only_class_variables():
 
 
 def test_names_of_exceptions_have_one_type_in_a_function():
-    """Compiled, a name keeps the type of its first `except`: a second one raised TypeError for another exception."""
+    """When compiled, a name keeps the type of its first `except`: the second raised TypeError."""
     wrong = []
     for name, tree in TREES.items():
         for function in ast.walk(tree):
@@ -64,7 +66,7 @@ def test_names_of_exceptions_have_one_type_in_a_function():
 
 
 def test_a_function_does_not_read_a_field_after_clearing_it():
-    """Compiled, it is still None there, whatever a call in between has put in: the read raised TypeError."""
+    """When compiled, the field still reads as None even if a call in between has set it: the read raised TypeError."""
     wrong = []
     for name, tree in TREES.items():
         for function in ast.walk(tree):
@@ -83,8 +85,8 @@ def test_a_function_does_not_read_a_field_after_clearing_it():
     assert wrong == []
 
 
-def test_no_weak_reference_points_to_a_compiled_class():
-    """Compiled, the subclasses of a library's class end with their weak references in place: the process crashed."""
+def test_no_weak_reference_refers_to_a_compiled_class():
+    """When compiled, subclasses of a library's class were freed before their weak references: the process crashed."""
     wrong = [path for path in ROUTERS.rglob("*.py") if "tests" not in path.parts and "weakref" in path.read_text()]
     assert wrong == []
 
@@ -93,7 +95,7 @@ def names(node: ast.AST) -> set[str]:
     return {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
 
 
-def test_only_what_is_deletable_is_deleted():
+def test_only_deletable_names_are_deleted():
     for name, node in CLASSES:
         declared = [line.value for line in node.body if isinstance(line, ast.Assign) and "__deletable__" in names(line)]
         allowed = set(ast.literal_eval(declared[0])) if declared else set()

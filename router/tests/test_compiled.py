@@ -1,4 +1,4 @@
-"""A compiled copy is used only if it was compiled from these sources."""
+"""A compiled copy is used only if it was compiled from the installed sources."""
 
 import importlib
 import shutil
@@ -22,19 +22,19 @@ def _imports_as_before(monkeypatch):
 
 
 @pytest.mark.parametrize(("stamp", "is_used"), [(COPY.made_of(), True), (COPY.made_of()[::-1], False), ("", False)])
-def test_only_a_copy_of_these_very_sources_is_used(tmp_path, stamp, is_used):
+def test_only_a_copy_of_exactly_these_sources_is_used(tmp_path, stamp, is_used):
     (tmp_path / STAMP).write_text(stamp)
     assert COPY.use(tmp_path) is is_used
 
 
-def test_without_a_copy_or_switched_off_the_sources_run(tmp_path, monkeypatch):
+def test_without_a_copy_or_with_compilation_off_the_sources_run(tmp_path, monkeypatch):
     assert not COPY.use(tmp_path / "none")
     (tmp_path / STAMP).write_text(COPY.made_of())
     monkeypatch.setenv("WEIR_COMPILED", "0")
     assert not COPY.use(tmp_path)
 
 
-def test_a_copy_is_not_mixed_with_sources_that_are_imported_already(tmp_path):
+def test_a_copy_is_not_mixed_with_sources_that_are_already_imported(tmp_path):
     importlib.import_module("router.timers")
     (tmp_path / STAMP).write_text(ROUTER.made_of())
     assert not ROUTER.use(tmp_path)
@@ -42,7 +42,7 @@ def test_a_copy_is_not_mixed_with_sources_that_are_imported_already(tmp_path):
 
 
 def test_a_copy_belongs_to_all_sources_of_its_package_but_not_to_their_tests(tmp_path):
-    """A changed constant of a module that is not compiled counts, too."""
+    """A changed constant counts even in a module that is not compiled."""
     shutil.copytree(compiled.ROOT / "router" / "policy", tmp_path / "router" / "policy")
     assert COPY.made_of(tmp_path) == COPY.made_of()
     tests = tmp_path / "router" / "policy" / "tests"

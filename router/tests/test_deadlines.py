@@ -1,4 +1,4 @@
-"""Many time limits share one timer."""
+"""Many deadlines share one timer."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ class Clock:
         return self.soon[-1]
 
     def busy_to(self, now):
-        """Time passes, and nothing runs; then what is due."""
+        """Let time pass while the loop is busy, then run what is due."""
         self.now = now
         self.pass_to(now)
 
@@ -78,7 +78,7 @@ def test_a_stopped_deadline_does_not_expire():
     assert (expired, len(deadlines), clock.pending) == ([], 0, 0)
 
 
-def test_starting_again_starts_the_time_again():
+def test_starting_a_deadline_again_restarts_its_time():
     clock, deadlines, expired = made()
     deadlines.start("a", 5)
     clock.pass_to(4)
@@ -124,12 +124,12 @@ def test_a_stop_while_the_loop_was_busy_counts_as_in_time():
     deadlines.start("a", 1.0)
     deadlines.start("b", 1.0)
     clock.busy_to(3.0)
-    deadlines.stop("a")  # in the first pass after it
+    deadlines.stop("a")  # in the first iteration after it
     clock.run_passes()
     assert expired == ["b"]
 
 
-def test_one_that_began_while_a_late_check_waits_has_its_own_time():
+def test_a_deadline_that_starts_while_a_late_check_is_due_has_its_full_time():
     clock, deadlines, expired = made()
     deadlines.start("a", 1.0)
     clock.busy_to(3.0)

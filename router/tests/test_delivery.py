@@ -1,4 +1,4 @@
-"""A delivery in a serving router: which version decides, what is reported, and how it is rolled back."""
+"""A delivery in a serving router: which version decides, what is reported and how it is rolled back."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def is_live(router):
 
 @pytest.fixture
 def raising(monkeypatch):
-    """The candidate of these tests, lpwl, cannot decide."""
+    """Make lpwl, the candidate in these tests, raise on every decision."""
     decide = fleet_view.decide
 
     def raises(request, instances, policy, draw):
@@ -39,7 +39,7 @@ def raising(monkeypatch):
 
 
 @pytest.mark.slow
-async def test_a_session_is_decided_by_the_version_of_its_arm_and_its_receipt_says_so(world):
+async def test_the_version_of_its_arm_decides_a_session_and_its_receipt_says_so(world):
     w = await world(None)
     await split(w, 0.5)
     for number in range(12):
@@ -58,7 +58,7 @@ async def test_a_session_is_decided_by_the_version_of_its_arm_and_its_receipt_sa
     }
 
 
-async def test_without_a_delivery_nothing_is_said_of_one(world):
+async def test_without_a_delivery_receipts_mention_none(world):
     w = await world(None)
     receipt = await w.receipt(await w.ask())
     assert not {"delivery", "arm", "shadow"} & receipt.keys()
@@ -143,7 +143,7 @@ async def test_a_signal_that_cannot_be_read_is_counted_and_ignored(world):
 # Stops
 
 
-async def test_a_stop_is_obeyed_without_a_poll_and_until_a_new_generation(world, monkeypatch):
+async def test_a_stop_takes_effect_without_a_poll_until_a_new_generation(world, monkeypatch):
     monkeypatch.setattr(live_state, "POLL_S", 3600.0)
     w = await world(None)
     await split(w, 1.0)
@@ -160,7 +160,7 @@ async def test_a_stop_is_obeyed_without_a_poll_and_until_a_new_generation(world,
 
 
 @pytest.mark.slow
-async def test_a_stop_is_found_at_the_start_and_by_the_poll(world, redis_url):
+async def test_a_stop_is_noticed_at_the_start_and_by_the_poll(world, redis_url):
     w = await world(None)
     await split(w, 1.0)
     stop = {"delivery": 0, "why": "all of them", "by": "person", "at": time.time()}
@@ -173,7 +173,7 @@ async def test_a_stop_is_found_at_the_start_and_by_the_poll(world, redis_url):
 async def test_a_candidate_that_raises_is_stopped_everywhere_and_its_request_is_served(
     world, redis_url, raising, monkeypatch
 ):
-    monkeypatch.setattr(live_state, "POLL_S", 3600.0)  # the routers tell one another
+    monkeypatch.setattr(live_state, "POLL_S", 3600.0)  # the routers notify each other
     w = await world(None)
     async with running(redis_url, "router-2") as (second, _):
         await split(w, 1.0)
@@ -212,7 +212,7 @@ async def test_a_stop_that_could_not_be_sent_does_not_overwrite_the_next_deliver
     assert not signals._stops
 
 
-# What cannot be read
+# Unreadable values
 
 
 async def test_a_candidate_that_cannot_be_read_leaves_live_in_force_and_is_not_acknowledged(world):
@@ -232,7 +232,7 @@ async def test_a_candidate_that_cannot_be_read_leaves_live_in_force_and_is_not_a
     assert w.router.source.live.degraded() == []
 
 
-# Requests that are under way
+# Requests in flight
 
 
 async def queued(w, **body):
@@ -267,7 +267,7 @@ async def test_a_queued_request_keeps_its_arm_and_is_decided_by_the_version_in_f
         w.engines[0].release.set()
         answer = await second
     receipt = await w.receipt(answer)
-    decided = 44 if ends == "generation" else 42  # a split that ends or stands still gives it to live
+    decided = 44 if ends == "generation" else 42  # a split that ends or trips hands the request to live
     assert (receipt["arm"], receipt["delivery"], receipt["version"]) == ("candidate", 7, decided)
     assert answer.headers["x-weir-policy"] == str(decided)
 

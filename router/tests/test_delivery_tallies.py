@@ -1,4 +1,4 @@
-"""What routers count of a delivery is what their receipts say, and shows hangs before they end."""
+"""What routers count for a delivery agrees with their receipts, and shows requests that hang before they end."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from router.tests.pool.splits import split as rollout
 from router.tests.values import receipt_of
 from router.upstream.answer.used import Usage
 
-SLOW_MS = 250.0  # far above what a busy machine adds
+SLOW_MS = 250.0  # far more than a busy machine adds
 SLOW = {"warm": [math.log(SLOW_MS), 0.0, 0.0], "medium": [0.0, 0.0, 99.0]}
 N, TTFT, TPOT, ERRORS, REFUSED, SLOW_N, CACHED, PROMPT, SESSIONS, STREAMED, ENDED, FAILED, AWAY, CLIENTS = range(14)
 
@@ -42,7 +42,7 @@ async def written(w):
 
 
 def cells(value):
-    """{(arm, class, cell): tally}"""
+    """Return {(arm, class, cell): tally}."""
     return {
         (arm, name, int(number)): cell
         for arm, classes in value["cells"].items()
@@ -56,7 +56,7 @@ def total(value, field):
 
 
 def of_receipts(receipts, policy, share):
-    """The tallies again, from receipts: {(arm, class, cell): {field: number or sums}}."""
+    """Compute the tallies again from receipts: {(arm, class, cell): {field: number or sums}}."""
     made, seen = {}, {ERRORS: set(), REFUSED: set(), SESSIONS: set()}
     counts = {TTFT: ("ok", "error", "cancelled"), TPOT: ("ok",)}
 
@@ -124,7 +124,7 @@ async def test_tallies_agree_with_the_receipts(world):
     assert got.keys() == expected.keys()
     for key, cell in expected.items():
         assert got[key][ERRORS:] == cell[ERRORS:], key
-        for field, within in ((TTFT, 0.02), (TPOT, 0.1)):  # receipts keep microseconds, a fast first token has few
+        for field, within in ((TTFT, 0.02), (TPOT, 0.1)):  # a fast first token takes few of the receipts' microseconds
             assert got[key][field] == pytest.approx(cell[field], rel=within, abs=within), key
     assert [total(value, field) for field in (N, FAILED, AWAY, CLIENTS)] == [60, 10, 10, 10]
     assert total(value, SLOW_N) >= 10
@@ -132,7 +132,7 @@ async def test_tallies_agree_with_the_receipts(world):
     assert {arm for arm, _, _ in got} == {"candidate", "control"}
 
 
-async def test_a_hanging_request_shows_as_soon_as_it_is_slow(world):
+async def test_a_request_that_hangs_is_counted_as_soon_as_it_is_slow(world):
     w = await world(hang)
     await split(w, 0.0, slow=SLOW)
     asking = asyncio.ensure_future(w.ask(stream=True))
@@ -148,7 +148,7 @@ async def test_a_hanging_request_shows_as_soon_as_it_is_slow(world):
     assert (total(value, SLOW_N), total(value, ENDED)) == (1, 1)
 
 
-async def test_a_stream_that_began_in_time_is_not_slow_however_long_it_takes(world):
+async def test_a_stream_that_began_in_time_never_counts_as_slow(world):
     w = await world(stream(events(1, usage=False), pause_s=SLOW_MS / 1000))
     await split(w, 0.0, slow=SLOW)
     asking = asyncio.ensure_future(w.ask(stream=True))
@@ -183,7 +183,7 @@ async def test_each_generation_counts_from_zero_and_leaves_out_earlier_requests(
 
 
 async def test_a_long_answer_counts_for_the_generation_that_routed_it(world):
-    """The first byte arrives while its generation runs, the end long after the next one began."""
+    """The first byte arrives during its generation, the end long after the next one began."""
     w = await world(stream(events(40), pause_s=0.05))
     await split(w, 0.5)
     asking = asyncio.ensure_future(w.ask(stream=True))
@@ -201,7 +201,7 @@ async def test_a_long_answer_counts_for_the_generation_that_routed_it(world):
     assert values[2]["cells"] == {}
 
 
-async def test_generations_that_count_no_more_leave_redis(world):
+async def test_generations_that_no_longer_count_are_removed_from_redis(world):
     w = await world(None)
     for generation in range(1, 9):
         await split(w, 0.5, generation=generation)
@@ -234,7 +234,7 @@ async def test_the_last_tallies_are_written_when_the_router_stops_and_a_new_life
     assert 0 < w.published.client.ttl(redis_keys.delivery_key(7)) <= redis_keys.DELIVERY_TTL_S
 
 
-async def test_a_router_without_requests_writes_too_and_one_without_a_delivery_does_not(world):
+async def test_a_router_without_requests_writes_tallies_and_one_without_a_delivery_does_not(world):
     w = await world(None)
     await w.router.source.reporter.deliveries.write()
     assert tallies(w.published.client) == []
@@ -244,7 +244,7 @@ async def test_a_router_without_requests_writes_too_and_one_without_a_delivery_d
     assert (await written(w))["written"] == 2
 
 
-# Pure
+# Without a router
 
 
 RESULTS = {
@@ -296,7 +296,7 @@ def test_requests_without_a_session_are_sessions_of_their_own():
     assert (cell.sessions, cell.errors) == (3, 3)
 
 
-def test_the_oldest_sessions_are_forgotten(monkeypatch):
+def test_the_least_recent_sessions_are_forgotten(monkeypatch):
     monkeypatch.setattr(delivery_tallies, "SESSIONS_KEPT", 2)
     (cell,) = counted(*(call(number) for number in (1, 2, 3, 3, 2, 1))).read("control", "warm").values()
     assert cell.sessions == 4
@@ -310,14 +310,14 @@ def test_a_time_of_zero_and_a_prompt_of_no_tokens_can_be_counted():
 
 
 def enlarge(counts, factor):
-    """Multiply all counts, as if each request had come `factor` times."""
+    """Multiply all counts, as if each request had arrived `factor` times."""
     for name in counts.__slots__:
         value = getattr(counts, name)
         enlarge(value, factor) if hasattr(value, "__slots__") else setattr(counts, name, value * factor)
 
 
 def test_the_whole_state_takes_60_kb_at_most():
-    """An hour of a router that is as busy as one can be: 1,000 requests/s, half of them in each arm."""
+    """An hour of a router under extreme load: 1,000 requests/s, half of them in each arm."""
     of_each = 1_000 * 3_600 // (CELLS * 3 * 2)
     made = counted()
     for arm, name, number in product(("candidate", "control"), ("warm", "medium", "heavy"), range(CELLS)):

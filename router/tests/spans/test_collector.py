@@ -1,4 +1,4 @@
-"""A real collector (rotel) takes what the router exports, and shows one trace from the client to every engine."""
+"""A real collector (rotel) receives what the router exports: one trace from the client to every engine."""
 
 import re
 import subprocess
@@ -74,7 +74,7 @@ async def test_one_trace_over_an_offload_and_a_retry(world: Any, rotel: Rotel) -
     held = ANSWER | {"usage": {"prompt_tokens": 100}, "kv_transfer_params": {"do_remote_prefill": True}}
     spans = SpanSettings(f"http://127.0.0.1:{rotel.port}/v1/traces", delay_s=0.05, gzip=True)
     w: World = await world(reply(held), None, None, strategy="adaptive_v1", spans=spans, **OFFLOADED)
-    w.engines[1].script = w.engines[2].script = [hang_up]  # whichever decodes first
+    w.engines[1].script = w.engines[2].script = [hang_up]  # whichever of them decodes first
     kv, roles = {"connector": "nixl", "kv": {"bytes_per_token": 10}}, ("prefill", "decode", "decode")
     w.published.fleet(*(entry(f"demo-{i}", w.engines[i].url, role=role, **kv) for i, role in enumerate(roles)))
     pool = w.router.pools.get("demo")

@@ -1,4 +1,4 @@
-"""Who is sampled, and under which identity."""
+"""Decide which requests are sampled, and under which identity."""
 
 import pytest
 
@@ -27,11 +27,11 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
         ("", None),
     ],
 )
-def test_a_header_is_taken_only_where_it_is_well_formed(header: str, found: Parent | None) -> None:
+def test_only_well_formed_headers_are_accepted(header: str, found: Parent | None) -> None:
     assert context.parse(header.encode()) == found
 
 
-def test_ids_are_hex_of_their_length_and_never_zero() -> None:
+def test_ids_are_hex_of_the_right_length_and_never_zero() -> None:
     assert len(context.new_trace()) == 32
     low, line = context.unsampled()
     began = context.parse(line)

@@ -1,4 +1,4 @@
-"""Spans wait for the collector, but not forever and not without bound."""
+"""Spans wait for the collector, but neither forever nor without bound."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ def test_the_oldest_are_dropped_when_too_many_wait() -> None:
     assert (made.take(60), len(made), made.results["dropped"]) == ([b"3", b"4"], 2, 4)
 
 
-def test_a_collector_that_is_unreachable_is_asked_again_later_and_later() -> None:
+def test_an_unreachable_collector_is_retried_at_growing_intervals() -> None:
     made, pauses = outbox(1), []
     for _ in range(7):
         now = made.not_before
@@ -39,7 +39,7 @@ def test_a_collector_that_is_unreachable_is_asked_again_later_and_later() -> Non
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_collector_is_asked_again_when_it_said() -> None:
+def test_a_collector_is_retried_when_it_asked_to_be() -> None:
     for status in (429, 502, 503, 504):
         made = outbox(1)
         made.take(0)

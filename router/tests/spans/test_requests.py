@@ -1,4 +1,4 @@
-"""One trace from the client through the router to the engines, in what the collector gets."""
+"""The collector gets one trace from the client through the router to the engines."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def settings(collector: Engine, **changes: Any) -> SpanSettings:
 
 
 async def exported(world: World, collector: Engine, count: int) -> dict[str, dict[str, Any]]:
-    """The spans of one trace by name, once there are so many."""
+    """Wait for so many spans of a trace; return them by name."""
     found: list[dict[str, Any]] = []
 
     def read() -> bool:
@@ -52,7 +52,7 @@ def attributes(span: dict[str, Any]) -> dict[str, Any]:
 
 
 def parent(engine: Engine, request: int = 0) -> tuple[str, str, str]:
-    """(trace, span, flags) that an engine was sent."""
+    """Return (trace, span, flags) as sent to an engine."""
     _, trace, span, flags = engine.received[request].headers["traceparent"].split("-")
     return trace, span, flags
 
@@ -135,7 +135,7 @@ async def test_each_attempt_is_a_span_and_the_parent_of_its_engine(world: Any, c
 async def test_a_failed_attempt_within_a_200_is_an_error_but_the_request_is_not(world: Any, collector: Engine) -> None:
     dead = reply({"error": {"message": "EngineCore is dead", "code": 500}})
     w = await world(dead, None, spans=settings(collector), failure__retries=3)
-    w.router.pools.get("demo").endpoints["demo-1"].requests += 1  # so that the other one is asked first
+    w.router.pools.get("demo").endpoints["demo-1"].requests += 1  # so that the other engine is chosen first
     assert (await w.ask(headers=SAMPLED)).status_code == 200
     await w.until(lambda: w.router.recorder.spans["sent"] >= 5)
     sent = collector.received[0].document["resourceSpans"][0]["scopeSpans"][0]["spans"]
@@ -208,7 +208,7 @@ async def test_a_client_cannot_buy_more_samples_than_the_limit(world: Any, colle
     assert parent(w.engines[0], 1)[:2] == (TRACE, SPAN)
 
 
-async def test_failed_requests_are_added_where_that_is_wanted(world: Any, collector: Engine) -> None:
+async def test_failed_requests_are_also_sampled_if_configured(world: Any, collector: Engine) -> None:
     w = await world(hang_up, spans=settings(collector, errors=True), failure__retries=0)
     assert (await w.ask()).status_code == 502
     assert parent(w.engines[0])[2] == "00"

@@ -1,4 +1,4 @@
-"""Spans are set up by OpenTelemetry's variables; a wrong one ends the start with one line."""
+"""OpenTelemetry's variables configure spans; a wrong one ends the start with one line."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_without_an_endpoint_spans_are_off() -> None:
     assert read(OTEL_TRACES_EXPORTER="none") is None
 
 
-def test_the_general_endpoint_gets_the_path_and_that_for_traces_is_taken_as_it_is() -> None:
+def test_the_general_endpoint_gets_the_path_appended_and_that_for_traces_is_used_unchanged() -> None:
     at = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://other/custom"}
     assert read() == settings.SpanSettings("http://collector:4318/v1/traces", resource={"service.name": "weir-router"})
     assert [one.url for one in (read(**at), read(OTEL_EXPORTER_OTLP_ENDPOINT="http://c/base/")) if one] == [
@@ -84,7 +84,7 @@ def test_every_setting_is_read() -> None:
         ("WEIR_SPANS_PER_S", "-1", "1 to 1000000"),
     ],
 )
-def test_a_wrong_setting_is_one_line_with_its_name_and_what_is_allowed(name: str, value: str, allowed: str) -> None:
+def test_a_wrong_setting_is_reported_in_one_line_with_the_allowed_values(name: str, value: str, allowed: str) -> None:
     with pytest.raises(ValueError, match=name) as raised:
         read(**{name: value})
     told = str(raised.value)

@@ -1,4 +1,4 @@
-"""`python -m router --instances …`: the same router without Redis, as a process."""
+"""`python -m router --instances …` runs the same router as a process, without Redis."""
 
 import asyncio
 import hashlib
@@ -24,7 +24,7 @@ BODY = {"model": "llama", "prompt": "x" * 3000}
 
 
 class Alone:
-    """A router on a free port, found by what it logs."""
+    """A router on a free port, which the test reads from its log."""
 
     def __init__(self, *arguments):
         environment = {key: value for key, value in os.environ.items() if key != "REDIS_URL"}
@@ -44,7 +44,7 @@ class Alone:
             while True:
                 try:
                     return (await client.get(self.url + "/healthz")).json()
-                except httpx.ConnectError:  # it takes its first look at the engines
+                except httpx.ConnectError:  # the router is checking the engines for the first time
                     await asyncio.sleep(0.02)
 
     async def until(self, true):
@@ -119,7 +119,7 @@ async def test_requests_go_to_the_listed_instances_by_the_policy_of_the_file(alo
     assert await router.ended() == 0
 
 
-async def test_without_a_policy_the_default_is_in_force(alone, engines, client):
+async def test_without_a_policy_the_default_applies(alone, engines, client):
     (made,) = await engines(plain())
     router = alone("--instances", made.url)
     health = await router.ready()
@@ -128,7 +128,7 @@ async def test_without_a_policy_the_default_is_in_force(alone, engines, client):
     assert (await client.post(router.url + "/v1/completions", json=BODY)).status_code == 200
 
 
-async def test_a_hangup_puts_the_changed_file_into_force(alone, engines, client, tmp_path):
+async def test_a_hangup_applies_the_changed_file(alone, engines, client, tmp_path):
     (made,) = await engines(plain())
     path = policy_file(tmp_path)
     router = alone("--instances", made.url, "--policy", path)
@@ -140,7 +140,7 @@ async def test_a_hangup_puts_the_changed_file_into_force(alone, engines, client,
     assert (await client.post(router.url + "/v1/completions", json=BODY)).headers["x-weir-policy"] == "2"
 
 
-async def test_a_bad_file_is_refused_in_one_line_and_the_old_one_stays(alone, engines, client, tmp_path):
+async def test_a_bad_file_is_reported_in_one_line_and_the_old_one_remains(alone, engines, client, tmp_path):
     (made,) = await engines(plain())
     router = alone("--instances", made.url, "--policy", policy_file(tmp_path))
     before = await router.ready()
@@ -163,7 +163,7 @@ async def test_a_bad_file_is_refused_in_one_line_and_the_old_one_stays(alone, en
     assert 'weir_router_reloads_total{result="taken"} 1.0' in text
 
 
-async def test_instances_in_a_file_come_and_go_by_a_hangup(alone, engines, client, tmp_path):
+async def test_a_hangup_adds_and_removes_the_instances_of_a_file(alone, engines, client, tmp_path):
     made = await engines(plain(), plain())
     path = tmp_path / "instances"
     path.write_text(f"# ours\n{made[0].url};id=one\n\n")
@@ -177,7 +177,7 @@ async def test_instances_in_a_file_come_and_go_by_a_hangup(alone, engines, clien
     assert (await client.post(router.url + "/v1/completions", json=BODY)).headers["x-weir-instance"] == "two"
 
 
-async def test_receipts_are_shown_to_the_same_machine(alone, engines, client):
+async def test_receipts_are_shown_to_the_same_machine_only(alone, engines, client):
     (made,) = await engines(plain())
     router = alone("--instances", made.url)
     await router.ready()
@@ -190,7 +190,7 @@ async def test_receipts_are_shown_to_the_same_machine(alone, engines, client):
     assert (await client.get(router.url + "/receipts/another")).status_code == 404
 
 
-async def test_of_two_requests_with_one_id_both_receipts_are_shown(alone, engines, client):
+async def test_both_receipts_of_two_requests_with_one_id_are_shown(alone, engines, client):
     (made,) = await engines(plain())
     router = alone("--instances", made.url)
     await router.ready()
@@ -261,7 +261,7 @@ async def test_a_key_file_admits_its_clients_and_is_reloaded(alone, engines, cli
     assert (await ask(secrets[1]))[0] == 200
 
 
-async def test_an_engine_that_hangs_is_named_while_its_health_page_answers_and_is_taken_back(
+async def test_an_engine_that_hangs_is_reported_while_its_health_page_answers_and_returns_later(
     alone, engines, client, tmp_path
 ):
     hanging = plain(hang)

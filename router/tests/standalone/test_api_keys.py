@@ -1,4 +1,4 @@
-"""The file of API keys of a router alone: every fault is one line that names where, what and what is allowed."""
+"""The file of API keys of a standalone router: each error is one line with its place, value and allowed values."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ def written(folder, content, name="keys.yaml"):
     return path
 
 
-def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
+def test_a_key_is_identified_by_its_secret_and_has_its_limits(tmp_path):
     path = written(
         tmp_path,
         f"keys:\n- name: ci\n  sha256: {HASH.upper()}\n  requests_per_min: 60\n  expires_at: 2027-01-31T12:00:00Z",
@@ -32,7 +32,7 @@ def test_a_key_is_found_by_its_secret_with_its_limits(tmp_path):
     assert ring.required_everywhere
 
 
-def test_everything_together_may_have_a_budget_too(tmp_path):
+def test_all_keys_together_may_have_a_budget(tmp_path):
     value = read_keys(written(tmp_path, "{required: false, keys: [], tokens_per_day: 500}")).value
     assert [(budget.unit, budget.per, budget.limit) for budget in value.pool_budgets["default"]] == [
         ("tokens", "day", 500)
@@ -42,7 +42,7 @@ def test_everything_together_may_have_a_budget_too(tmp_path):
 
 
 @pytest.mark.parametrize("expires_at", ["2027-01-31", "'2027-01-31'", "2027-01-31 01:00:00+01:00"])
-def test_an_expiry_without_a_zone_is_in_utc(tmp_path, expires_at):
+def test_an_expiry_without_a_time_zone_is_in_utc(tmp_path, expires_at):
     path = written(tmp_path, f"keys: [{{name: ci, sha256: '{HASH}', expires_at: {expires_at}}}]")
     assert read_keys(path).value.keys[0].expires_at == 1_801_353_600
 

@@ -1,4 +1,4 @@
-"""A real process of the compiled router: what compiling broke once, each seen only in a real request."""
+"""Run the compiled router as a real process: each test holds a fault of compilation that only a real request showed."""
 
 import json
 import runpy
@@ -25,7 +25,7 @@ async def compiled(url, client):  # noqa: F811
 
 
 async def test_a_compiled_router_serves_targets_with_and_without_a_query(alone, engines, client):  # noqa: F811
-    """`url.query or b""` refused None: every request got a 400."""
+    """When compiled, `url.query or b""` rejected None: every request got a 400."""
     made = await engines(plain())
     router = alone("--instances", urls(made))
     await router.ready()
@@ -40,7 +40,7 @@ async def test_a_compiled_router_serves_targets_with_and_without_a_query(alone, 
     [(b"{", "invalid_json"), (b'{"model":1}', "invalid_json")],
 )
 async def test_refusals_have_the_code_of_their_class(alone, engines, client, body, code):  # noqa: F811
-    """Exceptions lost the attributes of their classes."""
+    """When compiled, exceptions lost the attributes of their classes."""
     router = alone("--instances", urls(await engines(plain())))
     await router.ready()
     answer = await client.post(f"{router.url}/v1/completions", content=body)
@@ -64,15 +64,15 @@ async def test_probes_whose_connection_is_a_subclass_find_the_engines(alone, eng
     assert await compiled(router.url, client)
 
 
-async def test_a_wheel_brings_the_copy(alone, engines, client, tmp_path, monkeypatch):  # noqa: F811
-    """A compiled copy is ignored once a source of the installation differs."""
+async def test_a_wheel_contains_the_compiled_copy(alone, engines, client, tmp_path, monkeypatch):  # noqa: F811
+    """A compiled copy is ignored once an installed source differs from its own."""
     packing = runpy.run_path(str(ROOT / "deploy" / "wheel.py"))
     project = packing["router_alone"](tomllib.loads((ROOT / "pyproject.toml").read_text()))
     packing["build"](tmp_path, ("router",), {"pyproject.toml": project}, compiled=True)
     (wheel,) = tmp_path.glob("weir_router-*-cp3*-none-linux_*.whl")
     with zipfile.ZipFile(wheel) as files:
         files.extractall(tmp_path)
-    monkeypatch.chdir(tmp_path)  # where `python -m router` looks first
+    monkeypatch.chdir(tmp_path)  # `python -m router` looks for packages here first
     source = tmp_path / "router" / "source.py"
     for is_compiled in (True, False):
         router = alone("--instances", urls(await engines(plain())))
@@ -82,7 +82,7 @@ async def test_a_wheel_brings_the_copy(alone, engines, client, tmp_path, monkeyp
         source.write_text(f"{source.read_text()}\n")
 
 
-async def test_switched_off_the_sources_run(alone, engines, client, monkeypatch):  # noqa: F811
+async def test_with_compilation_switched_off_the_sources_run(alone, engines, client, monkeypatch):  # noqa: F811
     monkeypatch.setenv("WEIR_COMPILED", "0")
     router = alone("--instances", urls(await engines(plain())))
     await router.ready()

@@ -1,4 +1,4 @@
-"""A router alone before simulated engines that publish KV events and move KV as vLLM's NIXL does."""
+"""A standalone router in front of simulated engines that publish KV events and move KV as vLLM's NIXL does."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ LONG = "word " * 8000
 
 @pytest.fixture
 def engines():
-    """URLs of two of them."""
+    """Start two engines; return their URLs."""
     started = [subprocess.Popen([sys.executable, *SIM, *EVENTS], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     yield [f"http://{each.stdout.readline().split()[-1]}" for each in started]
     for each in started:
@@ -59,7 +59,7 @@ async def test_it_offloads_long_prompts_and_follows_their_blocks_by_events(alone
         first = await ask("first")
         assert (first["class"], first["flow"], first["offload"]) == ("heavy", "offload_nixl", "ok")
         assert first["prefill_instance"] != first["instance"]
-        for number in range(100):  # events are a moment behind
+        for number in range(100):  # events arrive a moment later
             again = await ask(f"again-{number}")
             if again["predicted_cached"] == again["cached_tokens"]:
                 break

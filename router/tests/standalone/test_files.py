@@ -1,5 +1,4 @@
-"""Files of a router without a control plane: every fault is one line with its place, its value and the allowed
-values."""
+"""Files of a router without a control plane: each error is one line with its place, value and allowed values."""
 
 import json
 import re
@@ -26,17 +25,17 @@ def test_instances_are_urls_with_their_facts():
     assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
 
 
-def test_an_instance_has_its_own_engine_key_or_the_one_of_all():
+def test_an_instance_uses_its_own_engine_key_or_the_common_one():
     read = read_instances("http://a:1,http://b:1;engine_key=file:/etc/weir/b", "env:VLLM_API_KEY")
     assert [each.engine_key for each in read] == ["env:VLLM_API_KEY", "file:/etc/weir/b"]
 
 
-def test_an_instance_over_tls_names_its_certificates():
+def test_an_instance_over_tls_names_its_certificate_authorities():
     (read,) = read_instances("https://a:1;tls.authorities=file:/ca.pem;tls.name=engines.llm")
     assert read.tls == EngineTls("file:/ca.pem", name="engines.llm")
 
 
-def test_an_engine_key_in_clear_is_refused_without_it():
+def test_an_engine_key_in_plain_text_is_refused_without_printing_it():
     with pytest.raises(BadInput) as caught:
         read_instances("http://a:1;engine_key=sk-secret-1")
     assert "sk-secret-1" not in str(caught.value)
@@ -180,7 +179,7 @@ def test_an_invalid_policy_is_reported(tmp_path, content, says):
         ("--instances http://a:1 --port x", "argument --port: invalid int value: 'x'"),
     ],
 )
-def test_flags_that_do_not_go_together_are_one_line_and_status_two(monkeypatch, capsys, flags, says):
+def test_conflicting_flags_are_reported_in_one_line_with_status_two(monkeypatch, capsys, flags, says):
     monkeypatch.delenv("REDIS_URL", raising=False)
     with pytest.raises(SystemExit) as ended:
         arguments(flags.split())
@@ -220,14 +219,14 @@ def test_a_rollout_is_refused_since_a_router_alone_has_no_deliveries(tmp_path, r
         read_policy(file)
 
 
-def test_the_policy_that_the_readme_names_is_the_default_one():
+def test_the_policy_named_in_the_readme_is_the_default():
     named = read_policy(Path(__file__).parents[3] / "examples" / "policy.json")
     assert document.parse(named.document) == document.parse(document.default())
 
 
 @pytest.fixture
 def environment(monkeypatch):
-    """Call it with the only settings of a router."""
+    """Set a router's environment to these settings alone."""
 
     def set_to(**variables):
         for name in ("REDIS_URL", REQUIRE_KEYS, *VARIABLES):
@@ -239,7 +238,7 @@ def environment(monkeypatch):
 
 
 @pytest.mark.parametrize(("url", "exposed"), [("", False), ("http://10.0.0.5:8080", True), ("http://[::1]:1", False)])
-def test_the_environment_configures_a_router_of_another_server(environment, url, exposed):
+def test_the_environment_configures_a_router_under_another_server(environment, url, exposed):
     environment(WEIR_ROUTER_INSTANCES="http://a:1,http://b:2", WEIR_ROUTER_ID="west", WEIR_ROUTER_URL=url)
     made = from_environment()
     assert made.id == "west"

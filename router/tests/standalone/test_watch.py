@@ -1,4 +1,4 @@
-"""How a router alone sees its instances: by what they answer, look by look."""
+"""A standalone router judges its instances by their answers to repeated checks."""
 
 import asyncio
 from collections import Counter
@@ -35,7 +35,7 @@ def watched(*answers):
     [
         ([], "loading"),
         ([GOOD], "ready"),
-        ([WatchedAnswer()], "ready"),  # the command line, not the answer, says what it serves
+        ([WatchedAnswer()], "ready"),  # the command line, not the answer, names the model
         ([WatchedAnswer(models=("qwen",))], "failed"),
         ([REFUSED], "unreachable"),
         ([GOOD, REFUSED], "ready"),
@@ -46,21 +46,21 @@ def watched(*answers):
         ([GOOD, *[WatchedAnswer(error="slow", slow=True)] * 2], "unreachable"),
     ],
 )
-def test_an_instance_is_out_after_two_failed_looks_and_back_after_a_good_one(answers, state):
+def test_an_instance_leaves_after_two_failed_checks_and_returns_after_a_good_one(answers, state):
     assert watched(*answers).state == state
 
 
-def test_the_reason_why_an_instance_is_out_is_shown():
+def test_the_reason_why_an_instance_left_is_shown():
     assert watched(WatchedAnswer(models=("qwen", "phi"))).reason == "it serves qwen, phi, not llama"
     assert watched(REFUSED).reason == "connection refused"
 
 
-def test_the_reason_names_only_a_few_of_many_models():
+def test_the_reason_lists_only_a_few_of_many_models():
     names = tuple(f"m{number}" for number in range(1000))
     assert watched(WatchedAnswer(models=names)).reason == "it serves m0, m1, m2, m3, m4 and 995 more, not llama"
 
 
-def test_counters_that_fall_begin_a_new_epoch():
+def test_falling_counters_begin_a_new_epoch():
     one, two, fallen = (WatchedAnswer(metrics=seen(count), models=("llama",)) for count in (5, 9, 0))
     assert watched(one, two).epoch == 1
     assert watched(one, two, fallen, one).epoch == 2
@@ -77,7 +77,7 @@ def watch():
     return make
 
 
-async def test_a_look_fills_the_pool_with_state_figures_and_models(watch):
+async def test_a_check_gives_the_pool_its_state_figures_and_models(watch):
     async with engine(plain(models=("llama", "adapter-1"))) as one, engine(plain(models=("llama",))) as two:
         made, pools = watch(one, two)
         await made.step()
@@ -88,7 +88,7 @@ async def test_a_look_fills_the_pool_with_state_figures_and_models(watch):
         made.close()
 
 
-async def test_further_models_that_all_serve_are_routed_too(watch):
+async def test_further_models_that_every_instance_serves_are_routed_too(watch):
     both = ("llama", "adapter-1")
     async with engine(plain(models=both)) as one, engine(plain(models=both)) as two:
         made, pools = watch(one, two)
@@ -114,7 +114,7 @@ async def test_an_engine_without_pages_counts_as_ready_if_its_model_is_given(wat
         made.close()
 
 
-async def test_until_the_model_is_known_every_name_waits_for_it(watch):
+async def test_requests_for_any_name_wait_until_the_model_is_known(watch):
     async with engine(plain(health=503)) as sick:
         made, pools = watch(sick)
         await made.step()
@@ -124,7 +124,7 @@ async def test_until_the_model_is_known_every_name_waits_for_it(watch):
         made.close()
 
 
-async def test_names_without_number_are_cut_off(watch):
+async def test_too_many_names_are_cut_off(watch):
     names = ("llama", *(f"m{number}" for number in range(2000)), "x" * 1000)
     async with engine(plain(models=names)) as one:
         made, _ = watch(one)
@@ -133,12 +133,12 @@ async def test_names_without_number_are_cut_off(watch):
         made.close()
 
 
-async def test_a_page_of_models_without_end_is_not_read(watch):
+async def test_an_endless_page_of_models_is_not_read(watch):
     async with engine(plain(models=("x" * 2_000_000,))) as one:
         made, _ = watch(one, model="llama")
         await made.step()
         assert made.watched[0].models is None
-        assert made.watched[0].state == "ready"  # as an engine that has no such page
+        assert made.watched[0].state == "ready"  # like an engine without such a page
         made.close()
 
 
@@ -160,8 +160,9 @@ async def test_a_router_that_can_open_no_connection_keeps_its_last_state(monkeyp
 
 
 class Answers:
-    """Stands in for the prober: of each host, how often it was asked for its health; the hosts that hang do so until
-    they are let go."""
+    """A stand-in for the prober that counts how often each host was asked for its health; hosts that hang do so until
+    released.
+    """
 
     def __init__(self, *hanging):
         self.hanging = hanging
@@ -198,7 +199,7 @@ def states(watch):
     return {each.listed.id: each.state for each in watch.watched}
 
 
-async def test_an_instance_that_hangs_delays_no_look_at_the_others(answered_by):
+async def test_an_instance_that_hangs_does_not_delay_checks_of_the_others(answered_by):
     answers = Answers("hangs")
     watch = answered_by(answers, "hangs", "good")
     for _ in range(3):
@@ -208,7 +209,7 @@ async def test_an_instance_that_hangs_delays_no_look_at_the_others(answered_by):
     watch.close()
 
 
-async def test_a_late_answer_is_taken_by_a_later_look(answered_by):
+async def test_a_late_answer_is_used_by_a_later_check(answered_by):
     answers = Answers("slow")
     watch = answered_by(answers, "slow", "good")
     await watch.step()
@@ -220,7 +221,7 @@ async def test_a_late_answer_is_taken_by_a_later_look(answered_by):
     watch.close()
 
 
-async def test_the_answer_of_an_instance_that_is_no_longer_listed_is_dropped(answered_by):
+async def test_an_answer_of_an_instance_that_is_no_longer_listed_is_dropped(answered_by):
     answers = Answers("gone")
     watch = answered_by(answers, "gone", "good")
     await watch.step()
@@ -249,7 +250,13 @@ UNAUTHORISED = WatchedAnswer(refused="GET /v1/models answers 401: …")
     ("listed", "model", "answer", "state", "reason"),
     [
         (Listed("a", "http://a:1"), "", UNAUTHORISED, "loading", "GET /v1/models answers 401: …"),
-        (Listed("a", "http://a:1"), "llama", UNAUTHORISED, "ready", "GET /v1/models answers 401: …"),  # clients have it
+        (
+            Listed("a", "http://a:1"),
+            "llama",
+            UNAUTHORISED,
+            "ready",
+            "GET /v1/models answers 401: …",
+        ),  # clients may have one
         (KEYED, "llama", UNAUTHORISED, "failed", "GET /v1/models answers 401: …"),
         (KEYED, "llama", GOOD, "ready", ""),
         (
@@ -261,7 +268,7 @@ UNAUTHORISED = WatchedAnswer(refused="GET /v1/models answers 401: …")
         ),
     ],
 )
-def test_an_engine_that_asks_for_a_key_says_so(monkeypatch, listed, model, answer, state, reason):
+def test_an_engine_that_requires_a_key_is_reported(monkeypatch, listed, model, answer, state, reason):
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
     made = Watched(listed)
     made.take(answer, model, 100.0)
@@ -270,7 +277,7 @@ def test_an_engine_that_asks_for_a_key_says_so(monkeypatch, listed, model, answe
     assert bool(made.reason) == bool(reason)
 
 
-def test_an_instance_without_its_key_is_out_until_it_is_there(monkeypatch):
+def test_an_instance_without_its_key_is_out_until_the_key_exists(monkeypatch):
     made = Watched(KEYED)
     made.take(GOOD, "llama", 100.0)
     missing = "its engine key is missing: the environment variable QWEN_API_KEY is not set or empty"
@@ -280,7 +287,7 @@ def test_an_instance_without_its_key_is_out_until_it_is_there(monkeypatch):
     assert (made.state, made.reason, made.instance().engine_key) == ("ready", "", "env:QWEN_API_KEY")
 
 
-async def test_all_that_is_asked_of_an_engine_shows_its_key(monkeypatch):
+async def test_every_call_to_an_engine_carries_its_key(monkeypatch):
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-1")
     async with engine(plain()) as made:
         pools = Pools()
@@ -292,7 +299,7 @@ async def test_all_that_is_asked_of_an_engine_shows_its_key(monkeypatch):
     assert asked == dict.fromkeys(("/health", "/metrics", "/v1/models"), "Bearer sk-engine-1")
 
 
-async def test_a_health_page_that_computes_a_token_is_asked_once_where_a_cheaper_one_answers(watch, monkeypatch):
+async def test_a_health_page_that_computes_a_token_is_called_once_if_a_cheaper_one_answers(watch, monkeypatch):
     monkeypatch.setattr(watching, "TIMEOUT_S", 0.2)
     asked = Counter()
 
