@@ -14,7 +14,7 @@ PREFILL: InstanceRole = "prefill"
 DECODE: InstanceRole = "decode"
 ROLES = (BOTH, PREFILL, DECODE)
 TOPIC = "kv"  # topic of KV events
-FIRST_ADDED_PREFILL = 1024  # ordinal of the first prefill instance that the autoscaler adds, above those of a document
+FIRST_ADDED_PREFILL = 1024  # lowest ordinal of prefill instances that the autoscaler adds, above those of a document
 
 
 def flags(values: Mapping[str, object]) -> list[str]:

@@ -22,9 +22,9 @@ class Rates:
     kv_bytes_per_token: float = 0.0
     transfer_bytes_per_s: float = 0.0  # rate of a KV transfer between instances under the current load
     transfer_setup_s: float = 0.0  # t0: fixed time of a transfer
-    context_cost: float = 0.0  # reading a token of context in a decode step / prefill of a token, by the engines' law
+    context_cost: float = 0.0  # cost of a token of context in a decode step, relative to a prefilled token
     compute_tokens_per_s: float = 0.0  # marginal rate of further tokens of a prompt
-    pull_extra_s: float = 0.0  # by how much a pull exceeds the prediction by these rates: API, steps of other requests
+    pull_extra_s: float = 0.0  # how much longer a pull takes than these rates predict: API, steps of other requests
     equal_cost_tokens: float = 0.0  # context at which attention doubles the cost of a new token, by the engines' law
     work_tokens_per_s: float = 0.0  # like prefill_tokens_per_s, in tokens that cost as much as a token without context
 

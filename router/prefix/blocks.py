@@ -42,7 +42,7 @@ def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
 
 
 def keys_ahead(tokens: bytes, blocks: int, size: int, ahead: int, keys: Sequence[bytes]) -> Sequence[bytes]:
-    """Return extra keys that begin with the `ahead` tokens after each block, as of a vLLM that speculates."""
+    """Return each block's extra key: the `ahead` tokens after it come first, as in a vLLM that speculates."""
     ends = range(size * TOKEN_BYTES, (blocks + 1) * size * TOKEN_BYTES, size * TOKEN_BYTES)
     following = (tokens[end : end + ahead * TOKEN_BYTES] for end in ends)
     return [each + key for each, key in zip_longest(following, keys, fillvalue=b"")]

@@ -15,9 +15,8 @@ APART = {"tests", "picker", "index"}  # separate processes that run the sources
 
 
 def source(name: str) -> Path:
-    return ROUTERS.parent.joinpath(*name.split(".")).with_suffix(
-        ".py"
-    )  # no package: this module runs before it has a path
+    # The router package has no path yet when this module is imported.
+    return ROUTERS.parent.joinpath(*name.split(".")).with_suffix(".py")
 
 
 TREES = {name: ast.parse(source(name).read_text()) for name in ROUTER.names}

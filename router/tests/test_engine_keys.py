@@ -1,4 +1,4 @@
-"""An engine that asks for a key gets the one of its pool, whatever the client sent; nobody else gets it."""
+"""An engine that requires a key gets its pool's key, whatever the client sent; no other server gets it."""
 
 import json
 from pathlib import Path
@@ -24,13 +24,13 @@ VARIABLE = "env:QWEN_API_KEY"
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """The key is known, and every look at a file is due."""
+    """Load the key, and make every file due for its next check."""
     monkeypatch.setenv("QWEN_API_KEY", KEY)
     monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
 
 
 def guarded(key=KEY):
-    """An engine that answers 401 to whoever does not show the key."""
+    """An engine that answers 401 to requests without the key."""
     served, refused = reply(), reply({"error": "Unauthorized"}, 401)
 
     async def behave(engine, request, writer):
@@ -41,7 +41,7 @@ def guarded(key=KEY):
 
 
 def publish(world, *references):
-    """The engines of the world, each with its reference."""
+    """Publish the world's engines, each with its key reference."""
     pairs = zip(world.engines, references, strict=True)
     entries = [
         entry(f"demo-{place}", engine.url, **({"engine_key": key} if key else {}))
@@ -76,7 +76,7 @@ async def test_a_client_with_a_weir_key_needs_no_engine_key(world):
     assert (await made.ask()).status_code == 401  # from the router itself
 
 
-async def test_a_pool_without_a_key_passes_on_what_the_client_sent(world):
+async def test_a_pool_without_a_key_forwards_what_the_client_sent(world):
     made = await world(guarded())
     assert (await made.ask()).status_code == 401
     assert (await made.ask(headers={"authorization": f"Bearer {KEY}"})).status_code == 200
@@ -91,7 +91,7 @@ async def test_the_key_of_one_engine_goes_to_no_other(world):
     assert all("authorization" not in request.headers for request in made.engines[1].received)
 
 
-async def test_an_engine_that_sends_elsewhere_does_not_take_the_key_there(world):
+async def test_an_engine_that_redirects_does_not_take_the_key_elsewhere(world):
     made = await world(reply({}, 307, "location: http://127.0.0.1:9/v1/completions"))
     await settled(made, VARIABLE)
     answer = await made.ask()
@@ -99,7 +99,7 @@ async def test_an_engine_that_sends_elsewhere_does_not_take_the_key_there(world)
     assert len(made.engines[0].received) == 1
 
 
-async def test_a_key_that_changes_is_shown_without_a_restart(world, tmp_path):
+async def test_a_changed_key_is_used_without_a_restart(world, tmp_path):
     path = tmp_path / "key"
     path.write_text("old")
     made = await world(guarded())
@@ -148,7 +148,7 @@ async def test_an_instance_without_its_certificates_gets_no_requests_and_says_wh
     assert pool.ready == 2
 
 
-async def test_a_key_that_is_lost_in_between_counts_against_no_engine(world, monkeypatch):
+async def test_a_key_that_disappears_in_between_counts_against_no_engine(world, monkeypatch):
     made = await world(guarded())
     pool = await settled(made, VARIABLE)
     monkeypatch.delenv("QWEN_API_KEY")
@@ -159,7 +159,7 @@ async def test_a_key_that_is_lost_in_between_counts_against_no_engine(world, mon
     assert not made.engines[0].received
 
 
-async def test_the_key_is_in_no_value_and_no_answer(world, published):
+async def test_the_key_appears_in_no_value_and_no_answer(world, published):
     made = await world(guarded())
     await settled(made, VARIABLE)
     receipt = await made.receipt(await made.ask())
@@ -195,7 +195,7 @@ async def test_a_pool_whose_engines_all_refuse_says_so_on_the_public_page(world)
     assert "words of ada" not in (await made.client.get("/healthz")).text
 
 
-async def test_an_engine_that_refuses_the_key_of_its_pool_is_at_fault_and_not_the_client(world):
+async def test_an_engine_that_rejects_its_pools_key_is_at_fault_and_not_the_client(world):
     made = await world(guarded("another"), None, failure__breaker_failures=2)
     pool = await settled(made, VARIABLE, VARIABLE)
     answers = [await made.ask() for _ in range(6)]
@@ -211,7 +211,7 @@ async def test_an_engine_that_refuses_the_key_of_its_pool_is_at_fault_and_not_th
     )
 
 
-async def test_a_key_that_every_engine_refuses_is_reported_as_a_failure_of_the_pool(world):
+async def test_a_key_that_every_engine_rejects_is_reported_as_a_failure_of_the_pool(world):
     made = await world(guarded("another"), guarded("another"))
     await settled(made, VARIABLE, VARIABLE)
     answer = await made.ask()
@@ -221,8 +221,8 @@ async def test_a_key_that_every_engine_refuses_is_reported_as_a_failure_of_the_p
     assert (receipt["outcome"], len(receipt["attempts"])) == ("error", 2)
 
 
-def test_whatever_sends_a_request_to_an_engine_shows_the_key():
-    """The others send to the web process and to a collector of spans."""
+def test_every_module_that_sends_requests_to_engines_adds_the_key():
+    """The other modules send to the web process and to a collector of spans."""
     sources = {path.relative_to(ROUTER): path.read_text() for path in ROUTER.rglob("*.py") if "tests" not in path.parts}
     without = {str(path) for path, text in sources.items() if "upstream.open(" in text and "with_key(" not in text}
     assert without == {"serving/web_relay.py", "telemetry/tracer.py"}

@@ -1,4 +1,4 @@
-"""The exact index on the request path: real simulated engines, a router, receipts, metrics."""
+"""The exact index on the request path: real simulated engines, a router, receipts and metrics."""
 
 import asyncio
 import time
@@ -77,7 +77,7 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sims = [start_sim(), start_sim()]
-    await sims[1].ask(PROMPT)  # not by way of the router
+    await sims[1].ask(PROMPT)  # sent directly, not through the router
     published.policy(strategy="cache_aware")
     published.fleet(*(sim_entry(sim, f"demo-{number}") for number, sim in enumerate(sims)))
     async with running(redis_url) as (router, client):
@@ -95,7 +95,7 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
         assert 'weir_router_index_believed{index="exact",instance="demo-0",pool="demo"} 1.0' in page
 
 
-async def test_a_kind_of_request_that_is_predicted_wrongly_leaves_the_index_exact_for_all_others(
+async def test_a_kind_of_request_that_is_wrongly_predicted_leaves_the_index_exact_for_all_others(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()
@@ -119,7 +119,7 @@ async def test_a_kind_of_request_that_is_predicted_wrongly_leaves_the_index_exac
 
 
 @pytest.mark.slow
-async def test_the_last_block_of_a_whole_prompt_is_not_promised(
+async def test_the_last_block_of_a_complete_prompt_is_not_predicted(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()
@@ -159,7 +159,7 @@ async def test_a_receipt_names_the_tiers_that_were_expected_and_that_served(
 
 
 @pytest.mark.slow
-async def test_without_events_the_approximate_index_is_believed_and_said(
+async def test_without_events_the_approximate_index_is_used_and_named(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()
@@ -176,7 +176,7 @@ async def test_without_events_the_approximate_index_is_believed_and_said(
 @pytest.mark.parametrize(
     ("named", "why"), [("", "no tokenizer is named"), ("/nowhere", "the tokenizer /nowhere cannot be used")]
 )
-async def test_a_tokenizer_that_cannot_be_had_is_not_an_error_to_clients(
+async def test_an_unavailable_tokenizer_is_not_an_error_to_clients(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, named: str, why: str
 ) -> None:
     sim = start_sim()
@@ -208,7 +208,7 @@ async def test_a_salted_prompt_is_predicted_to_the_token_and_no_other_tenants(
         assert seen == [("exact", 0, 0), ("exact", 112, 112), ("exact", 0, 0), ("exact", 0, 0)]
 
 
-async def test_an_engine_whose_prefix_caching_is_off_is_predicted_nothing_and_never_exact(
+async def test_an_engine_without_prefix_caching_is_predicted_zero_and_never_exact(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()
@@ -227,10 +227,10 @@ async def test_an_engine_whose_prefix_caching_is_off_is_predicted_nothing_and_ne
         assert (known["index"], known["reason"]) == ("none", "uncached")
 
 
-async def test_an_engine_that_never_says_what_was_cached_is_not_taken_for_exact(
+async def test_an_engine_that_never_reports_cached_tokens_does_not_count_as_exact(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SGLang does so without --enable-cache-report."""
+    """SGLang does not report them without --enable-cache-report."""
     with monkeypatch.context() as patch:
         patch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=None))
         sim = start_sim()
@@ -274,7 +274,7 @@ async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_oth
         assert refuted == [(7, 2)]
 
 
-async def test_an_engine_that_computes_the_last_block_again_is_predicted_with_one_less(
+async def test_an_engine_that_recomputes_the_last_block_is_predicted_with_one_less(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most versions do so with speculative decoding."""
@@ -322,7 +322,7 @@ async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_
         assert pool.kv_event_state.reach == {}
 
 
-async def test_instances_that_name_blocks_otherwise_than_their_pool_are_not_predicted_exactly(
+async def test_instances_that_hash_blocks_differently_from_their_pool_are_not_predicted_exactly(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sims = [start_sim(), start_sim()]
@@ -368,7 +368,7 @@ async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_r
         assert (made["index"], made["predicted_cached"], made["cached_tokens"]) == ("exact", 128, 128)
         assert made["prompt_tokens"] == made["actual_prompt_tokens"]
 
-        # Media that the engine would fetch are left alone; and it is not asked for a while where it does not render
+        # No request is sent for media that the engine would fetch, or soon after the engine failed to render
         elsewhere = {"messages": [{"role": "user", "content": PROMPT, "image_url": {"url": "https://elsewhere/a.png"}}]}
         assert (await of_chat(published, client, **elsewhere))["index"] == "approximate"
         assert endpoint.renders_from == [0, 0]
@@ -385,7 +385,7 @@ async def test_an_engine_is_asked_for_the_tokens_of_a_prompt_that_only_engines_r
         assert endpoint.renders_from[1] > 0
 
 
-async def test_a_slow_or_too_large_answer_stops_only_the_asking_for_its_key(
+async def test_a_slow_or_too_large_answer_stops_only_the_requests_for_its_key(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published.policy()
@@ -474,7 +474,7 @@ FILE = {"type": "object", "properties": {"file": {"type": "string"}, "image": {"
 def test_images_sounds_and_files_are_those_of_the_conversation(
     turn: dict[str, Any], found: tuple[bool, bool], field: str
 ) -> None:
-    """Not what tools, their arguments or texts name so; and an escaped name is the name."""
+    """Tools, their arguments and texts do not count even with such a field name; an escaped name does count."""
     written = orjson.dumps({"tools": [{"function": {"parameters": FILE}}], field: [turn]})
     assert rendering.media_in(orjson.loads(written)) == found
     assert rendering.media_in(orjson.loads(written.replace(b"image", b"im\\u0061ge"))) == found
@@ -558,7 +558,7 @@ async def test_images_are_distinguished_by_their_names_where_an_engine_renders_t
     name: str,
     cached: int,
 ) -> None:
-    """The engine's blocks bear the names: what was cached of one image is not credited to another."""
+    """The engine's block hashes include the names: what was cached for one image is not credited to another."""
     published.policy()
     published.fleet(sim_entry(start_sim()))
     async with running(redis_url) as (router, client):
@@ -614,10 +614,10 @@ async def test_a_request_that_the_exact_index_cannot_know_is_counted_with_its_re
 
 
 @pytest.mark.slow
-async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_beside_the_loop(
+async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_outside_the_loop(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, folder: Path
 ) -> None:
-    """The sim speaks of other tokens, so nothing is found; but the prompt is counted in the model's own."""
+    """The sim has other tokens, so nothing matches; but the prompt is counted in the model's own tokens."""
     sim = start_sim()
     published.policy()
     published.fleet(sim_entry(sim, tokenizer=str(folder)))
@@ -632,7 +632,7 @@ async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_beside_the
 
 
 @pytest.mark.slow
-async def test_an_engine_that_starts_again_is_followed_in_its_new_life(
+async def test_a_restarted_engine_is_followed_in_its_new_epoch(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     sim = start_sim()

@@ -1,4 +1,4 @@
-"""Finding the wanted figures on a metrics page."""
+"""Extract the wanted figures from a metrics page."""
 
 import dataclasses
 import threading
@@ -31,7 +31,7 @@ vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="1024"}
 """
 
 
-def test_a_store_says_how_full_each_tier_is() -> None:
+def test_a_store_reports_how_full_each_tier_is() -> None:
     page = b"master_allocated_bytes 30\nmaster_total_capacity_bytes 60\nmaster_allocated_file_size_bytes 7\n"
     found = parse_metrics(page, MOONCAKE_SCRAPE)
     assert found.tiers == {"host": (30.0, 60.0), "disk": (7.0, 0.0)}
@@ -39,7 +39,7 @@ def test_a_store_says_how_full_each_tier_is() -> None:
     assert parse_metrics(b"master_allocated_bytes 0\nmaster_total_capacity_bytes 0\n", MOONCAKE_SCRAPE).kv_usage is None
 
 
-def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
+def test_an_engine_that_moves_kv_reports_how_much_and_how_long() -> None:
     page = (
         b'vllm:prompt_tokens_by_source_total{engine="0",source="external_kv_transfer"} 4000.0\n'
         b'vllm:nixl_xfer_time_seconds_count{engine="0"} 2.0\nvllm:nixl_xfer_time_seconds_sum{engine="0"} 0.5\n'
@@ -53,7 +53,7 @@ def test_an_engine_that_moves_kv_says_how_much_and_how_long() -> None:
     assert parse_metrics(PAGE, VLLM_SCRAPE).transfers == {}
 
 
-def test_sglangs_pinned_memory_is_a_tier_with_what_moves_there_and_back() -> None:
+def test_sglangs_pinned_memory_is_a_tier_with_transfers_in_both_directions() -> None:
     page = (
         b"# TYPE sglang:load_back_bytes_total counter\n"
         b'sglang:load_back_bytes_total{rank="0"} 2e+06\nsglang:load_back_duration_seconds_sum{rank="0"} 0.5\n'
@@ -67,7 +67,7 @@ def test_sglangs_pinned_memory_is_a_tier_with_what_moves_there_and_back() -> Non
     assert (host.used_tokens, host.capacity_tokens) == (30.0, 100.0)
 
 
-def test_an_lmcache_server_beside_an_engine_says_what_its_two_levels_hold_and_found() -> None:
+def test_an_lmcache_server_beside_an_engine_reports_the_content_and_hits_of_its_two_levels() -> None:
     page = PAGE + (
         b'lmcache_mp_l1_memory_usage_bytes 5e+09\nlmcache_mp_l2_usage_bytes{l2_name="fs"} 7e+10\n'
         b'lmcache_mp_l2_usage_bytes{l2_name="s3"} 1e+10\nlmcache_mp_lookup_requested_tokens_total{model_name="m"} 900\n'
@@ -115,7 +115,7 @@ def test_blocks_offloaded_and_loaded_back_are_added_up() -> None:
     assert parse_metrics(page, VLLM_SCRAPE).transfers == {"n": 3.0, "seconds": 0.5, "bytes": 12e6, "failed": 3.0}
 
 
-def test_figures_are_added_over_engines_and_shares_averaged() -> None:
+def test_figures_are_summed_over_engines_and_shares_averaged() -> None:
     found = parse_metrics(PAGE, VLLM_SCRAPE)
     assert (found.running, found.waiting) == (7.0, 1.0)
     assert found.kv_usage == pytest.approx(0.3)
@@ -132,7 +132,7 @@ def test_missing_and_infinite_values_are_unknown_and_not_zero() -> None:
     assert (empty.running, empty.kv_usage, empty.cached_by_source, empty.kv_blocks) == (None, None, {}, None)
 
 
-def test_a_name_on_the_first_and_on_the_last_line_is_found() -> None:
+def test_names_on_the_first_and_the_last_line_are_read() -> None:
     page = b"vllm:num_requests_waiting 2\nx 1\nvllm:num_requests_running 5"
     found = parse_metrics(page, VLLM_SCRAPE)
     assert (found.waiting, found.running) == (2.0, 5.0)
@@ -155,7 +155,7 @@ def test_a_cache_configuration_that_is_not_a_number_is_unknown() -> None:
     assert (found.block_size, found.kv_blocks) == (None, 12)
 
 
-def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_each_counts_once() -> None:
+def test_requests_that_wait_for_the_other_half_of_sglang_count_as_waiting_once() -> None:
     queues = {
         "num_queue_reqs": 1,
         "num_decode_prealloc_queue_reqs": 20,
@@ -165,7 +165,7 @@ def test_requests_that_wait_for_the_other_half_of_sglang_are_waiting_and_each_co
     page = "".join(
         f'sglang:{name}{{tp_rank="{shard}",moe_ep_rank="{shard}",dp_rank="{rank}",priority="{priority}"}} {value}\n'
         for rank in (0, 1)
-        for shard in (2 * rank, 2 * rank + 1)  # with --enable-metrics-for-all-schedulers
+        for shard in (2 * rank, 2 * rank + 1)  # as with --enable-metrics-for-all-schedulers
         for priority in ("", "0", "-7")
         for name, value in {**queues, "num_running_reqs": 6}.items()
     )
@@ -184,8 +184,8 @@ class Quiet(WSGIRequestHandler):
         pass
 
 
-async def test_a_page_is_asked_for_in_the_form_that_keeps_the_names_of_engines() -> None:
-    """The library that engines use writes `vllm_…` for `vllm:…` to those who accept what Prometheus 2 does."""
+async def test_a_page_is_requested_in_the_format_that_keeps_engines_metric_names() -> None:
+    """The engines' library writes `vllm_…` for `vllm:…` if the client accepts what Prometheus 2 does."""
     registry, prober = CollectorRegistry(), Prober()
     Gauge("vllm:num_requests_running", "as of an engine", registry=registry).set(3)
     with make_server("127.0.0.1", 0, make_wsgi_app(registry), handler_class=Quiet) as server:

@@ -1,4 +1,4 @@
-"""A metrics page of an engine that means harm."""
+"""A hostile engine's metrics page."""
 
 import math
 import time
@@ -71,7 +71,7 @@ def test_any_metrics_page_gives_a_sample_that_can_be_written_and_read(raw: bytes
         (CONFIG % ("9" * 5000), "num_gpu_blocks: out of range (0 to 2147483647)"),
     ],
 )
-def test_a_figure_that_cannot_be_is_unknown_and_counted(line: str, reason: str) -> None:
+def test_an_impossible_figure_is_unknown_and_counted(line: str, reason: str) -> None:
     refused: Counter[str] = Counter()
     found = parse_metrics(b"\n" + line.encode() + b"\n", VLLM_SCRAPE, refused)
     assert (found.running, found.kv_usage, found.kv_blocks) == (None, None, None)
@@ -86,14 +86,14 @@ def test_fields_that_an_engine_does_not_know_are_not_counted_against_it() -> Non
     assert not refused
 
 
-def test_series_without_number_are_cut_off() -> None:
+def test_too_many_series_are_cut_off() -> None:
     refused: Counter[str] = Counter()
     raw = b"".join(b'\nvllm:num_requests_running{a="%d"} 1' % n for n in range(metrics_page.MOST_SERIES + 1))
     assert parse_metrics(raw, VLLM_SCRAPE, refused).running == metrics_page.MOST_SERIES
     assert refused == {"vllm:num_requests_running: more than 4096 series": 1}
 
 
-def test_sources_without_number_are_cut_off() -> None:
+def test_too_many_sources_are_cut_off() -> None:
     refused: Counter[str] = Counter()
     lines = (f'{VLLM_SCRAPE.cached_by_source}{{source="s{n}"}} 1' for n in range(100))
     found = parse_metrics(("\n" + "\n".join(lines) + "\n").encode(), VLLM_SCRAPE, refused)
@@ -102,7 +102,7 @@ def test_sources_without_number_are_cut_off() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES[:5])
-def test_the_largest_page_of_one_name_is_read_in_little_time(name: str) -> None:
+def test_the_largest_page_of_one_name_is_read_quickly(name: str) -> None:
     for filler in (f"{name} 1\n", f"{name}{{" + "a," * 50 + "} 1\n", f"{name}_other 1\n", name + "{" + '"' * 5000):
         raw = b"\n" + filler.encode() * (metrics_page.LARGEST // len(filler))
         began = time.process_time()

@@ -1,4 +1,4 @@
-"""API keys on the data plane: who is let in, where to, and what is passed on to the engine."""
+"""API keys on the data plane: which requests are admitted, to which pools, and what is forwarded to the engine."""
 
 import asyncio
 import time
@@ -82,13 +82,13 @@ async def test_other_credentials_are_passed_to_the_engine_if_no_key_is_required(
     assert w.engines[0].received[0].headers["authorization"] == "Bearer sk-engine"
 
 
-async def test_a_wrong_weir_key_is_refused_where_none_is_required(world):
+async def test_a_wrong_weir_key_is_refused_even_if_none_is_required(world):
     w = await keyed(world, key_entry(ALICE), required=())
     assert (await w.ask()).status_code == 200
     assert (await w.ask(headers=bearer(BOB))).status_code == 401
 
 
-async def test_a_key_opens_its_pools_only(world):
+async def test_a_key_gives_access_to_its_pools_only(world):
     w = await keyed(world, key_entry(ALICE, pools=["other"]), key_entry(BOB, pools=["demo"]))
     refused = await w.ask(headers=bearer(ALICE))
     assert (refused.status_code, code_of(refused)) == (403, "pool_not_allowed")
@@ -130,7 +130,7 @@ async def test_a_revoked_key_is_refused_as_soon_as_it_is_published(world):
     assert "alice" not in w.router.pools.auth.meters
 
 
-async def test_keys_that_redis_has_lost_stay_in_force(world):
+async def test_keys_that_redis_has_lost_stay_valid(world):
     w = await keyed(world, key_entry(ALICE))
     w.published.client.delete(redis_keys.API_KEYS)
     w.published.client.publish(redis_keys.CHANGED, redis_keys.API_KEYS)
@@ -148,7 +148,7 @@ async def test_unreadable_keys_are_reported_and_the_previous_ones_stay(world):
 
 @asynccontextmanager
 async def started_with(published, redis_url, raw):
-    """A router that starts while Redis holds `raw` for the API keys; None: nothing."""
+    """Start a router while Redis holds `raw` as the API keys, or nothing if None."""
     async with engine() as made:
         published.policy()
         published.fleet(entry("demo-0", made.url))
@@ -186,7 +186,7 @@ async def test_unreadable_keys_at_the_start_refuse_every_request(published, redi
         assert "cannot read the published API keys: every request is answered 503" in " ".join(health["degraded"])
 
 
-async def test_keys_that_can_be_read_at_last_are_in_force(published, redis_url):
+async def test_keys_take_effect_once_they_can_be_read(published, redis_url):
     async with started_with(published, redis_url, '{"schema":2}') as w:
         assert code_of(await w.ask()) == "keys_unreadable"
         w.published.keys(key_entry(ALICE), required=("*",))
@@ -195,21 +195,21 @@ async def test_keys_that_can_be_read_at_last_are_in_force(published, redis_url):
         assert code_of(await w.ask()) == "missing_api_key"
 
 
-async def test_unreadable_keys_that_are_gone_are_unknown_ones(published, redis_url):
+async def test_unreadable_keys_that_are_deleted_count_as_unknown(published, redis_url):
     async with started_with(published, redis_url, '{"schema":2}') as w:
         w.published.client.delete(redis_keys.API_KEYS)
         await w.router.source.live.poll()
         assert code_of(await w.ask()) == "keys_unknown"
 
 
-async def test_a_router_that_requires_keys_says_so_before_it_knows_them(published, redis_url):
+async def test_a_router_that_requires_keys_reports_it_before_it_knows_them(published, redis_url):
     async with started_with(published, redis_url, None) as w:
         w.router.pools.auth.required_everywhere = True
         assert code_of(await w.ask()) == "missing_api_key"
         assert code_of(await w.ask(headers=bearer(ALICE))) == "keys_unknown"
 
 
-async def test_limits_that_cannot_be_read_leave_the_last_ones_in_force(world):
+async def test_unreadable_limits_leave_the_last_ones_in_effect(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=1))
     w.published.keys(key_entry(ALICE, requests_per_min=-1), required=("*",))
     await w.until(lambda: any("API keys" in why for why in w.router.source.degraded()))
@@ -243,7 +243,7 @@ async def test_the_last_use_of_a_key_and_its_requests_are_published(world):
     assert 'weir_router_key_tokens_total{key="alice"} 103.0' in text
 
 
-async def test_each_key_waits_in_a_line_of_its_own(world):
+async def test_each_key_has_a_queue_of_its_own(world):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB), engine=hang, admission__max_inflight_per_instance=1)
     queue = w.router.pools.get("demo").queue
     running = asyncio.ensure_future(w.ask(headers=bearer(ALICE)))

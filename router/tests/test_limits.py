@@ -1,4 +1,4 @@
-"""Limits of API keys: shared by all routers, never exceeded, settled by what was used."""
+"""Limits of API keys: shared by all routers, never exceeded, settled by actual use."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def test_answers_carry_the_remaining_limit_in_openais_headers(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=10, tokens_per_min=100_000))
     headers = (await w.ask(headers=bearer(ALICE), max_tokens=100)).headers
     assert headers["x-ratelimit-limit-requests"] == "10"
-    assert headers["x-ratelimit-remaining-requests"] in ("9", "10")  # it fills while a busy machine takes its time
+    assert headers["x-ratelimit-remaining-requests"] in ("9", "10")  # the bucket refills while a busy machine is slow
     assert headers["x-ratelimit-reset-requests"].endswith("s")
     assert headers["x-ratelimit-limit-tokens"] == "100000"
     assert 99_000 < int(headers["x-ratelimit-remaining-tokens"]) <= 100_000
@@ -50,12 +50,12 @@ async def test_a_key_without_limits_has_no_such_headers(world):
     assert not [name for name in (await w.ask(headers=bearer(ALICE))).headers if "ratelimit" in name]
 
 
-async def test_tokens_are_charged_as_reckoned_and_settled_as_used(world):
+async def test_tokens_are_charged_as_estimated_and_settled_as_used(world):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=60_000))
     ended = calls(w)
-    for number in range(20):  # reckoned: 20 x 30,000
+    for number in range(20):  # estimate: 20 x 30,000
         assert (await w.ask(headers=bearer(ALICE), max_tokens=30_000)).status_code == 200
-        while len(ended) <= number:  # the client may have its answer before
+        while len(ended) <= number:  # the client may get its answer before
             await asyncio.sleep(0.001)
     allowance = w.router.pools.auth.meters["alice"].allowances["tokens"]
     spent = 60_000 - allowance.remaining(asyncio.get_running_loop().time())
@@ -63,7 +63,7 @@ async def test_tokens_are_charged_as_reckoned_and_settled_as_used(world):
 
 
 def calls(w):
-    """The calls that have ended since."""
+    """Record the calls that have ended."""
     found, record = [], w.router.recorder.ended
     w.router.recorder.ended = lambda call: (found.append(call), record(call))
     return found
@@ -104,7 +104,7 @@ def calls(w):
         ("/v1/completions", {"prompt_embeds": "a", "max_tokens": 100}, 200),
     ],
 )
-async def test_the_charge_goes_by_the_limit_that_the_engine_obeys(world, path, body, charged):
+async def test_the_charge_follows_the_limit_that_the_engine_obeys(world, path, body, charged):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=2_000))
     ended = calls(w)
     assert (await w.ask(path, headers=bearer(ALICE), **body)).status_code == 200
@@ -163,7 +163,7 @@ async def test_a_stream_of_eight_answers_that_its_client_leaves_is_charged_for_e
     [(None, None, 10), (8, 8, 80), ("1000", 32, 320), (10**6, 32, 320), (0, 1, 10), ("0_1000", 32, 320)],
 )
 async def test_an_abandoned_stream_is_charged_for_the_part_that_was_sent(world, interval, sent, tokens):
-    """By events, which have as many tokens as vLLM is asked to put into each."""
+    """Charge by events, each of which has as many tokens as vLLM is asked to put into one."""
 
     async def ten_events(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
@@ -196,7 +196,7 @@ async def test_an_abandoned_stream_is_charged_for_the_part_that_was_sent(world, 
 @pytest.mark.parametrize("path", plans.STREAMED)
 @pytest.mark.parametrize("counts", [False, True])
 async def test_an_abandoned_stream_costs_its_events_whatever_usage_it_reported(world, path, counts):
-    kinds = ["begin", *["text"] * 10, *["usage"] * counts]  # the first message has a usage as well
+    kinds = ["begin", *["text"] * 10, *["usage"] * counts]  # the first message also has a usage
 
     async def never_ends(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
@@ -221,7 +221,7 @@ async def test_an_abandoned_stream_costs_its_events_whatever_usage_it_reported(w
 
 
 async def test_an_abandoned_stream_is_charged_per_event_as_complete_streams_were(world):
-    """A stream of an engine with speculative decoding."""
+    """The stream of an engine with speculative decoding."""
     usage = {"prompt_tokens": 9, "completion_tokens": 60}
     parts = [events()[0]] * 20
     whole = stream([*parts, b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n", events()[-1]])
@@ -247,16 +247,16 @@ async def test_an_abandoned_stream_is_charged_per_event_as_complete_streams_were
 async def test_tokens_beyond_the_limit_are_refused(world):
     usage = {"prompt_tokens": 900, "completion_tokens": 300}
     w = await keyed(world, key_entry(ALICE, tokens_per_min=1_000), engine=reply(ANSWER | {"usage": usage}))
-    assert (await w.ask(headers=bearer(ALICE), max_tokens=10)).status_code == 200  # used more than was thought
+    assert (await w.ask(headers=bearer(ALICE), max_tokens=10)).status_code == 200  # it used more than estimated
     refused = await w.ask(headers=bearer(ALICE), max_tokens=10)
     assert (refused.status_code, code_of(refused)) == (429, "rate_limit_exceeded")
 
 
-async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(bucket_store):
+async def test_a_debt_larger_than_a_bucket_is_repaid_before_anything_else_passes(bucket_store):
     auth = ApiKeyAuth()
     auth.bucket_store = bucket_store
     meter = auth._meter(PublishedKey(id="debtor", name="ci", sha256="", tokens_per_min=600))
-    meter.allowances["tokens"].held = -1500.0  # an answer that was far longer than reckoned
+    meter.allowances["tokens"].held = -1500.0  # an answer was far longer than estimated
     for _ in range(2):
         with pytest.raises(ErrorResponse) as refused:
             await auth._cover(meter, {"requests": 1.0, "tokens": 60.0})
@@ -264,14 +264,14 @@ async def test_a_debt_larger_than_a_bucket_is_paid_before_anything_else_passes(b
     assert meter.allowances["tokens"].held <= -900.0 + 60.0
 
 
-async def test_a_prompt_larger_than_a_minutes_limit_is_refused_as_that(world):
+async def test_a_prompt_larger_than_a_minutes_limit_is_refused_with_that_reason(world):
     w = await keyed(world, key_entry(ALICE, tokens_per_min=100))
     refused = await w.ask(headers=bearer(ALICE), prompt="x" * 10_000)
     assert (refused.status_code, code_of(refused)) == (429, "request_too_large_for_key")
     assert refused.headers["retry-after"] == "60"
 
 
-async def test_a_request_that_no_engine_was_asked_costs_nothing(world):
+async def test_a_request_that_reached_no_engine_costs_nothing(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=2, tokens_per_min=10_000))
     w.published.fleet()
     await w.until(lambda: w.router.pools.get("demo").ready == 0)
@@ -294,11 +294,11 @@ async def test_two_routers_share_a_limit_exactly(world, redis_url):
         ]
         statuses = [answer.status_code for answer in await asyncio.gather(*asked)]
     flowed_in = (time.monotonic() - began) * 40 / 60
-    assert 38 <= statuses.count(200) <= 41 + flowed_in  # what both hold unspent, and what has arrived in the meantime
+    assert 38 <= statuses.count(200) <= 41 + flowed_in  # minus what both still hold, plus what has flowed in meanwhile
     assert statuses.count(200) + statuses.count(429) == 80
 
 
-async def test_most_requests_of_a_busy_key_ask_redis_nothing(world):
+async def test_most_requests_of_a_busy_key_need_no_call_to_redis(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=600_000))
     await w.ask(headers=bearer(ALICE))
     bucket_store, asked = w.router.pools.auth.bucket_store, []
@@ -314,7 +314,7 @@ async def test_most_requests_of_a_busy_key_ask_redis_nothing(world):
     assert len([token_requests for _, token_requests in asked if token_requests[0].needed > 0]) <= 10
 
 
-async def test_changed_limits_are_in_force_at_once(world):
+async def test_changed_limits_take_effect_at_once(world):
     w = await keyed(world, key_entry(ALICE, requests_per_min=2))
     assert [(await w.ask(headers=bearer(ALICE))).status_code for _ in range(3)] == [200, 200, 429]
     w.published.keys(key_entry(ALICE), required=("*",))
@@ -342,7 +342,7 @@ async def bucket_store(live_redis, redis_url):
     await link.close()
 
 
-async def test_returned_tokens_can_be_borrowed_again(bucket_store):
+async def test_returned_tokens_can_be_granted_again(bucket_store):
     taken = await bucket_store.borrow("k", [TokenRequest("requests", 10, 10, 10)])
     assert taken.granted == (10.0,)
     refused = await bucket_store.borrow("k", [TokenRequest("requests", 10, 5, 5)])
@@ -375,7 +375,7 @@ async def test_a_bucket_that_cannot_be_read_counts_as_a_full_one(bucket_store, l
     assert (grant.wait_s, grant.granted, round(grant.left[0])) == (0.0, (1.0,), 59)
 
 
-async def test_a_redis_that_returned_empty_lends_on(bucket_store, live_redis):
+async def test_a_redis_that_returned_empty_continues_to_grant(bucket_store, live_redis):
     await bucket_store.borrow("k", [TokenRequest("requests", 10, 1, 1)])
     live_redis.script_flush()
     live_redis.delete(redis_keys.limit_key("k"))
@@ -393,7 +393,7 @@ def test_a_routers_own_bucket_never_grants_more_than_a_full_bucket_and_its_refil
 
 
 @given(st.integers(1, 10**6), st.floats(-1e6, 1e6), st.floats(0, 1e6))
-def test_a_loan_that_is_asked_for_can_be_granted_by_a_full_bucket(limit, held, amount):
+def test_a_token_request_never_exceeds_what_a_full_bucket_can_grant(limit, held, amount):
     assert 0 <= Allowance(limit, held).lack(amount) <= limit
 
 

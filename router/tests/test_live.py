@@ -1,4 +1,4 @@
-"""Policy and fleet are taken up while serving, from messages and without them; what cannot be read is left."""
+"""A serving router applies policy and fleet, with or without a message; it ignores what it cannot read."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ def demo(w):
     return w.router.pools.get("demo")
 
 
-async def test_a_published_version_is_taken_up_and_acknowledged(world):
+async def test_a_published_version_is_applied_and_acknowledged(world):
     w = await world(None)
     with w.published.client.pubsub() as channel:
         channel.subscribe(redis_keys.ACKS)
@@ -31,7 +31,7 @@ async def test_a_published_version_is_taken_up_and_acknowledged(world):
     assert (await w.ask()).headers["x-weir-policy"] == str(version)
 
 
-async def test_a_version_whose_message_was_lost_is_taken_up_by_the_poll(world):
+async def test_a_version_whose_message_was_lost_is_applied_by_the_poll(world):
     w = await world(None)
     made = document.default("lpwl")
     value = {"policy": "default", "version": 9, "document": made, "sha256": document.sha256(made)}
@@ -153,7 +153,7 @@ async def test_a_deleted_pool_is_no_longer_served(world):
 
 
 @pytest.mark.slow
-async def test_a_deleted_pool_is_found_by_the_poll_as_well(world):
+async def test_the_poll_notices_a_deleted_pool_as_well(world):
     w = await world(None)
     w.published.fleet(pool="exp-1", model="m")
     await w.until(lambda: w.router.pools.get("exp-1"))
@@ -184,7 +184,7 @@ async def test_a_redis_that_returned_empty_is_not_a_fleet_that_is_gone(world):
     assert "missing in Redis" in " ".join((await w.client.get("/healthz")).json()["degraded"])
 
 
-async def test_the_scraped_figures_reach_the_policys_view(world):
+async def test_the_scraped_figures_reach_the_policy(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 1, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
     w.published.client.set(redis_keys.instance_key("demo-0"), stored(sample))
@@ -193,7 +193,7 @@ async def test_the_scraped_figures_reach_the_policys_view(world):
     assert (endpoint.view("").kv_usage, endpoint.view("").waiting) == (0.5, 3)
 
 
-async def test_a_sample_of_an_earlier_life_says_nothing(world):
+async def test_a_sample_of_an_earlier_epoch_is_ignored(world):
     w = await world(None)
     sample = {"id": "demo-0", "epoch": 0, "at": time.time(), "kv_usage": 0.5, "waiting": 3}
     w.published.client.set(redis_keys.instance_key("demo-0"), stored(sample))
@@ -217,7 +217,7 @@ async def test_the_load_of_the_other_routers_counts(world, redis_url):
         await w.until(lambda: endpoint.others == (0, 0, 0))
 
 
-async def test_a_router_says_that_it_lives_and_takes_its_name_back_when_it_ends(world, redis_url, live_redis):
+async def test_a_router_sends_heartbeats_and_removes_its_name_when_it_ends(world, redis_url, live_redis):
     await world(None)
     async with running(redis_url, "router-9"):
         while live_redis.zscore(redis_keys.ROUTERS, "router-9") is None:
@@ -238,7 +238,7 @@ async def test_health_reports_version_age_and_instances(world):
     assert (health["pools"]["demo"]["ready"], health["pools"]["demo"]["instances"]) == (1, 1)
 
 
-async def test_a_pool_without_a_policy_is_served_under_the_default_and_says_so(world, live_redis):
+async def test_a_pool_without_a_policy_is_served_under_the_default_and_reports_it(world, live_redis):
     w = await world(None)
     w.published.fleet(entry("b-0", w.engines[0].url), pool="bare", model="other")
     await w.until(lambda: w.router.pools.get("bare"))

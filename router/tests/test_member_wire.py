@@ -1,4 +1,4 @@
-"""What a published instance says beside its address."""
+"""Fields of a published instance beside its address."""
 
 import re
 from typing import Any

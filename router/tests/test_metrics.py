@@ -1,4 +1,4 @@
-"""/metrics can be read, and each metric is documented."""
+"""/metrics is readable, and every metric is documented."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from router.policy.schema.failure_parameters import FAILURE
 from router.tests.conftest import entry
 
 DOCS = Path(__file__).parents[2] / "docs"
-# By the beginning of their names
+# Grouped by the beginning of their names
 DOCUMENTED = {
     "weir_router_": (DOCS / "router.md").read_text(),
     "weir_delivery_router_": (DOCS / "monitoring.md").read_text(),

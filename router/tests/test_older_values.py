@@ -1,4 +1,4 @@
-"""A router takes nothing that is older than what it has, whatever Redis holds."""
+"""A router accepts no value older than the one it has, whatever Redis holds."""
 
 import pytest
 import redis
@@ -26,25 +26,25 @@ async def polled(w):
     await w.router.source.live.poll()
 
 
-# Which value is in force
+# Which value applies
 
 
 @pytest.mark.parametrize(("order", "taken"), [(11, True), (10, True), (9, False), (1, False), (0, True)])
-def test_a_value_of_a_lesser_order_is_refused_but_one_without_is_taken(order, taken):
+def test_a_value_of_a_lower_order_is_refused_but_one_without_an_order_is_accepted(order, taken):
     values = ValuesInForce()
     values.take("k", a_fleet(10))
     assert values.take("k", a_fleet(order, "other")) is taken
     assert (values.older, values.refused) == ((0, {}) if taken else (1, {"k": 10}))
 
 
-def test_an_older_value_that_says_the_same_is_not_an_older_state():
+def test_an_older_value_with_equal_content_does_not_lower_the_order():
     values = ValuesInForce()
     values.take("k", a_fleet(10))
     assert values.take("k", a_fleet(9, at=0.5))
-    assert not values.take("k", a_fleet(9, "other"))  # the order in force is still the greater one
+    assert not values.take("k", a_fleet(9, "other"))  # the greater order still applies
 
 
-def test_a_value_without_an_order_does_not_let_an_older_one_in():
+def test_a_value_without_an_order_does_not_admit_an_older_one():
     values = ValuesInForce()
     values.take("k", a_fleet(10))
     values.take("k", a_fleet(0, "by a script"))
@@ -64,7 +64,7 @@ def test_a_pool_that_was_removed_and_declared_again_starts_over():
     assert values.take("k", a_fleet(9, "other"))
 
 
-# A router
+# In a router
 
 
 async def test_an_older_policy_is_refused_reported_and_counted_until_redis_holds_a_newer_one(world, caplog):
@@ -92,7 +92,7 @@ async def test_an_older_fleet_is_refused(world):
     assert "fleet of pool demo: Redis holds an older one" in await told(w)
 
 
-async def test_older_api_keys_do_not_let_a_revoked_one_in(world):
+async def test_older_api_keys_do_not_readmit_a_revoked_one(world):
     w = await world(None)
     w.published.keys(key_entry(BOB), required=("*",), order=10)
     await polled(w)

@@ -1,4 +1,4 @@
-"""What became of a request is what its answer says, in every API, streamed and whole."""
+"""The result of a request is what its answer says, in every API, streamed or not."""
 
 import asyncio
 import itertools
@@ -26,7 +26,7 @@ def event(document, name=""):
 
 
 def started(path):
-    """The events before the content."""
+    """Return the events before the content."""
     return {
         CHAT: [event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})],
         COMPLETIONS: [event({"choices": [{"text": ""}]})],
@@ -77,7 +77,7 @@ async def test_an_engines_error_after_the_content_is_passed_on_and_counted(world
 
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_clients_mistake_inside_an_answer_is_the_clients(world, path, streamed):
+async def test_a_clients_mistake_inside_an_answer_is_attributed_to_the_client(world, path, streamed):
     wrong = stream([*started(path), failure(path, TOO_LONG)]) if streamed else reply({"error": TOO_LONG})
     w = await world(wrong, failure__breaker_failures=1)
     response = await w.ask(path, stream=streamed, **BODIES[path])
@@ -88,7 +88,7 @@ async def test_a_clients_mistake_inside_an_answer_is_the_clients(world, path, st
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_stream_that_ends_without_its_last_event_is_incomplete_and_says_so(world, path):
+async def test_a_stream_without_its_last_event_is_incomplete_and_reported_as_such(world, path):
     w = await world(stream([*started(path), content(path)]))
     response = await w.ask(path, stream=True, **BODIES[path])
     assert b"ended without its last event" in response.content
@@ -97,7 +97,7 @@ async def test_a_stream_that_ends_without_its_last_event_is_incomplete_and_says_
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_stream_without_any_content_is_not_an_answer(world, path):
+async def test_a_stream_without_any_content_does_not_count_as_an_answer(world, path):
     ends = {CHAT: [b"data: [DONE]\n\n"], MESSAGES: [event({"type": "message_stop"})]}.get(path, [])
     w = await world(stream([*started(path), *ends]), failure__retries=0)
     response = await w.ask(path, stream=True, **BODIES[path])
@@ -117,7 +117,7 @@ async def test_a_request_that_every_engine_answers_with_500_goes_to_two_and_shut
     assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
-async def test_engines_that_serve_nobody_stop_being_blamed_on_clients(world):
+async def test_engines_that_serve_nobody_are_blamed_at_last(world):
     w = await world(*[reply({"error": DEAD}, 500)] * 3, failure__breaker_failures=1)
     outcomes = [(await w.receipt(await w.ask()))["outcome"] for _ in range(12)]
     assert outcomes[0] == "client_error"
@@ -167,7 +167,7 @@ async def test_the_first_content_ends_the_prefill(world):
     w.engines[0].script.append(stream([*started(RESPONSES), *[b": wait\n\n"] * 3, content(RESPONSES)], pause_s=0.05))
     response = await w.ask(RESPONSES, stream=True, input="x")
     receipt = await w.receipt(response)
-    assert receipt["ttft_ms"] - receipt["first_byte_ms"] > 100  # four pauses of 50 ms lie between
+    assert receipt["ttft_ms"] - receipt["first_byte_ms"] > 100  # there are four pauses of 50 ms between the two
 
 
 @pytest.mark.parametrize("value", [1, 1.0, "true", "1", "on", "Yes"])
@@ -206,7 +206,7 @@ EMPTY_STREAMS = [
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_stream_that_says_anything_but_an_answer_is_had_elsewhere(world, path):
+async def test_a_stream_of_anything_but_an_answer_is_retried_elsewhere(world, path):
     streams = itertools.cycle([*EMPTY_STREAMS, *([*started(path), *parts] for parts in EMPTY_STREAMS)])
 
     async def hollow(engine, request, writer):
@@ -220,7 +220,7 @@ async def test_a_stream_that_says_anything_but_an_answer_is_had_elsewhere(world,
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])
-async def test_a_good_status_without_an_answer_is_served_elsewhere(world, path):
+async def test_a_good_status_without_an_answer_is_retried_elsewhere(world, path):
     bodies = itertools.cycle(NONE)
 
     async def hollow(engine, request, writer):
@@ -238,7 +238,7 @@ async def test_a_good_status_without_an_answer_is_served_elsewhere(world, path):
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])
-async def test_a_stream_that_nobody_asked_for_is_served_elsewhere(world, path):
+async def test_an_unrequested_stream_is_retried_elsewhere(world, path):
     parts = [*started(path), content(path), b"data: [DONE]\n\n"] if path in BODIES else events()
     w = await world(stream(parts), None, failure__breaker_failures=2)
     for given in (None, False, 0):
@@ -249,7 +249,7 @@ async def test_a_stream_that_nobody_asked_for_is_served_elsewhere(world, path):
     assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
 
 
-async def test_a_stream_that_every_engine_gives_unasked_is_an_error_that_says_so(world):
+async def test_a_stream_that_every_engine_sends_unrequested_is_an_error_that_says_so(world):
     w = await world(stream())
     response = await w.ask()
     assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_failed")
@@ -261,7 +261,7 @@ async def test_a_stream_that_every_engine_gives_unasked_is_an_error_that_says_so
 
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("size", [1, 3 << 20])
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_served_elsewhere(world, path, size):
+async def test_a_whole_answer_in_place_of_a_stream_is_retried_elsewhere(world, path, size):
     whole = json.loads(plans.whole(path, plans.GOOD)) | {"metadata": "w" * size}
     w = await world(reply(whole), None, failure__breaker_failures=2)
     for value in (True, 1, "yes"):
@@ -275,7 +275,7 @@ async def test_a_whole_answer_where_a_stream_was_asked_for_is_served_elsewhere(w
 
 @pytest.mark.parametrize("engines", [1, 3])
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_pool_that_never_streams_says_so_and_continues_with_whole_answers(world, path, engines):
+async def test_a_pool_that_never_streams_reports_it_and_continues_with_whole_answers(world, path, engines):
     whole = reply(json.loads(plans.whole(path, plans.GOOD)))
     w = await world(*[whole] * engines, failure__breaker_failures=2)
     for client in range(6):
@@ -294,7 +294,7 @@ async def test_an_api_without_streams_may_be_asked_for_a_stream(world, path):
     assert (await w.ask(path, stream=True)).status_code == 200
 
 
-async def test_an_image_may_come_in_parts_as_forms_and_speech_ask_for_it_in_their_own_ways(world):
+async def test_an_image_may_arrive_in_parts_and_forms_and_speech_request_them_in_their_own_ways(world):
     w = await world(stream())
     response = await w.ask("/v1/audio/speech", input="hello", stream_format="sse")
     assert (response.status_code, response.content) == (200, b"".join(events(usage=False)))
@@ -320,7 +320,7 @@ async def test_a_request_that_may_have_ended_an_engine_is_not_to_be_repeated_tho
     assert (receipt["result"], receipt["attempts"][1]["result"]) == ("failed_before_content", "refused")
 
 
-async def test_a_stream_that_was_given_up_before_its_usage_is_not_counted_as_served(world):
+async def test_a_stream_that_was_abandoned_before_its_usage_does_not_count_as_served(world):
     gave_up = event({"choices": [{"delta": {}, "finish_reason": "abort"}]})
     usage = event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})
     w = await world(stream([*started(CHAT), content(CHAT), gave_up, usage, b"data: [DONE]\n\n"]))
@@ -350,8 +350,8 @@ async def test_the_attempt_of_a_client_that_left_in_the_middle_is_not_counted_as
     assert (receipt["result"], receipt["attempts"][0]["result"]) == ("cancelled", "cancelled")
 
 
-async def test_an_instance_that_one_client_shut_out_serves_the_others_when_nobody_else_is_left(world):
-    """demo-0 fails for everybody, demo-1 for one client alone."""
+async def test_an_instance_that_one_client_shut_out_serves_the_others_when_no_other_is_left(world):
+    """demo-0 fails for every client, demo-1 for a single one."""
     w = await world(reply({"error": DEAD}, 500), None, failure__breaker_failures=1, failure__breaker_open_s=60.0)
     pool = w.router.pools.get("demo")
     pool.endpoints["demo-1"].breaker.failed(asyncio.get_running_loop().time(), 1, "key mallory")
@@ -361,7 +361,7 @@ async def test_an_instance_that_one_client_shut_out_serves_the_others_when_nobod
 
 
 @pytest.mark.parametrize("connector", ["nixl", "mooncake_store"])
-async def test_a_prefill_that_fails_inside_a_status_of_200_counts_but_for_a_clients_mistake(world, connector):
+async def test_a_prefill_that_fails_inside_a_status_of_200_counts_unless_the_client_is_at_fault(world, connector):
     w = await world(None, None, flow__heavy="offload")
     roles = {"demo-0": "prefill", "demo-1": "decode"}
     urls = [engine.url for engine in w.engines]

@@ -1,4 +1,4 @@
-"""The table of outcomes in docs/router.md, walked: each result is made to happen, and everybody who counts is asked."""
+"""Walk the table of outcomes in docs/router.md: make each result happen and check every place that counts it."""
 
 import asyncio
 import time
@@ -17,14 +17,14 @@ from router.tests.test_aliases import known, second
 from router.tests.test_keys import ALICE, bearer
 from router.upstream.errors import RouterExhausted
 
-BEFORE = 1  # failures in a row of each instance, before the request
-BREAKER = {"success": 0, "–": BEFORE, "taken back": BEFORE, "failure": BEFORE + 1}  # after it
+BEFORE = 1  # consecutive failures of each instance before the request
+BREAKER = {"success": 0, "–": BEFORE, "taken back": BEFORE, "failure": BEFORE + 1}  # afterwards
 BUDGETS = {
     "budgets": [{"id": "1", "unit": "tokens", "per": "day", "limit": 1_000_000}],
     "more_budgets": [{"id": "2", "unit": "requests", "per": "week", "limit": 1_000}],
 }
 DEAD = b'data: {"error":{"message":"EngineCore is dead","code":500}}\n\n'
-# By result, how the pool's engines behave. A gateway tells no end: `picked` is walked in picker/test_picking.py.
+# How the pool's engines behave, by result. A gateway reports no end: picker/test_picking.py walks `picked`.
 ENGINES = {
     "served": [None],
     "client_error": [reply({"error": {"message": "too long", "code": 400}}, 400)],
@@ -38,13 +38,13 @@ ENGINES = {
 STREAMED = ("failed_after_content", "cancelled")
 
 
-def test_every_result_is_walked():
+def test_every_result_is_covered():
     assert ENGINES.keys() | {"picked"} == VERDICTS.keys() == ROWS.keys() - {"result"}
 
 
 @pytest.fixture
 def happens(world, monkeypatch):
-    """Calls a router, with a key and during a delivery, so that its request comes to a result."""
+    """Send a router requests, with a key and during a delivery, so that one of them comes to the given result."""
 
     async def exhausted(*_):
         raise RouterExhausted("no file descriptor is left")
@@ -63,7 +63,7 @@ def happens(world, monkeypatch):
 
 
 async def ask(w, result, model="llama"):
-    """The response, once its receipt is written."""
+    """Return the response once its receipt is written."""
     body = {"model": model, "prompt": "hello " * 40, "stream": result in STREAMED}
     if result == "cancelled":
         async with w.client.stream("POST", "/v1/completions", json=body, headers=bearer(ALICE)) as response:
@@ -74,7 +74,7 @@ async def ask(w, result, model="llama"):
 
 
 @pytest.mark.parametrize("result", ENGINES)
-async def test_everybody_counts_a_result_as_its_row_says(happens, result):
+async def test_every_counter_counts_a_result_as_its_row_says(happens, result):
     outcome, fault_of, breaker, is_error, charged, use, _, _ = (cell.strip("`") for cell in ROWS[result])
     w = await happens(result)
     await split(w, 0.5)
@@ -116,7 +116,7 @@ def _windows(w):
 
 def _used(w):
     names = ("requests", "client_errors", "failed", "refused", "cancelled")
-    # The reporter may have taken the changed hours already
+    # the reporter may already have taken the changed hours
     (counts,) = [tally.read() for hour in w.router.recorder.use._hours.values() for tally in hour.rows.values()]
     return Counter({name: getattr(counts, name) for name in names})
 

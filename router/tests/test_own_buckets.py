@@ -1,4 +1,4 @@
-"""Limits of API keys that one router counts for itself."""
+"""Limits of API keys that a single router counts by itself."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ def token_request(needed, wanted=None, *, kind="requests", limit=60):
     return TokenRequest(kind, limit, needed, needed if wanted is None else wanted)
 
 
-def test_a_new_key_has_a_full_bucket_and_is_granted_what_it_asks_for():
+def test_a_new_key_has_a_full_bucket_and_is_granted_what_it_requests():
     grant = LocalBuckets().lend("ci", [token_request(1, 5)], now=0)
     assert (grant.wait_s, grant.granted, grant.left) == (0, (5,), (55,))
 
@@ -31,14 +31,14 @@ def test_all_kinds_are_lent_or_none():
     assert grant.left == (60, 10)
 
 
-def test_returned_tokens_can_be_lent_again_but_never_more_than_the_limit():
+def test_returned_tokens_can_be_granted_again_but_never_more_than_the_limit():
     buckets = LocalBuckets()
     buckets.lend("ci", [token_request(60)], now=0)
     assert buckets.lend("ci", [token_request(0, -5)], now=0).left == (5,)
     assert buckets.lend("ci", [token_request(0, -500)], now=0).left == (60,)
 
 
-def test_each_key_has_its_own_bucket_and_a_key_that_comes_back_starts_full():
+def test_each_key_has_its_own_bucket_and_a_returning_key_starts_with_a_full_one():
     buckets = LocalBuckets()
     buckets.lend("ci", [token_request(60)], now=0)
     buckets.lend("cd", [token_request(20)], now=0)
@@ -47,7 +47,7 @@ def test_each_key_has_its_own_bucket_and_a_key_that_comes_back_starts_full():
     assert buckets.lend("cd", [token_request(0)], now=0).left == (40,)
 
 
-async def test_a_bucket_lends_by_the_clock_of_the_loop():
+async def test_a_bucket_refills_by_the_clock_of_the_loop():
     grant = await LocalBuckets().borrow("ci", [token_request(1)])
     assert grant is not None
     assert grant.granted == (1,)

@@ -1,4 +1,4 @@
-"""How fast instances compute prompts, against the pool's median one; and what a pool of equal ones is spared."""
+"""Measure how fast instances compute prompts relative to their pool's median; pools of equal ones need no pace."""
 
 import random
 from typing import Any
@@ -26,7 +26,7 @@ GROUPS = {"h-0": "h100", "h-1": "h100", "h-2": "h100", "a-0": "a100"}
 
 
 def measured(**rates: tuple[float, int]) -> Pace:
-    """Tokens/s and how many prompts, by instance (a dash is an underscore)."""
+    """Measure rates in tokens/s from so many prompts, by instance (with underscores for dashes)."""
     pace = Pace()
     for name, (rate, prompts) in rates.items():
         for _ in range(prompts):
@@ -38,7 +38,7 @@ def test_nothing_is_known_at_first() -> None:
     assert Pace().paces(GROUPS) == dict.fromkeys(GROUPS, 1.0)
 
 
-def test_paces_are_the_same_however_often_they_were_asked_for() -> None:
+def test_paces_are_the_same_however_often_they_are_read() -> None:
     draw, often, prompts = random.Random(2), Pace(), []
     for number in range(300):
         name, tokens = draw.choice(list(GROUPS)), draw.randrange(600, 9_000)
@@ -58,22 +58,22 @@ def test_a_group_has_the_pace_of_its_measured_instances() -> None:
     assert measured(h_0=(30_000, 1), a_0=(10_000, 1)).paces(GROUPS) == {"h-0": 1, "h-1": 1, "h-2": 1, "a-0": 0.33}
 
 
-def test_an_instance_of_a_group_that_was_never_measured_counts_as_usual() -> None:
+def test_an_unmeasured_instance_of_an_unmeasured_group_has_a_pace_of_one() -> None:
     assert measured(h_0=(30_000, 1)).paces(GROUPS) == dict.fromkeys(GROUPS, 1.0)
 
 
 @pytest.mark.parametrize(
     ("rate", "prompts", "pace"),
     [
-        (15_000, OWN_PROMPTS - 1, 1.0),  # too few of its own
+        (15_000, OWN_PROMPTS - 1, 1.0),  # too few prompts of its own
         (15_000, OWN_PROMPTS, 0.5),
-        (28_000, OWN_PROMPTS, 1.0),  # noise
-        (1_000, OWN_PROMPTS, 0.25),  # the limits
+        (28_000, OWN_PROMPTS, 1.0),  # within the noise
+        (1_000, OWN_PROMPTS, 0.25),  # the lowest pace
         (600_000, OWN_PROMPTS, 4.0),
     ],
 )
 def test_an_instance_corrects_its_groups_rate_by_its_own_prompts(rate: float, prompts: int, pace: float) -> None:
-    made = measured(h_1=(rate, prompts), h_0=(30_000, 33))  # the group's median is over its last 33
+    made = measured(h_1=(rate, prompts), h_0=(30_000, 33))  # the group's median covers its last 33 prompts
     assert made.paces({name: group for name, group in GROUPS.items() if group == "h100"})["h-1"] == pace
 
 
@@ -113,7 +113,7 @@ def mixed() -> Pool:
     return pool
 
 
-def test_answers_give_the_instances_their_pace() -> None:
+def test_answers_determine_the_pace_of_instances() -> None:
     pool, seen = mixed(), RateEstimates()
     for at, name, ttft_ms in ((1.0, "h-0", 100), (3.0, "a-0", 400)):
         call = answered(3_000, ttft_ms)
@@ -131,7 +131,7 @@ def policy(strategy: str, **changed: Any) -> Any:
 
 
 @pytest.mark.parametrize("strategy", sorted(PARAMETERS["load.by_pace"].strategies))
-def test_a_published_strategy_takes_pace_into_account_only_where_the_policy_says_so(strategy: str) -> None:
+def test_a_published_strategy_uses_paces_only_if_the_policy_says_so(strategy: str) -> None:
     request = RoutingRequest(8_000)
     even = [InstanceState("a", prefill_tokens=4_000, running=2), InstanceState("b", prefill_tokens=3_000, running=1)]
     unequal = [
@@ -147,7 +147,7 @@ def test_a_published_strategy_takes_pace_into_account_only_where_the_policy_says
     assert [one.score for one in paced.candidates] != [one.score for one in now.candidates] or strategy == "ppd"
 
 
-def test_every_strategy_either_always_counts_by_pace_or_reads_the_parameter_or_counts_no_tokens() -> None:
+def test_every_strategy_always_uses_paces_or_reads_the_parameter_or_counts_no_tokens() -> None:
     always = {name for name, strategy in STRATEGIES.items() if strategy.by_pace}
     asks = set(PARAMETERS["load.by_pace"].strategies)
     assert not always & asks
@@ -155,7 +155,7 @@ def test_every_strategy_either_always_counts_by_pace_or_reads_the_parameter_or_c
     assert set(STRATEGIES) - always - asks == set(count_none.split())
 
 
-def test_a_receipt_has_the_paces_where_they_differ_and_is_decided_again_with_them() -> None:
+def test_a_receipt_records_paces_that_differ_and_its_decision_can_be_repeated() -> None:
     request = RoutingRequest(8_000, held={})
     unequal = [InstanceState("a", pace=0.5), InstanceState("b", pace=2.0)]
     own = policy("cache_aware")
@@ -173,12 +173,12 @@ def test_a_fleet_knows_whether_its_instances_are_equal() -> None:
     assert not columns.is_paced
     columns.replace(1, InstanceState("b", pace=2.0))
     assert columns.is_paced
-    assert columns.only([True, False]).is_paced  # a property of the whole fleet
+    assert columns.only([True, False]).is_paced  # the property is that of the whole fleet
     columns.replace(1, InstanceState("b"))
     assert not columns.is_paced
 
 
-async def test_an_idle_instance_that_traffic_does_not_measure_is_asked(
+async def test_an_idle_instance_without_traffic_is_measured_by_a_probe(
     published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace_probes, "STEP_S", 0.01)
@@ -193,7 +193,7 @@ async def test_an_idle_instance_that_traffic_does_not_measure_is_asked(
                     break
                 await client.get("/healthz")
             assert [one.measured_at > 0 for one in pool.endpoints.values()] == [True, True]
-            assert [len(each.received) for each in (fast, slow)] == [1, 1]  # and no more for ten minutes
+            assert [len(each.received) for each in (fast, slow)] == [1, 1]  # and none for ten minutes
             assert slow.received[0].document["max_tokens"] == 1
             assert not any(one.requests for one in pool.endpoints.values())
             page = (await client.get("/metrics")).text
@@ -201,7 +201,7 @@ async def test_an_idle_instance_that_traffic_does_not_measure_is_asked(
 
 
 @pytest.mark.parametrize("change", [{}, {"requests": 1}, {"routable": False}, {"role": "decode"}])
-async def test_no_other_instance_is_asked(change: dict[str, Any]) -> None:
+async def test_no_other_instance_is_probed(change: dict[str, Any]) -> None:
     """A probe is not sent in a pool of equal instances, nor to a busy, unroutable or decode-only one."""
     pool = mixed()
     if not change:

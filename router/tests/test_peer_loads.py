@@ -1,4 +1,4 @@
-"""Each endpoint has the sum of what the other routers have in flight there, told by changes or as a whole."""
+"""Each endpoint has the sum of the other routers' loads, whether they send changes or totals."""
 
 import random
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def endpoints(pools: Pools) -> Iterator[Endpoint]:
 
 
 class Router:
-    """Another router, with all that it has in flight."""
+    """Another router with everything that it has in flight."""
 
     def __init__(self, number: int, pools: Pools, draw: random.Random) -> None:
         self.id, self.pools, self.draw = f"router-{number}", pools, draw
@@ -95,7 +95,7 @@ def test_the_sum_holds_after_every_message(pools: Pools, seed: int) -> None:
         assert [endpoint.others_pulls for endpoint in endpoints(pools)] == pulls
 
 
-def test_endpoints_that_come_later_get_the_load_too(pools: Pools) -> None:
+def test_endpoints_that_join_later_get_the_load_too(pools: Pools) -> None:
     loads = PeerLoads(pools)
     loads.take(RouterLoad(id="r", inflight={"late-0": (3, 30, 1)}), 0.0)
     value = FleetValue(pool="late", model="m", at=1.0, instances=(instance("late-0", "http://127.0.0.1:1"),))

@@ -1,4 +1,4 @@
-"""Two routers on one Redis know what the other has sent where, and what it has under way."""
+"""Two routers on one Redis know what the other has sent where, and what it has in flight."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ LLAMA = {"model": "llama"}
 
 @pytest.fixture
 async def two(world, redis_url):
-    """Call it with behaviours and a policy: the world of router A, router B and its client."""
+    """Build router A in a world, with behaviours and a policy, and router B with its client."""
     async with AsyncExitStack() as stack:
 
         async def build(*behaviours, **policy):
@@ -70,7 +70,7 @@ async def test_a_session_stays_on_its_instance_whichever_router_it_comes_to(two,
 
 
 @pytest.mark.slow
-async def test_a_request_under_way_counts_at_the_other_router_until_it_is_over(two):
+async def test_a_request_in_flight_counts_at_the_other_router_until_it_ends(two):
     w, other, _ = await two(hang)
     asking = asyncio.ensure_future(w.ask())
     endpoint = other.pools.get("demo").endpoints["demo-0"]
@@ -104,7 +104,7 @@ async def test_the_running_requests_of_a_silent_router_are_forgotten(two, live_r
 
 
 @pytest.mark.slow
-async def test_a_router_that_leaves_says_so(two, live_redis):
+async def test_a_router_that_leaves_announces_it(two, live_redis):
     w, _, _ = await two(None)
     for gone in (False, True):
         value = stored({"id": "router-3", "gone": gone, "inflight": {}})
@@ -122,7 +122,7 @@ async def test_a_starting_router_learns_the_prompts_sent_before(two, redis_url):
 
 
 @pytest.mark.slow
-async def test_an_entry_that_cannot_be_read_is_left(two, live_redis):
+async def test_an_unreadable_entry_is_ignored(two, live_redis):
     w, other, _ = await two(None)
     for fields in ({"r": "x"}, {"r": "x", "p": "{"}, {"r": "x", "p": stored({"sent": [["demo"]]})}):
         live_redis.xadd(redis_keys.SENT, fields)
@@ -132,7 +132,7 @@ async def test_an_entry_that_cannot_be_read_is_left(two, live_redis):
 
 
 @pytest.mark.slow
-async def test_a_prompt_for_an_earlier_life_of_an_instance_is_not_believed(two, live_redis):
+async def test_a_prompt_for_an_earlier_epoch_of_an_instance_is_ignored(two, live_redis):
     w, other, _ = await two(None)
     packed = "AAAAAAAAAAE="
     old = [["demo", "demo-0", 0, None, packed], ["demo", "demo-9", 1, None, packed], ["gone", "x", 1, None, packed]]

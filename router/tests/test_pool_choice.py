@@ -1,4 +1,4 @@
-"""Which pool a request is for."""
+"""Choose the pool for a request."""
 
 import pytest
 
@@ -17,13 +17,13 @@ def pools(**models):
     return made
 
 
-def test_a_pool_is_found_by_its_model_and_by_its_name():
+def test_a_pool_is_chosen_by_its_model_or_its_name():
     made = pools(small="llama-8b", large="llama-70b")
     assert made.pick(None, "llama-70b").name == "large"
     assert made.pick(None, "small").name == "small"
 
 
-def test_the_header_comes_first():
+def test_the_header_takes_precedence():
     made = pools(small="llama-8b", large="llama-70b")
     assert made.pick("large", "llama-8b").name == "large"
 
@@ -32,12 +32,12 @@ def test_a_body_without_a_model_goes_to_the_only_pool():
     assert pools(demo="llama").pick(None, "").name == "demo"
 
 
-def test_a_body_without_a_model_needs_one_where_there_are_several_pools():
+def test_a_body_without_a_model_is_refused_if_there_are_several_pools():
     with pytest.raises(ErrorResponse, match="model: the body names none; known: a, b"):
         pools(x="a", y="b").pick(None, "")
 
 
-def test_pools_of_experiments_are_taken_by_header_only():
+def test_pools_of_experiments_are_chosen_only_by_header():
     made = pools(demo="llama", exp_1="llama-exp")
     assert made.pick("exp-1", "llama").name == "exp-1"
     assert [model.id for model in made.models()] == ["llama"]
@@ -47,11 +47,11 @@ def test_pools_of_experiments_are_taken_by_header_only():
         made.pick(None, "exp-1")
 
 
-def test_of_two_pools_with_one_model_the_first_by_name_is_taken():
+def test_of_two_pools_with_one_model_the_first_by_name_is_chosen():
     assert pools(b="llama", a="llama").pick(None, "llama").name == "a"
 
 
-async def test_models_are_listed_once_and_without_those_of_experiments(world):
+async def test_each_model_is_listed_once_and_those_of_experiments_are_not(world):
     w = await world(None)
     w.published.fleet(entry("e-0", w.engines[0].url), pool="exp-1", model="other")
     await w.until(lambda: w.router.pools.get("exp-1") is not None)
@@ -70,7 +70,7 @@ async def test_a_pool_of_an_experiment_serves_by_header_under_its_own_policy(wor
     assert response.headers["x-weir-policy"] == "2"
 
 
-def test_a_pool_that_is_observed_only_gets_nothing_and_says_so():
+def test_an_observed_pool_gets_no_requests_and_the_error_says_so():
     made = pools(a="llama", seen="llama", alone="other")
     made.get("seen").observed = made.get("alone").observed = True
     made.changed()
@@ -82,7 +82,7 @@ def test_a_pool_that_is_observed_only_gets_nothing_and_says_so():
     assert "observed only" in str(made.barred(None, "seen"))
 
 
-def test_a_request_without_a_model_is_not_for_an_observed_pool():
+def test_a_request_without_a_model_never_goes_to_an_observed_pool():
     made = pools(a="llama", seen="other")
     made.get("seen").observed = True
     made.changed()
@@ -90,7 +90,7 @@ def test_a_request_without_a_model_is_not_for_an_observed_pool():
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_engines_never_see_a_pools_name_and_the_answer_carries_it(world, streamed):
+async def test_engines_never_see_a_pools_name_but_the_answer_carries_it(world, streamed):
     w = await world(named)
     answer = await w.ask(model="demo", stream=streamed)
     assert w.engines[0].received[-1].document["model"] == "llama"
@@ -100,10 +100,10 @@ async def test_engines_never_see_a_pools_name_and_the_answer_carries_it(world, s
     for endpoint in w.router.pools.get("demo").endpoints.values():
         endpoint.models = {"demo": None}
     await w.ask(model="demo", stream=streamed)
-    assert w.engines[0].received[-1].document["model"] == "demo"  # the engines list it themselves
+    assert w.engines[0].received[-1].document["model"] == "demo"  # the name that the engines themselves list
 
 
-def test_a_name_of_the_document_goes_before_a_pools():
+def test_a_name_of_the_document_takes_precedence_over_a_pools():
     made = pools(small="llama-8b", large="llama-70b")
     made.take_listed({"small": Alias((Target("large"),))})
     assert {name: alias.split[0].pool for name, alias in made.names.items()} == {"small": "large", "large": "large"}

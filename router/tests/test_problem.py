@@ -1,4 +1,4 @@
-"""One problem type: rendered for the command line, for REST and for a form."""
+"""One type of problem, shown on the command line, over REST and in a form."""
 
 import json
 import math

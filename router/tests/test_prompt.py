@@ -1,4 +1,4 @@
-"""What the router reads in bodies: growing conversations share a prefix, whatever API they come through."""
+"""Read prompts from bodies: growing conversations share a prefix, whatever API they use."""
 
 import json
 
@@ -12,7 +12,7 @@ def rendered(api_path, **document):
     return read(json.dumps(document).encode(), api_path).rendered
 
 
-def test_a_completions_prompt_is_taken_as_it_is():
+def test_a_completions_prompt_is_used_unchanged():
     assert rendered("/v1/completions", prompt="héllo") == "héllo".encode()
 
 
@@ -21,7 +21,7 @@ def test_token_ids_are_counted_and_packed():
     assert (prompt.token_ids, len(prompt.rendered)) == (3, 12)
 
 
-def test_several_prompts_are_taken_together():
+def test_several_prompts_are_joined():
     assert read(b'{"prompt": [[1, 2], [3]]}', "/v1/completions").token_ids == 3
     assert read(b'{"prompt": ["ab", "cd"]}', "/v1/completions").rendered == b"abcd"
     assert read(b'{"prompt": ["ab", [1]]}', "/v1/completions").token_ids is None
@@ -45,7 +45,7 @@ def test_a_longer_conversation_begins_with_the_shorter(api_path):
     assert rendered(api_path, messages=more).startswith(rendered(api_path, messages=first))
 
 
-def test_text_and_text_parts_are_the_same():
+def test_plain_text_and_text_parts_are_equivalent():
     whole = rendered("/v1/chat/completions", messages=[{"role": "user", "content": "ab"}])
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert rendered("/v1/chat/completions", messages=[{"role": "user", "content": parts}]) == whole
@@ -80,7 +80,7 @@ def test_anthropics_system_is_text_or_blocks():
     )
 
 
-def test_a_billing_line_that_changes_with_each_request_keeps_no_turn_of_claude_code_from_sharing_the_last_one():
+def test_the_changing_billing_lines_of_claude_code_do_not_prevent_shared_prefixes():
     def turn(cch, said):
         line = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch={cch};"}
         system = [line, {"type": "text", "text": "You are Claude Code."}]
@@ -95,11 +95,11 @@ def test_a_billing_line_that_changes_with_each_request_keeps_no_turn_of_claude_c
         messages=[{"role": "user", "content": "x"}],
         tools=[{"name": "f", "input_schema": {}}],
     )
-    assert b"cch=1" in rendered("/v1/messages", system="x-anthropic-billing-header: cch=1;", messages=[])  # as vLLM
+    assert b"cch=1" in rendered("/v1/messages", system="x-anthropic-billing-header: cch=1;", messages=[])  # vLLM's way
 
 
 @pytest.mark.parametrize("system", [None, 7, [7, None, {"text": 3}], {"type": "text", "text": "s"}])
-def test_a_system_prompt_of_another_shape_is_taken_as_it_is(system):
+def test_a_system_prompt_of_unknown_shape_is_used_unchanged(system):
     assert without_billing(system) == system
 
 
@@ -108,19 +108,19 @@ def test_text_with_lone_surrogates_does_not_fail():
         read(b'{"prompt": "\\ud800"}', "/v1/completions")
 
 
-def test_the_request_for_usage_is_spliced_in_and_the_rest_kept():
+def test_the_request_for_usage_is_inserted_and_the_rest_kept():
     body = b' {"a": 1.0, "stream": true, "b":"\\u00e9"}'
     made = with_usage(body, json.loads(body))
     assert json.loads(made) == {**json.loads(body), "stream_options": {"include_usage": True}}
     assert made.endswith(b'"a": 1.0, "stream": true, "b":"\\u00e9"}')
 
 
-def test_a_prompt_that_names_stream_options_is_not_taken_for_them():
+def test_stream_options_named_in_a_prompt_are_not_read_as_such():
     body = json.dumps({"stream": True, "prompt": 'say "stream_options"'}).encode()
     assert json.loads(with_usage(body, json.loads(body)))["stream_options"] == {"include_usage": True}
 
 
-def test_a_score_is_of_one_text_beside_each_of_several_whatever_the_two_are_called():
+def test_a_score_pairs_one_text_with_several_whatever_the_two_fields_are_called():
     others = ["hare", {"content": []}]
     reranked = rendered("/rerank", query="fox", documents=others)
     assert reranked.startswith(b"fox\nhare\n")

@@ -1,4 +1,4 @@
-"""What everybody who reaches a router can read: no text that someone typed, but for names of pools and models."""
+"""A router's public pages hold no text that someone typed, except the names of pools and models."""
 
 import time
 import typing
@@ -16,7 +16,7 @@ from router.tests.values import stored
 SECRET = "two secret words"
 KEY = "sk-weir-secret-alice"
 PAGES = ("/healthz", "/metrics", "/v1/models")
-NEEDED = {  # without which there is no instance, no pool or no key
+NEEDED = {  # required for an instance, a pool or a key
     PublishedInstance: {"id", "url", "state", "role"},
     FleetValue: {"pool", "model"},
     PublishedKey: {"id", "sha256"},
@@ -24,7 +24,7 @@ NEEDED = {  # without which there is no instance, no pool or no key
 
 
 def texts(kind: type[Struct]) -> list[str]:
-    """The fields that hold any text."""
+    """Return the fields that may hold any text."""
     hints = typing.get_type_hints(kind)
     return [field.name for field in structs.fields(kind) if hints[field.name] is str and field.name not in NEEDED[kind]]
 
@@ -33,7 +33,7 @@ async def pages(world: Any) -> str:
     return "".join([(await world.client.get(path)).text for path in PAGES])
 
 
-async def test_no_text_of_a_fleet_or_a_key_is_on_a_public_page(world: Any) -> None:
+async def test_no_text_from_a_fleet_or_a_key_is_on_a_public_page(world: Any) -> None:
     w = await world(None)
     url = w.engines[0].url
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -50,14 +50,14 @@ async def test_no_text_of_a_fleet_or_a_key_is_on_a_public_page(world: Any) -> No
         before = w.router.pools.get("demo").fleet_at
         w.published.fleet(entry("demo-0", url, **of_instance), **of_fleet)
         await w.until(lambda before=before: w.router.pools.get("demo").fleet_at != before, name)
-        if name == "events":  # the error of the attempt to reach them names their address
+        if name == "events":  # the error of the connection attempt names their address
             await w.until(lambda: SECRET in w.router.pools.get("demo").endpoints["demo-0"].belief.why, name)
         leaks += [name] if SECRET in await pages(w) else []
     assert leaks == []
     assert f'weir_router_key_requests_total{{key="{key_entry(KEY)["id"]}",outcome="ok"}} 1.0' in await pages(w)
 
 
-async def test_why_a_person_stopped_a_delivery_is_on_no_public_page(world: Any) -> None:
+async def test_the_reason_for_stopping_a_delivery_is_on_no_public_page(world: Any) -> None:
     w = await world(None)
     await split(w, 1.0)
     stop = {"delivery": 7, "why": SECRET, "by": "person", "at": time.time()}

@@ -1,4 +1,4 @@
-"""Four data-parallel ranks behind one address hit as four addresses do: real simulated engines, a router."""
+"""Four data-parallel ranks behind one address hit as often as four addresses: real simulated engines and a router."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ TURN = "sixteen tokens of four bytes each, so one block holds 64 bytes. " * 8  #
 
 
 async def hit_share(client: httpx.AsyncClient) -> float:
-    """Cached share of the prompts' tokens, as engines report it, over sessions whose turns come in a drawn order."""
+    """Return the cached share of prompt tokens that engines report, over sessions whose turns come in random order."""
     draw = random.Random(7)
     turns = [session for session in range(SESSIONS) for _ in range(TURNS)]
     draw.shuffle(turns)
@@ -37,7 +37,7 @@ async def hit_share(client: httpx.AsyncClient) -> float:
 
 
 async def measured(redis_url: str, published: Published, exact: int, *instances: dict[str, Any]) -> float:
-    """`exact`: how many endpoints have to have an exact index before the first request."""
+    """Measure the hit share. `exact`: how many endpoints need an exact index before the first request."""
     published.policy(strategy="cache_aware")
     published.fleet(*instances)
     async with running(redis_url) as (router, client):
@@ -47,7 +47,7 @@ async def measured(redis_url: str, published: Published, exact: int, *instances:
         return await hit_share(client)
 
 
-async def test_ranks_behind_one_address_hit_as_four_addresses_do(
+async def test_ranks_behind_one_address_hit_as_often_as_four_addresses(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     def one(sim: Sim, name: str = "demo-0", **changes: Any) -> dict[str, Any]:
@@ -62,4 +62,4 @@ async def test_ranks_behind_one_address_hit_as_four_addresses_do(
     ranks = await measured(redis_url, published, RANKS, one(ranked(), dp={"ranks": RANKS}))
     unnamed = await measured(redis_url, published, 0, one(ranked()))
     assert ranks == pytest.approx(addresses, rel=0.05)
-    assert 0.1 < unnamed / addresses < 0.5  # the engine chooses: a session's turns lie on four ranks
+    assert 0.1 < unnamed / addresses < 0.5  # the engine chooses a rank, so a session's turns spread over four

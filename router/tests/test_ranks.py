@@ -1,4 +1,4 @@
-"""Data-parallel ranks behind one address: each an endpoint, over one connection pool and with one breaker."""
+"""Data-parallel ranks behind one address: each is an endpoint, but they share a connection pool and a breaker."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ ANSWER = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE
 
 
 def counting(ranks: int, first: int = 0) -> Callable[[Engine, Received, Writer], Any]:
-    """An engine whose front end knows the ranks `first` … `first + ranks - 1`."""
+    """An engine whose front end knows the ranks from `first` to `first + ranks - 1`."""
 
     async def behaviour(engine: Engine, request: Received, writer: Writer) -> None:
         rank = request.headers.get(HEADER)
@@ -58,23 +58,23 @@ def ranks_sent(engine: Engine) -> list[str | None]:
     return [request.headers.get(HEADER) for request in engine.received if request.method == "POST"]
 
 
-async def test_requests_name_the_rank_that_was_chosen(world: Callable[..., Any]) -> None:
+async def test_requests_name_the_chosen_rank(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, counting(4))
     responses = [await made.ask(headers={HEADER: "77"}) for _ in range(4)]
     assert [response.headers["x-weir-instance"] for response in responses] == [f"demo-0#{rank}" for rank in range(4)]
     assert ranks_sent(made.engines[0]) == ["0", "1", "2", "3"]
     receipt = await made.receipt(responses[2])
     assert (receipt["instance"], receipt["candidates"]["id"][:2]) == ("demo-0#2", ["demo-0#0", "demo-0#1"])
-    assert made.engines[0].accepted == 1  # one pool of connections
+    assert made.engines[0].accepted == 1  # a single connection
 
 
-async def test_an_instance_with_one_rank_is_sent_no_header(world: Callable[..., Any]) -> None:
+async def test_an_instance_with_one_rank_gets_no_header(world: Callable[..., Any]) -> None:
     made = await world(counting(1))
     response = await made.ask(headers={HEADER: "0"})
     assert (response.headers["x-weir-instance"], ranks_sent(made.engines[0])) == ("demo-0", [None])
 
 
-async def test_a_rank_that_the_engine_refuses_is_left_to_it_and_reported(world: Callable[..., Any]) -> None:
+async def test_a_rank_that_the_engine_refuses_is_reported_and_the_engine_chooses(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, counting(2))
     for _ in range(8):
         assert (await made.ask()).status_code == 200
@@ -86,7 +86,7 @@ async def test_a_rank_that_the_engine_refuses_is_left_to_it_and_reported(world: 
     assert 'weir_router_rank_refusals_total{instance="demo-0",pool="demo",rank="1"} 0.0' in page
 
 
-async def test_other_errors_of_a_request_are_its_own(world: Callable[..., Any]) -> None:
+async def test_other_errors_are_not_blamed_on_the_rank(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, reply({"error": {"message": "max_tokens must be positive"}}, status=400))
     assert (await made.ask()).status_code == 400
     assert ranks_sent(made.engines[0]) == ["0"]
@@ -110,18 +110,18 @@ async def test_a_stream_may_refuse_the_rank_in_its_first_event(world: Callable[.
 async def test_a_router_asks_an_engine_how_it_numbers_the_ranks_of_its_group(
     world: Callable[..., Any], numbers: int, sent: list[str]
 ) -> None:
-    """The second instance of a group of 8: a local front end knows 0 to 3, a global one 4 to 7."""
+    """In the second instance of a group of 8, a local front end knows 0 to 3 and a global one 4 to 7."""
     made = await with_ranks(world, counting(4, first=numbers), first=4)
     pool = pool_of(made)
     assert list(pool.endpoints) == [f"demo-0#{rank}" for rank in range(4, 8)]
     await made.until(lambda: all(endpoint.rank_line for endpoint in pool.endpoints.values()))
-    assert ranks_sent(made.engines[0]) == ["7"]  # one probe
+    assert ranks_sent(made.engines[0]) == ["7"]  # a single probe
     for _ in range(2):
         assert (await made.ask()).status_code == 200
     assert ranks_sent(made.engines[0])[1:] == sent
 
 
-async def test_until_an_engine_has_said_how_it_counts_it_chooses_the_rank(world: Callable[..., Any]) -> None:
+async def test_until_an_engine_has_reported_its_numbering_it_chooses_the_rank(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, reply({"error": "not now"}, status=503), first=4)
     pool = pool_of(made)
     await made.until(lambda: pool.endpoints["demo-0#4"].ranks.trouble)
@@ -131,7 +131,7 @@ async def test_until_an_engine_has_said_how_it_counts_it_chooses_the_rank(world:
     assert "has not said how it counts its ranks" in (await made.client.get("/healthz")).text
 
 
-async def test_an_engine_that_is_gone_is_gone_with_all_its_ranks(world: Callable[..., Any]) -> None:
+async def test_all_ranks_of_an_engine_leave_with_it(world: Callable[..., Any]) -> None:
     made = await world(counting(2), counting(1), failure__breaker_failures=1)
     gone, other = made.engines
     made.published.fleet(entry("demo-0", "http://127.0.0.1:1", dp={"ranks": 2}), entry("demo-1", other.url))
@@ -150,7 +150,7 @@ def ranked(name: str = "demo-0", ranks: int = 2, **dp: Any) -> Pool:
     return pool
 
 
-def test_an_instance_counts_once_whatever_its_ranks() -> None:
+def test_an_instance_counts_once_however_many_ranks_it_has() -> None:
     assert (ranked(ranks=8).ready, len(ranked(ranks=8).endpoints)) == (1, 8)
 
 
@@ -169,7 +169,7 @@ def test_each_rank_has_its_own_sample() -> None:
     pool = ranked()
     ranks = {
         "0": RankSample(kv_usage=0.25, waiting=1.0),
-        "1": RankSample(kv_usage=0.75, waiting=5.0, deferred=2.0),  # two of the five are no queue
+        "1": RankSample(kv_usage=0.75, waiting=5.0, deferred=2.0),  # two of the five are deferred
     }
     sample = InstanceSample(id="demo-0", epoch=1, at=10.0, kv_usage=0.5, waiting=4.0, kv_blocks=100, ranks=ranks)
     for endpoint in pool.endpoints.values():
@@ -178,7 +178,7 @@ def test_each_rank_has_its_own_sample() -> None:
 
 
 def of_ranks(at: float, *totals: float | None) -> InstanceSample:
-    """The first rank holds requests."""
+    """Build an engine of several ranks, the first of which holds requests."""
     ranks = {
         str(rank): RankSample(running=float(not rank), generation_tokens_total=total)
         for rank, total in enumerate(totals)
@@ -187,7 +187,7 @@ def of_ranks(at: float, *totals: float | None) -> InstanceSample:
 
 
 @pytest.mark.parametrize(("tells", "out"), [(True, [True, False]), (False, [False, False])])
-def test_a_rank_stalls_alone_where_its_node_reports_its_tokens(tells: bool, out: list[bool]) -> None:
+def test_a_rank_stalls_alone_if_its_node_reports_tokens_by_rank(tells: bool, out: list[bool]) -> None:
     pool = ranked()
     for endpoint in pool.endpoints.values():
         endpoint.progress.came()
@@ -200,7 +200,7 @@ def test_a_rank_stalls_alone_where_its_node_reports_its_tokens(tells: bool, out:
     assert (stalled([pool]), pool.ready) == ([], 1)
 
 
-def test_an_instance_is_stalled_when_all_of_its_ranks_are() -> None:
+def test_an_instance_is_stalled_when_all_its_ranks_are() -> None:
     pool = ranked()
     for endpoint in pool.endpoints.values():
         endpoint.progress.came()
@@ -277,7 +277,7 @@ async def test_routers_send_each_other_the_load_of_each_rank(world: Callable[...
     await made.until(lambda: others() == [(0, 0, 0), (3, 300, 1)])
 
 
-async def test_routers_tell_each_other_the_rank_of_a_prompt(world: Callable[..., Any]) -> None:
+async def test_routers_send_each_other_the_rank_of_a_prompt(world: Callable[..., Any]) -> None:
     made = await with_ranks(world, counting(2), ranks=2)
     hashes = b"\1" * 8 + b"\2" * 8
     sent = SentPrompts(sent=(SentPrompt("demo", "demo-0", 1, "a-session", hashes, "1"),))
@@ -310,4 +310,4 @@ async def test_a_router_reports_its_load_by_instance_and_by_rank(world: Callable
         return {name for window in windows for instances in window.chosen.values() for name in instances}
 
     await made.until(chosen)
-    assert chosen() == {"demo-0"}  # Live shows instances
+    assert chosen() == {"demo-0"}  # the page Live shows instances

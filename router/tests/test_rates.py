@@ -1,4 +1,4 @@
-"""What a pool's answers show: prefill rate, transfer rate and setup."""
+"""Learn prefill rate, transfer rate and setup time from a pool's answers."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def pool() -> Pool:
 def answered(
     tokens: int, ttft_ms: float, *, alone: bool = True, cached: int | None = 0, foreseen: int | None = None
 ) -> Call:
-    """`foreseen`: cached tokens by the decision; None: no decision."""
+    """Record an answer. `foreseen`: cached tokens predicted by the decision; None: no decision."""
     call = Call("r", "/v1/completions", 0.0, 0.0, pool=pool())
     if foreseen is not None:
         call.decision = Decision("demo-0", "warm", "colocated", "lpwl", "", (), foreseen, tokens - foreseen, ())
@@ -47,7 +47,7 @@ def test_nothing_is_known_at_first() -> None:
     assert LinearFit().fitted() == (0.0, 0.0)
 
 
-def test_the_prefill_rate_is_the_median_of_lone_long_prompts() -> None:
+def test_the_prefill_rate_is_the_median_of_long_prompts_that_ran_alone() -> None:
     seen = RateEstimates()
     for tokens, ttft_ms in ((1000, 100), (2000, 100), (4000, 100)):
         seen.ended(answered(tokens, ttft_ms))
@@ -79,7 +79,7 @@ def test_old_prefills_are_forgotten() -> None:
     assert seen.rates.prefill_tokens_per_s == 1000
 
 
-def test_cached_tokens_of_a_lone_prompt_are_counted_separately() -> None:
+def test_cached_tokens_of_prompts_that_ran_alone_are_counted_separately() -> None:
     assert lone_prefill(answered(3_000, 100, cached=1_000)) == (2_000, 1_000, 0.1)
     elsewhere = moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_usage=Usage(1_000))
     elsewhere.outcome.usage = Usage(1_200, 0, 10)
@@ -87,18 +87,18 @@ def test_cached_tokens_of_a_lone_prompt_are_counted_separately() -> None:
 
 
 @pytest.mark.parametrize(("cached", "foreseen"), [(None, 0), (None, None), (0, 900)])
-def test_without_a_foreseen_hit_or_with_a_report_a_prompt_counts(cached: int | None, foreseen: int | None) -> None:
+def test_a_prompt_counts_without_a_predicted_hit_or_with_a_report(cached: int | None, foreseen: int | None) -> None:
     assert lone_prefill(answered(3_000, 100, cached=cached, foreseen=foreseen)) == (3_000, 0, 0.1)
 
 
-def test_a_lone_prefill_elsewhere_counts_as_well() -> None:
+def test_a_prefill_that_ran_alone_elsewhere_counts_as_well() -> None:
     seen = RateEstimates()
     seen.ended(moved(100, 0.1, alone=True, prefill_ms=500.0, prefill_usage=Usage(1_000)))
     assert seen.rates.prefill_tokens_per_s == 2000
 
 
 def test_a_transfer_begins_when_the_prompt_is_computed_and_the_decoder_has_the_request() -> None:
-    """Asked at once, as over Mooncake P2P, or one after the other, as over NIXL."""
+    """Both requests may be sent at once, as with Mooncake P2P, or one after the other, as with NIXL."""
     at_once = Offload("mooncake_p2p", "demo-0", began=1.0, prefill_ms=2_000.0, sent=1.0, arrived=3.25)
     in_turn = Offload("nixl", "demo-0", began=1.0, prefill_ms=2_000.0, sent=3.1, arrived=3.25)
     assert at_once.transfer_ms == pytest.approx(250)
@@ -113,14 +113,14 @@ def test_setup_and_rate_of_transfers_are_separated_by_their_sizes() -> None:
     assert seen.rates.transfer_bytes_per_s == pytest.approx(1e8)
 
 
-def test_transfers_of_one_size_count_all_their_time_as_moving() -> None:
+def test_transfers_of_equal_size_have_no_separate_setup_time() -> None:
     line = LinearFit()
     for _ in range(5):
         line.add(1_000_000, 0.5)
     assert line.fitted() == pytest.approx((0.0, 2_000_000))
 
 
-def test_a_fit_that_makes_no_sense_is_not_taken() -> None:
+def test_an_implausible_fit_is_ignored() -> None:
     line = LinearFit()
     line.add(1_000_000, 0.5)
     line.add(9_000_000, 0.1)
@@ -129,7 +129,7 @@ def test_a_fit_that_makes_no_sense_is_not_taken() -> None:
     assert rate > 0
 
 
-def test_transfers_under_the_present_load_outweigh_older_ones() -> None:
+def test_recent_transfers_outweigh_older_ones() -> None:
     line = LinearFit()
     for _ in range(100):
         line.add(1_000_000, 0.1)

@@ -1,4 +1,4 @@
-"""A receipt explains one request: the decision, its reasons, and what came of it."""
+"""A receipt explains one request: the decision, its reasons and the outcome."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def raw_reply(answer):
     return behave
 
 
-async def test_a_served_request_leaves_a_whole_receipt(world):
+async def test_a_served_request_leaves_a_complete_receipt(world):
     w = await world(None, None, strategy="adaptive_v1")
     response = await w.ask(
         "/v1/chat/completions", stream=True, user="alice", messages=[{"role": "user", "content": "x"}]
@@ -78,14 +78,14 @@ async def test_receipts_whose_write_got_no_answer_are_written_once(world, monkey
     monkeypatch.setattr(client, "eval", without_answer)
     wanted = [(await w.ask()).headers["x-request-id"]]
     await w.until(lambda: len(lost) == 1)
-    wanted += [(await w.ask()).headers["x-request-id"] for _ in range(2)]  # they come with the next try
+    wanted += [(await w.ask()).headers["x-request-id"] for _ in range(2)]  # written at the next attempt
     await w.until(lambda: not w.router.recorder.pending and w.router.recorder.traffic["written"] == 3)
     written = w.published.client.xrange(redis_keys.RECEIPTS)
     assert [json.loads(entry[b"r"])["request_id"] for _, entry in written] == wanted
     assert w.published.client.xlen(redis_keys.TRAFFIC) == 3
 
 
-async def test_a_corrupt_mark_withholds_no_receipt(world):
+async def test_a_corrupt_marker_blocks_no_receipt(world):
     w = await world(None)
     await w.receipt(await w.ask())
     w.published.client.set(redis_keys.receipted_key("router-1", w.router.source.reporter.life), "spoilt")
@@ -153,7 +153,7 @@ async def test_cached_tokens_are_recorded_beside_the_predicted_ones(world):
     assert second["cached_tokens"] == 64
 
 
-async def test_receipts_end_by_themselves(world):
+async def test_receipts_expire(world):
     w = await world(None)
     await w.receipt(await w.ask(headers={"x-request-id": "r1"}))
     assert 0 < w.published.client.ttl(redis_keys.receipt_key("r1")) <= redis_keys.RECEIPT_TTL_S
@@ -163,7 +163,7 @@ async def test_receipts_end_by_themselves(world):
 async def test_receipts_are_kept_for_as_long_as_their_bytes_allow(world, size, kept_s):
     w = await world(None)
     made = w.router.source.reporter
-    told = [made._ttl_s(100 * size, made._flushed_at + 1.0) for _ in range(600)]  # a second each, 100 requests
+    told = [made._ttl_s(100 * size, made._flushed_at + 1.0) for _ in range(600)]  # 100 requests in each second
     assert told[-1] == pytest.approx(kept_s, rel=0.01)
 
 
@@ -208,7 +208,7 @@ POISON = [
 
 
 @pytest.mark.parametrize("answer", POISON)
-async def test_numbers_that_no_engine_can_mean_stop_neither_receipts_nor_metrics(world, answer):
+async def test_impossible_numbers_from_an_engine_stop_neither_receipts_nor_metrics(world, answer):
     w = await world(None)
     w.engines[0].script.append(raw_reply(answer))
     poisoned, next_ = await w.ask(), await w.ask()

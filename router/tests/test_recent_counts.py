@@ -1,4 +1,4 @@
-"""Counts by name of the last minute."""
+"""Counts by name over the last minute."""
 
 from router.telemetry.recorder import RecentCounts
 

@@ -1,4 +1,4 @@
-"""An answer names the model as its client does, however its bytes arrive; the engine gets its own name for it."""
+"""The client reads the model under its own name, however the bytes arrive; the engine gets the name it knows."""
 
 import json
 
@@ -23,9 +23,9 @@ def cut(data, places):
 EVENT = b'data: {"id":"x","model":"llama","choices":[{"delta":{"content":"hi"}}]}\n\n'
 
 
-@example([EVENT.index(b"llama") + len(b'llama"')])  # behind the name, before its last quote is known to be one
+@example([EVENT.index(b"llama") + len(b'llama"')])  # after the name, whose last quote may not close it
 @given(st.lists(st.integers(0, 3 * len(EVENT)), max_size=12))
-def test_every_event_is_renamed_wherever_the_stream_is_cut(places):
+def test_every_event_is_renamed_wherever_the_stream_is_split(places):
     assert passed("llama", "chat-large", *cut(EVENT * 3, places)) == EVENT.replace(b"llama", b"chat-large") * 3
 
 
@@ -50,25 +50,25 @@ def test_only_the_model_of_the_answer_is_renamed(body, renamed):
     assert passed("llama", "chat", body) == renamed
 
 
-def test_text_of_the_model_stays():
+def test_the_models_own_text_is_unchanged():
     said = json.dumps({"content": '{"model":"llama"}', "model": "llama"}).encode()
     assert json.loads(passed("llama", "chat", said)) == {"content": '{"model":"llama"}', "model": "chat"}
 
 
 @pytest.mark.parametrize("served", ["org/llama", "modell-ü", 'a"b'])
-def test_names_are_found_as_any_writer_escapes_them(served):
+def test_names_are_recognised_however_they_are_escaped(served):
     for text in (json.dumps(served), json.dumps(served, ensure_ascii=False), json.dumps(served).replace("/", "\\/")):
         body = b'{"model":%b}' % text.encode()
         assert json.loads(passed(served, "chat", body)) == {"model": "chat"}
 
 
 @given(st.lists(st.integers(0, 3 * len(EVENT)), max_size=12))
-def test_another_name_of_the_engine_is_renamed_wherever_the_stream_is_cut(places):
+def test_another_name_of_the_engine_is_renamed_wherever_the_stream_is_split(places):
     assert passed("short", "chat-large", *cut(EVENT * 3, places)) == EVENT.replace(b"llama", b"chat-large") * 3
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-def test_the_name_is_found_behind_events_without_one(end):
+def test_a_name_after_events_without_one_is_renamed(end):
     first = (b": ping" + end) * MOST_EVENTS + b"event: ping" + end + b'data: {"type":"x"}' + end
     begun = b'event: message_start\ndata: {"message":{"model":"long","usage":{}}}' + end
     assert passed("short", "chat", first, begun) == first + begun.replace(b"long", b"chat")
@@ -76,7 +76,7 @@ def test_the_name_is_found_behind_events_without_one(end):
     assert rename.feed(first) == first
 
 
-def test_a_stream_that_names_no_model_is_read_no_further():
+def test_a_stream_that_names_no_model_is_soon_read_no_further():
     rename = Rename("short", "chat")
     for _ in range(MOST_EVENTS):
         assert rename.feed(b'data: {"x":1}\n\n')

@@ -1,4 +1,4 @@
-"""A further turn of a conversation that only engines render costs its new part, and has the tokens of the whole."""
+"""For conversations that only engines render, a further turn costs only its new part and yields the same tokens."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def chat(turns: int, last: str = "and now?") -> Document:
 
 
 class Engine:
-    """Renders what it is asked for, and counts the bytes."""
+    """An engine that renders what it is asked for and counts the bytes."""
 
     def __init__(self, folder: Path, template: object) -> None:
         save(folder, trained())
@@ -68,7 +68,7 @@ def further(engine: Engine, before: Document, after: Document, api_path: str = C
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("thinks", [True, False])
-def test_a_further_turn_has_the_tokens_of_the_whole(name: str, thinks: bool, tmp_path: Path) -> None:
+def test_a_further_turn_has_the_same_tokens_as_the_whole_conversation(name: str, thinks: bool, tmp_path: Path) -> None:
     engine, before, after = Engine(tmp_path, TEMPLATES[name]), chat(3), chat(3)
     after["messages"] += [*([THOUGHT] if thinks else []), {"role": "user", "content": "go on"}]
     try:
@@ -83,7 +83,7 @@ def test_a_further_turn_has_the_tokens_of_the_whole(name: str, thinks: bool, tmp
 
 
 @pytest.mark.parametrize("name", ["plain", "thoughts", "parts"])
-def test_a_further_turn_of_claude_code_has_other_marks_and_another_billing_line(name: str, tmp_path: Path) -> None:
+def test_further_turns_of_claude_code_differ_in_cache_marks_and_billing_lines(name: str, tmp_path: Path) -> None:
     def marked(text: str) -> dict[str, object]:
         return {"role": "user", "content": [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]}
 
@@ -123,7 +123,7 @@ def test_a_prompt_that_differs_from_the_known_tokens_continues_no_session(wrong:
         {"messages": [orjson.loads(b"[" * 300 + b"]" * 300)]},
     ],
 )
-def test_a_request_without_turns_or_cut_by_length_has_no_beginnings(document: Document) -> None:
+def test_a_request_without_turns_or_cut_by_length_has_no_known_beginnings(document: Document) -> None:
     assert TurnsOfRequest(document, CHAT, "demo").digests == []
 
 
@@ -136,7 +136,7 @@ def test_another_tool_pool_or_api_is_another_conversation() -> None:
         assert set(one).isdisjoint(TurnsOfRequest(*other).digests)
 
 
-def test_beginnings_are_forgotten_with_age_and_the_oldest_when_there_are_many() -> None:
+def test_old_beginnings_and_the_oldest_of_many_are_forgotten() -> None:
     kept = RenderedTurns(most=4_000)
     for number in range(10):
         kept.keep(b"%d" % number, float(number), bytes(700))
@@ -157,4 +157,4 @@ def test_arguments_of_a_call_stay_json_in_the_short_form() -> None:
     assert len(message["content"]) == 2 * rendered_turns.END_CHARS
 
 
-WITH_TOOLS_BEHIND = {"everything", "system first"}  # what was known is written again, so it is rendered again
+WITH_TOOLS_BEHIND = {"everything", "system first"}  # these write the known part anew, so it is rendered again

@@ -1,4 +1,4 @@
-"""What a router leaves in a receipt is enough to decide again, as it did and otherwise."""
+"""A receipt holds enough to repeat the router's decision, also under another policy."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from router.tests.engine import hang, hang_up
 from router.tests.values import receipt_of
 
 
-async def test_each_receipt_is_decided_again_as_it_was(world):
+async def test_each_receipts_decision_can_be_repeated(world):
     w = await world(hang_up, None, None, strategy="session_sticky")
     policy = w.router.pools.get("demo").policy
     for number in range(6):
@@ -39,7 +39,7 @@ async def test_a_receipt_names_no_session_and_no_prompt(world):
     assert "secret" not in str(receipt)
 
 
-async def test_a_request_that_was_never_decided_says_so(world):
+async def test_a_request_that_was_never_decided_is_reported_as_such(world):
     w = await world(None)
     receipt = await w.receipt(await w.ask(model="nope"))
     assert not {"inputs", "candidates"} & set(receipt)

@@ -1,4 +1,4 @@
-"""GET /v1/models: the models that a key may use, each with its shortest context, and none without an instance."""
+"""GET /v1/models lists the models that a key may use, with their shortest context, and none without an instance."""
 
 import time
 from typing import Any
@@ -21,12 +21,12 @@ BEARER = {"authorization": f"Bearer {KEY}"}
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Routers read samples each second; these tests wait for them."""
+    """Read samples often, since these tests wait for them; routers read one each second."""
     monkeypatch.setattr(live_state, "SAMPLE_S", 0.05)
 
 
 def sample(world: World, name: str, models: dict[str, int | None] | None) -> None:
-    """None: as an older node writes it."""
+    """Write a sample; without a length, as older nodes do."""
     of_models = {} if models is None else {"models": models}
     value = {"id": name, "epoch": 1, "at": time.time(), "pool": "demo", **of_models}
     world.published.client.set(redis_keys.instance_key(name), stored(value))
@@ -51,7 +51,7 @@ async def ghosts(world: World) -> list[str]:
     return [why for why in degraded if why.startswith("model ")]
 
 
-async def test_a_model_is_as_long_as_the_shortest_of_those_that_serve_it(world: Any) -> None:
+async def test_a_models_length_is_the_shortest_of_its_instances(world: Any) -> None:
     w = await world(None, None, None)
     await lists(w, {"llama": 32_768}, {"llama": 8_192}, None)
     assert await listed(w) == {"llama": 8_192}
@@ -62,13 +62,13 @@ async def test_a_model_is_as_long_as_the_shortest_of_those_that_serve_it(world: 
     assert await listed(w) == {"llama": 32_768}
 
 
-async def test_an_unreported_length_is_none(world: Any) -> None:
+async def test_an_unreported_length_is_null(world: Any) -> None:
     w = await world(None)
     await lists(w, None)
     assert await listed(w) == {"llama": None}
 
 
-async def test_a_name_is_as_long_as_the_shortest_of_its_targets(world: Any) -> None:
+async def test_a_names_length_is_the_shortest_of_its_targets(world: Any) -> None:
     w = await world(None)
     async with engine() as spot:
         await second(w, spot)
@@ -81,7 +81,7 @@ async def test_a_name_is_as_long_as_the_shortest_of_its_targets(world: Any) -> N
         assert (await listed(w))["chat"] == 4_096
 
 
-async def test_a_name_whose_model_nobody_serves_is_reported_and_not_listed(world: Any) -> None:
+async def test_a_name_whose_model_no_instance_serves_is_reported_and_not_listed(world: Any) -> None:
     w = await world(None)
     await known(w, {"ghost": {"pool": "demo", "model": "gone"}, "bot": {"pool": "demo", "adapter": {"name": "b"}}})
     await lists(w, None)
@@ -137,7 +137,7 @@ async def test_a_key_of_other_pools_sees_no_model_and_no_pool(world: Any) -> Non
     assert refused.json()["error"]["message"].endswith("known: none")
 
 
-async def test_a_router_alone_keeps_the_lengths_that_its_engines_list(watch: Any) -> None:
+async def test_a_standalone_router_keeps_the_lengths_that_its_engines_list(watch: Any) -> None:
     async with engine(plain(models=("llama", "other"), length=4_096)) as one:
         made, pools = watch(one)
         await made.step()

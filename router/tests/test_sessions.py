@@ -1,4 +1,4 @@
-"""A session keeps its instance, whichever way it is named and whichever router it comes through."""
+"""A session keeps its instance, however it is named and whichever router it uses."""
 
 import time
 from typing import Any
@@ -33,7 +33,7 @@ async def test_a_session_stays_on_its_instance(world, named):
     assert len(instances) == 1
 
 
-async def test_the_header_is_stronger_than_the_body(world):
+async def test_the_header_takes_precedence_over_the_body(world):
     w = await world(None, None, strategy="session_sticky")
     await w.ask(headers={"x-session-id": "a"}, user="b")
     affinity = w.router.pools.get("demo").affinity
@@ -59,7 +59,7 @@ STYLES = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
 
 
 def agents_turns(style: str, call: str, text: str) -> list[dict[str, Any]]:
-    """A tool's call and its result, as each API has them."""
+    """Return a tool call and its result in each API's form."""
     if style == "/v1/responses":
         made = {"type": "function_call", "call_id": call, "name": "read", "arguments": "{}"}
         return [made, {"type": "function_call_output", "call_id": call, "output": text}]
@@ -77,8 +77,8 @@ def agents_turns(style: str, call: str, text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_an_agent_that_writes_its_first_turn_again_or_drops_it_is_recognised_by_its_calls(world, style):
-    """Qwen Code moves a reminder on to the latest question."""
+async def test_an_agent_that_rewrites_or_drops_its_first_turn_is_recognised_by_its_calls(world, style):
+    """Qwen Code moves a reminder into the latest question."""
     w = await world(None, None, None, strategy="session_sticky")
     field = "input" if style == "/v1/responses" else "messages"
 
@@ -98,14 +98,14 @@ async def test_an_agent_that_writes_its_first_turn_again_or_drops_it_is_recognis
             turns += [*agents_turns(style, one, f"result {turn} " * 30)]
             found.add(await ask([first, *turns]))
             first = question(f"question {turn} of {conversation}")
-            turns = turns[-4:]  # earlier ones are dropped
+            turns = turns[-4:]  # earlier turns are dropped
         assert len(found) == 1
         sessions |= found
     assert len(sessions) == 4
 
 
 @pytest.mark.parametrize("call", ["call_1", "functions.read_file:0", "", 7, None, {}])
-def test_a_call_that_is_counted_says_nothing_of_its_conversation(call):
+def test_a_call_id_that_only_counts_says_nothing_of_its_conversation(call):
     for style in STYLES:
         assert [*calls_of({"messages": agents_turns(style, call, "x")}, None)] == []
     assert [*calls_of({"messages": "x"}, None)] == []
@@ -113,7 +113,7 @@ def test_a_call_that_is_counted_says_nothing_of_its_conversation(call):
 
 
 class Chunked:
-    """A conversation whose prompts have a hash for every turn, as if each filled a chunk."""
+    """A conversation whose prompts have one hash per turn, as if each turn filled a chunk."""
 
     def __init__(self, affinity: Affinity, turns: list[dict[str, Any]]) -> None:
         self.affinity, self.turns = affinity, turns
@@ -133,7 +133,7 @@ CALL = "call_0123456789abcdef"
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("together", [True, False])
-def test_conversations_that_begin_with_the_same_examples_of_calls_are_as_many_sessions(style, together):
+def test_conversations_that_begin_with_the_same_example_calls_are_separate_sessions(style, together):
     affinity, examples = Affinity(), [user("as here:"), *agents_turns(style, CALL, "x"), user("and so on")]
     all_of_them = [Chunked(affinity, examples) for _ in range(1000)]
     names: list[set[str | None]] = [set() for _ in all_of_them]
@@ -151,7 +151,7 @@ def test_conversations_that_begin_with_the_same_examples_of_calls_are_as_many_se
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("calls", [True, False])
-def test_forks_of_a_conversation_are_sessions_of_their_own(style, calls):
+def test_forks_of_a_conversation_are_separate_sessions(style, calls):
     affinity = Affinity()
     root = Chunked(affinity, [user("question")])
     names = {root.says(*agents_turns(style, CALL, "x"))}
@@ -161,10 +161,10 @@ def test_forks_of_a_conversation_are_sessions_of_their_own(style, calls):
         found = {fork.says(*grown), fork.says(*agents_turns(style, f"{CALL}-{n}-2", "y"))}
         assert len(found) == 1
         names |= found
-    assert len(names) == 50  # the first one continues the root
+    assert len(names) == 50  # the first fork continues the root
 
 
-def test_an_agent_that_writes_its_first_turn_again_is_recognised_without_a_new_call_and_when_it_repeats_a_prompt():
+def test_an_agent_that_rewrites_its_first_turn_is_recognised_without_a_new_call_and_when_it_repeats_a_prompt():
     affinity = Affinity()
     agent = Chunked(affinity, [user("the date is Sunday; question")])
     names = {agent.says(*agents_turns("/v1/chat/completions", CALL, "x"))}
@@ -176,25 +176,25 @@ def test_an_agent_that_writes_its_first_turn_again_is_recognised_without_a_new_c
     assert len(names) == 1
 
 
-async def test_a_prompt_of_less_than_a_chunk_has_no_session_until_it_has_grown_or_has_a_name(world):
+async def test_a_prompt_shorter_than_a_chunk_has_no_session_until_it_grows_or_has_a_name(world):
     w = await world(None)
     short, longer = {"prompt": "p" * 255}, {"prompt": "p" * 256}
     assert [(await w.receipt(await w.ask(**body)))["session"] is None for body in (short, longer)] == [True, False]
     assert (await w.receipt(await w.ask(**short, user="u")))["session"] is not None
 
 
-async def test_conversations_that_only_share_a_system_prompt_are_different_sessions():
+async def test_conversations_that_share_only_a_system_prompt_are_separate_sessions():
     affinity = Affinity()
     first = affinity.session_of_chain([1, 2, 3])
     assert affinity.session_of_chain([1, 2, 4]) != first
-    assert affinity.session_of_chain([1, 2, 3]) == first  # again, or longer by less than a chunk
+    assert affinity.session_of_chain([1, 2, 3]) == first  # the same prompt, or one that is longer by less than a chunk
     assert affinity.session_of_chain([1, 2, 3, 5]) == first
     assert affinity.session_of_chain([]) is None
 
 
-async def test_a_short_prompt_does_not_make_one_session_of_all_that_begin_like_it():
+async def test_a_short_prompt_does_not_merge_all_that_begin_like_it_into_one_session():
     affinity = Affinity()
-    first = affinity.session_of_chain([1, 2])  # instructions that all share, and a word
+    first = affinity.session_of_chain([1, 2])  # instructions that all share, and one word
     assert affinity.session_of_chain([1, 2, 3]) == first
     others = [affinity.session_of_chain([1, 2, number]) for number in range(10, 60)]
     assert len({first, *others}) == 51
@@ -205,7 +205,7 @@ async def test_a_short_prompt_does_not_make_one_session_of_all_that_begin_like_i
 
 
 @pytest.mark.slow
-async def test_a_session_is_found_by_another_router(world, redis_url):
+async def test_another_router_knows_a_session(world, redis_url):
     w = await world(None, None, None, strategy="session_sticky")
     home = (await w.ask(user="s")).headers["x-weir-instance"]
     await w.until(lambda: w.published.client.get(redis_keys.affinity_key("demo", "s")) == home.encode())
@@ -216,7 +216,7 @@ async def test_a_session_is_found_by_another_router(world, redis_url):
 
 
 @pytest.mark.slow
-async def test_a_router_takes_up_at_its_start_where_sessions_live(world, redis_url):
+async def test_a_starting_router_learns_where_sessions_are_bound(world, redis_url):
     w = await world(None, None, None, strategy="session_sticky")
     for number in range(3):
         w.published.client.set(redis_keys.affinity_key("demo", f"s{number}"), "demo-2")
@@ -282,7 +282,7 @@ def test_a_binding_ends_with_its_time_to_live():
     assert affinity.get("s", 1061, 60) is None
 
 
-def test_a_binding_is_written_when_it_moves_and_then_only_now_and_again():
+def test_a_binding_is_written_when_it_moves_and_then_only_occasionally():
     affinity = Affinity()
     affinity.bind("s", "demo-0", now=0, ttl_s=100)
     assert affinity.changed == {"s": ("demo-0", 100)}
@@ -296,7 +296,7 @@ def test_a_binding_is_written_when_it_moves_and_then_only_now_and_again():
     assert affinity.changed == {"s": ("demo-1", 100)}
 
 
-def test_sessions_are_bounded(monkeypatch):
+def test_the_number_of_sessions_is_bounded(monkeypatch):
     monkeypatch.setattr("router.pool.affinity.KEPT", 10)
     affinity = Affinity()
     for i in range(50):
@@ -306,7 +306,7 @@ def test_sessions_are_bounded(monkeypatch):
     assert affinity.get("s49", 49, 100)
 
 
-async def test_an_endless_session_name_is_cut(world):
+async def test_an_overlong_session_name_is_truncated(world):
     w = await world(None)
     await w.ask(headers={"x-session-id": "s" * 5000})
     assert w.router.pools.get("demo").affinity.get("s" * LONGEST, 0, 60)

@@ -1,4 +1,4 @@
-"""The candidate decides once more when the receipt is written: after the client's answer, and at a bounded cost."""
+"""The candidate decides again when the receipt is written: after the client's answer, and at a limited cost."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ from router.tests.values import receipt_of
 
 @pytest.fixture
 def shadow_decides(monkeypatch):
-    """Replaces the candidate's decisions in shadow; what it is given is called with the arguments of `decide`."""
+    """Replace the candidate's shadow decisions; the replacement is called with the arguments of `decide`."""
 
     def replace(made):
         def chosen(request, instances, policy: ParsedPolicy, draw):
@@ -37,10 +37,10 @@ async def shadow_of(w):
 
 
 async def test_a_receipt_has_the_candidates_shadow_decision(world, monkeypatch):
-    monkeypatch.setattr("router.telemetry.shadow.COST", 1.0)  # else a busy machine halves the sample
+    monkeypatch.setattr("router.telemetry.shadow.COST", 1.0)  # otherwise a busy machine halves the sample
     w = await world(hang, None)
     await split(w, 0.0, shadow=1.0)
-    asking = asyncio.ensure_future(w.ask())  # demo-0 is busy: round robin does not mind, the candidate does
+    asking = asyncio.ensure_future(w.ask())  # demo-0 is busy: round robin ignores that, the candidate does not
     await w.until(lambda: w.engines[0].received)
     await w.ask()
     w.engines[0].behaviour = w.engines[1].behaviour
@@ -51,7 +51,7 @@ async def test_a_receipt_has_the_candidates_shadow_decision(world, monkeypatch):
     assert (shadow["flow"], shadow["class"]) == ("colocated", "warm")
     again = replay.situation(receipt_of(receipt)).decide(document.parse(rollout(1, 0.0)["candidate"]["document"]))
     assert again.instance == shadow["instance"]
-    counts = await shadow_of(w)  # before the first request ends, which may be counted later than it is answered
+    counts = await shadow_of(w)  # before the first request ends, which may be counted after its answer
     w.engines[0].release.set()
     await asking
     assert (counts["n"], counts["changed"], counts["sample"]) == (2, 1, 1.0)
@@ -94,7 +94,7 @@ async def test_the_client_has_its_answer_before_the_candidate_decides(world, sha
     assert events == ["answer", "shadow"] * 5
 
 
-async def test_a_candidate_that_raises_in_shadow_is_counted_and_harms_no_request(world, shadow_decides):
+async def test_a_candidate_that_raises_in_shadow_is_counted_and_affects_no_request(world, shadow_decides):
     w = await world(None)
 
     def raises(*given):
@@ -112,7 +112,7 @@ async def test_a_candidate_that_raises_in_shadow_is_counted_and_harms_no_request
     assert w.router.pools.get("demo").split.trouble(0.0) == ""
 
 
-async def test_a_candidate_that_refuses_a_request_of_live_is_counted(world):
+async def test_a_candidate_that_refuses_a_request_that_live_accepted_is_counted(world):
     w = await world(hang, strategy="round_robin")
     await split(w, 0.0, shadow=1.0, overrides={"admission.max_inflight_per_instance": 1})
     asking = [asyncio.ensure_future(w.ask()) for _ in range(2)]
@@ -133,7 +133,7 @@ async def test_receipts_of_an_earlier_generation_are_not_decided_again(world):
     assert "shadow" not in await w.receipt(await asking)
 
 
-# Its cost
+# Costs
 
 
 class Clocks:
@@ -144,7 +144,7 @@ class Clocks:
 
 
 def adjusted(shadow: ShadowDecider, clocks: Clocks, now: float, share: float) -> float:
-    """The sample after a window in which shadow decisions took this share of the process's CPU time."""
+    """Return the sample after a window in which shadow decisions took this share of the process's CPU time."""
     clocks.process += 1.0
     shadow._spent_s = share
     shadow._adjust(now)
@@ -157,7 +157,7 @@ def rollout_of(shadow: float):
     return made(shadow=shadow)
 
 
-def test_sampling_halves_while_it_costs_too_much_and_comes_back_when_it_is_cheap() -> None:
+def test_sampling_halves_while_it_costs_too_much_and_recovers_when_it_is_cheap() -> None:
     clocks = Clocks()
     shadow = ShadowDecider(lambda: clocks.own, lambda: clocks.process)
     shadow._adjust(0.0)
@@ -177,7 +177,7 @@ def test_within_a_window_nothing_is_adjusted() -> None:
     assert adjusted(shadow, clocks, WINDOW_S / 2, 1.0) == 1.0
 
 
-def test_the_tally_names_the_instances_that_get_most(monkeypatch) -> None:
+def test_the_tally_names_the_instances_with_the_most_requests(monkeypatch) -> None:
     monkeypatch.setattr("router.telemetry.delivery_tallies.INSTANCES_KEPT", 2)
     counts = ShadowCounts()
     counts.to = {"a": 5, "b": 4, "c": 3}

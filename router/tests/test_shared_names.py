@@ -1,4 +1,4 @@
-"""A name that many conversations share is no session, and the receipt says so."""
+"""A name that many conversations share does not count as a session, and the receipt says so."""
 
 import json
 
@@ -24,23 +24,23 @@ def test_a_conversation_has_one_beginning_however_long_it_grows():
     assert not any(names.is_shared("s", conversation(1, turns), 2, 0.0) for turns in range(1, 200))
 
 
-def test_a_name_with_more_beginnings_than_a_session_has_is_shared_whatever_instructions_they_have_in_common():
+def test_a_name_with_more_beginnings_than_a_session_has_is_shared_even_if_its_instructions_are_equal():
     names = SharedNames()
     told = [names.is_shared("app", conversation(number), 16, 0.0) for number in range(20)]
     assert told == [False] * 16 + [True] * 4
     assert not names.is_shared("other", conversation(0), 16, 0.0)
 
 
-def test_a_persons_many_conversations_of_a_day_share_no_name_with_others():
+def test_one_persons_many_conversations_in_a_day_are_not_a_shared_name():
     names = SharedNames()
     assert not any(names.is_shared("u", conversation(i), 16, i * 60.0) for i in range(1440))
 
 
-def test_a_shared_name_is_a_session_again_once_a_stretch_has_passed_with_few_beginnings():
+def test_a_shared_name_is_a_session_again_after_a_period_with_few_beginnings():
     names = SharedNames()
     for number in range(20):
         names.is_shared("app", conversation(number), 16, 0.0)
-    assert names.is_shared("app", conversation(1), 16, STRETCH_S + 1)  # by the stretch before
+    assert names.is_shared("app", conversation(1), 16, STRETCH_S + 1)  # judged by the period before
     assert not names.is_shared("app", conversation(1), 16, 2 * STRETCH_S + 2)
     assert not names.is_shared("app", conversation(1), 16, 9 * STRETCH_S)
 
@@ -53,7 +53,7 @@ def test_a_shared_name_is_a_session_again_once_a_stretch_has_passed_with_few_beg
         ("/v1/completions", {"prompt": "short"}),
     ],
 )
-def test_a_prompt_whose_beginning_says_nothing_is_not_counted(path, body):
+def test_a_prompt_with_a_common_beginning_is_not_counted(path, body):
     names = SharedNames()
     assert not names.is_shared("s", read(json.dumps(body).encode(), path), 0, 0.0)
     assert len(names) == 0
@@ -80,7 +80,7 @@ def test_the_least_recently_used_names_are_forgotten():
     assert len(names) == KEPT
 
 
-async def test_each_conversation_of_an_application_that_names_itself_is_a_session(world):
+async def test_each_conversation_of_an_application_that_sends_its_own_name_is_a_session(world):
     w = await world(None, None, None, strategy="session_sticky")
     receipts = []
     for number in range(MOST_OF_MANY + 12):
@@ -95,7 +95,7 @@ async def test_each_conversation_of_an_application_that_names_itself_is_a_sessio
     }
 
 
-async def test_a_named_session_stays_although_it_cuts_its_history(world):
+async def test_a_named_session_remains_although_it_cuts_its_history(world):
     w = await world(None, None, None, strategy="session_sticky")
     instances = set()
     for turn in range(20):

@@ -1,4 +1,4 @@
-"""A sketch answers quantiles within two percent, and adds up."""
+"""A sketch gives quantiles within two percent and can be merged."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""An engine that takes requests and produces nothing, while its health page answers, is left out, named and tried."""
+"""An engine that holds requests and produces nothing is left out, reported and probed, even if it looks healthy."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ def endpoint(w: World, name: str = "demo-0") -> Endpoint:
 
 
 def let_pass(w: World, seconds: float) -> None:
-    """Check the connections as often as in this time, in addition to the router's own checks."""
+    """Run as many connection checks as this time would bring, in addition to the router's own."""
     for _ in range(int(seconds)):
         w.router._check_connections()
 
@@ -67,7 +67,7 @@ async def end(*running: "asyncio.Task[Any]") -> None:
 
 
 async def stalled(w: World, path: str = "/v1/completions", **body: Any) -> "list[asyncio.Task[Any]]":
-    """`demo-0` hangs with a request, for longer than it may."""
+    """Let `demo-0` hang on a request for longer than allowed."""
     w.engines[0].behaviour = hang
     asked = tasks(w, 2, path, **body)
     others = len(w.engines) > 1
@@ -90,7 +90,7 @@ async def test_an_engine_that_hangs_is_left_out_at_every_door(world: Build, path
     await end(*asked)
 
 
-async def test_a_stalled_engine_is_named_by_health_metrics_and_errors(world: Build) -> None:
+async def test_health_metrics_and_errors_name_a_stalled_engine(world: Build) -> None:
     w = await world(None)
     await proven(w, "demo-0")
     asked = await stalled(w)
@@ -108,7 +108,7 @@ async def test_a_stalled_engine_is_named_by_health_metrics_and_errors(world: Bui
     await end(*asked)
 
 
-async def test_the_control_plane_reports_it_with_the_process(world: Build) -> None:
+async def test_the_control_plane_reports_a_stalled_engine_with_its_process(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)
@@ -163,7 +163,7 @@ async def test_an_engine_that_hangs_gets_one_probe_at_a_time_and_no_request(worl
     await end(*asked)
 
 
-async def test_an_error_in_place_of_an_answer_to_the_probe_takes_nothing_back(world: Build) -> None:
+async def test_an_error_in_answer_to_the_probe_does_not_bring_the_engine_back(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)
@@ -176,7 +176,7 @@ async def test_an_error_in_place_of_an_answer_to_the_probe_takes_nothing_back(wo
     await end(*asked)
 
 
-async def test_an_engine_that_knows_no_probe_is_tried_by_one_request(world: Build) -> None:
+async def test_an_engine_without_a_probe_is_tried_with_one_request(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)
@@ -200,7 +200,7 @@ async def answers_probes_alone(engine: Engine, request: Received, writer: Writer
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", DOORS)
-async def test_an_engine_that_answers_probes_alone_is_left_out_at_every_door(
+async def test_an_engine_that_answers_only_probes_is_left_out_by_every_path(
     world: Build, path: str, stream: bool
 ) -> None:
     w = await world(None, None)
@@ -226,7 +226,7 @@ async def test_an_engine_that_answers_probes_alone_is_left_out_at_every_door(
 
 
 async def hold_s(w: World, seconds: int) -> None:
-    """Let the engine answer every probe meanwhile, and count its tokens."""
+    """Wait while the engine answers every probe and counts its tokens."""
     for _ in range(seconds):
         let_pass(w, 1)
         w.router._stall_probes.step()
@@ -237,7 +237,7 @@ async def hold_s(w: World, seconds: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "limit_s"), [("vllm", 45), ("sglang", 300), ("trtllm", 300), ("external", 300), ("openai", 300), ("", 300)]
 )
-async def test_engines_whose_counters_may_move_at_an_answers_end_have_the_time_of_an_answer(
+async def test_engines_whose_counters_may_move_only_at_an_answers_end_get_the_time_of_an_answer(
     world: Build, kind: str, limit_s: int
 ) -> None:
     w = await world(None)
@@ -284,7 +284,7 @@ async def hold_mute_s(w: World, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500])
-async def test_an_engine_that_refuses_requests_answers_its_clients(world: Build, status: int) -> None:
+async def test_an_engine_that_refuses_requests_counts_as_answering_its_clients(world: Build, status: int) -> None:
     w = await world(None)
     await proven(w, "demo-0")
     w.engines[0].behaviour = answers_probes_alone
@@ -298,7 +298,7 @@ async def test_an_engine_that_refuses_requests_answers_its_clients(world: Build,
     await end(*asked)
 
 
-async def test_an_engine_published_as_stalled_is_tried_by_a_request_where_no_probe_can_tell(world: Build) -> None:
+async def test_an_engine_published_as_stalled_is_tried_with_a_request_if_no_probe_can_tell(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     asked = await stalled(w)
@@ -370,7 +370,7 @@ async def test_a_first_chunk_before_the_prefill_is_not_a_token(world: Build, pat
     await end(*asked)
 
 
-async def test_pings_of_an_api_server_are_no_tokens_of_its_engine(world: Build) -> None:
+async def test_pings_of_an_api_server_do_not_count_as_tokens_of_its_engine(world: Build) -> None:
     async def pings(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         write_chunk(writer, events()[0])
@@ -389,7 +389,7 @@ async def test_pings_of_an_api_server_are_no_tokens_of_its_engine(world: Build) 
     await end(*asked)
 
 
-async def test_a_stream_that_continues_is_progress_for_all_requests_of_its_engine(world: Build) -> None:
+async def test_a_stream_that_continues_counts_as_progress_for_all_requests_of_its_engine(world: Build) -> None:
     async def tokens(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         while not engine.release.is_set():
@@ -411,7 +411,7 @@ async def test_a_stream_that_continues_is_progress_for_all_requests_of_its_engin
     await end(*asked)
 
 
-async def test_a_stream_that_stops_after_its_first_token_is_found_too(world: Build) -> None:
+async def test_a_stream_that_stops_after_its_first_token_is_detected_too(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     w.engines[0].behaviour = first_then_wait
@@ -422,7 +422,7 @@ async def test_a_stream_that_stops_after_its_first_token_is_found_too(world: Bui
     await end(*asked)
 
 
-async def test_requests_that_clients_give_up_do_not_hide_the_silence(world: Build) -> None:
+async def test_requests_that_clients_abandon_do_not_hide_the_silence(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")
     w.engines[0].behaviour = hang
@@ -453,7 +453,7 @@ async def test_tokens_counted_by_an_api_server_are_not_counted_for_its_engine(wo
     await end(*asked)
 
 
-async def test_figures_of_an_engine_that_only_counts_tokens_are_believed(world: Build) -> None:
+async def test_figures_of_an_engine_that_only_counts_tokens_are_trusted(world: Build) -> None:
     w = await world(None)
     for _ in range(UNMOVED_READINGS + 1):
         for _ in range(SERVED):
@@ -463,17 +463,17 @@ async def test_figures_of_an_engine_that_only_counts_tokens_are_believed(world: 
     await w.until(lambda: not endpoint(w).unheld, "the end of the last one")
 
 
-async def test_an_engine_that_counts_tokens_and_fails_at_everything_else_is_shut_out(world: Build) -> None:
+async def test_an_engine_that_only_counts_tokens_and_fails_at_everything_else_is_shut_out(world: Build) -> None:
     async def counts_alone(engine: Engine, request: Received, writer: Writer) -> None:
         await (reply({"no": 1}, 500) if request.target in DOORS else reply({"count": 1}))(engine, request, writer)
 
     w = await world(counts_alone, None, failure__breaker_failures=3, failure__retries=1)
-    for path in ("/tokenize", "/v1/completions", "/v1/completions") * 6:  # by turns at both engines
+    for path in ("/tokenize", "/v1/completions", "/v1/completions") * 6:  # the two engines take turns
         assert (await w.ask(path)).status_code == 200
     assert endpoint(w).breaker.state == "open"
 
 
-async def test_a_prefill_that_hangs_is_its_own_instances_and_not_the_decoders(world: Build) -> None:
+async def test_a_prefill_that_hangs_counts_against_its_own_instance_and_not_the_decoder(world: Build) -> None:
     w = await world(None, None, None, flow__heavy="offload")
     w.published.fleet(
         entry("demo-0", w.engines[0].url, role="prefill", connector="nixl"),
@@ -493,7 +493,7 @@ async def test_a_prefill_that_hangs_is_its_own_instances_and_not_the_decoders(wo
     await w.until(lambda: [endpoint(w, f"demo-{at}").unheld for at in range(3)] == [0, 0, 0])
 
 
-async def test_a_decoder_that_hangs_is_found_after_its_prefill(world: Build) -> None:
+async def test_a_decoder_that_hangs_is_detected_after_its_prefill(world: Build) -> None:
     w = await world(None, None, flow__heavy="offload")
     w.published.fleet(
         entry("demo-0", w.engines[0].url, role="prefill", connector="nixl"),
@@ -512,7 +512,7 @@ async def test_a_decoder_that_hangs_is_found_after_its_prefill(world: Build) -> 
     await end(*asked)
 
 
-async def test_an_instance_of_unknown_load_prefills_only_where_no_other_can(world: Build) -> None:
+async def test_an_instance_of_unknown_load_prefills_only_if_no_other_can(world: Build) -> None:
     w = await world(None, None, None, flow__heavy="offload")
     w.published.fleet(
         entry("demo-0", w.engines[0].url, role="prefill", connector="nixl"),

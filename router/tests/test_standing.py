@@ -36,7 +36,7 @@ def lease(endpoints: dict[str, Endpoint]) -> Lease:
     return endpoints["b"].lease(500, lambda: None)
 
 
-def test_requests_sent_begun_and_ended_are_seen_at_once(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+def test_requests_show_when_they_are_sent_begin_and_end(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     assert seen(fleet_view) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
     sent = lease(endpoints)
     assert seen(fleet_view)["b"] == (1, 500)
@@ -46,7 +46,7 @@ def test_requests_sent_begun_and_ended_are_seen_at_once(fleet_view: FleetView, e
     assert seen(fleet_view)["b"] == (0, 0)
 
 
-def test_unchanged_instances_are_not_built_again(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+def test_unchanged_instances_are_not_rebuilt(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     sample = InstanceSample(id="b", epoch=1, at=100.0, kv_usage=0.4, waiting=2)
     endpoints["b"].take_sample(sample, 100.0)
     before = list(fleet_view.fleet({}, 0.0, OPEN_S))
@@ -56,7 +56,7 @@ def test_unchanged_instances_are_not_built_again(fleet_view: FleetView, endpoint
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True]
 
 
-def test_samples_and_the_load_of_other_routers_are_seen(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
+def test_samples_and_other_routers_load_show_at_once(fleet_view: FleetView, endpoints: dict[str, Endpoint]) -> None:
     seen(fleet_view)
     endpoints["a"].take_sample(InstanceSample(id="a", epoch=1, at=1.0, kv_usage=0.5, waiting=4), 1.0)
     endpoints["c"].take_others((7, 70, 1))
@@ -85,7 +85,7 @@ def test_an_open_breaker_closes_after_a_time(fleet_view: FleetView, endpoints: d
     assert not fleet_view._suspects
 
 
-def test_a_part_of_the_pool_and_the_whole_see_the_same_changes(
+def test_views_of_a_part_and_of_the_whole_pool_see_the_same_changes(
     fleet_view: FleetView, endpoints: dict[str, Endpoint]
 ) -> None:
     seen(fleet_view)

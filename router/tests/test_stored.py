@@ -1,4 +1,4 @@
-"""A stored response can be read by those who created it, from the instance that stores it, and by nobody else."""
+"""Only its creator can read a stored response, and only from the instance that stores it."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ numbers = itertools.count()
 
 
 def stores(kept: dict[str, Any] | None = None) -> Behaviour:
-    """An engine that has the responses that it created, and answers 404 to everything else."""
+    """An engine that has the responses that it created and answers 404 to everything else."""
     kept = {} if kept is None else kept
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:
@@ -64,7 +64,7 @@ def make(kept: dict[str, Any], request: Received) -> Behaviour:
 
 
 async def first(w: Any, **body: Any) -> str:
-    """Return the id of a new response."""
+    """Create a response and return its id."""
     answer = await w.ask(PATH, input="hello", **body)
     assert answer.status_code == 200, answer.text
     if not body.get("stream"):
@@ -93,7 +93,7 @@ async def keyed(w: Any) -> Any:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_every_turn_goes_to_the_instance_that_has_the_turn_before(four, streamed):
+async def test_every_turn_goes_to_the_instance_that_has_the_previous_turn(four, streamed):
     async def conversation() -> list[int]:
         previous = await first(four, stream=streamed, instructions="long " * 5_000)
         return [(await further(four, previous)).status_code for _ in range(3)]
@@ -102,7 +102,7 @@ async def test_every_turn_goes_to_the_instance_that_has_the_turn_before(four, st
     assert told == [[200] * 3] * 15
 
 
-async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(four):
+async def test_a_stored_response_is_read_cancelled_and_deleted_at_its_instance(four):
     for _ in range(4):
         name = await first(four)
         told = [
@@ -117,7 +117,7 @@ async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(four)
         assert error(await further(four, name))[:2] == (404, "previous_response_not_found")
 
 
-async def test_a_query_goes_with_the_request(four):
+async def test_the_query_string_is_forwarded(four):
     name = await first(four)
     await four.client.get(f"{PATH}/{name}?stream=true&starting_after=3")
     assert any(one.target == f"{PATH}/{name}?stream=true&starting_after=3" for e in four.engines for one in e.received)
@@ -130,7 +130,7 @@ async def test_other_methods_are_refused(four, method):
 
 
 @pytest.mark.parametrize("name", ["resp_unknown", "%0d%0aHost:%20x", "x" * 200, "%C3%A9"])
-async def test_an_unknown_response_is_said_to_be_unknown(four, name):
+async def test_an_unknown_response_is_reported_as_unknown(four, name):
     assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (404, "response_not_found")
     assert not any(e.received for e in four.engines)
     status, code, message = error(await further(four, "resp_unknown"))
@@ -139,7 +139,7 @@ async def test_an_unknown_response_is_said_to_be_unknown(four, name):
     assert not any(e.received for e in four.engines)
 
 
-async def test_another_key_does_not_find_it(four):
+async def test_another_key_cannot_read_a_response(four):
     w = await keyed(four)
     name = await first(w, headers=bearer(ALICE))
     for headers in (bearer(BOB), {}):
@@ -162,7 +162,7 @@ async def test_a_key_that_lost_the_pool_loses_its_responses(four):
     assert error(await further(w, name, headers=bearer(ALICE)))[:2] == (403, "pool_not_allowed")
 
 
-async def test_an_owner_that_was_restarted_or_left_is_named(four):
+async def test_an_owner_that_restarted_or_left_is_named(four):
     name = await first(four)
     owner = next(f"demo-{i}" for i, e in enumerate(four.engines) if e.received)
     entries = [entry(f"demo-{i}", e.url, epoch=2) for i, e in enumerate(four.engines)]
@@ -183,7 +183,7 @@ async def test_an_owner_that_was_restarted_or_left_is_named(four):
         assert why in error(await four.client.get(f"{PATH}/{name}"))[2]
 
 
-async def test_an_owner_that_takes_no_requests_is_waited_for_or_done_without(four):
+async def test_an_owner_that_takes_no_requests_is_awaited_or_replaced(four):
     name = await first(four)
     owner = next(i for i, e in enumerate(four.engines) if e.received)
     drained = {"routable": False, "state": "draining"}
@@ -199,7 +199,7 @@ async def test_an_owner_that_takes_no_requests_is_waited_for_or_done_without(fou
     assert (await four.client.get(f"{PATH}/{name}")).status_code == 200
 
 
-async def test_an_owner_that_only_decodes_cannot_continue(four):
+async def test_an_owner_that_only_decodes_cannot_continue_a_response(four):
     name = await first(four)
     four.published.fleet(
         *(entry(f"demo-{i}", e.url, role="decode", connector="nixl") for i, e in enumerate(four.engines))
@@ -223,7 +223,7 @@ async def test_a_dead_owner_is_an_error_and_no_other_instance_is_asked(four):
     assert [len(e.received) for e in four.engines if e is not owner] == asked
 
 
-async def test_another_router_finds_it(four, redis_url):
+async def test_another_router_knows_the_owner(four, redis_url):
     name = await first(four)
     async with running(redis_url, "router-2") as (other, client):
         await four.until(lambda: other.pools.get("demo") is not None and other.pools.get("demo").ready)
@@ -234,7 +234,7 @@ async def test_another_router_finds_it(four, redis_url):
     assert not four.published.client.exists(redis_keys.response_key(name_of("", name)))
 
 
-async def test_an_engine_that_names_anothers_response_gets_none_of_its_continuations(four, redis_url):
+async def test_an_engine_that_claims_anothers_response_gets_none_of_its_continuations(four, redis_url):
     name = await first(four)
     owner = next(f"demo-{place}" for place, one in enumerate(four.engines) if one.received)
     key, lie = redis_keys.response_key(name_of("", name)), {"id": name, "status": "completed", "usage": USAGE}
@@ -306,7 +306,7 @@ async def test_a_response_with_store_false_is_not_remembered(four):
     assert len(four.router.source.responses) == 1
 
 
-async def test_an_engine_that_forgot_a_response_says_so_itself_and_is_not_to_blame(four):
+async def test_an_engine_that_forgot_a_response_says_so_itself_and_is_not_at_fault(four):
     name = await first(four)
     owner = next(i for i, e in enumerate(four.engines) if e.received)
     four.engines[owner].behaviour = stores()
@@ -318,7 +318,7 @@ async def test_an_engine_that_forgot_a_response_says_so_itself_and_is_not_to_bla
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_an_engine_that_hangs_in_its_answer_keeps_no_client_of_a_stored_response(four, monkeypatch, status):
+async def test_an_engine_that_hangs_does_not_keep_a_client_of_a_stored_response_waiting(four, monkeypatch, status):
     async def half(engine: Engine, request: Received, writer: Writer) -> None:
         write_head(writer, status, "content-type: application/json", "content-length: 100")
         writer.write(b'{"id": "half')
@@ -340,7 +340,7 @@ async def test_an_engine_that_hangs_in_its_answer_keeps_no_client_of_a_stored_re
     assert not four.router.proxy.stalls._limits
 
 
-async def test_an_engine_alone_knows_best_where_there_are_no_keys(world):
+async def test_without_keys_the_engine_alone_decides(world):
     w = await world(stores({"resp_before": {}}))
     assert (await further(w, "resp_before")).status_code == 200
     assert (await w.client.get(f"{PATH}/resp_before")).status_code == 200
@@ -349,7 +349,7 @@ async def test_an_engine_alone_knows_best_where_there_are_no_keys(world):
     assert error(await further(w, "resp_before", headers=bearer(ALICE)))[:2] == (404, "previous_response_not_found")
 
 
-async def test_a_name_of_two_pools_goes_to_the_pool_that_stores_it(world):
+async def test_a_name_of_two_pools_goes_to_the_pool_that_stores_the_response(world):
     w = await world(stores())
     split = [{"pool": "demo", "model": "llama", "weight": 50}, {"pool": "spot", "model": "llama", "weight": 50}]
     async with engine(stores()) as spot:
@@ -365,7 +365,7 @@ async def test_a_name_of_two_pools_goes_to_the_pool_that_stores_it(world):
         assert sorted(one.status_code for one in (answer, other)) == [200, 404]
 
 
-async def test_a_stored_response_has_the_name_of_the_model_that_its_client_used(four, redis_url):
+async def test_a_stored_response_names_the_model_as_its_client_did(four, redis_url):
     async def named(engine: Engine, request: Received, writer: Writer) -> None:
         name = request.target.removeprefix(f"{PATH}/").partition("/")[0]
         made = {"id": name if request.target != PATH else f"resp_{next(numbers)}", "model": "llama", "usage": USAGE}
@@ -403,7 +403,7 @@ async def test_a_background_response_continues_unless_it_must_be_charged(four):
     assert (await w.ask(PATH, input="x", background=False, headers=bearer(ALICE))).status_code == 200
 
 
-# The id in an answer
+# Reading the id in an answer
 
 
 class Client:
@@ -472,7 +472,7 @@ def test_the_id_of_an_answer_is_the_top_level_one() -> None:
         (b'data: {"delta":"x"}\n\n' * 20, True),
     ],
 )
-def test_an_answer_without_an_id_passes(answer: bytes, streams: bool) -> None:
+def test_an_answer_without_an_id_passes_unchanged(answer: bytes, streams: bool) -> None:
     names, sent, _ = noted(answer, streams=streams)
     assert (names, sent) == ([], answer)
 
@@ -495,12 +495,12 @@ def test_a_key_with_many_responses_evicts_none_of_other_keys() -> None:
     assert (len(kept), len(kept.first(2))) == (3, 2)
 
 
-def test_no_two_keys_share_a_name() -> None:
+def test_no_two_keys_get_the_same_name() -> None:
     names = [name_of(key, response) for key, response in (("", "a"), ("a", ""), ("a", "b"), ("", "a\0b"), ("a\0b", ""))]
     assert len(set(names)) == len(names)
 
 
-async def test_a_stored_response_of_an_engine_with_a_key_is_asked_for_with_it(world, monkeypatch):
+async def test_a_stored_response_is_requested_with_the_engines_key(world, monkeypatch):
     async def guarded(engine: Engine, request: Received, writer: Writer) -> None:
         shown = request.headers.get("authorization") == "Bearer sk-engine-1"
         await (stored_there if shown else reply({"error": "Unauthorized"}, 401))(engine, request, writer)

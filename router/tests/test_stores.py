@@ -1,4 +1,4 @@
-"""What a router remembers of past requests, each within its limit."""
+"""Everything that a router remembers of past requests is limited."""
 
 import pytest
 

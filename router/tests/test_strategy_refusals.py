@@ -1,4 +1,4 @@
-"""A strategy that refuses every instance: the client gets the answer at once, and the request is not queued."""
+"""If a strategy refuses every instance, the client gets an error at once and the request is not queued."""
 
 from router.policy.types import Decision
 

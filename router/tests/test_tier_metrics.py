@@ -28,7 +28,7 @@ def read(page: str, names: Scrape) -> EngineMetrics:
     return parse_metrics((PAGES / page).read_bytes(), names)
 
 
-def test_the_master_of_mooncake_reports_space_and_hits_of_memory_and_disk() -> None:
+def test_mooncakes_master_reports_space_and_hits_of_memory_and_disk() -> None:
     found = read("mooncake_master.txt", MOONCAKE_SCRAPE)
     host, disk = found.kv_tiers["host"], found.kv_tiers["disk"]
     assert (host.used_bytes, host.capacity_bytes) == (57 * MIB, 64 * MIB)
@@ -39,8 +39,8 @@ def test_the_master_of_mooncake_reports_space_and_hits_of_memory_and_disk() -> N
     assert found.tiers == {"host": (57 * MIB, 64 * MIB), "disk": (113 * MIB, 1024 * MIB)}
 
 
-def test_reads_of_mooncakes_store_are_no_queries_since_engines_read_only_what_exists() -> None:
-    """Mooncake 0.3.13.post1, findings/mooncake-hits.sh: three of ten keys found and read are three gets, three hits."""
+def test_reads_from_mooncakes_store_are_no_queries_since_engines_read_only_existing_keys() -> None:
+    """Mooncake 0.3.13.post1, findings/mooncake-hits.sh: reading the three of ten keys that exist counts three gets."""
     counts = b"master_batch_exist_key_items_total 10\ntotal_get_nums_ 3\nmem_cache_hit_nums_ 3\n"
     found = parse_metrics(counts + b"mem_cache_hit_bytes_total 3000\n", MOONCAKE_SCRAPE)
     assert found.kv_tiers == {"host": TierSample(hits_total=3, read_bytes_total=3000)}
@@ -112,7 +112,7 @@ def test_an_engine_without_prefix_caching_reuses_what_a_connector_keeps_but_not_
     assert parse_metrics((config + further).encode(), VLLM_SCRAPE).uncached is uncached
 
 
-def test_tiers_without_number_are_cut_off() -> None:
+def test_too_many_tiers_are_cut_off() -> None:
     refused: Counter[str] = Counter()
     lines = "".join(f'\nvllm:kv_offload_tiering_read_bytes_total{{tier="{n}:t{n}"}} 1' for n in range(20))
     found = parse_metrics(f"{lines}\n".encode(), VLLM_SCRAPE, refused)

@@ -1,22 +1,22 @@
-"""The tokens of a text are estimated by what engines report."""
+"""Estimate the tokens of a text from what engines report."""
 
 from router.tokenize.ratio import CLIENTS, TokenRatio
 
 
-def test_the_first_report_is_believed():
+def test_the_first_report_is_adopted():
     ratio = TokenRatio()
     ratio.learn(1000, 500)
     assert ratio.estimate(1000) == 500
 
 
-def test_later_reports_move_it_bit_by_bit():
+def test_later_reports_change_the_estimate_gradually():
     ratio = TokenRatio()
     ratio.learn(1000, 500)
     ratio.learn(1000, 250)
     assert 450 < ratio.estimate(1000) < 500
 
 
-def test_short_prompts_teach_nothing():
+def test_short_prompts_do_not_change_the_estimate():
     ratio = TokenRatio()
     ratio.learn(10, 60)
     assert ratio.estimate(1000) == 250
@@ -39,14 +39,14 @@ def taught(client, answers, ratio=None):
     return ratio
 
 
-def test_events_have_several_tokens_where_all_streams_have_them():
+def test_events_count_as_several_tokens_if_all_streams_show_it():
     assert 3.9 < taught("a", [(20, 80)] * 300 + [(3, 90)] * 60).per_event <= 4
-    ratio = taught("a", [(500, 500), (500, 480), (20, 900)] * 40)  # a third of them are tool calls
+    ratio = taught("a", [(500, 500), (500, 480), (20, 900)] * 40)  # one third of the streams are tool calls
     assert 1 < ratio.per_event < 2
     assert taught("a", [(100, 0)], ratio).per_event < 1.5
 
 
-def test_one_clients_streams_of_few_events_cost_no_other_client_more():
+def test_one_clients_streams_with_few_events_cost_no_other_client_more():
     hiding = [(300, 6_800)] * 1_000
     ratio = taught("hides", hiding)
     assert (ratio.in_event("hides") > 20, ratio.in_event("new")) == (True, 1)

@@ -1,4 +1,4 @@
-"""Recorded traffic: lengths, timing and salted hashes of each request, shared by all routers, and never a prompt."""
+"""Record the length, timing and salted hashes of each request, shared by all routers, but never a prompt."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def ended(prompt: bytes, at: float = 0.0) -> Call:
 
 
 def blocks_of(prompt: bytes, salt: str = "salt") -> list[bytes]:
-    """Return what is recorded of a prompt."""
+    """Return what is recorded for a prompt."""
     traffic = TrafficRecorder(Counter())
     traffic._take(salt)
     call = ended(prompt, at=time.time())
@@ -76,7 +76,7 @@ async def test_an_entry_has_the_version_that_decided_and_the_times_of_a_streamed
     assert whole["ttft_ms"] is whole["tpot_ms"] is None
 
 
-async def test_an_entry_reveals_no_prompt_person_or_request_id(world):
+async def test_an_entry_reveals_no_prompt_client_or_request_id(world):
     w = await world(None)
     await w.ask(prompt=WORDS * 250, user="alice", headers={"x-request-id": "case-4711"})
     await recorded(w)
@@ -89,7 +89,7 @@ async def test_an_entry_reveals_no_prompt_person_or_request_id(world):
 
 @settings(deadline=None)
 @given(st.binary(min_size=4096, max_size=4096), st.binary(max_size=5000), st.binary(max_size=5000))
-def test_two_prompts_share_exactly_the_blocks_of_the_prefix_that_they_share(prefix, one, other):
+def test_two_prompts_share_exactly_the_blocks_of_their_common_prefix(prefix, one, other):
     """A prefix of 1,024 tokens is two blocks of 512."""
     first, second = blocks_of(prefix + b"1" + one), blocks_of(prefix + b"2" + other)
     assert len(first) == (4097 + len(one)) // 2048
@@ -135,7 +135,7 @@ async def test_all_routers_hash_alike(world, redis_url):
     assert first["blocks"]
 
 
-async def test_each_session_is_recorded_under_a_hash_of_its_own_or_none(world):
+async def test_each_session_is_recorded_under_its_own_hash_and_a_request_without_one_under_none(world):
     w = await world(None)
     for user in ("alice", "alice", "bob", None):
         await w.ask(**({"user": user} if user else {}))
@@ -185,7 +185,7 @@ async def test_the_tokens_of_a_block_follow_the_learned_ratio(world):
     assert (await recorded(w))[0]["block_tokens"] == 410
 
 
-async def test_a_salt_that_another_router_set_in_the_meantime_is_taken_and_nothing_is_mixed(world):
+async def test_a_salt_that_another_router_set_meanwhile_is_adopted_and_nothing_is_mixed(world):
     w = await world(None)
     await w.ask()
     await recorded(w)

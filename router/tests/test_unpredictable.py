@@ -1,6 +1,6 @@
-"""One client sends every kind of request that is predicted wrongly, beside ordinary chats: these stay exact.
+"""One client sends every kind of wrongly predicted request beside ordinary chats, whose predictions stay exact.
 
-WEIR_TEST_UNPREDICTABLE_S=600 makes it ten minutes (.venv/bin/python -m pytest -n 0 -m slow, and this file).
+WEIR_TEST_UNPREDICTABLE_S=600 runs it for ten minutes (.venv/bin/python -m pytest -n 0 -m slow, and this file).
 """
 
 import asyncio
@@ -67,8 +67,9 @@ KINDS["a hit that is a block shorter than predicted"] = CHAT, {"messages": [SHOR
 
 
 class Misreads(SimTokenizer):
-    """Renders ordinary chats as the engine does, and everything else wrongly: as a cached chat, as an uncached one,
-    or not at all."""
+    """A renderer that agrees with the engine on ordinary chats and fails on all else: it renders a cached chat, an uncached
+    one, or nothing.
+    """
 
     def __init__(self) -> None:
         self.held = super().tokens(prompt.read(orjson.dumps(HELD), CHAT), CHAT)
@@ -115,7 +116,7 @@ class Clients:
 
 
 @pytest.mark.slow
-async def test_ordinary_chats_stay_exact_beside_every_kind_that_is_predicted_wrongly(
+async def test_ordinary_chats_stay_exact_beside_every_kind_that_is_wrongly_predicted(
     start_sim: Callable[..., Sim], published: Published, redis_url: str
 ) -> None:
     published.policy()

@@ -1,4 +1,4 @@
-"""The use of keys is counted once, whatever happens to Redis or to its answers."""
+"""Each key's use is counted exactly once, whatever happens to Redis or its answers."""
 
 import json
 import time
@@ -53,7 +53,7 @@ async def test_a_router_writes_what_each_key_used_and_forgets_what_is_confirmed(
     reports, client = w.router.source.reporter.use, w.published.client
     for headers in (bearer(ALICE), bearer(ALICE), {}, bearer("sk-weir-wrong")):
         await w.ask(headers=headers)
-    w.router.recorder.use.again()  # the router may be writing the first of them
+    w.router.recorder.use.again()  # the router may still be writing the first report
     await reports.write()
     values, name = written(client, w)
     assert client.zscore(redis_keys.USE, name)
@@ -62,14 +62,14 @@ async def test_a_router_writes_what_each_key_used_and_forgets_what_is_confirmed(
     assert (alice.requests, alice.input_tokens, alice.cached_tokens, alice.output_tokens) == (2, 180, 128, 60)
     assert found["", "demo", "llama"].requests == 1
     assert found["", "", ""] == UseCounts(requests=1, client_errors=1)
-    client.delete(redis_keys.use_key(name))  # Redis comes back empty
-    await reports.write()  # notices
+    client.delete(redis_keys.use_key(name))  # Redis returns empty
+    await reports.write()  # the router notices
     await reports.write()
     again, _ = written(client, w)
     assert rows(again) == found
     client.hset(redis_keys.use_kept_key(name), mapping={str(each.hour): each.written for each in again})
     await reports.write()
-    assert written(client, w)[0] != []  # the hour is not over
+    assert written(client, w)[0] != []  # the hour has not ended
     monkeypatch.setattr("router.sync.use_reports.time", SimpleNamespace(time=lambda: (again[0].hour + 2) * HOUR_S))
     await reports.write()
     assert written(client, w)[0] == []
@@ -110,17 +110,17 @@ async def test_many_rows_are_written_less_often_and_at_the_end(world, monkeypatc
     [
         ({"usage": Usage(10, 4, 3)}, {"input_tokens": 10, "cached_tokens": 4, "output_tokens": 3}),
         ({"usage": Usage(10, 40, None)}, {"input_tokens": 10, "cached_tokens": 10}),  # a broken engine
-        (  # messages, which report the prompt first
+        (  # the messages API reports the prompt first
             {"label": "cancelled", "usage": Usage(10), "streamed": True, "begun": True, "streamed_tokens": 7},
             {"cancelled": 1, "input_tokens": 10, "output_tokens": 7, "estimated": 1},
         ),
-        (  # every event has a usage
+        (  # each event reports usage
             {"label": "cancelled", "usage": Usage(10, 0, 7), "streamed": True, "begun": True, "streamed_tokens": 7},
             {"cancelled": 1, "input_tokens": 10, "output_tokens": 7},
         ),
         ({"label": "refused", "status": 429, "begun": True}, {"refused": 1}),
         ({"label": "client_error", "status": 400, "begun": True}, {"client_errors": 1}),
-        ({"label": "client_error", "status": 200, "begun": True}, {"client_errors": 1}),  # pings came before the error
+        ({"label": "client_error", "status": 200, "begun": True}, {"client_errors": 1}),  # pings preceded the error
         (
             {"label": "client_error", "status": 200, "begun": True, "first_content": 0.1, "streamed_tokens": 7},
             {"client_errors": 1, "input_tokens": 20, "output_tokens": 7, "estimated": 1},
@@ -166,7 +166,7 @@ def test_a_clock_set_back_does_not_reopen_a_confirmed_hour():
     counter.ended(ended(NOON + HOUR_S))
     (value,) = counter.take(0.0)
     assert counter.confirmed({value.hour: value.written - 1}, NOON + 3 * HOUR_S) == []
-    assert counter.confirmed({value.hour: value.written}, NOON + HOUR_S) == []  # not over
+    assert counter.confirmed({value.hour: value.written}, NOON + HOUR_S) == []  # the hour has not ended
     assert counter.confirmed({value.hour: value.written}, NOON + 3 * HOUR_S) == [value.hour]
     counter.ended(ended(NOON))
     assert [each.hour for each in counter.take(0.0)] == [value.hour + 1]
@@ -180,7 +180,7 @@ def test_unconfirmed_hours_are_kept_for_a_week_and_losses_are_counted():
     assert counter.lost_hours == 2
 
 
-def test_rows_are_bounded_and_their_names_are_never_the_clients(monkeypatch):
+def test_the_number_of_rows_is_bounded_and_clients_cannot_name_them(monkeypatch):
     monkeypatch.setattr(use, "MOST_ROWS", 2)
     counter = UseCounter()
     for key, pool in (("1", "exp-1-1"), ("1", "exp-2-7"), ("2", "demo"), ("3", "demo"), ("4", "demo"), ("2", "demo")):

@@ -1,4 +1,4 @@
-"""Values are what they hold."""
+"""Values are defined by their content."""
 
 from router.policy.value import Value
 
@@ -8,10 +8,10 @@ class Place(Value):
     column: int = 0
 
 
-def test_those_that_hold_the_same_are_equal_and_one_key() -> None:
+def test_values_with_equal_content_are_equal_and_hash_alike() -> None:
     assert Place(1, 2) == Place(row=1, column=2) != Place(1)
     assert {Place(1, 2): "known"}[Place(1, 2)] == "known"
 
 
-def test_a_value_has_no_room_for_more_than_its_fields() -> None:
+def test_a_value_has_only_its_declared_fields() -> None:
     assert not hasattr(Place(1), "__dict__")

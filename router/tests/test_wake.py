@@ -14,7 +14,7 @@ from router.tests.http.test_own_errors import code_of
 RULE = {"max_held": 3, "max_wait_s": 30.0}
 
 
-def test_retry_after_is_the_rest_of_the_time_that_nine_of_ten_wakes_took():
+def test_retry_after_is_the_remainder_of_the_time_that_nine_of_ten_wakes_took():
     wakes = Wakes()
     assert wakes.hold(0, 1, 0.0) is None
     wakes.rule = WakeRule(max_held=2, max_wait_s=60.0)
@@ -22,7 +22,7 @@ def test_retry_after_is_the_rest_of_the_time_that_nine_of_ten_wakes_took():
     for number in range(10):
         wakes.hold(0, 1, number * 1_000.0)
         wakes.ready(number * 1_000.0 + number)
-        wakes.ready(number * 1_000.0 + 500)  # nobody waits
+        wakes.ready(number * 1_000.0 + 500)  # no request waits
     assert wakes.expected_s == 8.0
     assert wakes.hold(0, 1, 20_000.0).retry_after_s == 8
     assert wakes.hold(1, 1, 20_006.0).retry_after_s == 2
@@ -30,7 +30,7 @@ def test_retry_after_is_the_rest_of_the_time_that_nine_of_ten_wakes_took():
     assert wakes.hold(0, 1, 20_100.0).retry_after_s == 8, "that one has ended long ago"
 
 
-def test_neither_too_many_nor_too_large_requests_wait():
+def test_only_a_limited_number_and_size_of_requests_wait():
     wakes = Wakes()
     wakes.rule = WakeRule(max_held=2, max_wait_s=60.0)
     assert "2 requests wait for it already" in wakes.hold(2, 1, 0.0).refused
@@ -43,7 +43,7 @@ def test_neither_too_many_nor_too_large_requests_wait():
 
 
 async def asleep(world, **rule):
-    """The engine of `demo-0` runs, but the pool does not have it yet."""
+    """Return a pool that is asleep although the engine of `demo-0` runs."""
     w = await world(None)
     pool = w.router.pools.get("demo")
     w.published.fleet(wake={**RULE, **rule})
@@ -51,7 +51,7 @@ async def asleep(world, **rule):
     return w, pool
 
 
-async def test_requests_wait_for_the_wake_and_all_of_them_are_served(world):
+async def test_requests_wait_for_the_wake_and_are_all_served(world):
     w, pool = await asleep(world)
     asks = [asyncio.ensure_future(w.ask(prompt=f"request {number}")) for number in range(3)]
     await w.until(lambda: len(pool.queue) == 3)
@@ -78,7 +78,7 @@ async def test_requests_wait_for_the_wake_and_all_of_them_are_served(world):
     assert "wake_ms" not in await w.receipt(awake)
 
 
-async def test_a_key_that_has_all_places_makes_room_for_another_one(world):
+async def test_a_key_that_fills_the_queue_makes_room_for_another_key(world):
     w, pool = await asleep(world, max_held=2)
     w.published.keys(key_entry("sk-weir-hog"), key_entry("sk-weir-other"))
     auth = w.router.pools.auth
@@ -105,7 +105,7 @@ async def test_a_wake_that_takes_too_long_refuses_the_waiting_requests(world):
     assert code_of(hurried) == "deadline_exceeded"
 
 
-async def test_a_pool_that_nothing_wakes_refuses_at_once(world):
+async def test_requests_for_a_pool_that_nothing_wakes_are_refused_at_once(world):
     w, pool = await asleep(world)
     w.published.fleet()
     await w.until(lambda: pool.wakes.rule is None)

@@ -1,4 +1,4 @@
-"""Redis may die, hang, or not have started yet: serving continues with the last known state."""
+"""If Redis dies, hangs or has not started, the router serves with the last known state."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from router.tests.engine import engine
 
 
 class OwnRedis:
-    """A server for this test, which can be killed, stopped and started again at the same address."""
+    """A Redis server of this test, which can be killed, suspended and restarted at the same address."""
 
     def __init__(self, folder: Path, start: Callable[[Path], subprocess.Popen[bytes]]) -> None:
         self._start = start
@@ -91,7 +91,7 @@ async def test_serving_continues_when_redis_hangs(served, own_redis):
     await served.until(lambda: served.router.source.link.up)
 
 
-async def test_receipts_recorded_in_the_meantime_are_written_once_redis_is_back(served, own_redis):
+async def test_receipts_recorded_meanwhile_are_written_once_redis_is_back(served, own_redis):
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     await served.ask(headers={"x-request-id": "meanwhile"})
@@ -99,7 +99,7 @@ async def test_receipts_recorded_in_the_meantime_are_written_once_redis_is_back(
     await served.until(lambda: served.published.client.exists(redis_keys.receipt_key("meanwhile")))
 
 
-async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
+async def test_a_new_policy_is_applied_once_redis_is_back(served, own_redis):
     own_redis.kill()
     await served.until(lambda: not served.router.source.link.up)
     own_redis.start()
@@ -107,13 +107,13 @@ async def test_a_new_policy_is_taken_up_after_redis_was_gone(served, own_redis):
     await served.until(lambda: served.router.pools.get("demo").version == version)
 
 
-async def test_the_subscription_comes_back_as_well(served, own_redis):
+async def test_the_subscription_is_restored_as_well(served, own_redis):
     own_redis.kill()
     own_redis.start()
     await served.until(lambda: served.published.client.pubsub_numsub(redis_keys.CHANGED)[0][1] == 1)
 
 
-async def test_a_router_starts_without_redis_and_takes_up_when_it_comes(own_redis):
+async def test_a_router_starts_without_redis_and_applies_values_once_it_is_there(own_redis):
     async with engine() as made, running(own_redis.url) as (router, client):
         w = World(router, client, [made], None)
         assert (await w.ask()).status_code == 503
@@ -163,6 +163,6 @@ async def test_without_redis_the_split_lasts_as_long_as_its_watch(own_redis):
                     await asyncio.sleep(0.05)
                 assert answers[0] == "44"
                 assert answers[-1] == "42"
-                assert sorted(answers, reverse=True) == answers  # once, and not back
+                assert sorted(answers, reverse=True) == answers  # the switch happens once and is not reverted
                 assert splits(router) == "unwatched"
                 assert "delivery 7 has not been watched" in " ".join(router.source.degraded())

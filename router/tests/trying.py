@@ -1,4 +1,4 @@
-"""Runs a machine's schedules: so many, drawn from a seed that is a number, so that each run tries the same ones."""
+"""Run a machine's schedules: a number of them, drawn from a numeric seed so that each run tries the same ones."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -35,8 +35,9 @@ def try_schedules(
 
 @contextmanager
 def _drawn_from_the_seed_alone() -> Iterator[None]:
-    """Hypothesis draws some values from the constants in the source of all modules that are loaded: other schedules for
-    each selection of tests, after seconds of parsing."""
+    """Keep Hypothesis from drawing values out of the constants in the source of loaded modules: each selection of tests
+    would have other schedules, after seconds of parsing.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None)
         yield

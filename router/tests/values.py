@@ -1,4 +1,4 @@
-"""Values in Redis as plain dictionaries: as another release may write them, and as tests read them."""
+"""Values in Redis as plain dictionaries, as other releases may write them and tests read them."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ def loaded(raw: bytes | str | None) -> dict[str, Any] | None:
 
 
 def everything(client: "redis.Redis") -> dict[str, str]:
-    """Each key with what it holds, uncompressed as DUMP has it not."""
+    """Return each key with its value, uncompressed instead of as a DUMP."""
     readers: dict[bytes, Any] = {
         b"string": client.get,
         b"hash": client.hgetall,

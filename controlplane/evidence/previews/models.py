@@ -22,7 +22,7 @@ class Preview(PolicyJob):
     seeds = models.JSONField()  # [int, …]
     key = models.CharField(max_length=64)  # hash of everything that determines the result
     total = models.PositiveIntegerField(default=0)  # number of compute.simulated requests
-    asked_at = models.DateTimeField(default=timezone.now)  # latest question; asking the same again returns this preview
+    asked_at = models.DateTimeField(default=timezone.now)  # time of the latest request; an equal one gets this preview
     trust = models.JSONField(default=list)  # [{code, text}, …]: cautions, except the one about old traffic
     first_result = models.JSONField(null=True, blank=True)  # result of the first requests; null once the whole is there
 

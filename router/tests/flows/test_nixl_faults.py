@@ -91,7 +91,7 @@ async def test_when_the_decoder_is_dead_another_one_gets_the_blocks(pair: Build)
     world = await pair("nixl", roles=("prefill", "decode", "decode"))
     world.sims[1].stop()
     receipts: list[dict[str, Any]] = []
-    while not any(receipt["retries"] for receipt in receipts):  # of two equal decoders one is drawn
+    while not any(receipt["retries"] for receipt in receipts):  # the router draws one of two equal decoders
         assert len(receipts) < 50
         receipts.append(await world.receipt(await world.ask(f"{len(receipts)} " + PROMPT)))
     assert {receipt["status"] for receipt in receipts} == {200}

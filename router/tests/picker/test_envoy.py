@@ -128,7 +128,7 @@ def test_tokens_bypass_a_picker_even_if_they_are_offered_to_it(other: Gateway) -
     assert (receipt["outcome"], receipt["status"], receipt["instance"]) == ("picked", 0, response.headers[SERVED])
 
 
-def test_requests_are_refused_while_the_picker_is_away(plain: Gateway) -> None:
+def test_requests_are_refused_while_the_picker_is_down(plain: Gateway) -> None:
     plain.picker.kill()
     plain.picker.wait()
     assert 500 <= ask(plain).status_code <= 504

@@ -1,4 +1,4 @@
-"""A model folder with a tokenizer trained here: byte-level BPE and a chat template, as small models have them."""
+"""Build a model folder with a tokenizer trained here: byte-level BPE and a chat template, as small models have them."""
 
 import json
 from pathlib import Path

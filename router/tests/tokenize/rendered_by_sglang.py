@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import shapes
 
-ABSENT = ("IPython", "torchvision", "gguf", "uvloop", "pybase64", "soundfile", "orjson")  # replaced where not installed
+ABSENT = ("IPython", "torchvision", "gguf", "uvloop", "pybase64", "soundfile", "orjson")  # replaced if absent
 
 
 class Anything(type):
@@ -37,7 +37,7 @@ class Anything(type):
 
 
 class Nothing(metaclass=Anything):
-    """Has every attribute, none of which does anything."""
+    """A stand-in that has every attribute, none of which does anything."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -72,14 +72,14 @@ def _nothing(name: str) -> type:
 
 
 def serving(folder: str) -> Any:
-    """Return SGLang's server of responses and chats, with the parts needed for rendering."""
+    """Return SGLang's handlers of responses and chats with the parts needed for rendering."""
     from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
     from sglang.srt.parser.reasoning_parser import ReasoningParser
     from sglang.srt.parser.template_manager import TemplateManager
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    if isinstance(tokenizer.chat_template, dict):  # it takes the first; which one to take is an option of the server
+    if isinstance(tokenizer.chat_template, dict):  # use the first; the server has an option for others
         tokenizer.chat_template = next(iter(tokenizer.chat_template.values()))
     of_model = SimpleNamespace(model_type="qwen3", architectures=["Qwen3ForCausalLM"])
     model = SimpleNamespace(hf_config=of_model, is_multimodal=False)
@@ -126,7 +126,7 @@ def text(server: Any, api_path: str, document: dict[str, Any]) -> str | None:
 
 
 def main(wheel: str, model: str, *shown: str) -> None:
-    """`shown`: a template and a shape, whose text is printed instead of all digests."""
+    """Print all digests; `shown` names a template and a shape, whose text is printed instead."""
     with tempfile.TemporaryDirectory() as place:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(place, [name for name in archive.namelist() if name.startswith("sglang/")])

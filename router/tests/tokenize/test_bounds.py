@@ -1,4 +1,4 @@
-"""The bounds of a JSON body are found without parsing it, whatever its strings hold and wherever a window ends."""
+"""Measure a JSON body against its limits without parsing it, whatever its strings hold and wherever a window ends."""
 
 import json
 import random
@@ -31,7 +31,7 @@ def window(request, monkeypatch):
         (b"[" * 101, True),
         (b'{"a":"%b"}' % (b"[{," * 2000), False),
         (b'{"a":"%b"}' % (rb"\"[,\\" * 2000), False),
-        (b'{"a":"%b' % (b"[{," * 2000), False),  # the string does not end: the parser says so
+        (b'{"a":"%b' % (b"[{," * 2000), False),  # an unterminated string, which the parser reports
         (b'{"a":"\\' + b"[" * 200 + b"\\", False),
         (b'["[[[",%b1]' % (b'"a,b",' * 1100), True),
         (b"x" * 5000, False),
@@ -53,14 +53,14 @@ def made(draw, depth=0):
 
 
 def counted(value):
-    """(commas and openings, openings)"""
+    """Return (commas and openings, openings)."""
     if not isinstance(value, list | dict):
         return 0, 0
     inner = [counted(item) for item in (value if isinstance(value, list) else value.values())]
     return 1 + max(0, len(value) - 1) + sum(signs for signs, _ in inner), 1 + sum(openings for _, openings in inner)
 
 
-def test_the_count_is_that_of_the_parsed_document(window, monkeypatch):
+def test_the_count_equals_that_of_the_parsed_document(window, monkeypatch):
     for seed in range(60):
         value = [made(random.Random(seed))]
         body = json.dumps(value, ensure_ascii=bool(seed % 2)).encode()
@@ -71,10 +71,10 @@ def test_the_count_is_that_of_the_parsed_document(window, monkeypatch):
             assert bool(bounds.exceeded(body)) is bool(values_over or containers_over), seed
 
 
-def test_a_small_body_is_not_looked_at(monkeypatch):
+def test_a_small_body_is_not_examined(monkeypatch):
     monkeypatch.setattr(bounds, "SMALL", 5000)
     assert bounds.exceeded(b"[" * 5000) == ""
 
 
-def test_the_message_names_both_bounds():
+def test_the_message_names_both_limits():
     assert bounds.exceeded(b"[" * 101) == "the body may have at most 1,000 values and 100 objects and arrays"

@@ -1,4 +1,4 @@
-"""Messages and responses become a chat completion, or it is said why not."""
+"""Convert messages and responses to a chat completion, or say why that is impossible."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def test_a_prompt_that_depends_on_more_than_the_request_is_refused(
         as_chat(document, api_path, Manner())
 
 
-def test_the_same_conversation_has_the_same_tokens_by_each_endpoint(folder: Path) -> None:
+def test_a_conversation_has_the_same_tokens_through_each_endpoint(folder: Path) -> None:
     tokenizer = FolderTokenizer(folder)
     said = [{"role": "user", "content": "hello"}]
     chat = [{"role": "system", "content": "be brief"}, *said]
@@ -60,14 +60,14 @@ def test_the_same_conversation_has_the_same_tokens_by_each_endpoint(folder: Path
 
 
 @pytest.mark.parametrize("api_path", [MESSAGES, RESPONSES, "/v1/chat/completions"])
-def test_a_salt_changes_no_token(folder: Path, api_path: str) -> None:
+def test_a_salt_does_not_change_the_tokens(folder: Path, api_path: str) -> None:
     said = {"input" if api_path == RESPONSES else "messages": [{"role": "user", "content": "hello"}]}
     plain, salted = prompt_of(api_path, **said), prompt_of(api_path, cache_salt="s", **said)
     tokenizer = FolderTokenizer(folder)
     assert tokenizer.tokens(salted, api_path) == tokenizer.tokens(plain, api_path)
 
 
-def test_a_reminder_in_the_middle_is_moved_for_a_template_that_wants_it_first(tmp_path: Path) -> None:
+def test_a_reminder_in_the_middle_is_moved_to_the_front_if_the_template_requires_it(tmp_path: Path) -> None:
     template = (
         "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}{% endif %}"
         "[{{ m.content }}]{% endfor %}"

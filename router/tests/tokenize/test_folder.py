@@ -1,4 +1,4 @@
-"""A folder's tokenizer: whole or in pieces, the tokens are the same."""
+"""A folder's tokenizer gives the same tokens for a text as a whole and in pieces."""
 
 import json
 import struct
@@ -29,7 +29,7 @@ def tokenizer(folder: Path) -> FolderTokenizer:
 
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=5))
 @settings(max_examples=60)
-def test_a_growing_text_has_the_tokens_of_the_whole(tokenizer: FolderTokenizer, parts: list[str]) -> None:
+def test_a_growing_text_has_the_same_tokens_as_the_whole(tokenizer: FolderTokenizer, parts: list[str]) -> None:
     text = ""
     for part in parts:
         text += part
@@ -62,7 +62,7 @@ def test_memory_of_past_entries_is_bounded(folder: Path) -> None:
     assert len(tokenizer._cache) < 10
 
 
-def test_the_beginning_token_is_added(tmp_path: Path) -> None:
+def test_the_bos_token_is_added(tmp_path: Path) -> None:
     made = trained()
     made.post_processor = processors.TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", 0)])
     tokenizer = FolderTokenizer(save(tmp_path, made))
@@ -70,13 +70,13 @@ def test_the_beginning_token_is_added(tmp_path: Path) -> None:
     assert tokens == struct.pack("<I", 0) + tokenizer.whole("hello")
 
 
-def test_token_ids_are_taken_as_they_are(tokenizer: FolderTokenizer) -> None:
+def test_token_ids_are_used_unchanged(tokenizer: FolderTokenizer) -> None:
     for given_prompt in ([1, 2, 3], [[1, 2, 3]]):
         tokens = tokenizer.tokens(prompt_of("/v1/completions", prompt=given_prompt), "/v1/completions")
         assert tokens == struct.pack("<3I", 1, 2, 3)
 
 
-def test_a_special_token_that_takes_spaces_is_not_a_place_to_cut(tmp_path: Path) -> None:
+def test_text_is_not_cut_at_a_special_token_that_strips_spaces(tmp_path: Path) -> None:
     made = trained()
     made.add_special_tokens([AddedToken("<|eats|>", rstrip=True, special=True)])
     tokenizer = FolderTokenizer(save(tmp_path, made))
@@ -84,7 +84,7 @@ def test_a_special_token_that_takes_spaces_is_not_a_place_to_cut(tmp_path: Path)
         assert tokenizer.text_tokens(text) == tokenizer.whole(text)
 
 
-def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path) -> None:
+def test_a_tokenizer_that_depends_on_the_beginning_gets_whole_texts(tmp_path: Path) -> None:
     made = trained()
     made.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -114,7 +114,7 @@ def test_a_tokenizer_that_sees_the_beginning_is_given_whole_texts(tmp_path: Path
         ("/v1/embeddings", {"input": "a"}, "only the engine"),
     ],
 )
-def test_a_prompt_that_it_cannot_tokenise_says_why(
+def test_a_prompt_that_cannot_be_tokenised_says_why(
     tokenizer: FolderTokenizer, api_path: str, body: dict[str, object], why: str
 ) -> None:
     with pytest.raises(NotTokenized, match=why):
@@ -138,21 +138,21 @@ def test_a_template_that_refuses_says_so(tmp_path: Path) -> None:
         tokenizer.tokens(prompt_of(CHAT, messages=HELLO), CHAT)
 
 
-def test_a_template_file_comes_before_the_configuration(tmp_path: Path) -> None:
+def test_a_template_file_takes_precedence_over_the_configuration(tmp_path: Path) -> None:
     save(tmp_path, trained(), "no")
     (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
     tokenizer = FolderTokenizer(tmp_path)
     assert tokenizer.tokens(prompt_of(CHAT, messages=HELLO), CHAT) != tokenizer.whole("no")
 
 
-def test_a_template_with_parts_is_given_parts(tmp_path: Path) -> None:
+def test_a_template_that_handles_parts_gets_parts(tmp_path: Path) -> None:
     template = "{% for m in messages %}{% for p in m['content'] %}[{{ p.text }}]{% endfor %}{% endfor %}"
     tokenizer = FolderTokenizer(save(tmp_path, trained(), template))
     messages = [{"role": "user", "content": [{"type": "text", "text": "one"}, "two"]}, *HELLO]
     assert tokenizer.tokens(prompt_of(CHAT, messages=messages), CHAT) == tokenizer.whole("[one][two][hello]")
 
 
-def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         FolderTokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps({"no": "tokenizer"}))
@@ -169,7 +169,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
         ({"text_config": {"layer_types": ["full_attention", "sliding_attention"]}}, 0, True),
     ],
 )
-def test_layers_that_keep_less_than_all_tokens_are_read_beside_the_tokenizer(
+def test_layers_that_keep_fewer_than_all_tokens_are_read_from_the_same_folder(
     tmp_path: Path, config: object, chunk: int, forgetful: bool
 ) -> None:
     save(tmp_path, trained())
@@ -179,7 +179,7 @@ def test_layers_that_keep_less_than_all_tokens_are_read_beside_the_tokenizer(
     assert (tokenizer.attention_chunk, tokenizer.forgetful) == (chunk, forgetful)
 
 
-async def test_the_folder_of_a_model_that_sglang_serves_is_read_as_sglang_does(folder: Path) -> None:
+async def test_the_folder_of_a_model_for_sglang_is_read_as_sglang_reads_it(folder: Path) -> None:
     said = {"role": "assistant", "content": "so"}
     there, here = await _loaded(f"{AS_SGLANG}{folder}"), await _loaded(str(folder))
     asked = prompt_of(CHAT, messages=[said])

@@ -25,13 +25,13 @@ HERE = Path(__file__).parent
 Digests = dict[str, dict[str, str | None]]
 BY_VLLM: Digests = json.loads((HERE / "rendered_by_vllm.json").read_text())
 BY_SGLANG: Digests = json.loads((HERE / "rendered_by_sglang.json").read_text())
-# What is left to the engines, which such requests reach as any other
+# Requests that are left to the engines; the router forwards them as any other
 LEFT_TO_VLLM = {"developer with tools", "m: result of an assistant"}
 THINKS = {name for name in SHAPES if name.startswith(("m: thinking", "m: thought"))}
-THINKS |= {"m: claude code", "m: highest effort", "m: two thoughts"}  # told by its reasoning parser
+THINKS |= {"m: claude code", "m: highest effort", "m: two thoughts"}  # SGLang's reasoning parser decides
 LEFT_TO_SGLANG = {"an image", "sound", "a tool that is named", "a result that names a tool", "m: image"}
 LEFT_TO_SGLANG |= {"m: result that names a tool", "m: a tool that is named", "r: encrypted thoughts"}
-# What an engine refuses before it renders anything
+# Requests that an engine refuses before it renders anything
 REFUSED = {"parts of responses", "parts of null", "billing line of another type", "billing line among texts"}
 REFUSED |= {"a name that is no text", "a call of no type", "arguments as an object", "no messages", "no tools"}
 ENGINES, CONTRACTS = (HERE.parents[2] / name for name in (".engines", ".contracts"))
@@ -53,7 +53,7 @@ def test_a_prompt_is_rendered_as_vllm_renders_it(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_prompt_is_rendered_as_sglang_renders_it(name: str, tmp_path: Path) -> None:
-    """Some requests with thinking cannot be rendered without SGLang's reasoning parser."""
+    """Some requests with reasoning cannot be rendered without SGLang's reasoning parser."""
     left, refused = compared(SglangTemplate(folder_of(name, tmp_path)), BY_SGLANG[name])
     parsed = {shape: why for shape, why in left.items() if "only the engine knows how its reasoning parser" in why}
     assert parsed.keys() <= THINKS
@@ -81,7 +81,7 @@ def compared(template: Template, by_engine: dict[str, str | None]) -> tuple[dict
 
 
 @pytest.mark.parametrize("model", ["minimax_m3_vl", "GlmMoeDsaForCausalLM", "gpt_oss"])
-def test_a_model_that_sglang_renders_in_code_is_left_to_it(model: str, tmp_path: Path) -> None:
+def test_a_model_that_sglang_renders_in_code_is_left_to_sglang(model: str, tmp_path: Path) -> None:
     template = SglangTemplate(with_model(model, folder_of("plain", tmp_path)))
     with pytest.raises(NotTokenized, match=f"{model}: engines render it without its template"):
         template.prompt({"messages": [{"role": "user", "content": "hi"}]}, CHAT)
@@ -103,7 +103,7 @@ def test_a_chat_that_only_sglang_can_render_is_refused(document: JsonObject, why
         template.prompt({"messages": [{"role": "user", "content": "hi"}], **document}, CHAT)
 
 
-def test_a_model_that_engines_render_by_code_of_their_own_is_left_to_them(tmp_path: Path) -> None:
+def test_a_model_that_engines_render_with_their_own_code_is_left_to_them(tmp_path: Path) -> None:
     template = Template(with_model("gpt_oss", folder_of("plain", tmp_path)))
     with pytest.raises(NotTokenized, match="gpt_oss: engines render it without its template"):
         template.prompt({"messages": [{"role": "user", "content": "hi"}]}, CHAT)
@@ -111,7 +111,7 @@ def test_a_model_that_engines_render_by_code_of_their_own_is_left_to_them(tmp_pa
 
 @pytest.mark.parametrize("file", ["tekken.json", "tokenizer.model.v7m1"])
 def test_chats_of_mistrals_own_weights_and_tokenizer_are_left_to_vllm(file: str, tmp_path: Path) -> None:
-    """vLLM 0.32 takes mistral-common then, whose prompts are no template's (findings/mistral-questions.sh)."""
+    """vLLM 0.32 then uses mistral-common, whose prompts match no template (findings/mistral-questions.sh)."""
     folder, hi = folder_of("plain", tmp_path), {"messages": [{"role": "user", "content": "hi"}]}
     (folder / file).touch()
     assert Template(folder).prompt(hi, CHAT), "with other weights it takes the template"
@@ -120,8 +120,8 @@ def test_chats_of_mistrals_own_weights_and_tokenizer_are_left_to_vllm(file: str,
         Template(folder).prompt(hi, CHAT)
 
 
-def test_chats_of_a_bare_tekken_alone_are_left_to_sglang(tmp_path: Path) -> None:
-    """SGLang 0.5.23 takes mistral-common without a `tokenizer.json` only, whatever the weights."""
+def test_chats_of_a_folder_with_only_a_tekken_file_are_left_to_sglang(tmp_path: Path) -> None:
+    """SGLang 0.5.23 uses mistral-common only without a `tokenizer.json`, whatever the weights."""
     folder, hi = folder_of("plain", tmp_path), {"messages": [{"role": "user", "content": "hi"}]}
     for name in ("tokenizer.json", "tekken.json", "tokenizer.model.v7m1", "consolidated.safetensors"):
         (folder / name).touch()
@@ -141,7 +141,7 @@ def with_model(name: str, folder: Path) -> Path:
 @pytest.mark.engines
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not ENGINES.exists(), reason="make engines")
-def test_the_digests_are_those_of_vllms_own_code_whose_tokens_are_ours(tmp_path: Path) -> None:
+def test_the_digests_match_vllms_own_code_and_its_tokens_match_ours(tmp_path: Path) -> None:
     made, compared = made_by("vllm", str(MODEL), "tokens"), 0
     for name in TEMPLATES:
         folder = shutil.copytree(MODEL, tmp_path / name, ignore=shutil.ignore_patterns("chat_template.jinja"))
@@ -159,7 +159,7 @@ def test_the_digests_are_those_of_vllms_own_code_whose_tokens_are_ours(tmp_path:
 @pytest.mark.engines
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not ENGINES.exists(), reason="make engines")
-def test_the_digests_are_those_of_sglangs_own_code() -> None:
+def test_the_digests_match_sglangs_own_code() -> None:
     wheels = [str(wheel) for wheel in sorted(CONTRACTS.glob("sglang-*.whl"))]
     if not wheels:
         pytest.skip("make test-contracts")

@@ -34,7 +34,7 @@ def test_a_breaker_opens_after_consecutive_failures():
     assert opened().refusal(109.9, 10) == "breaker open after 3 failures in a row"
 
 
-def test_a_success_between_failures_starts_the_count_again():
+def test_a_success_between_failures_resets_the_count():
     breaker = Breaker()
     for _ in range(5):
         breaker.failed(0, 2)
@@ -43,7 +43,7 @@ def test_a_success_between_failures_starts_the_count_again():
     assert breaker.state == "closed"
 
 
-def test_after_its_time_it_lets_one_request_through():
+def test_after_its_open_time_the_breaker_lets_one_request_through():
     breaker = opened()
     assert breaker.refusal(110, 10) == ""
     breaker.begin()
@@ -58,7 +58,7 @@ def test_broken_answers_open_the_breaker():
     assert breaker.state == "open"
 
 
-def test_an_answer_without_the_model_closes_it_until_the_next_failure():
+def test_an_answer_without_the_model_closes_the_breaker_until_the_next_failure():
     breaker = opened()
     breaker.answered(computed=False)
     assert breaker.state == "closed"
@@ -72,14 +72,14 @@ def test_an_old_answer_does_not_close_an_open_breaker():
     assert breaker.state == "open"
 
 
-def test_a_probe_that_is_answered_closes_it():
+def test_a_successful_probe_closes_the_breaker():
     breaker = opened()
     breaker.begin()
     breaker.answered()
     assert (breaker.state, breaker.refusal(110, 10)) == ("closed", "")
 
 
-def test_a_probe_that_fails_opens_it_for_as_long_again():
+def test_a_failed_probe_opens_the_breaker_for_as_long_again():
     breaker = opened()
     probe = breaker.begin()
     breaker.failed(110, 3)
@@ -88,7 +88,7 @@ def test_a_probe_that_fails_opens_it_for_as_long_again():
     assert not breaker.refusal(120, 10)
 
 
-def test_a_probe_that_says_nothing_makes_room_for_another():
+def test_a_probe_without_a_result_allows_another_probe():
     breaker = opened()
     breaker.end(breaker.begin())
     assert breaker.refusal(110, 10) == ""
@@ -104,7 +104,7 @@ def test_the_end_of_an_earlier_request_does_not_affect_the_probe():
     assert breaker.refusal(110, 10) == "breaker half open: one request is trying it"
 
 
-def test_a_probe_that_ends_late_leaves_the_next_one_alone():
+def test_a_probe_that_ends_late_does_not_affect_the_next():
     breaker = opened()
     first = breaker.begin()
     breaker.answered()
@@ -118,14 +118,14 @@ def test_a_probe_that_ends_late_leaves_the_next_one_alone():
 
 
 class Sending(RuleBasedStateMachine):
-    """Requests begin, answer, fail and end in any order; their effects are counted independently."""
+    """Begin, answer, fail and end requests in any order; count their effects independently."""
 
     def __init__(self):
         super().__init__()
         self.now = 0.0
         self.endpoint = Endpoint(instance("a", "http://127.0.0.1:1"))
         self.given_back = 0
-        self.leases = []  # (lease, whether it tries the instance)
+        self.leases = []  # (lease, whether it probes the instance)
         self.ended = 0
 
     @rule(tokens=st.integers(0, 5))
@@ -228,7 +228,7 @@ async def test_one_clients_failures_never_open_the_last_breaker(world):
     assert (await w.ask()).status_code == 200
 
 
-def test_one_clients_failures_never_keep_the_last_one_from_others():
+def test_one_clients_failures_never_keep_the_last_instance_from_others():
     breaker = Breaker()
     for _ in range(2):
         breaker.failed(0, 2, "mallory", lambda: False)
@@ -240,7 +240,7 @@ def test_one_clients_failures_never_keep_the_last_one_from_others():
         assert bool(breaker.refusal(1, OPEN_S)) is is_shut
 
 
-async def test_back_pressure_does_not_open_it(world):
+async def test_back_pressure_does_not_open_the_breaker(world):
     w = await world(reply({"error": "busy"}, 503), None, failure__breaker_failures=1)
     full = w.router.pools.get("demo").endpoints["demo-0"]
     for _ in range(6):

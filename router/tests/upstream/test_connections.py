@@ -1,4 +1,4 @@
-"""Connections are bounded, held back when clients are slow, and gone when nobody needs them."""
+"""Connections are bounded, apply back-pressure for slow clients, and close when idle."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from router.upstream.connection_pool import ConnectionPool
 ENDING = b'{"choices": [{"text": ""}]}'
 
 
-async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypatch):
+async def test_many_requests_leave_nothing_behind_once_they_end(world, monkeypatch):
     monkeypatch.setattr("router.upstream.connection_pool.IDLE_S", 0.1)
     w = await world(None, None)
     await w.ask()
@@ -30,19 +30,19 @@ async def test_many_requests_and_then_none_leave_nothing_behind(world, monkeypat
     await w.until(lambda: len(asyncio.all_tasks()) <= tasks_before + 1)
 
 
-async def test_a_busy_router_does_not_take_its_own_work_for_an_engine_that_is_unreachable(world):
+async def test_a_busy_router_does_not_mistake_its_own_delay_for_an_unreachable_engine(world):
     w = await world(None)
     upstream = ConnectionPool(w.engines[0].url)
     request = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
     opening = asyncio.create_task(upstream.open(request, connect_timeout_s=0.1, first_byte_timeout_s=5.0))
-    await asyncio.sleep(0)  # it has asked the kernel
+    await asyncio.sleep(0)  # the connection attempt has begun
     time.sleep(0.3)
     connection = await opening
     connection.release()
     upstream.close()
 
 
-async def test_idle_connections_are_closed_after_their_time(world):
+async def test_idle_connections_are_closed_after_their_limit(world):
     w = await world(None)
     await w.ask()
     upstream = w.router.pools.get("demo").endpoints["demo-0"].upstream
@@ -54,7 +54,7 @@ async def test_idle_connections_are_closed_after_their_time(world):
 
 
 async def test_a_slow_client_holds_the_engine_back(world):
-    """The engine could send 200 MB; what lies in the router is bounded however long the client does not read."""
+    """The engine could send 200 MB; the router buffers a bounded part however long the client does not read."""
     sent = 0
 
     async def flood(engine, request, writer):
@@ -76,7 +76,7 @@ async def test_a_slow_client_holds_the_engine_back(world):
     )
     await w.until(lambda: w.engines[0].received)
     before = -1
-    while before != sent:  # until nothing moves any more
+    while before != sent:  # until no more bytes move
         before = sent
         await asyncio.sleep(0.2)
     assert sent < 40
@@ -110,7 +110,7 @@ async def test_an_engine_that_sends_an_unrequested_answer_loses_the_connection(w
         % (ENDING[:5], ENDING[5:]),
     ],
 )
-async def test_an_answer_may_end_in_each_way_that_http_knows(world, raw):
+async def test_an_answer_may_end_in_every_way_that_http_allows(world, raw):
     async def behave(engine, request, writer):
         writer.write(raw)
         await writer.drain()

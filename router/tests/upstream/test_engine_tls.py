@@ -92,7 +92,7 @@ async def _said(context, tls: EngineTls) -> list[str]:
     return found
 
 
-# what is wrong → (certificate of the engine, whether it asks for clients', certificates of the client, sentence)
+# fault → (engine certificate, whether it requires client certificates, client certificate, error message)
 CASES: dict[str, Callable[[Signed], tuple[Issued, bool, EngineTls, str]]] = {
     "nothing": lambda s: (s.good, False, s.trusted, "200"),
     "nothing, with a client certificate": lambda s: (s.good, True, s.shown(s.client), "200"),
@@ -124,13 +124,13 @@ async def _all_said(signed: Signed) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_each_client_of_an_engine_says_the_same_of_its_certificate(run, signed):
+def test_each_client_of_an_engine_reports_the_same_about_its_certificate(run, signed):
     for wrong, said in run(_all_said(signed)).items():
         sentence = CASES[wrong](signed)[-1]
         assert [sentence in one for one in said] == [True] * len(CLIENTS), (wrong, said)
 
 
-async def test_an_engine_without_tls_is_not_asked_in_clear(signed):
+async def test_an_engine_without_tls_is_never_called_in_plain_text(signed):
     async def refuse(reader, writer):
         asked.append(await reader.read(5))
         writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
@@ -156,7 +156,7 @@ async def over_kept(upstream: ConnectionPool) -> None:
     connection.release()
 
 
-async def test_an_authority_that_is_taken_away_counts_for_the_next_request_over_kept_connections_too(signed, tmp_path):
+async def test_an_authority_that_is_removed_affects_the_next_request_even_on_kept_connections(signed, tmp_path):
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(own := signed.own.path.read_bytes())
     tls, prober = EngineTls(f"file:{trusted}"), Prober()
@@ -187,7 +187,7 @@ async def test_an_authority_that_is_taken_away_counts_for_the_next_request_over_
         await control.aclose()
 
 
-async def test_an_engine_asked_over_a_kept_connection_is_judged_by_changed_certificates(signed):
+async def test_an_engine_on_a_kept_connection_is_judged_by_changed_certificates(signed):
     prober = Prober()
     async with engine(reply({}), secure=signed.good.server()) as made:
         assert (await prober.get(made.url, 5, tls=signed.trusted))[0] == 200
@@ -198,7 +198,7 @@ async def test_an_engine_asked_over_a_kept_connection_is_judged_by_changed_certi
         prober.keep_only(set())
 
 
-async def test_a_name_that_is_changed_alone_counts_for_connections_that_are_kept_or_in_use(signed, monkeypatch):
+async def test_a_changed_name_alone_affects_connections_that_are_kept_or_in_use(signed, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(signed.own.path))
     monkeypatch.setattr(engine_tls, "_contexts", {})
     mine, others = EngineTls(name="engines.llm"), EngineTls(name="other.llm")
@@ -264,12 +264,12 @@ def test_problems_of_named_certificates_are_reported(signed, monkeypatch):
         ({"verify": "no"}, False),
     ],
 )
-def test_a_pool_names_certificates_by_their_whereabouts(given, allowed):
+def test_a_pool_names_certificates_by_where_they_are(given, allowed):
     assert bool(engine_tls.is_allowed(given)) is allowed
 
 
 @pytest.mark.parametrize("busy", [False, True])
-async def test_connections_of_other_certificates_take_no_further_request(signed, busy):
+async def test_connections_with_other_certificates_get_no_further_request(signed, busy):
     async with engine(reply({}), secure=signed.good.server()) as made:
         upstream = ConnectionPool(made.url, signed.trusted)
         connection = await upstream.open(REQUEST, connect_timeout_s=5, first_byte_timeout_s=5)

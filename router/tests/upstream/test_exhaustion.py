@@ -1,4 +1,4 @@
-"""Resources that this process or its host has exhausted do not count against an engine."""
+"""Resources that this process or its host has used up do not count against an engine."""
 
 import asyncio
 import errno
@@ -19,11 +19,11 @@ def test_local_shortages_are_distinguished_from_failures_of_the_engine(number):
 
 
 @pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT, None])
-def test_failures_of_the_other_side_are_no_shortage(number):
+def test_failures_of_the_other_side_do_not_count_as_shortages(number):
     assert not is_exhausted(OSError(number, "x") if number else OSError("x"))
 
 
-def test_a_name_that_is_not_resolved_for_want_of_a_file_is_a_shortage():
+def test_a_name_that_is_not_resolved_for_lack_of_a_file_descriptor_is_a_shortage():
     unknown = socket.gaierror(socket.EAI_AGAIN, "x")
     assert not is_exhausted(unknown)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -36,7 +36,7 @@ def test_a_name_that_is_not_resolved_for_want_of_a_file_is_a_shortage():
 
 @pytest.fixture
 def no_connections(monkeypatch):
-    """When called, no further connection can be opened."""
+    """Return a function that prevents further connections."""
 
     def begin():
         async def create_connection(*args, **kwargs):
@@ -67,7 +67,7 @@ async def test_without_a_file_descriptor_the_client_gets_an_error_and_no_breaker
     assert (await w.ask()).status_code == 200
 
 
-async def test_idle_connections_are_given_up_for_new_ones(world, no_connections, monkeypatch):
+async def test_idle_connections_are_closed_for_new_ones(world, no_connections, monkeypatch):
     w = await world(None, None)
     for _ in range(2):
         assert (await w.ask()).status_code == 200
@@ -76,7 +76,7 @@ async def test_idle_connections_are_given_up_for_new_ones(world, no_connections,
     one.upstream.close_all_idle()
     await w.until(lambda: not one.upstream.connections)
     no_connections()
-    await w.ask()  # one cannot be reached, two's idle connection is freed or used
+    await w.ask()  # the first is unreachable, the second's idle connection is closed or used
     monkeypatch.undo()
     await w.until(lambda: not [each for each in two.upstream.connections if not each.busy])
     assert (await w.ask()).status_code == 200

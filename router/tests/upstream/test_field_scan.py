@@ -1,4 +1,4 @@
-"""Fields of a large JSON object are read however it is cut, and text inside it is never taken for them."""
+"""Read fields of a large JSON object however it is split, without mistaking text inside strings for fields."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Malicious answers of an engine are limited in memory and time, and count against that engine alone."""
+"""An engine's malicious answers are limited in memory and time, and count against that engine alone."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("behaviour", HOSTILE.values(), ids=HOSTILE)
-async def test_an_answer_that_no_client_could_use_is_fetched_from_another_engine(world, behaviour):
+async def test_an_unusable_answer_is_retried_on_another_engine(world, behaviour):
     w = await world(behaviour, reply())
     for _ in range(2):
         assert (await w.ask()).status_code == 200
@@ -59,7 +59,7 @@ async def test_an_answer_that_no_client_could_use_is_fetched_from_another_engine
 
 
 @pytest.mark.parametrize("further", [b"HTTP/1.1 500 X\r\n\r\nx", b"HTTP/1.1 200 X\r\ncontent-length: 1\r\n\r\nx", b"x"])
-async def test_an_answer_behind_the_answer_is_nobodys(world, further):
+async def test_bytes_after_an_answer_reach_no_client(world, further):
     async def two(engine, request, writer):
         writer.write(CHUNKED + b"%x\r\n%b\r\n0\r\n\r\n" % (len(HELD), HELD) + further)
         await writer.drain()
@@ -76,7 +76,7 @@ TRAILERS = {
 
 
 @pytest.mark.parametrize("behaviour", TRAILERS.values(), ids=TRAILERS)
-async def test_trailers_without_end_take_no_memory(world, behaviour):
+async def test_endless_trailers_take_no_memory(world, behaviour):
     w = await world(behaviour, reply())
     await w.ask()
     gc.collect()
@@ -110,8 +110,8 @@ async def test_a_head_within_its_limits_is_passed_on(world):
     assert len(response.headers["x-long"]) == MAX_HEAD // 2
 
 
-async def test_an_event_without_end_passes_with_bounded_memory(world):
-    """The client gets it as it arrives; nothing waits for its end."""
+async def test_an_endless_event_passes_with_bounded_memory(world):
+    """The client gets it as it arrives; the router does not wait for its end."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: "
     w = await world(endless(head, pieces=2_000))
     size = 0
@@ -141,7 +141,7 @@ USAGES = {
 
 
 @pytest.mark.parametrize("end", USAGES.values(), ids=USAGES)
-async def test_unusable_usage_counts_as_none(world, end):
+async def test_unusable_usage_counts_as_missing(world, end):
     body = HELD[:-1] + b", " + end + b"}"
     w = await world(json_of(body))
     response = await w.ask()
@@ -168,7 +168,7 @@ def json_of(body):
     return behave
 
 
-def test_a_part_of_nothing_but_usage_keys_costs_little_time():
+def test_a_part_that_consists_of_usage_keys_costs_little_time():
     for event in (b'"usage"\n\n', b'"usage"\r\n\r\n', b'data: {"choices":[],"usage":{}}\n\n', b'"usage":{'):
         data = event * (2_000_000 // len(event)) + b"\n\n"
         with deadline(0.5):
@@ -186,7 +186,7 @@ def deadline(seconds):
     assert time.process_time() - began < seconds
 
 
-async def test_the_usage_chunk_behind_many_other_keys_is_still_taken_out(world):
+async def test_the_usage_chunk_after_many_other_keys_is_still_removed(world):
     noise = [b'data: {"choices":[{"usage":null}]}\n\n'] * 50
     w = await world(stream([*noise, *events()]))
     response = await w.ask(stream=True)
@@ -194,8 +194,8 @@ async def test_the_usage_chunk_behind_many_other_keys_is_still_taken_out(world):
     assert b"prompt_tokens" not in response.content
 
 
-async def test_engines_that_harm_and_one_that_serves_share_a_router(world):
-    """Round robin sends to each; every request is served."""
+async def test_hostile_engines_and_a_good_one_share_a_router(world):
+    """Round robin sends requests to each; every request is served."""
     w = await world(*itertools.islice(HOSTILE.values(), 5), reply(), failure__retries=5)
     answers = await asyncio.gather(*(w.ask() for _ in range(12)))
     assert {answer.status_code for answer in answers} == {200}
@@ -225,7 +225,7 @@ async def test_an_answer_that_is_not_http_is_listed_as_refused(world, name):
     assert indexes(w.router.pools.all())["demo-0"].refused == dict(endpoint.refused)
 
 
-async def test_no_more_reasons_are_kept_than_a_page_can_show(world):
+async def test_only_as_many_reasons_are_kept_as_a_page_can_show(world):
     w = await world(reply())
     endpoint = w.router.pools.get("demo").endpoints["demo-0"]
     for number in range(100):

@@ -1,4 +1,4 @@
-"""Keep-alive bytes from an API server are no content of the engine behind it."""
+"""Keep-alive bytes from an API server do not count as content of the engine behind it."""
 
 import json
 
@@ -37,7 +37,7 @@ CHUNKS = [
     ],
 )
 @pytest.mark.parametrize("piece", [1, 7, 10_000])
-def test_comments_pings_and_empty_events_are_no_content_in_whatever_pieces(data: bytes, piece: int) -> None:
+def test_comments_pings_and_empty_events_are_not_content_however_they_are_split(data: bytes, piece: int) -> None:
     line = b""
     for start in range(0, 3 * len(data), piece):
         heard, line = content(line + (3 * data)[start : start + piece], is_stream=True)
@@ -62,5 +62,5 @@ def test_any_other_event_is_content(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("data", "heard"), [(b" ", False), (b" \r\n", False), (b"RIFF\0", True), (b'{"a', True)])
-def test_any_byte_but_blanks_is_content_of_a_whole_answer(data: bytes, heard: bool) -> None:
+def test_any_byte_but_whitespace_is_content_of_a_whole_answer(data: bytes, heard: bool) -> None:
     assert content(data, is_stream=False) == (heard, b"")

@@ -1,4 +1,4 @@
-"""An engine is killed: before its first byte another engine answers; after it the client gets an error."""
+"""If an engine is killed before its first byte, another answers; after it, the client gets an error."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def killable(behaviour):
-    """(URL, kill) of an engine with a process of its own."""
+    """Start an engine in its own process; return (URL, kill)."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT, behaviour, stdout=asyncio.subprocess.PIPE
     )
@@ -41,7 +41,7 @@ async def killable(behaviour):
 
 
 async def with_killable(world, url):
-    """The engine at `url` is the first to be asked; one that works is the other."""
+    """Build a world in which the engine at `url` is chosen first and a working one is the other."""
     w = await world(None)
     w.published.fleet(entry("demo-0", url), entry("demo-1", w.engines[0].url))
     await w.until(lambda: len(w.router.pools.get("demo").endpoints) == 2)

@@ -1,4 +1,4 @@
-"""The prober against servers that behave well and badly."""
+"""The prober with well and badly behaved servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -62,7 +62,7 @@ async def test_one_connection_serves_many_requests(serve: Serve, prober: Prober)
     assert connections == 1
 
 
-async def test_a_chunked_answer_is_put_together(serve: Serve, prober: Prober) -> None:
+async def test_a_chunked_answer_is_assembled(serve: Serve, prober: Prober) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head(reader)
         writer.write(b"HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n")
@@ -70,20 +70,20 @@ async def test_a_chunked_answer_is_put_together(serve: Serve, prober: Prober) ->
     assert await prober.get(await serve(handler), 1) == (503, b"abc")
 
 
-async def test_a_server_that_closed_a_kept_connection_is_asked_on_a_new_one(serve: Serve, prober: Prober) -> None:
+async def test_a_server_that_closed_a_kept_connection_is_called_on_a_new_one(serve: Serve, prober: Prober) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head(reader)
         writer.write(OK)
         if not await head(reader):
             return
-        writer.close()  # instead of a second answer
+        writer.close()  # no second answer
 
     url = await serve(handler)
     assert await prober.get(url, 1) == (200, b"ok")
     assert await prober.get(url, 1) == (200, b"ok")
 
 
-async def test_a_server_that_closes_after_each_answer_is_served_too(serve: Serve, prober: Prober) -> None:
+async def test_a_server_that_closes_after_each_answer_is_probed_too(serve: Serve, prober: Prober) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head(reader)
         writer.write(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
@@ -116,7 +116,7 @@ async def test_unsolicited_bytes_are_not_taken_for_the_next_answer(serve: Serve,
     assert await prober.get(url, 1) == (200, b"ok")
 
 
-async def test_a_server_that_does_not_answer_is_slow_and_its_connection_given_up(serve: Serve, prober: Prober) -> None:
+async def test_a_server_that_does_not_answer_is_slow_and_its_connection_abandoned(serve: Serve, prober: Prober) -> None:
     gone = asyncio.Event()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -192,7 +192,7 @@ async def test_an_answer_without_end_is_refused_at_its_limit(
         await prober.get(url, 10, 100_000)
 
 
-async def test_an_answer_of_the_allowed_size_is_taken_and_a_byte_more_is_not(serve: Serve, prober: Prober) -> None:
+async def test_an_answer_of_the_allowed_size_is_accepted_and_a_longer_one_refused(serve: Serve, prober: Prober) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await head(reader):
             writer.write(HEAD + b"content-length: 200000\r\n\r\n" + bytes(200_000))
@@ -204,8 +204,8 @@ async def test_an_answer_of_the_allowed_size_is_taken_and_a_byte_more_is_not(ser
     assert await prober.get(url, 10, 200_000) == (200, bytes(200_000))
 
 
-async def test_an_answer_that_comes_a_byte_at_a_time_is_slow(serve: Serve, prober: Prober) -> None:
-    """However steadily it comes: the limit is for the whole."""
+async def test_an_answer_that_arrives_byte_by_byte_is_slow(serve: Serve, prober: Prober) -> None:
+    """However steadily it arrives, the limit applies to the whole answer."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head(reader)

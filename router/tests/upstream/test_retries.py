@@ -1,4 +1,4 @@
-"""An attempt that fails before the client has seen a byte is made elsewhere; after that, never."""
+"""An attempt that fails before the client has received a byte is retried elsewhere; after that, never."""
 
 import json
 
@@ -24,7 +24,7 @@ async def test_an_engine_that_is_not_there_is_replaced_by_another(world):
         assert (await w.ask()).headers["x-weir-instance"] == "demo-1"
 
 
-async def test_a_stream_that_breaks_before_its_first_event_is_made_elsewhere(world):
+async def test_a_stream_that_breaks_before_its_first_event_is_retried_elsewhere(world):
     w = await world(break_off([]), None)
     for _ in range(2):
         response = await w.ask(stream=True)
@@ -83,12 +83,12 @@ async def test_a_request_refused_by_two_engines_is_the_clients_error_and_counts_
     assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
-async def test_an_engine_that_another_one_agrees_with_is_not_shut_out_by_one_clients_mistakes(world):
+async def test_an_engine_confirmed_by_another_is_not_shut_out_by_one_clients_mistakes(world):
     w = await world(reply({"error": "own words"}, 400), reply({"error": "own words"}, 400), failure__breaker_failures=2)
     pool = w.router.pools.get("demo")
     for _ in range(8):
         assert (await w.ask()).status_code == 400
-        pool.endpoints["demo-1"].breaker.served()  # it serves others
+        pool.endpoints["demo-1"].breaker.served()  # it serves other clients
     assert pool.endpoints["demo-0"].breaker.is_doubted
     assert (pool.endpoints["demo-0"].breaker.failures, pool.endpoints["demo-0"].breaker.state) == (0, "closed")
 
@@ -142,14 +142,14 @@ async def test_the_error_event_is_separate_when_the_stream_broke_inside_an_event
     assert b'data: {"choi\n\ndata: {"error"' in response.content
 
 
-async def test_the_error_event_on_messages_is_of_anthropics_kind(world):
+async def test_the_error_event_on_messages_has_anthropics_type(world):
     w = await world(break_off([b'data: {"type": "content_block_delta", "delta": {"text": "a"}}\n\n']))
     response = await w.ask(path="/v1/messages", stream=True)
     assert b'\n\nevent: error\ndata: {"type":"error","error":{"type":"api_error"' in response.content
 
 
-async def test_the_error_event_on_responses_is_one_for_which_openais_clients_raise(world):
-    """Clients look for a member `error`; any other event ends their loop as if the answer were whole."""
+async def test_the_error_event_on_responses_makes_openais_clients_raise(world):
+    """Clients look for a member `error`; any other event ends their loop as if the answer were complete."""
     delta = b'data: {"type":"response.output_text.delta","delta":"a","sequence_number":%d}\n\n'
     w = await world(break_off([delta % 6, delta % 7]))
     response = await w.ask(path="/v1/responses", stream=True, input="hello")
@@ -162,7 +162,7 @@ async def test_the_error_event_on_responses_is_one_for_which_openais_clients_rai
     assert event["param"] is None
 
 
-async def test_an_answer_without_its_last_event_ends_with_the_same_event(world):
+async def test_an_answer_without_its_last_event_ends_with_the_same_error_event(world):
     delta = b'data: {"type":"response.output_text.delta","delta":"a","sequence_number": 3}\n\n'
     w = await world(stream([delta]))
     response = await w.ask(path="/v1/responses", stream=True, input="hello")
@@ -171,8 +171,8 @@ async def test_an_answer_without_its_last_event_ends_with_the_same_event(world):
     assert event["sequence_number"] == 4
 
 
-async def test_an_idle_connection_that_the_engine_has_closed_costs_nothing(world):
-    """The engine closes after each answer, and the router learns of it only by writing."""
+async def test_an_idle_connection_that_the_engine_has_closed_costs_no_retry(world):
+    """The engine closes after each answer, and the router notices it only when it writes."""
 
     async def answer_and_close(engine, request, writer):
         await reply()(engine, request, writer)
@@ -212,7 +212,7 @@ async def test_an_answer_that_is_not_http_is_a_failure_of_the_engine(world):
         assert "not a valid HTTP answer" in response.json()["error"]["message"]
 
 
-async def test_a_broken_large_answer_is_seen_as_broken_by_the_client(world):
+async def test_the_client_sees_that_a_large_answer_is_broken(world):
     async def half(engine, request, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 4_000_000)
         await writer.drain()

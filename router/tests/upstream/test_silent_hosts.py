@@ -1,4 +1,4 @@
-"""A dead host is distinguished from a busy engine: its requests are sent elsewhere without a long wait."""
+"""Distinguish a dead host from a busy engine, so that its requests soon go elsewhere."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ def port_of(transport):
 
 @pytest.fixture
 def gone(monkeypatch):
-    """Ports whose host is gone."""
+    """Return ports whose host is gone."""
     ports = set()
     monkeypatch.setattr(host_liveness, "is_gone", lambda transport: port_of(transport) in ports)
     return ports
@@ -39,7 +39,7 @@ async def test_a_request_to_a_host_that_is_gone_is_made_elsewhere(world, gone):
     assert demo(w, "demo-0").breaker.state == "open", "the next one would wait as long"
 
 
-async def test_the_idle_connections_to_a_host_that_is_gone_are_not_tried_again(world, gone):
+async def test_idle_connections_to_a_host_that_is_gone_are_not_tried_again(world, gone):
     w = await world(None)
     await asyncio.gather(*(w.ask() for _ in range(4)))
     upstream = demo(w, "demo-0").upstream
@@ -70,8 +70,8 @@ async def test_a_lost_host_is_distinguished_from_an_engine_that_hung_up(world, n
     assert errno.ECONNRESET not in host_liveness.UNREACHABLE
 
 
-async def test_an_engine_that_reads_nothing_is_busy_and_its_host_is_there(world):
-    """The engine's kernel acknowledges what fits; the rest waits in the router."""
+async def test_an_engine_that_reads_nothing_is_busy_but_its_host_is_reachable(world):
+    """The engine's kernel acknowledges what fits; the remainder waits in the router."""
     server = socket.create_server(("127.0.0.1", 0))
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *server.getsockname())
     transport.write(b"x" * 20_000_000)
@@ -83,7 +83,7 @@ async def test_an_engine_that_reads_nothing_is_busy_and_its_host_is_there(world)
     server.close()
 
 
-async def test_connections_to_engines_are_asked_whether_their_host_is_there(world):
+async def test_connections_to_engines_check_whether_their_host_is_reachable(world):
     w = await world(None)
     await w.ask()
     (connection,) = demo(w, "demo-0").upstream.connections

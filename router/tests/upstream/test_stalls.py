@@ -1,4 +1,4 @@
-"""An answer that has begun and falls silent is given up; one that is only slow is not."""
+"""An answer that falls silent after it began is abandoned; one that is only slow is not."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ def demo(w):
 
 
 async def let_pass(w, seconds):
-    """Run as many checks as in this time, with their effects, in addition to the router's own."""
+    """Run as many checks, with their effects, as this time would bring, in addition to the router's own."""
     for _ in range(round(seconds / CHECK_S)):
         w.router.proxy.stalls.check()
     await asyncio.sleep(0.05)
@@ -49,7 +49,7 @@ async def test_stalls_open_the_breaker_although_every_answer_had_begun(world):
     assert demo(w).endpoints["demo-0"].breaker.state == "open"
 
 
-async def test_a_stream_is_given_its_time(world):
+async def test_a_slow_stream_is_not_abandoned(world):
     w = await world(first_then_wait, failure__stream_idle_timeout_s=3600)
     body = {"model": "llama", "prompt": "x", "stream": True}
     async with w.client.stream("POST", "/v1/completions", json=body) as response:
@@ -95,7 +95,7 @@ async def test_the_limit_of_a_prefill_holds_until_the_first_content_whatever_com
     assert attempts[0]["error"] == ("no content within 2500 s of the first byte" if hangs else "")
 
 
-async def test_each_byte_starts_the_time_again(world):
+async def test_each_byte_restarts_the_time(world):
     async def steady(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         for number in range(6):
@@ -112,7 +112,7 @@ async def test_each_byte_starts_the_time_again(world):
 
 
 @pytest.mark.slow
-async def test_a_whole_answer_that_stalls_is_had_elsewhere(world):
+async def test_a_whole_answer_that_stalls_is_retried_elsewhere(world):
     async def half(engine, request, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of it")
         await writer.drain()
@@ -136,7 +136,7 @@ async def test_a_whole_answer_that_stalls_everywhere_is_a_timeout(world):
     assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
 
 
-async def test_a_client_that_does_not_read_is_not_a_silence_of_the_engine(world):
+async def test_a_client_that_does_not_read_does_not_count_as_a_silent_engine(world):
     size = 64 * HIGH_WATER
     parts = [b'data: {"choices": [{"text": "' + b"x" * 65_536 + b'"}]}\n\n'] * (size // 65_536) + events()[-1:]
     w = await world(stream(parts), failure__stream_idle_timeout_s=1)
@@ -151,7 +151,7 @@ async def test_a_client_that_does_not_read_is_not_a_silence_of_the_engine(world)
     assert received == sum(len(part) for part in parts)
 
 
-async def test_nothing_is_watched_when_nothing_is_under_way(world):
+async def test_nothing_is_watched_while_nothing_is_in_flight(world):
     w = await world(None, hang_up)
     await asyncio.gather(*(w.ask(stream=i % 2 == 0) for i in range(10)))
     assert not w.router.proxy.stalls._limits
@@ -172,7 +172,7 @@ def says_it_lives(begin, sign):
     return behave
 
 
-async def test_an_event_whose_end_comes_by_itself_is_heard(world):
+async def test_an_event_whose_end_arrives_separately_is_recognised(world):
     async def in_two(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
         for part in [*events()[:1] * 6, *events()[-1:]]:
@@ -192,7 +192,7 @@ EMPTY_DELTA = b'data: {"id": "x", "choices": [{"index": 0, "delta": {"content": 
 
 
 @pytest.mark.parametrize("sign", [b": ping\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n", EMPTY_DELTA])
-async def test_signs_of_life_do_not_keep_a_stream_whose_content_has_ended(world, sign):
+async def test_signs_of_life_do_not_extend_a_stream_whose_content_has_ended(world, sign):
     w = await world(says_it_lives("text/event-stream", sign))
     w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
     response = await w.ask(stream=True)
@@ -201,7 +201,7 @@ async def test_signs_of_life_do_not_keep_a_stream_whose_content_has_ended(world,
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings"])
-async def test_signs_of_life_do_not_keep_a_whole_answer_from_another_engine(world, path):
+async def test_signs_of_life_do_not_keep_a_whole_answer_from_being_retried(world, path):
     w = await world(says_it_lives("application/json", b" \n"), None, failure__first_byte_timeout_s=100)
     w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
     for _ in range(2):
@@ -211,7 +211,7 @@ async def test_signs_of_life_do_not_keep_a_whole_answer_from_another_engine(worl
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_a_whole_answer_that_begins_with_signs_of_life_has_the_time_of_a_mute_engine(world, hangs):
+async def test_a_whole_answer_that_begins_with_signs_of_life_has_the_time_of_a_silent_engine(world, hangs):
     async def late(engine, request, writer):
         write_head(writer, 200, "content-type: application/json", "transfer-encoding: chunked")
         whole = json.dumps(ANSWER).encode()

@@ -1,5 +1,6 @@
-"""Five thousand requests through a router's process, most of which fail in some way; afterwards the router is as
-before."""
+"""Send five thousand requests, most of which fail in some way, through a router process, which must then be as it was
+before.
+"""
 
 import asyncio
 import json
@@ -27,7 +28,7 @@ IDLE_S = 90  # the router closes idle connections to engines after 30 s
 
 
 class Faulty:
-    """Behaves as a seeded random generator decides, and counts the requests that it has answered completely."""
+    """An engine that behaves by a seeded random generator and counts the requests that it has answered completely."""
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
@@ -106,7 +107,7 @@ def too_large(name):
     return raw(name, b"").replace(b": 0\r\n\r\n", b": 99999999\r\n\r\n")
 
 
-# What a client sends, and whether it waits for the answer.
+# The requests of a client, and whether it waits for the answer
 CLIENTS = {
     "asks": lambda name, draw: (raw(name, asking(draw)), True),
     "asks with an offer of HTTP/2": lambda name, draw: (
@@ -156,8 +157,9 @@ async def to_the_end(head, reader):
 
 
 async def storm(port):
-    """Return how many requests of which kind got which status; -1: the connection was closed, 0: the client did not
-    wait."""
+    """Return how many requests of each kind got each status; -1: the connection was closed, 0: the client did not
+    wait.
+    """
     seen, numbers = Counter(), iter(range(REQUESTS))
 
     async def worker(seed):
@@ -170,7 +172,7 @@ async def storm(port):
 
 
 def open_files(pid):
-    """Count open files, except unix sockets, which are connections to this test's Redis: their client keeps some."""
+    """Count open files except unix sockets, some of which the client of this test's Redis keeps."""
     unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
     found = []
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
@@ -231,7 +233,7 @@ async def test_five_thousand_faulted_requests_leave_nothing_behind(start, publis
 
 
 def judge(seen):
-    """Check that every waiting client has an answer, and the right one."""
+    """Check that every waiting client got the right answer."""
     assert not {(name, status): n for (name, status), n in seen.items() if status == -1}
     statuses = {name: {status for given, status in seen if given == name} for name in CLIENTS}
     assert statuses["sends no JSON"] == {400}

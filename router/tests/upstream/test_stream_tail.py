@@ -1,4 +1,4 @@
-"""The end of a stream has its usage and its outcome, however the bytes are split and however large its events are."""
+"""The end of a stream gives its usage and its outcome, however the bytes are split and however large its events are."""
 
 import itertools
 import json
@@ -44,13 +44,13 @@ BLANKS = {"LF": [b"\n\n"], "CRLF": [b"\r\n\r\n"], "mixed": [b"\n\r\n", b"\r\n\r\
 
 
 def ended_by(parts, blanks):
-    """The events, with these blank lines behind them in turn."""
+    """Return the events with these line ends after them in turn."""
     return b"".join(part[:-2] + blank for part, blank in zip(parts, itertools.cycle(blanks), strict=False))
 
 
 @pytest.mark.parametrize("parts", STREAMS.values(), ids=STREAMS)
 @pytest.mark.parametrize("blanks", BLANKS.values(), ids=BLANKS)
-def test_the_streams_own_usage_is_read_however_it_is_cut(parts, blanks):
+def test_the_streams_own_usage_is_read_however_it_is_split(parts, blanks):
     whole = ended_by(parts, blanks)
     for size in (7, 1_000, 65_536, len(whole)) if len(whole) < 10_000 else (1_000, 65_536, len(whole)):
         tail = StreamTail()
@@ -75,7 +75,7 @@ def test_the_streams_own_usage_is_read_however_it_is_cut(parts, blanks):
         [event({"type": "error", "error": {"type": "api_error", "message": "EngineCore is dead"}}, "error")],
     ],
 )
-def test_an_error_among_the_last_events_is_the_engines(parts):
+def test_an_error_among_the_last_events_counts_against_the_engine(parts):
     tail = StreamTail()
     for part in parts:
         tail.add_event(part)
@@ -87,7 +87,7 @@ def test_an_error_among_the_last_events_is_the_engines(parts):
 
 @pytest.mark.parametrize("blank", BLANKS["mixed"])
 @pytest.mark.parametrize("further", [b"", DONE])
-def test_an_error_behind_a_large_event_is_read_wherever_the_blank_line_between_is_cut(blank, further):
+def test_an_error_after_a_large_event_is_read_wherever_the_blank_line_between_is_split(blank, further):
     large = event({"choices": [{"delta": {"content": "x" * LARGEST_EVENT}}]})[:-2]
     error = event({"error": {"message": "EngineCore is dead"}}) + further
     whole, places = large + blank + error.replace(b"\n\n", blank), [len(large) + n for n in range(len(blank) + 1)]
@@ -99,7 +99,7 @@ def test_an_error_behind_a_large_event_is_read_wherever_the_blank_line_between_i
 
 
 @pytest.mark.parametrize("ping", [b": ping\n\n", b": ping\r\n\r\n"])
-def test_an_error_before_many_comments_is_the_engines(ping):
+def test_an_error_before_many_comments_counts_against_the_engine(ping):
     tail = StreamTail()
     for part in [*words(3), event({"error": {"message": "EngineCore is dead"}}), *[ping] * 40, DONE]:
         tail.add(part)
@@ -107,7 +107,7 @@ def test_an_error_before_many_comments_is_the_engines(ping):
 
 
 @pytest.mark.parametrize("blanks", BLANKS.values(), ids=BLANKS)
-def test_an_error_behind_content_is_read_whatever_ends_the_lines(blanks):
+def test_an_error_after_content_is_read_whatever_ends_the_lines(blanks):
     tail = StreamTail()
     tail.add(ended_by([*words(3), event({"error": {"message": "EngineCore is dead"}}), DONE], blanks))
     assert "EngineCore is" in tail.ended().error.message
@@ -115,7 +115,7 @@ def test_an_error_behind_content_is_read_whatever_ends_the_lines(blanks):
 
 @pytest.mark.parametrize("abort", ["abort", {"type": "abort", "message": "m"}, {"message": "m", "type": "abort"}])
 @pytest.mark.parametrize("several", [True, False])
-def test_one_of_several_answers_that_is_given_up_long_before_the_end_is_a_failure(several, abort):
+def test_one_of_several_answers_that_stops_long_before_the_end_is_a_failure(several, abort):
     def choice(index, finish=None):
         return {"index": index, "delta": {"content": "w"}, "finish_reason": finish}
 

@@ -50,7 +50,7 @@ def test_anthropic_streams_report_usage_in_two_places():
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-def test_the_chunk_is_found_however_the_stream_is_cut(end):
+def test_the_chunk_is_recognised_however_the_stream_is_split(end):
     whole = b"".join(events()).replace(b"\n\n", end)
     expected = b"".join(events(usage=False)).replace(b"\n\n", end)
     for cut in range(len(whole)):
@@ -64,7 +64,7 @@ def test_a_chunk_with_choices_and_usage_stays():
     assert Strip().feed(event) == event
 
 
-def test_an_endless_event_is_not_kept_forever():
+def test_an_endless_event_is_not_buffered_forever():
     strip = Strip()
     sent = sum(len(strip.feed(b"x" * 10_000)) for _ in range(100))
     assert sent > 900_000
@@ -88,7 +88,7 @@ async def test_other_stream_options_are_kept(world):
     assert CHUNK not in response.content
 
 
-async def test_a_stream_with_the_request_for_usage_is_left_alone(world):
+async def test_a_stream_with_the_request_for_usage_is_unchanged(world):
     w = await world(None)
     raw = json.dumps({"model": "llama", "prompt": "x", "stream": True, "stream_options": {"include_usage": True}})
     response = await w.client.post("/v1/completions", content=raw)

@@ -98,7 +98,7 @@ class World:
 
 @pytest.fixture
 async def world(etcd: Etcd, published: Published, redis_url: str) -> AsyncIterator[World]:
-    """A pool with one instance that the fleet knows, and an etcd."""
+    """Build a pool with one instance of the fleet, and an etcd."""
     published.policy()
     kv = {"etcd": etcd.url}
     published.fleet(entry("n-0", "http://127.0.0.1:1", connector="neuron", role="prefill", kv=kv))
@@ -109,7 +109,7 @@ async def world(etcd: Etcd, published: Published, redis_url: str) -> AsyncIterat
         yield made
 
 
-async def test_workers_come_with_their_key_and_go_with_their_lease(world: World, etcd: Etcd) -> None:
+async def test_workers_join_with_their_key_and_leave_with_their_lease(world: World, etcd: Etcd) -> None:
     lease = etcd.register("decode", "127.0.0.1:2")
     await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
     assert world.endpoints["decode-127.0.0.1:2"].role == "decode"
@@ -118,13 +118,13 @@ async def test_workers_come_with_their_key_and_go_with_their_lease(world: World,
     assert world.endpoints["n-0"].routable
 
 
-async def test_a_lease_that_runs_out_takes_its_worker_out(world: World, etcd: Etcd) -> None:
+async def test_a_lease_that_expires_removes_its_worker(world: World, etcd: Etcd) -> None:
     etcd.register("decode", "127.0.0.1:2", ttl_s=1)
     await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
     await world.until(lambda: "decode-127.0.0.1:2" not in world.endpoints)
 
 
-async def test_a_worker_that_registers_again_is_another_one(world: World, etcd: Etcd) -> None:
+async def test_a_worker_that_registers_again_counts_as_a_new_one(world: World, etcd: Etcd) -> None:
     lease = etcd.register("decode", "127.0.0.1:2")
     await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
     before = world.endpoints["decode-127.0.0.1:2"].epoch
@@ -135,7 +135,7 @@ async def test_a_worker_that_registers_again_is_another_one(world: World, etcd: 
     )
 
 
-async def test_an_instance_of_the_fleet_that_is_not_registered_takes_nothing(
+async def test_an_instance_of_the_fleet_that_is_not_registered_gets_nothing(
     world: World, etcd: Etcd, published: Published
 ) -> None:
     kv = {"etcd": etcd.url}
@@ -148,7 +148,7 @@ async def test_an_instance_of_the_fleet_that_is_not_registered_takes_nothing(
     assert world.endpoints["n-0"].routable
 
 
-async def test_the_last_known_workers_stay_while_etcd_is_unreachable(world: World, etcd: Etcd) -> None:
+async def test_the_last_known_workers_remain_while_etcd_is_unreachable(world: World, etcd: Etcd) -> None:
     etcd.register("decode", "127.0.0.1:2")
     await world.until(lambda: "decode-127.0.0.1:2" in world.endpoints)
     etcd.stop()
