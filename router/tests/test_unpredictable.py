@@ -67,8 +67,8 @@ KINDS["a hit that is a block shorter than predicted"] = CHAT, {"messages": [SHOR
 
 
 class Misreads(SimTokenizer):
-    """A renderer that agrees with the engine on ordinary chats and fails on all else: it renders a cached chat, an uncached
-    one, or nothing.
+    """A renderer that agrees with the engine on ordinary chats and fails on all else: it renders a cached chat,
+    an uncached one, or nothing.
     """
 
     def __init__(self) -> None:
