@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from controlplane.common.figures import seconds
-from controlplane.evidence.previews import display, selectors
+from controlplane.evidence.previews import display, policy_job, selectors
 from controlplane.evidence.previews.analysis.trust import LEAST_REQUESTS
 from controlplane.evidence.previews.analysis.types import PreviewView
 from controlplane.evidence.previews.models import Preview
@@ -43,6 +43,7 @@ def panel(
         "draft": draft,
         "preview": found,
         "shown": display.shown(found, status_of(policy, draft, found)) if found else None,
+        "age_s": policy_job.trace_of(preview, preview.created_at)["age_s"] if preview else None,
         "fixed": fixed,
         "refresh": _refresh(policy, preview if fixed else None),
         **operator_controls(request),

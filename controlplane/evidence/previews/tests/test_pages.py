@@ -1,6 +1,7 @@
 """The preview in every state on the editor, the review, its own page and in the history."""
 
 import re
+from datetime import timedelta
 from html import unescape
 
 import pytest
@@ -188,6 +189,14 @@ def test_the_result_is_described_as_simulated_in_a_sentence_with_tables_below(dr
         assert words in said
     for request_class in ("all", "warm", "medium", "heavy"):
         assert f"Latencies of class {request_class}, simulated, live against draft" in said
+
+
+def test_the_age_of_the_traffic_is_that_at_the_preview_however_late_it_is_read(draft, otto_client):
+    made = preview_of(draft)
+    earlier = {"first_at": made.trace["first_at"] - 7 * 86_400, "last_at": made.trace["last_at"] - 7 * 86_400}
+    created_at = made.created_at - timedelta(days=7)
+    Preview.objects.update(created_at=created_at, trace=made.trace | earlier)
+    assert "(3 min before the preview)" in text_of(page(otto_client))
 
 
 def test_each_verdict_is_a_word_with_a_shape(draft, otto_client):
