@@ -130,7 +130,7 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
         errors[problem.field] = "; ".join(filter(None, [errors.get(problem.field, ""), problem.beside]))
     context = {
         **_said(request, raw, found),
-        "values": {**(body_of(asked) if asked else {}), **raw},
+        "values": {**(body_of(asked) if asked else {}), **({"mode": "twin"} if "traces" in raw else {}), **raw},
         "fields": {name: _plain(raw.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "chosen_traces": _several(raw, "trace"),
         "ticks": [(name, LABELS[name], hint, errors.get(name, ""), *_ticks(raw, name)) for name, hint in HINTS.items()],
@@ -156,9 +156,9 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
 
 def _several(raw: JsonObject, name: str) -> list[Json]:
     """Return the values of a field, which a matrix has several of."""
-    if several := list_of(raw, SEVERAL.get(name, name)):
-        return several
     value = raw.get(SEVERAL.get(name, name), raw.get(name))
+    if isinstance(value, list):
+        return value
     return [{"load_factor": 1, "seeds": 1}.get(name, "") if value is None else value]
 
 

@@ -225,6 +225,22 @@ def test_the_form_of_a_cell_with_many_arms_is_that_of_a_matrix(otto_client, star
     assert "http://testserver/api/v1/matrices" in page
 
 
+def test_a_link_with_the_body_of_a_matrix_opens_a_form_that_simulates_it(otto_client, demo_pool):
+    link = {"body": json.dumps({"name": "m", "traces": ["agentic-demo"], "loads": [1], "arms": ["lpwl"]})}
+    page = otto_client.get("/experiments/new", link).content.decode()
+    assert 'value="m"' in page
+    assert '<option value="twin" selected>' in page
+
+
+def test_a_form_without_seeds_comes_back_without_seeds(otto_client, demo_pool):
+    form = {"name": "x", "trace": "agentic-demo", "pool": "demo", "mode": "twin", "arm": "lpwl", "seeds": ""}
+    answer = otto_client.post("/experiments/new", form)
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert '<input type="text" name="seeds" value=""' in page
+    assert 'name="seeds" value="1">' in page
+
+
 def test_a_form_without_a_name_says_why_there_is_no_command(otto_client, demo_pool):
     page = otto_client.get("/experiments/new?preset=peers").content.decode()
     assert "<li>Name: too short; allowed: a length of at least 1</li>" in page
