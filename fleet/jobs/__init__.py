@@ -288,10 +288,10 @@ def requeue(job: Job, cause: str, **values: Any) -> bool:
     return bool(lost.update(**_QUEUED_AGAIN, cause=cause, sent_at=sent_at, **values))
 
 
-def run_again(job: Job, cause: str) -> None:
+def run_again(job: Job, cause: str, **values: Any) -> None:
     """Let another worker perform a job whose worker is lost, after the parts that it keeps; the second time it
     fails."""
-    if requeue(job, cause):
+    if requeue(job, cause, **values):
         send_next(type(job))
     else:
         fail(job, cause)

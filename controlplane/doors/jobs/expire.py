@@ -2,6 +2,7 @@
 states of a job."""
 
 from datetime import datetime
+from functools import partial
 
 from django.utils import timezone
 
@@ -23,8 +24,9 @@ def step(now: datetime | None = None) -> None:
     with tries() as attempt:
         jobs.fail_lost(Experiment, experiments.fail_lost, attempt, now)
         experiments.end_left(attempt, now)
-        for simulation in (Preview, Tuning, FleetPlan):
-            jobs.fail_lost(simulation, jobs.run_again, attempt, now)
+        jobs.fail_lost(Tuning, jobs.run_again, attempt, now)  # continues after its trials
+        for simulation in (Preview, FleetPlan):
+            jobs.fail_lost(simulation, partial(jobs.run_again, done=0), attempt, now)
         jobs.fail_lost(Calibration, calibrations.fail, attempt, now)
         jobs.fail_lost(Batch, batches.requeue, attempt, now)
         with attempt("batches that have ended"):

@@ -14,7 +14,9 @@ from controlplane.doors.jobs import expire
 from controlplane.evidence.experiments import running as experiments
 from controlplane.evidence.experiments.models import Experiment, Run
 from controlplane.evidence.experiments.tests.conftest import arm_of
+from controlplane.evidence.planning.models import FleetPlan
 from controlplane.evidence.previews.models import Preview
+from controlplane.evidence.tuning.models import Tuning
 from controlplane.traffic.policies.services import ensure_default_policy
 from fleet import jobs
 from fleet.jobs import FAILED, QUEUED, RUNNING, Job
@@ -78,6 +80,23 @@ def test_a_job_whose_worker_died_is_failed_or_performed_again_once(make: Any, me
     job.refresh_from_db()
     assert (job.status, job.ended_at is not None) == (after_its_worker(make), make is not preview)
     assert "worker lost: no heartbeat for 61 s" in job.cause
+
+
+def plan(**values: Any) -> Job:
+    return FleetPlan.objects.create(**{"actor": "ada", "max_requests": 10, "asked": {}} | values)
+
+
+def tuning(**values: Any) -> Job:
+    about = {"live_version": 1, "pool": "demo", "max_requests": 10, "seed": 1, "workers": 1, "space": []}
+    return Tuning.objects.create(policy=ensure_default_policy(), **{"actor": "ada"} | about | values)
+
+
+@pytest.mark.parametrize(("make", "done"), [(preview, 0), (plan, 0), (tuning, 9)])
+def test_only_a_job_that_keeps_its_parts_keeps_its_progress_when_it_is_performed_again(make: Any, done: int) -> None:
+    job = make(status=RUNNING, heartbeat_at=ago(jobs.LOST_S + 1), done=9, total=10)
+    expire.step()
+    job.refresh_from_db()
+    assert (job.status, job.done) == (QUEUED, done)
 
 
 @KINDS
