@@ -262,7 +262,14 @@ def _holds(value: Any, api_path: str) -> bool:
         return bool(value.get("output")) or (value.get("object") == "response" and bool(value.get("status")))
     if api_path in CLASSLESS and api_path not in IMAGES:  # an empty text has no tokens, and silence no words
         return isinstance(value, list) or any(name not in _REMARKS and held is not None for name, held in value.items())
-    return _has_more(value)
+    return _has_more(value) or (isinstance(value, dict) and api_path not in IMAGES and _is_of_nothing(value))
+
+
+def _is_of_nothing(value: dict[str, Any]) -> bool:
+    """Return whether an answer has an empty list of results, and a usage without tokens."""
+    usage = value.get("usage")
+    tokens = usage.get("total_tokens", usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    return tokens == 0 and any(isinstance(held, list) for held in value.values())
 
 
 def _is_choice(choice: object) -> bool:

@@ -345,6 +345,29 @@ def test_an_empty_text_and_a_silence_have_an_answer(path, data):
     assert answers.wrong_with(answers.said(data), data, path) is None
 
 
+NO_TOKENS = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0, "prompt_tokens_details": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/classify", {"id": "x", "object": "list", "created": 1, "model": "m", "data": []}),
+        ("/v1/score", {"scores": [], "pooled_hidden_states": None, "token_logprobs": None, "model": "m"}),
+        ("/rerank", {"id": "x", "model": "m", "results": []}),
+    ],
+)
+def test_an_empty_list_answers_a_request_for_nothing_whose_usage_says_so(path, document):
+    def is_answer(document, path=path):
+        data = written(document)
+        return answers.wrong_with(answers.said(data), data, path) is None
+
+    assert is_answer(document | {"usage": NO_TOKENS})
+    assert not is_answer(document)
+    assert not is_answer(document | {"usage": NO_TOKENS | {"total_tokens": 3}})
+    assert not is_answer({"id": "x", "usage": NO_TOKENS}), "without a list"
+    assert not is_answer(document | {"usage": NO_TOKENS}, "/v1/images/generations")
+
+
 TIERS = {"device": 4, "host": 1, "storage": 2, "storage_backend": "file"}
 REPORTED = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 7}}
 TOLD = {**REPORTED, "prompt_tokens_details": {"cached_tokens": 7, "cached_tokens_details": TIERS}}
