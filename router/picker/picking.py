@@ -13,7 +13,7 @@ import orjson
 
 from router.contract.answer import answers, verdict
 from router.contract.answer.verdict import Result
-from router.contract.api_paths import ROUTED, UNCOMPUTED, BehindGateway
+from router.contract.api_paths import CLASSLESS, MEDIA, ROUTED, UNCOMPUTED, BehindGateway
 from router.contract.connectors import NIXL
 from router.http import doors
 from router.http.client import ClientConnection, IncomingRequest
@@ -111,25 +111,25 @@ class Picking(Proxy):
         stream, outcome = _of_gateway(client), call.outcome
         decisions = self._ranked(call, decision, tried, left)
         ranked = [call.pool.endpoints[one.instance] for one in decisions]
-        first = ranked[0]
+        first = served = ranked[0]
         outcome.attempts.append(_attempt(call, first))
         body = _changed_body(call)
         prefiller = _prefiller(call, decision)
-        lease = call.pool.lease(first, decision.new_tokens if prefiller is None else 0, outcome)
-        lease.expect_no_token()
-        first.picked += (held := stream.tells_the_end and call.api_path not in UNCOMPUTED)
+        lease = _lease(call, first, decision.new_tokens if prefiller is None else 0)
+        first.picked += (held := stream.tells_the_end and call.api_path not in CLASSLESS)
         try:
             self._sessions.sent(call, first)
             await stream.pick([address(one) for one in ranked], _headers(call, first, prefiller), body)
             outcome.close("picked")
             outcome.begun, outcome.streamed = True, call.request.prompt.stream
             prefill_s = _expected_s(call, decision, prefiller)
-            asyncio.get_running_loop().call_later(prefill_s, lease.prefilled)
+            asyncio.get_running_loop().call_later(prefill_s, lease.prefilled) if not lease.is_media else None
             if not stream.tells_the_end:
                 _end_later(call, lease, prefill_s)
                 return True
             answered = await stream.answered()
             if (served := _take(call, ranked, answered)) is not first:
+                first.picked, served.picked = first.picked - held, served.picked + held
                 call.decision = decisions[ranked.index(served)]
                 self._sessions.sent(call, served)
             if answered.status is not None:
@@ -141,7 +141,7 @@ class Picking(Proxy):
                 raise
             return True  # the gateway's stream ends with the response
         finally:
-            first.picked -= held
+            served.picked -= held
             if outcome.label != "picked" or stream.tells_the_end:
                 _end(call, lease)
 
@@ -159,6 +159,13 @@ class Picking(Proxy):
             ranked.append(further)
         call.decision = decision
         return ranked
+
+
+def _lease(call: Call, endpoint: Endpoint, tokens: int) -> Lease:
+    lease = call.pool.lease(endpoint, tokens, call.outcome)
+    lease.expect_no_token()
+    lease.is_media = call.api_path in MEDIA
+    return lease
 
 
 def _prefiller(call: Call, decision: Decision) -> Endpoint | None:

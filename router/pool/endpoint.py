@@ -44,7 +44,7 @@ class Endpoint(LearnedFromAnswers):
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
         self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or without generation
-        self.picked = 0  # part of `unheld` whose end a gateway tells
+        self.picked = 0  # requests for tokens whose end a gateway tells
         self.awaiting = 0  # part of `unheld` that awaits KV; the metrics page may count these, too
         self.progress = Progress()
         self.pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)

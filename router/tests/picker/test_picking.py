@@ -322,6 +322,47 @@ async def test_an_engine_that_answers_only_probes_is_detected_by_counters_that_m
     assert [one.picked for one in pool.endpoints.values()] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("path", ["/v1/images/generations", "/v1/audio/speech"])
+@pytest.mark.parametrize("answers_probes", [True, False])
+async def test_an_image_or_sound_behind_a_gateway_may_take_as_long_as_a_first_byte(
+    three: World, path: str, answers_probes: bool
+) -> None:
+    asking, work = Gateway(three).ask({"model": "llama", "prompt": "x", "input": "x"}, **{":path": path})
+    await asking.answer()
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    busy = next(one for one in pool.endpoints.values() if one.unheld)
+    busy.kind, counted = "vllm", 7.0
+    busy.progress.came()
+    for second in range(290):
+        look(pool, float(second), 1.0)
+        if answers_probes and second % 10 == 9:
+            busy.progress.probed()
+            counted += 2
+        busy.progress.read(1, counted)
+    assert (busy.picked, stalled([pool])) == (0, [])
+    for second in range(290, 310):
+        look(pool, float(second), 1.0)
+    assert stalled([pool]) == ([] if answers_probes else [busy])
+    asking.say(None)
+    await work
+
+
+async def test_a_request_that_the_gateway_sent_elsewhere_is_held_by_the_instance_that_serves_it(three: World) -> None:
+    asking, work = Gateway(three).ask()
+    await asking.answer()
+    await asking.answer()
+    pool = three.router.pools.get("demo")
+    assert pool is not None
+    assert [one.picked for one in pool.endpoints.values()] == [1, 0, 0]
+    asking.say(headers({":status": "200", "x-gateway-destination-endpoint-served": ports(three)[1]}, kind=3))
+    await asking.answer()
+    assert [one.picked for one in pool.endpoints.values()] == [0, 1, 0]
+    asking.say(None)
+    await work
+    assert [one.picked for one in pool.endpoints.values()] == [0, 0, 0]
+
+
 @pytest.mark.parametrize(("status", "answers"), [(404, 1), (504, 0), (200, 0)])
 async def test_a_client_error_alone_proves_that_an_engine_answers_clients(
     three: World, monkeypatch: pytest.MonkeyPatch, status: int, answers: int
