@@ -317,6 +317,30 @@ async def test_an_engine_published_as_stalled_is_tried_with_a_request_if_no_prob
     assert {(await w.ask()).headers["x-weir-instance"] for _ in range(2)} == {"demo-1"}
 
 
+@pytest.mark.parametrize("holds", [False, True])
+async def test_an_engine_that_refuses_probes_is_not_judged_by_requests_of_other_routers(
+    world: Build, holds: bool
+) -> None:
+    async def refuses_probes(engine: Engine, request: Received, writer: Writer) -> None:
+        is_probe = request.document.get("max_tokens") == 1 or request.document.get("input") == "1"
+        await (reply({"error": {"message": "no"}}, 404) if is_probe else hang)(engine, request, writer)
+
+    w = await world(None)
+    await proven(w, "demo-0")
+    w.engines[0].behaviour = refuses_probes
+    asked = tasks(w, 1) if holds else []
+    await w.until(lambda: endpoint(w).requests == holds)
+    before = len(w.engines[0].received)
+    for _ in range(60):
+        endpoint(w).progress.read(1, 7.0, 7.0)
+        let_pass(w, 1)
+        w.router._stall_probes.step()
+        await asyncio.gather(*w.router._stall_probes._asked)
+    assert len(w.engines[0].received) > before, "probes"
+    assert bool(endpoint(w).progress.stalled) is holds
+    await end(*asked)
+
+
 async def test_an_engine_without_completions_is_asked_for_an_embedding(world: Build) -> None:
     w = await world(None, None)
     await proven(w, "demo-0", "demo-1")

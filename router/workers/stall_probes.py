@@ -1,7 +1,7 @@
 """Probes engines that seem to hang with one-token requests, one at a time per engine, so that no client waits for them.
 An engine that answers is not stalled, unless only its clients' requests stay without a token. Three kinds of engines
 are tried with clients' requests instead: those that hang only on clients' requests, those that refuse probes because
-they do not generate, and those that only decode.
+they do not generate (unless this router holds nothing there), and those that only decode.
 """
 
 import asyncio
@@ -52,8 +52,12 @@ async def _try(pool: Pool, endpoint: Endpoint) -> None:
         log.info("%s: it hangs: %s", endpoint.id, error or "no answer to a request of one token")
     finally:
         endpoint.progress.end()
-    if not is_understood:
+    if is_understood:
+        return
+    if endpoint.role == "decode" or endpoint.holds_requests or endpoint.picked or endpoint.progress.stalled:
         endpoint.progress.try_by_requests()
+    else:  # it may compute other routers' images
+        endpoint.progress.excuse()
 
 
 async def _understands(pool: Pool, endpoint: Endpoint) -> bool:

@@ -281,6 +281,10 @@ class Progress:
     def end(self) -> None:
         self._trial, self._rest_s = False, TRIAL_S
 
+    def excuse(self) -> None:
+        """Forget a silence that its metrics page alone tells, as the engine refuses the router's probes."""
+        self._quiet.s, self.is_suspected = 0.0, False
+
     def try_by_requests(self) -> None:
         """Use the next client's request as a trial, as the engine refuses the router's probes."""
         self.by_requests, self._rest_s = True, 0.0
