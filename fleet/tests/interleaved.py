@@ -1,4 +1,4 @@
-"""Runs code between a publisher's look at the database and its write to Redis."""
+"""Run code between the moment a publisher reads the database and its write to Redis."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from fleet.redis.ordered_write import Published
 
 @contextmanager
 def between_reading_and_writing(happens: Callable[[], object]) -> Iterator[None]:
-    """Call `happens` once, at the next publication in this process; it may publish itself."""
+    """Call `happens` once, during the next publication in this process; it may publish itself."""
     write, left = ordered_write.write, [happens]
 
     def late(order: int, found: Published) -> int:

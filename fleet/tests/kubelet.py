@@ -1,4 +1,4 @@
-"""A stand-in for a kubelet, as far as the fleet sees one: runs a Pod's command, reports its state, ends it."""
+"""A stand-in for a kubelet as the fleet sees it: it runs a Pod's command, reports its state and ends it."""
 
 import contextlib
 import datetime as dt
@@ -17,14 +17,14 @@ _BASE = Path(__file__).resolve().parents[2]
 
 
 class Kubelet:
-    """Runs Pods, each with a loopback address of its own; `python3` is this interpreter."""
+    """A kubelet that gives each Pod a loopback address of its own; `python3` is this interpreter."""
 
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster
         third = os.getpid() % 250  # keeps concurrent test processes from taking each other's addresses
         self._addresses = (f"127.{64 + third % 64}.{third}.{last}" for last in itertools.cycle(range(2, 250)))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._told: set[str] = set()  # Pods that were asked to end
+        self._told: set[str] = set()  # Pods that were told to end
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -56,7 +56,7 @@ class Kubelet:
         address = next(self._addresses)
         env = self._environment(container, address)
         if env is None:
-            return  # a Secret that it refers to does not exist yet
+            return  # a Secret that the Pod refers to does not exist yet
         argv = [_expanded(word, env) for word in container["command"]]
         argv[0] = sys.executable if argv[0] == "python3" else argv[0]
         with (self._cluster.folder / f"{name}.log").open("ab") as output:

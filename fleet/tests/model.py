@@ -1,4 +1,4 @@
-"""A model of nodes and engines on which plans are carried out, for properties over whole fleets."""
+"""A model of nodes and engines that carries out plans, for properties of whole fleets."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def pool_of(count: int, **changes: object) -> list[ObservedInstance]:
 
 
 class Model:
-    """The model. `broken`: configurations that never come up."""
+    """The model. `broken`: configurations that never become ready."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Model:
         self.processes = {n: 1 for n, one in self.rows.items() if one.state not in {"stopped", "failed", "starting"}}
         self.busy = {n: 3 for n, one in self.rows.items() if one.state in {"ready", "draining"}}  # steps until idle
         self.drained = {n for n, one in self.rows.items() if one.state == "draining"}
-        self.sleeping: dict[str, bool] = {}  # by name, what the latest order has made of the engine
-        self.orders: dict[str, tuple[str, float]] = {}  # orders on their way, with their times
+        self.sleeping: dict[str, bool] = {}  # whether the latest order put the engine to sleep, by name
+        self.orders: dict[str, tuple[str, float]] = {}  # orders in progress, with the time of each
         self.ordered = 0  # number of orders
         self.pool_deleted = False
         self.starts = 0
@@ -83,7 +83,7 @@ class Model:
     def put_pool(self, **changes: object) -> None:
         self.pool = dataclasses.replace(self.pool, **changes)  # type: ignore[arg-type]
 
-    # The shell's part of each action
+    # What each action of a plan does
 
     def create(self, action: Action) -> None:
         assert action.instance not in self.rows
@@ -166,8 +166,9 @@ class Model:
         return {name for name, (kind, _) in self.orders.items() if kind == "wake" or self.rows[name].asleep is not None}
 
     def obeyed(self, name: str) -> None:
-        """Begin an order to sleep after 2 s, if it is still wanted; end each after 5 s. Of every third one nothing is
-        told."""
+        """Start an order to sleep 2 s after it was given, if it still applies, and finish each order after 5 s.
+        Every third one is never reported.
+        """
         kind, at = self.orders.get(name, ("", self.now))
         if name not in self.begun() and self.now >= at + 2:
             if self.rows[name].desired == "asleep" and self.rows[name].ordered_at is not None:
@@ -181,10 +182,10 @@ class Model:
         if self.ordered % 3:
             self.put(name, asleep=1 if kind == "sleep" else None, ordered_at=None)
 
-    # Events without an action
+    # Events that follow no action
 
     def nature(self) -> None:
-        """Let nodes launch, engines load and finish their requests, processes end."""
+        """Let nodes launch instances, engines load and finish requests, and processes end."""
         for name, row in list(self.rows.items()):
             if row.node not in self.lost():
                 _NATURE.get(row.state, lambda model, name: None)(self, name)

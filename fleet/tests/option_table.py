@@ -1,4 +1,4 @@
-"""docs/options.csv: every option of every kind of engine, as its declaration has it.
+"""Generate docs/options.csv from the declared options of every kind of engine.
 
 python -m fleet.tests.option_table > docs/options.csv
 """

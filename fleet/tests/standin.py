@@ -1,6 +1,6 @@
-"""A stand-in for an engine: the three endpoints that the fleet reads, and POST /set to make it behave badly.
+"""A stand-in for an engine: the three endpoints that the fleet reads, and POST /set to make it misbehave.
 
-Tests start hundreds of them, so it imports little: http.server and argparse take longer than all else here.
+Tests start hundreds of them, so it imports little: http.server and argparse take longer than everything else here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Handler(StreamRequestHandler):
         self.answer(200, "")
 
     def order(self, path: str, body: str) -> None:
-        """Carry out an order of sleep mode; `orders` lists them on the page of models."""
+        """Carry out an order of sleep mode; the page of models lists `orders`."""
         behaviour.setdefault("orders", []).append(f"{path} {body}".strip())
         time.sleep(behaviour.get("sleep_delay_s", 0.0))
         status = behaviour.get("sleep_status", 200) if path.startswith(behaviour.get("fails", "/")) else 200

@@ -1,4 +1,4 @@
-"""An interpreter that stands in for one with the library: a process of its own that answers as the tables would."""
+"""A stand-in for a Python with the library: a separate process that answers as the library's tables would."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from fleet.tests.profiling.test_fit import ANSWER, CONFIG
 
 
 def interpreter(folder: Path, **changes: object) -> str:
-    """Answers of a small model, with `changes`; or with `dies` set, a process that fails with that word."""
+    """Write an interpreter that answers for a small model with `changes`; with `dies`, it fails with that word."""
     answer = json.dumps({**ANSWER, "config": CONFIG, **changes})
     told = folder / "asked.json"
     path = folder / "python"
@@ -25,6 +25,6 @@ def interpreter(folder: Path, **changes: object) -> str:
 
 
 def asked(folder: Path) -> dict[str, object]:
-    """What the child was asked for."""
+    """Return what the child process was asked."""
     found: dict[str, object] = json.loads((folder / "asked.json").read_text())
     return found

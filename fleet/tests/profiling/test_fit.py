@@ -1,4 +1,4 @@
-"""Points and slopes from sampled step times."""
+"""Fit points and slopes to sampled step times."""
 
 from itertools import product
 from typing import Any
@@ -15,7 +15,7 @@ LAYOUT = Layout(model="acme/Model-7B", name="Model-7B", gpu="h100_sxm", tp=2)
 
 
 def linear_ms(n: int) -> float:
-    """Return a time that jumps after 256 tokens, where another kernel is chosen."""
+    """Return a time that jumps after 256 tokens, where the library chooses another kernel."""
     return 10 + n * 0.05 + (20 if n > 256 else 0)
 
 
@@ -40,7 +40,7 @@ ANSWER = {
 }
 
 
-def test_the_slopes_and_the_linear_part_of_a_known_law_are_found_again() -> None:
+def test_the_slopes_and_the_linear_part_of_a_known_law_are_recovered() -> None:
     prefill, decode = prefill_part(PREFILL), decode_part(DECODE)
     assert prefill.slope_ms == pytest.approx(PAIR_MS)
     assert decode.slope_ms == pytest.approx(CONTEXT_MS)
@@ -52,7 +52,7 @@ def test_points_on_a_straight_line_are_not_stored() -> None:
     assert decode_part([(n, c, 10 + n) for n in range(1, 100) for c in (0, 100)]).points[0] == (1, 99)
 
 
-def test_a_profile_names_its_source_its_errors_and_its_doubts() -> None:
+def test_a_profile_names_its_source_its_errors_and_its_reservations() -> None:
     made = tables_of(LAYOUT, ANSWER)
     assert (made.source, made.measured, made.formats) == (
         "aiconfigurator-core 0.12.0, tables of vLLM 0.24.0",

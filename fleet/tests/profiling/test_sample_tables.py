@@ -1,4 +1,4 @@
-"""The child process with the library itself: what ships is what the tables say."""
+"""Run the child process with the library itself: the shipped profiles match its tables."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""Step times by tables that hold kernels which no engine runs, or leave some out, with engines that stand in for the
-library's."""
+"""Step times from tables that include kernels which no engine runs, or that omit some; stand-ins replace the library's
+engines.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ import pytest
 
 from fleet.profiling.sample_tables import KERNEL_MS, StepTables, head_norms_ms
 
-OTHERS_MS = 10.0  # part of a step besides attention
+OTHERS_MS = 10.0  # time of a step outside attention
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def times(steps: StepTables) -> tuple[float, ...]:
     return steps.prefill_ms(512, 0), steps.decode_ms(8, 1024), steps.mixed_ms(512, 8)
 
 
-def test_without_a_chain_the_tables_are_taken_as_they_are() -> None:
+def test_without_a_chain_the_tables_are_used_unchanged() -> None:
     engine = Engine(6.0)
     assert times(StepTables(engine, engine)) == (16.0, 16.0, 22.0)
 
@@ -49,7 +50,7 @@ def test_the_cost_of_the_chain_is_subtracted_from_each_module() -> None:
 
 
 @pytest.mark.parametrize(("own_ms", "left_ms"), [(4.0, 2.0), (1.5, 1.5)])
-def test_no_attention_becomes_faster_than_without_the_chain(own_ms: float, left_ms: float) -> None:
+def test_attention_never_becomes_faster_than_without_the_chain(own_ms: float, left_ms: float) -> None:
     engine = Engine(own_ms)
     assert StepTables(engine, engine, CHAIN).decode_ms(8, 1024) == OTHERS_MS + left_ms
 

@@ -1,6 +1,6 @@
-"""`python -m sglang.launch_server …` as its kind writes it: SGLang's pages over a simulated engine.
+"""Serve `python -m sglang.launch_server …` as its kind writes it: SGLang's pages over a simulated engine.
 
-As the real one it ends when told to release memory that is released, or to map memory that is mapped.
+Like the real server, it exits if told to release memory that is already released, or to map memory that is mapped.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from fleet.simengine.http.server import listen
 from fleet.simengine.service import Service
 
 MEMORY = ("kv_cache", "weights", "cuda_graph")
-# Paths of vLLM that SGLang does not have
+# Paths that vLLM has and SGLang does not
 OTHERS = ("/version", "/is_sleeping", "/kv_event_sources", "/sleep", "/wake_up", "/load", "/collective_rpc", "/ping")
 NAMES = {
     "vllm:kv_cache_usage_perc": "sglang:token_usage",
@@ -42,7 +42,7 @@ SIZES = re.compile(r'block_size="(\d+)",.*num_gpu_blocks="(\d+)"')
 
 
 def options(words: list[str]) -> argparse.Namespace:
-    """Read the words that the kind writes; any other one is an error."""
+    """Parse the options that the kind writes; any other option is an error."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for name in ("model-path", "served-model-name", "host", "dtype", "load-format"):
         parser.add_argument(f"--{name}", required=True)

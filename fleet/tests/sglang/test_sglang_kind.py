@@ -1,4 +1,4 @@
-"""The kind `sglang`: started, watched, calibrated, changed, put to sleep and divided, by the fleet's own steps."""
+"""The kind `sglang`: the fleet starts, watches, calibrates, changes, puts to sleep and splits it by its own steps."""
 
 import json
 import sys
@@ -52,7 +52,7 @@ def ask(url: str, rank: int | None = None, **fields: Any) -> dict[str, Any]:
     return dict(json.load(urllib.request.urlopen(request, timeout=30)))
 
 
-def test_it_starts_and_its_ranks_and_tiers_are_watched(world: World, apply: Apply) -> None:
+def test_an_instance_starts_and_its_ranks_and_tiers_are_watched(world: World, apply: Apply) -> None:
     apply(tensor_parallel=2, data_parallel_size=2, hicache="dram", dram_gib=2)
     world.until_ready(1)
     published = world.published()["p-0"]
@@ -67,11 +67,11 @@ def test_it_starts_and_its_ranks_and_tiers_are_watched(world: World, apply: Appl
     world.until(lambda: sample().get("prompt_tokens_total") == 3000)
     seen = sample()
     assert {rank: one["prompt_tokens_total"] for rank, one in seen["ranks"].items()} == {"0": 1000, "1": 2000}
-    assert seen["prefix_hits_total"] == 992  # the second prompt of rank 1, but for its last block
+    assert seen["prefix_hits_total"] == 992  # the second prompt of rank 1 except its last block
     assert seen["kv_tiers"]["host"]["written_bytes_total"] > 0
 
 
-def test_a_changed_option_is_rolled_out_one_instance_after_the_other(world: World, apply: Apply) -> None:
+def test_a_changed_option_is_rolled_out_one_instance_at_a_time(world: World, apply: Apply) -> None:
     apply(2)
     world.until_ready(2)
     apply(2, chunked_prefill_size=4096)
@@ -86,7 +86,7 @@ def test_a_changed_option_is_rolled_out_one_instance_after_the_other(world: Worl
     assert "--chunked-prefill-size 4096" in " ".join(Path(f"/proc/{world.one().pid}/cmdline").read_text().split("\0"))
 
 
-def test_it_sleeps_wakes_with_new_weights_and_leaves_routing_while_paused(world: World, apply: Apply) -> None:
+def test_an_instance_sleeps_wakes_with_new_weights_and_leaves_routing_while_paused(world: World, apply: Apply) -> None:
     apply(sleep_mode=True)
     world.until_ready(1)
     pid = world.one().pid
@@ -119,7 +119,7 @@ def test_halves_meet_at_the_prefills_bootstrap_server(world: World, apply: Apply
 
 
 @pytest.mark.slow
-def test_sglang_is_calibrated_like_any_engine(world: World, apply: Apply) -> None:
+def test_sglang_is_calibrated_like_any_other_engine(world: World, apply: Apply) -> None:
     apply(environment={"STANDIN_TIME_SCALE": "4"})
     world.until_ready(1)
     row = calibrations.ask_for("p-0", "ada", 30)

@@ -1,4 +1,4 @@
-"""Simulated engines as real processes."""
+"""Start simulated engines as real processes."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ def start_sim() -> Iterator[StartSim]:
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Sim]:
-    """Start one engine for the tests of a file; each uses prompts of its own."""
+    """Start one engine for the tests of a file, each of which uses its own prompts."""
     running = start()
     yield running
     running.close()

@@ -1,4 +1,4 @@
-"""Parsers of /metrics and of streams, for tests."""
+"""Parse /metrics pages and streams for tests."""
 
 import json
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def parse_page(page: str) -> dict[str, float]:
-    """Return samples by name, without the labels that all have: `name` or `name{label=value,…}`."""
+    """Return samples by name, without the labels that all samples have: `name` or `name{label=value,…}`."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -18,6 +18,6 @@ def parse_page(page: str) -> dict[str, float]:
 
 
 def events(lines: Iterable[str]) -> list[dict[str, object]]:
-    """Return the JSON of each `data:` line except the last, which says [DONE] where the API has it."""
+    """Return the JSON of each `data:` line except the last, which is [DONE] if the API sends it."""
     data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     return [json.loads(item) for item in data if item != "[DONE]"]

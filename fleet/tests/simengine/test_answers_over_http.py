@@ -1,4 +1,4 @@
-"""What the endpoints answer, whole and streamed."""
+"""Answers of the endpoints, whole and streamed."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def delta_of(path: str, event: dict) -> str:
 
 
 @pytest.mark.parametrize("path", ASKS)
-def test_a_streamed_answer_says_the_same_as_a_whole_one(sim: Sim, path: str) -> None:
+def test_a_streamed_answer_equals_a_whole_one(sim: Sim, path: str) -> None:
     body = {**ASKS[path], "model": "sim", "ignore_eos": True, "unknown": {"is": "ignored"}}
     whole = sim.post(path, body)
     assert whole.headers["content-type"] == "application/json"
@@ -44,7 +44,7 @@ def test_a_streamed_answer_says_the_same_as_a_whole_one(sim: Sim, path: str) -> 
     assert said == text_of(path, whole.json())
 
 
-def test_plain_completions_count_their_tokens_and_say_why_they_end(sim: Sim) -> None:
+def test_plain_completions_count_their_tokens_and_give_a_finish_reason(sim: Sim) -> None:
     answer = sim.complete("four" * 25, max_tokens=12)
     assert answer["usage"] == {
         "prompt_tokens": 25,
@@ -56,7 +56,7 @@ def test_plain_completions_count_their_tokens_and_say_why_they_end(sim: Sim) -> 
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_token_ids_and_text_are_two_spellings_of_one_prompt(sim: Sim) -> None:
+def test_token_ids_and_text_are_two_forms_of_one_prompt(sim: Sim) -> None:
     ids = sim.post("/tokenize", {"prompt": "spelling" * 20}).json()
     assert (ids["count"], ids["max_model_len"]) == (40, 131_072)
     assert sim.post("/detokenize", {"tokens": ids["tokens"]}).json() == {"prompt": "spelling" * 20}
@@ -81,7 +81,7 @@ def test_several_prompts_and_several_answers_each_have_their_index(sim: Sim) -> 
     assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (20, 20)
 
 
-def test_a_streams_usage_comes_last_and_only_when_asked_for(sim: Sim) -> None:
+def test_a_streams_usage_comes_last_and_only_on_request(sim: Sim) -> None:
     body = {"prompt": "usage" * 40, "max_tokens": 9, "ignore_eos": True, "stream": True}
     for options, last_has_usage in ((None, False), ({"include_usage": True}, True)):
         with sim.http.stream("POST", "/v1/completions", json={**body, "stream_options": options}) as streamed:
@@ -113,7 +113,7 @@ def test_a_chat_stream_begins_with_the_role(sim: Sim) -> None:
     assert first["object"] == "chat.completion.chunk"
 
 
-def test_anthropic_events_come_in_their_order(sim: Sim) -> None:
+def test_anthropic_events_come_in_order(sim: Sim) -> None:
     body = {"messages": [{"role": "user", "content": "order"}], "max_tokens": 40, "ignore_eos": True, "stream": True}
     with sim.http.stream("POST", "/v1/messages", json=body) as streamed:
         heard = events(streamed.iter_lines())
@@ -125,7 +125,7 @@ def test_anthropic_events_come_in_their_order(sim: Sim) -> None:
     assert heard[-2]["usage"]["output_tokens"] == 40
 
 
-def test_a_stop_sequence_is_named_where_the_api_has_a_place_for_it(sim: Sim) -> None:
+def test_a_stop_sequence_is_reported_if_the_api_has_a_field_for_it(sim: Sim) -> None:
     said = sim.complete("stop me" * 9, max_tokens=20)["choices"][0]["text"]
     stop = said[30:36]
     choice = sim.complete("stop me" * 9, max_tokens=20, stop=[stop])["choices"][0]
@@ -145,7 +145,7 @@ def test_a_body_of_half_a_megabyte_is_served(sim: Sim) -> None:
     assert answer["usage"]["prompt_tokens"] == 125_000
 
 
-def test_the_model_is_listed_with_its_window(sim: Sim) -> None:
+def test_the_model_is_listed_with_its_context_window(sim: Sim) -> None:
     (model,) = sim.http.get("/v1/models").json()["data"]
     assert (model["id"], model["object"], model["max_model_len"]) == ("sim", "model", 131_072)
 

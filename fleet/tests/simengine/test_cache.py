@@ -1,4 +1,4 @@
-"""The prefix cache as its users see it."""
+"""The prefix cache as clients see it."""
 
 import pytest
 
@@ -11,20 +11,20 @@ def cached(answer: dict) -> int:
 
 
 @pytest.mark.parametrize(("size", "found"), [(400, 96), (384, 80), (388, 96), (60, 0)])
-def test_the_same_prompt_again_is_cached_but_for_its_last_block_or_token(sim: Sim, size: int, found: int) -> None:
-    """100, 96, 97 and 15 tokens in blocks of 16; at least one token is always computed."""
+def test_a_repeated_prompt_is_cached_except_its_last_block_or_token(sim: Sim, size: int, found: int) -> None:
+    """The prompts have 100, 96, 97 and 15 tokens, in blocks of 16; the engine always computes at least one token."""
     prompt = f"{size:04d}" * (size // 4)
     assert cached(sim.complete(prompt, max_tokens=1)) == 0
     assert cached(sim.complete(prompt, max_tokens=1)) == found
 
 
-def test_the_next_turn_of_a_conversation_finds_prompt_and_answer(sim: Sim) -> None:
+def test_the_next_turn_of_a_conversation_hits_prompt_and_answer(sim: Sim) -> None:
     messages = [{"role": "user", "content": "tell me something long " * 20}]
     body = {"messages": messages, "max_tokens": 200, "ignore_eos": True}
     first = sim.post("/v1/chat/completions", body).json()
     messages += [first["choices"][0]["message"], {"role": "user", "content": "and then?"}]
     second = sim.post("/v1/chat/completions", body).json()
-    # All but the answer's last token were computed, and the block at the seam may be cut differently.
+    # All but the answer's last token were computed; the block where prompt and answer meet may differ.
     known = first["usage"]["total_tokens"] - 1
     assert known - 31 <= cached(second) <= known
     assert cached(second) % 16 == 0
@@ -70,7 +70,7 @@ def test_a_small_cache_evicts_the_least_recently_used_block(start_sim: StartSim)
     assert cached(sim.complete("bbbb" * 400, max_tokens=1)) < 384
 
 
-def test_a_small_cache_makes_the_window_small(start_sim: StartSim) -> None:
+def test_a_small_cache_limits_the_context_window(start_sim: StartSim) -> None:
     sim = start_sim(kv_blocks=64)
     assert sim.http.get("/v1/models").json()["data"][0]["max_model_len"] == 1024
     assert sim.post("/v1/completions", {"prompt": "x" * 4096, "max_tokens": 1}).status_code == 400

@@ -1,4 +1,4 @@
-"""What is refused, how, and that the engine continues."""
+"""What the engine refuses, with which error, and that it continues."""
 
 import pytest
 

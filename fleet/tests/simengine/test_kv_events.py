@@ -1,4 +1,4 @@
-"""KV events over ZMQ: what a subscriber of vLLM's would understand."""
+"""KV events over ZMQ, as a subscriber of vLLM's events would read them."""
 
 import struct
 import time
@@ -25,8 +25,9 @@ def context() -> Iterator[zmq.Context]:
 
 
 def listen(context: zmq.Context, sim: Sim) -> zmq.Socket:
-    """Return a socket that is surely subscribed: a subscription takes a moment to arrive, so ask until an event
-    comes."""
+    """Return a subscribed socket. A subscription takes a moment to arrive, so send requests until an event
+    comes.
+    """
     socket = context.socket(zmq.SUB)
     socket.linger = 0
     socket.subscribe(b"kv")
@@ -54,7 +55,7 @@ def heard(socket: zmq.Socket, blocks: int) -> list[Batch]:
 
 
 def replay(context: zmq.Context, sim: Sim, first: int) -> list[Batch]:
-    with context.socket(zmq.DEALER) as socket:  # a REQ socket would take only the first answer
+    with context.socket(zmq.DEALER) as socket:  # a REQ socket would accept only the first answer
         socket.linger = 0
         socket.connect(sim.replay)
         socket.send_multipart([b"", struct.pack(">Q", first)])
@@ -70,7 +71,7 @@ def replay(context: zmq.Context, sim: Sim, first: int) -> list[Batch]:
 
 
 @pytest.mark.parametrize("parent", [None, -7])
-def test_the_dialect_of_sglang_says_the_same_as_that_of_vllm(parent: int | None) -> None:
+def test_sglangs_format_carries_the_same_content_as_vllms(parent: int | None) -> None:
     content = content_of(b"a" * 128, "adapter", "salt")
     events: list[Event] = [Stored((2**63 + 5, 6), parent, content, 0, "CPU"), Removed((2**63 + 5,), "GPU")]
     vllm, sglang = (
@@ -101,7 +102,7 @@ def test_stored_blocks_are_those_of_the_prompts_chain(context: zmq.Context, sim:
         assert (event["type"], event["block_size"], event["medium"]) == ("BlockStored", 16, "GPU")
 
 
-def test_batches_are_numbered_without_gaps_and_dated(context: zmq.Context, sim: Sim) -> None:
+def test_batches_have_consecutive_numbers_and_timestamps(context: zmq.Context, sim: Sim) -> None:
     with listen(context, sim) as socket:
         for index in range(3):
             sim.complete(f"numbered {index:03d} " * 30, max_tokens=1)
@@ -111,7 +112,7 @@ def test_batches_are_numbered_without_gaps_and_dated(context: zmq.Context, sim: 
     assert all(abs(batch[0] - time.time()) < 60 and batch[2] == 0 for _, batch in batches)
 
 
-def test_missed_batches_are_replayed_from_the_number_asked_for(context: zmq.Context, start_sim: StartSim) -> None:
+def test_missed_batches_are_replayed_from_the_requested_number(context: zmq.Context, start_sim: StartSim) -> None:
     sim = start_sim()
     for name in ("one ", "two ", "six "):
         sim.complete(name * 64, max_tokens=1)
@@ -135,14 +136,14 @@ def test_evicted_blocks_and_a_reset_are_published(context: zmq.Context, start_si
     assert events[-1] == {"type": "AllBlocksCleared"}
 
 
-def test_the_sources_name_the_endpoints(sim: Sim) -> None:
+def test_the_sources_page_lists_the_endpoints(sim: Sim) -> None:
     source = sim.http.get("/kv_event_sources").json()["0"]
     assert (source["enable_kv_cache_events"], source["publisher"], source["topic"]) == (True, "zmq", "kv")
     for endpoint in (source["endpoint"], source["replay_endpoint"]):
         assert 0 < int(endpoint.removeprefix("tcp://127.0.0.1:")) < 65_536
 
 
-def test_an_odd_replay_request_is_passed_over(context: zmq.Context, sim: Sim) -> None:
+def test_a_malformed_replay_request_is_ignored(context: zmq.Context, sim: Sim) -> None:
     with context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         socket.connect(sim.replay)

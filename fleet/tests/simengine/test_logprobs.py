@@ -1,4 +1,4 @@
-"""Log probabilities of the tokens, whole and streamed, of chat and of raw completions."""
+"""Log probabilities of tokens in chats and raw completions, whole and streamed."""
 
 import math
 from typing import Any
@@ -60,7 +60,7 @@ def test_completions_list_offsets_and_at_least_the_token_itself(sim: Sim) -> Non
             assert own == found["token_logprobs"]
 
 
-def test_tokens_behind_a_stop_string_are_empty(sim: Sim) -> None:
+def test_tokens_after_a_stop_string_are_empty(sim: Sim) -> None:
     body = {"prompt": "x" * 80, "max_tokens": 6, "ignore_eos": True, "logprobs": 0}
     text = sim.post(PLAIN, body).json()["choices"][0]["text"]
     (choice,) = sim.post(PLAIN, {**body, "stop": text[6:12]}).json()["choices"]

@@ -1,4 +1,4 @@
-"""Audio and images of a simulated engine have the right form."""
+"""Audio and images of a simulated engine are well formed."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from fleet.tests.simengine.conftest import Sim
 CHAT = "/v1/chat/completions"
 
 
-def test_audio_is_transcribed_as_long_as_it_is(sim: Sim) -> None:
+def test_the_transcript_is_as_long_as_the_audio(sim: Sim) -> None:
     form = {"file": ("a.wav", b"\0" * 64_000, "audio/wav"), "model": (None, "sim")}
     heard = sim.http.post("/v1/audio/transcriptions", files=form).json()
     assert heard["usage"] == {"type": "duration", "seconds": 2}
@@ -19,7 +19,7 @@ def test_audio_is_transcribed_as_long_as_it_is(sim: Sim) -> None:
     assert plain.text == heard["text"]
 
 
-def test_speech_is_a_wave_file_as_long_as_its_text_takes(sim: Sim) -> None:
+def test_speech_is_a_wave_file_whose_length_follows_from_its_text(sim: Sim) -> None:
     spoken = sim.post("/v1/audio/speech", {"model": "sim", "input": "x" * 30})
     with wave.open(io.BytesIO(spoken.content)) as read:
         assert read.getnframes() / read.getframerate() == 2
@@ -45,7 +45,7 @@ def test_missing_input_is_named(sim: Sim, path: str, body: dict[str, object], wh
     assert why in refused.json()["error"]["message"]
 
 
-def test_an_image_has_tokens_which_are_cached_when_it_comes_again(sim: Sim) -> None:
+def test_an_image_has_tokens_that_are_cached_when_it_is_sent_again(sim: Sim) -> None:
     def ask(image: str) -> dict[str, object]:
         parts = [{"type": "image_url", "image_url": {"url": image}}, {"type": "text", "text": "what is it?"}]
         body = {"model": "sim", "messages": [{"role": "user", "content": parts}], "max_tokens": 1}

@@ -1,4 +1,4 @@
-"""/metrics: vLLM's names, and metrics that add up."""
+"""/metrics has vLLM's names, and its numbers add up."""
 
 import pytest
 
@@ -74,8 +74,8 @@ def test_metrics_add_up_over_some_requests(start_sim: StartSim) -> None:
         assert metrics[f"{name}_bucket{{le=+Inf}}"] == metrics[f"{name}_count"]
 
 
-def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim) -> None:
-    """A request alone on the engine, in virtual seconds: no clock takes part."""
+def test_times_follow_the_law_whatever_the_time_scale(start_sim: StartSim) -> None:
+    """A request alone on the engine is timed in virtual seconds, independent of the clock."""
     sim, law = start_sim(), law_of(profile())
     sim.complete("time" * 4000, max_tokens=101)
     metrics = sim.metrics()
@@ -89,7 +89,7 @@ def test_times_are_those_of_the_law_whatever_the_time_scale(start_sim: StartSim)
     assert metrics["weir_sim_busy_seconds_total"] == pytest.approx(busy_s, rel=1e-6)
 
 
-def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
+def test_a_histogram_counts_a_value_equal_to_a_bound_below_it() -> None:
     histogram = Histogram((1, 2))
     for value, times in ((1, 2), (1.5, 3), (9, 1)):
         histogram.observe(value, times)

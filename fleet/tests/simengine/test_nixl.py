@@ -1,4 +1,4 @@
-"""Two engines as a pair over `kv_transfer_params`, in the words of vLLM's NixlConnector."""
+"""Two engines work as a pair over `kv_transfer_params`, in the protocol of vLLM's NixlConnector."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ def test_the_decoder_gives_the_same_answer_as_one_engine(pair: tuple[Sim, Sim]) 
     assert text(decoded) == text(one.complete(PROMPT, 20))
 
 
-def test_the_prefill_says_where_its_blocks_are_and_holds_them(pair: tuple[Sim, Sim]) -> None:
+def test_the_prefill_reports_where_its_blocks_are_and_holds_them(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     params = prefill(one, "held " + PROMPT)
     assert (params["do_remote_prefill"], params["do_remote_decode"]) == (True, False)
@@ -71,7 +71,7 @@ def test_the_prefill_says_where_its_blocks_are_and_holds_them(pair: tuple[Sim, S
     until(holds_nothing(one))
 
 
-def test_tokens_that_came_from_elsewhere_are_counted_as_such(pair: tuple[Sim, Sim]) -> None:
+def test_tokens_from_another_engine_are_counted_as_external(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     prompt = "counted " + PROMPT
     before = other.metrics()
@@ -88,11 +88,11 @@ def test_tokens_that_came_from_elsewhere_are_counted_as_such(pair: tuple[Sim, Si
     assert more("external_prefix_cache_hits_total") == 2001
     assert more("nixl_xfer_time_seconds_count") == 1
     assert more("nixl_bytes_transferred_sum") == 2002 * 131_072
-    # 5 ms and 262 MB at 9.7 GB/s: the sender had nothing else to do
+    # 5 ms and 262 MB at 9.7 GB/s: the sender was otherwise idle
     assert more("nixl_xfer_time_seconds_sum") == pytest.approx(0.005 + 2002 * 131_072 / 9.7e9)
 
 
-def test_only_blocks_that_the_decoder_lacks_are_moved(pair: tuple[Sim, Sim]) -> None:
+def test_only_blocks_that_the_decoder_lacks_are_transferred(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     first = "again " + PROMPT
     other.complete(first, 1)
@@ -103,7 +103,7 @@ def test_only_blocks_that_the_decoder_lacks_are_moved(pair: tuple[Sim, Sim]) -> 
     assert moved == 2227 - 2000
 
 
-def test_a_decoder_that_holds_all_of_it_lets_the_prefill_go(pair: tuple[Sim, Sim]) -> None:
+def test_a_decoder_that_holds_the_whole_prompt_releases_the_prefills_blocks(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     prompt = "whole " + PROMPT
     other.complete(prompt + "x" * 64, 1)
@@ -130,10 +130,10 @@ def test_kv_that_does_not_arrive_fails_the_request(pair: tuple[Sim, Sim], change
     with other.http.stream("POST", "/v1/completions", json={**body, "stream": True}) as stream:
         events = stream.read().decode()
     assert "KV load failed" in events.split("\n\n")[0]
-    other.complete(prompt, 1, kv_transfer_params=params)  # frees what is still held
+    other.complete(prompt, 1, kv_transfer_params=params)  # releases what is still held
 
 
-def test_another_prompt_under_the_same_name_is_noticed(pair: tuple[Sim, Sim]) -> None:
+def test_another_prompt_under_the_same_name_is_detected(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     params = prefill(one, "mixed up " + PROMPT)
     body = {"prompt": "something else " + PROMPT, "max_tokens": 4, "kv_transfer_params": params}
@@ -146,7 +146,7 @@ def test_a_pull_that_names_no_key_is_refused(pair: tuple[Sim, Sim]) -> None:
     assert (answer.status_code, answer.json()) == (400, {"error": "Object missing required field `key`"})
 
 
-def test_a_source_that_is_not_an_engine_is_a_failed_transfer() -> None:
+def test_a_source_that_is_not_an_engine_makes_the_transfer_fail() -> None:
     async def asked() -> None:
         page = httpx.MockTransport(lambda request: httpx.Response(200, text="<html>"))
         async with httpx.AsyncClient(transport=page) as client:
@@ -171,12 +171,12 @@ def test_an_engine_can_recompute_blocks_that_did_not_arrive(start_sim: Callable[
 
 
 def test_blocks_that_are_not_pulled_are_freed_after_a_while(start_sim: Callable[..., Sim]) -> None:
-    alone = start_sim(kv="nixl", kv_hold_s=50)  # half a second by the clock
+    alone = start_sim(kv="nixl", kv_hold_s=50)  # half a second of real time
     prefill(alone, PROMPT)
     until(holds_nothing(alone))
 
 
-def test_a_decoder_whose_client_leaves_lets_the_prefill_go(pair: tuple[Sim, Sim]) -> None:
+def test_a_decoder_whose_client_leaves_releases_the_prefills_blocks(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     prompt = "left " + PROMPT
     body = {"prompt": prompt, "max_tokens": 100_000, "ignore_eos": True, "kv_transfer_params": prefill(one, prompt)}

@@ -1,4 +1,4 @@
-"""The process: how it starts, what it does for clients that leave, how it ends."""
+"""The engine's process: how it starts, handles clients that leave, and ends."""
 
 import asyncio
 import subprocess
@@ -65,13 +65,13 @@ async def test_many_requests_at_once_all_get_their_answers(start_sim: StartSim) 
     assert is_empty(sim)
 
 
-def test_a_stop_that_was_asked_for_is_a_success(start_sim: StartSim) -> None:
+def test_a_requested_stop_exits_with_success(start_sim: StartSim) -> None:
     sim = start_sim()
     sim.complete("hello")
     assert sim.stop() == 0
 
 
-def test_answers_under_way_are_finished_before_the_stop(start_sim: StartSim) -> None:
+def test_running_answers_are_finished_before_the_stop(start_sim: StartSim) -> None:
     sim = start_sim(time_scale=10)
     body = {**ENDLESS, "max_tokens": 500, "stream": True}
     with httpx.stream("POST", f"{sim.url}/v1/completions", json=body, timeout=20) as streamed:
@@ -84,7 +84,7 @@ def test_answers_under_way_are_finished_before_the_stop(start_sim: StartSim) -> 
 
 
 @pytest.mark.slow
-def test_an_endless_answer_does_not_hold_up_the_stop(start_sim: StartSim) -> None:
+def test_an_endless_answer_does_not_delay_the_stop(start_sim: StartSim) -> None:
     sim = start_sim(time_scale=1)
     with httpx.stream("POST", f"{sim.url}/v1/completions", json={**ENDLESS, "stream": True}, timeout=20) as streamed:
         chunks = streamed.iter_bytes()
@@ -114,7 +114,7 @@ def test_an_events_port_in_use_is_reported_in_one_clear_line(sim: Sim) -> None:
     assert error.count("\n") == 1
 
 
-def test_an_unknown_gpu_gets_the_list_of_known_ones() -> None:
+def test_an_unknown_gpu_is_refused_with_the_list_of_known_ones() -> None:
     status, error = failure(port=0, model="sim", gpu="abacus")
     assert status == 1
     assert error.startswith("simengine: no constants for abacus Llama-3.1-8B; there are: ")
@@ -128,7 +128,7 @@ def test_an_unknown_gpu_gets_the_list_of_known_ones() -> None:
         ({"events_port": 5557}, "--events-port and --replay-port come together"),
     ],
 )
-def test_flags_out_of_range_get_the_range(flags: dict[str, object], message: str) -> None:
+def test_flags_out_of_range_are_refused_with_the_range(flags: dict[str, object], message: str) -> None:
     status, error = failure(port=0, model="sim", **flags)
     assert status == 2
     assert message in error

@@ -31,11 +31,11 @@ def test_each_rank_has_a_cache_metrics_and_events_of_its_own(start_sim: StartSim
     ]  # fmt: skip
     assert page.count("# TYPE vllm:prompt_tokens_total counter") == 1
     sources = sim.http.get("/kv_event_sources").json()
-    assert list(sources) == ["3", "4", "5"]  # as vLLM: numbers of the group, where the header counts its own
+    assert list(sources) == ["3", "4", "5"]  # vLLM numbers sources within the group but the header within the engine
     assert len({source["endpoint"] for source in sources.values()}) == 3
 
 
-def test_a_rank_out_of_range_is_refused_in_vllms_words(start_sim: StartSim) -> None:
+def test_a_rank_out_of_range_is_refused_with_vllms_message(start_sim: StartSim) -> None:
     sim = start_sim(**{"data-parallel-size": 2})
     for rank in ("2", "-1"):
         answer = sim.http.post("/v1/completions", json=ASKED, headers={HEADER: rank})
@@ -44,7 +44,7 @@ def test_a_rank_out_of_range_is_refused_in_vllms_words(start_sim: StartSim) -> N
     assert sim.http.post("/v1/completions", json=ASKED, headers={HEADER: "first"}).status_code == 200
 
 
-def test_without_the_header_the_engine_spreads_requests(start_sim: StartSim) -> None:
+def test_without_the_header_the_engine_distributes_requests(start_sim: StartSim) -> None:
     sim = start_sim(**{"data-parallel-size": 2})
     for _ in range(6):
         assert sim.http.post("/v1/completions", json=ASKED).status_code == 200
@@ -74,7 +74,7 @@ def test_all_ranks_sleep_and_forget_together(start_sim: StartSim) -> None:
 
 
 def test_ranks_of_a_mixture_of_experts_step_together(start_sim: StartSim) -> None:
-    """An answer on one rank takes longer, in the engine's time, by the prompt that another rank computes."""
+    """The engine's time for an answer on one rank includes the prompt that another rank computes."""
     sim = start_sim(**{"data-parallel-size": 2, "gpu": "h20_sxm", "model-profile": "Qwen3-30B-A3B", "time-scale": 2})
 
     def seconds(of: str, rank: int) -> float:

@@ -1,4 +1,4 @@
-"""What the router takes for the tokens of a prompt is what the simulated engine computes."""
+"""The router's tokens of a prompt are those that the simulated engine computes."""
 
 import json
 from typing import Any
@@ -54,7 +54,7 @@ def prompt_of(endpoint: str, body: dict[str, Any]) -> Prompt:
 
 
 @pytest.mark.parametrize(("endpoint", "body"), BODIES)
-def test_they_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
+def test_the_routers_tokens_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
     (asked,) = FORMATS[endpoint].parse(dict(body)).prompts
     made = SimTokenizer().tokens(prompt_of(endpoint, body), endpoint)
     assert made == generation.from_ids(generation.to_ids(asked))
@@ -74,6 +74,6 @@ def test_they_are_the_engines_own(endpoint: str, body: dict[str, Any]) -> None:
         ("/v1/embeddings", {"input": "hello"}),
     ],
 )
-def test_prompts_that_the_engine_would_refuse_are_left_to_the_other_index(endpoint: str, body: dict[str, Any]) -> None:
+def test_prompts_that_the_engine_would_refuse_are_not_tokenised(endpoint: str, body: dict[str, Any]) -> None:
     with pytest.raises(NotTokenized):
         SimTokenizer().tokens(prompt_of(endpoint, body), endpoint)

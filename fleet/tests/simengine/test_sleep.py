@@ -1,4 +1,4 @@
-"""Sleep as vLLM offers it: the KV cache goes, requests are refused, the process stays and wakes."""
+"""Sleep as vLLM offers it: the KV cache is dropped and requests are refused, but the process stays and can wake."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_an_engine_that_sleeps_refuses_requests_until_it_is_woken(sim: Sim, leve
     assert sim.metrics()["vllm:prefix_cache_hits_total"] == before, "what was cached is gone"
 
 
-def test_weights_that_were_discarded_give_no_answer_until_they_are_loaded_again(sim: Sim) -> None:
+def test_discarded_weights_give_no_answer_until_they_are_reloaded(sim: Sim) -> None:
     sim.http.post("/sleep?level=2")
     assert sim.http.post("/collective_rpc", json=RELOAD).status_code == 500, "the weights are asleep"
     assert sim.http.post("/wake_up").status_code == 200

@@ -1,4 +1,4 @@
-"""The store that engines share: what it keeps, and what they find there."""
+"""The store that engines share: what it keeps, and what engines read from it."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def keys(store: str) -> int:
     return next(int(line.split()[1]) for line in page.splitlines() if line.startswith("master_key_count"))
 
 
-def test_one_engine_finds_the_blocks_of_another_in_the_store(store: str, pair: tuple[Sim, Sim]) -> None:
+def test_one_engine_hits_the_blocks_of_another_in_the_store(store: str, pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     first = one.complete(PROMPT, 20)
     until(lambda: keys(store) >= 125)
@@ -50,7 +50,7 @@ def test_a_prompt_that_is_not_in_the_store_is_computed(pair: tuple[Sim, Sim]) ->
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]
 
 
-def test_a_store_that_is_unreachable_costs_its_hits_only() -> None:
+def test_an_unreachable_store_costs_only_its_hits() -> None:
     alone = start(kv="mooncake_store", kv_store="http://127.0.0.1:9")
     try:
         answer = alone.complete(PROMPT, 4)

@@ -1,4 +1,4 @@
-"""KV below the GPU of a simulated engine: hits, counters, events, and loads that do not fit."""
+"""KV tiers below a simulated engine's GPU: hits, counters, events, and loads that do not fit."""
 
 import pytest
 import zmq
@@ -55,7 +55,7 @@ def test_blocks_that_left_the_gpu_are_loaded_counted_and_announced_with_their_me
 
 
 def test_a_load_that_does_not_fit_into_gpu_memory_is_an_error(start_sim: StartSim) -> None:
-    """GPUDirect Storage stages 0.45 of a load outside the pool: of more than 8 GB on this GPU."""
+    """GPUDirect Storage stages 0.45 of a load outside the pool; the load exceeds 8 GB on this GPU."""
     sim = start_sim(
         time_scale=10_000,
         kv_blocks=9_200,
@@ -72,8 +72,8 @@ def test_a_load_that_does_not_fit_into_gpu_memory_is_an_error(start_sim: StartSi
     assert sim.metrics()["vllm:num_requests_running"] == 0
 
 
-def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to() -> None:
-    """By default the engine has neither constant; without tiers the option changes nothing."""
+def test_beside_tiers_an_engine_computes_as_tuttis_page_states_if_the_option_is_set() -> None:
+    """By default the engine uses neither constant, and without tiers the option changes nothing."""
     words, law = ["--port", "0", "--model", "m", "--tier-law", "published"], law_of(profile())
     asked = model_of(parse_arguments([*words, "--ssd-gb", "100"]), "both")
     assert asked.tiers is not None
@@ -94,7 +94,7 @@ def test_an_engine_computes_beside_tiers_as_the_page_of_tutti_does_when_asked_to
         (["--dram-gb-per-s", "56", "--dram-layer-ms", "2"], 56.0, 2.0),
     ],
 )
-def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(
+def test_host_memory_is_read_at_the_links_rate_unless_another_rate_is_given(
     words: list[str], gb_per_s: float, layer_ms: float
 ) -> None:
     asked = model_of(parse_arguments(["--port", "0", "--model", "m", "--dram-gb", "10", *words]), "both")
@@ -113,7 +113,7 @@ def test_host_memory_is_read_at_the_links_rate_unless_another_is_given(
         ("ssd-gds", ["--ssd-drives", "1"], 14.5, 5.0),
     ],
 )
-def test_more_drives_read_and_write_faster_as_far_as_the_cpu_controls_them(
+def test_more_drives_read_and_write_faster_as_far_as_the_cpu_can_control_them(
     access: str, words: list[str], read_gb_per_s: float, write_gb_per_s: float
 ) -> None:
     given = ["--port", "0", "--model", "m", "--ssd-gb", "10", "--ssd-access", access, *words]
@@ -124,13 +124,13 @@ def test_more_drives_read_and_write_faster_as_far_as_the_cpu_controls_them(
     assert rates == pytest.approx((read_gb_per_s, write_gb_per_s))
 
 
-def test_a_command_for_each_page_loads_slowly_and_its_lists_take_gpu_memory() -> None:
+def test_one_command_per_page_loads_slowly_and_its_lists_take_gpu_memory() -> None:
     words = ["--port", "0", "--model", "m", "--ssd-gb", "100"]
     sgl, prp = (model_of(parse_arguments([*words, "--ssd-metadata", one]), "both") for one in ("sgl", "prp"))
     assert sgl.tiers is not None
     assert prp.tiers is not None
     slow, fast = (load_s(one.tiers.tiers[0].device, one.tiers.layout, 32_768) for one in (prp, sgl))
-    assert slow == pytest.approx(32 * fast, rel=0.4)  # but for the set-up of layers
+    assert slow == pytest.approx(32 * fast, rel=0.4)  # apart from the set-up time of layers
     assert sgl.kv_blocks - prp.kv_blocks > 100
 
 

@@ -1,4 +1,4 @@
-"""Two engines as a pair over `disaggregated_params`, as TensorRT-LLM's context and generation servers."""
+"""Two engines work as a pair over `disaggregated_params`, like TensorRT-LLM's context and generation servers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ def context(sim: Sim, **fields: Any) -> dict[str, Any]:
     return dict(sim.post(PATH, body).json())
 
 
-def test_a_context_server_ends_after_one_token_and_says_where_the_kv_is(pair: tuple[Sim, Sim]) -> None:
+def test_a_context_server_ends_after_one_token_and_reports_where_the_kv_is(pair: tuple[Sim, Sim]) -> None:
     one, other = pair
     answer = context(one)
     (choice,) = answer["choices"]

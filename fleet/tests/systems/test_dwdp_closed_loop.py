@@ -1,4 +1,4 @@
-"""Clients in a closed loop before context and generation GPUs."""
+"""Clients in a closed loop in front of context and generation GPUs."""
 
 from dataclasses import replace
 
@@ -19,33 +19,33 @@ def played(seconds: float, servers: int, loop: Loop = LOOP) -> LoopPoint:
     return point(R1, ContextServer(1, (seconds,)), servers, loop, KV)
 
 
-def test_one_client_waits_for_its_own_prompt_and_writes_alone() -> None:
+def test_a_single_client_waits_only_for_its_own_prompt_and_answer() -> None:
     alone = played(2.0, 1, replace(LOOP, clients=1))
     assert alone.ttft_s == pytest.approx(2.0)
     answer_s = 1_000 / alone.tokens_per_user
     assert alone.tokens_per_gpu == pytest.approx(1_000 / (2 + answer_s) / 9, rel=0.05)
 
 
-def test_clients_that_find_too_few_context_gpus_wait_there_and_are_written_for_faster() -> None:
+def test_clients_queue_for_too_few_context_gpus_and_get_their_answers_faster() -> None:
     few, many = played(0.1, 1), played(0.1, 4)
     assert few.ttft_s > 5 * many.ttft_s
     assert few.tokens_per_user > 1.1 * many.tokens_per_user
-    assert few.tokens_per_gpu * 9 == pytest.approx(1_000 / 0.1, rel=0.05)  # as fast as prompts are computed
+    assert few.tokens_per_gpu * 9 == pytest.approx(1_000 / 0.1, rel=0.05)  # at the rate at which prompts are computed
 
 
-def test_clients_and_time_are_littles_law() -> None:
+def test_clients_and_times_follow_littles_law() -> None:
     found = played(0.1, 4)
     answers_per_s = found.tokens_per_gpu * 12 / 1_000
     assert answers_per_s * (found.ttft_s + 1_000 / found.tokens_per_user) == pytest.approx(256, rel=0.15)
 
 
-def test_answers_without_room_for_their_kv_wait_for_one_that_ends() -> None:
+def test_answers_without_room_for_their_kv_wait_until_another_ends() -> None:
     fits, beyond = played(0.001, 64, replace(LOOP, clients=2_600)), played(0.001, 64, replace(LOOP, clients=4_000))
     assert fits.ttft_s < 1 < beyond.ttft_s
     assert beyond.tokens_per_user == pytest.approx(fits.tokens_per_user, rel=0.1)
 
 
-def test_pools_go_up_to_the_gpus_that_the_clients_keep_busy_in_whole_groups() -> None:
+def test_pools_grow_in_whole_groups_up_to_the_gpus_that_the_clients_keep_busy() -> None:
     dep, dwdp = pools(R1, LOOP, KV)
     assert [one.context_gpus for one in dep] == [4, 8]
     assert best(dwdp) in dwdp
@@ -53,7 +53,7 @@ def test_pools_go_up_to_the_gpus_that_the_clients_keep_busy_in_whole_groups() ->
     assert len(many) <= MOST_POOLS + 1
 
 
-def test_short_prompts_are_played_together() -> None:
+def test_short_prompts_share_an_iteration() -> None:
     short = r1_phase(Prompts(256))
     dep, dwdp = pools(short, Loop(512, 256, 1_000, 8), KV)
     assert {one.context_gpus for one in dep + dwdp} == {4}

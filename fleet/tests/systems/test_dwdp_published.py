@@ -1,4 +1,4 @@
-"""The published figures of DWDP: what the model reproduces, and what it misses."""
+"""The published figures of DWDP: which ones the model reproduces, and which it misses."""
 
 import itertools
 import re
@@ -32,7 +32,7 @@ def ours(group: str) -> list[float]:
     return [row.ours for row in BY_GROUP[group]]
 
 
-def test_every_group_is_in_one_place_and_no_case_twice() -> None:
+def test_every_group_has_one_place_and_no_case_occurs_twice() -> None:
     assert len({(row.group, row.case) for row in figures()}) == len(figures())
     assert sum(map(len, BY_GROUP.values())) == len(figures())
 
@@ -64,7 +64,7 @@ def test_every_group_is_in_one_place_and_no_case_twice() -> None:
         ("TTFT of DWDP by TPS/user, closed loop", [8.79, 2.83, 2.88, 0.572], 0.002),
     ],
 )
-def test_the_model_says(group: str, values: list[float], within: float) -> None:
+def test_the_model_predicts_the_published_value(group: str, values: list[float], within: float) -> None:
     assert ours(group) == pytest.approx(values, rel=within, abs=5e-4)
 
 
@@ -78,12 +78,12 @@ def test_speedups_of_tables_3_4_and_6_are_within_6_percent() -> None:
     assert max(abs(row.error) for row in rows) < 0.06
 
 
-def test_misses_are_called_misses() -> None:
+def test_misses_are_reported_as_misses() -> None:
     missed = {group: [row.case for row in rows if row.is_missed] for group, rows in BY_GROUP.items()}
     assert {group: cases for group, cases in missed.items() if cases} == MISSED
 
 
-def test_a_verdict_that_differs_from_the_notes_is_shown_beside_theirs() -> None:
+def test_a_verdict_that_differs_from_the_notes_is_shown_with_theirs() -> None:
     assert [row.note for row in BY_GROUP[VERDICT]] == [
         "[N] says viable; here the copy is hidden",
         "[N] says infeasible; here the copy is hidden",
@@ -98,33 +98,33 @@ def test_a_gain_instead_of_a_loss_is_a_miss() -> None:
     assert Published("", "", 1.03, 1.01, SPEEDUP, "").is_missed
 
 
-def test_iterations_hold_as_many_whole_prompts_as_fit() -> None:
+def test_an_iteration_holds_as_many_whole_prompts_as_fit() -> None:
     assert Prompts(16_384).filled(32_768) == 1
-    assert Prompts(16_384, 0.1).filled(32_768) == pytest.approx(0.75, abs=0.001)  # half of the second prompts fit
+    assert Prompts(16_384, 0.1).filled(32_768) == pytest.approx(0.75, abs=0.001)  # half the time a second prompt fits
     assert Prompts.uniform(8192, 0.8).filled(32_768) == pytest.approx(0.9, abs=0.001)
     assert Prompts.uniform(8192, 0.5).filled(16_384) == pytest.approx(0.81, abs=0.01)
     assert Prompts(40_000).filled(32_768) == 1
 
 
-def test_figure_3_is_met_by_projections_in_bf16_alone() -> None:
+def test_figure_3_is_reproduced_only_by_projections_in_bf16() -> None:
     for tokens, ratio in ((1024, 0.19), (8192, 0.62), (16_384, 1.52), (32_768, 4.77)):
         in_bf16 = roofline(tokens)
         in_fp8 = replace(in_bf16, gpu=replace(in_bf16.gpu, projection_flops=GB200.projection_flops))
         assert in_bf16.ratio == pytest.approx(ratio, rel=0.05)
         assert in_fp8.ratio < 0.9 * ratio
     dense_ms = 2 * DEEPSEEK_R1.attention_weights * DEEPSEEK_R1.layers * table_1.TOKENS / GB200.attention_flops * 1e3
-    assert dense_ms > 1.5 * table_1.DENSE_GEMM  # so table 1 was measured with others
+    assert dense_ms > 1.5 * table_1.DENSE_GEMM  # so table 1 was measured with other projections
 
 
-def test_tables_3b_and_4_print_two_gains_for_one_set_up() -> None:
-    """Both have whole pulls, prompts of 0.8–1 x 8,192 and iterations of 16,384: 1.01 and 1.039 times DEP's TPS/GPU."""
+def test_tables_3b_and_4_print_two_gains_for_the_same_configuration() -> None:
+    """Both have whole pulls, prompts of 0.8–1 x 8,192 and iterations of 16,384; gains over DEP are 1.01 and 1.039."""
     (of_3b,), of_4 = BY_GROUP["TPS/GPU by MNT"], {row.case: row for row in BY_GROUP["TPS/GPU, whole pulls"]}
     assert of_4["0.8/16384"].ours == of_3b.ours
     assert of_3b.ours == pytest.approx(of_4["0.8/16384"].published, abs=0.001)
     assert of_3b.published < 1.02
 
 
-def test_no_load_that_context_servers_can_serve_gives_the_late_times_of_table_6() -> None:
+def test_no_load_within_the_capacity_of_context_servers_gives_the_late_times_of_table_6() -> None:
     phase = r1_phase(Prompts.uniform(8192, 0.8))
     for server, layer_ms, late_s in ((dep_server(phase), phase.dep_ms, 2.5), (dwdp_server(phase), phase.dwdp_ms, 8.3)):
         for gpus in (4, 8, 16, 32):
@@ -133,7 +133,7 @@ def test_no_load_that_context_servers_can_serve_gives_the_late_times_of_table_6(
             assert first.wait_s + first.prefill_s < 0.9 * late_s
 
 
-# Generation GPUs and clients whose answers come as fast, for each range of BY_USERS.
+# Generation GPUs and clients with answers as fast as published, for each range of BY_USERS
 OPEN = {
     "40-50": ((4, 700), (4, 760)),
     "60-70": ((4, 96), (8, 1472)),
@@ -142,8 +142,8 @@ OPEN = {
 }
 
 
-def test_unpublished_clients_and_gpus_decide_the_times_of_table_6() -> None:
-    """Pools within 2 % of the best TPS/GPU, at as many TPS/user, answer both earlier and later than each published."""
+def test_the_unpublished_numbers_of_clients_and_gpus_determine_the_times_of_table_6() -> None:
+    """Pools within 2 % of the best TPS/GPU, at equal TPS/user, answer earlier and later than each published time."""
     phase = r1_phase(Prompts.uniform(8192, 0.8))
     for users, *_, dep_s, dwdp_s in BY_USERS:
         least, most = map(int, users.split("-"))
@@ -167,7 +167,7 @@ def test_a_claim_names_each_miss_of_its_tables_with_both_values(claim: str, sour
         assert f"{_number(row.ours)} instead of {row.published:g}" in why, row.case
 
 
-def test_context_only_rests_on_a_time_between_iterations_without_a_cause() -> None:
+def test_context_only_gains_rest_on_an_unexplained_time_between_iterations() -> None:
     (found,) = (row for row in sheets.read("claims") if row[1].startswith("context only: 1.09"))
     gains = [row.ours for row in figures() if re.match(r"TTFT by (prompt|MNT|dev)", row.group)]
     assert found[4:6] == ["◐", "partly"]
@@ -184,20 +184,20 @@ def test_only_table_1_a_value_of_figure_3_and_two_of_table_3_are_fitted() -> Non
     }
 
 
-def test_one_time_between_iterations_gives_every_gain_in_throughput_of_table_3() -> None:
+def test_a_single_time_between_iterations_gives_every_throughput_gain_of_table_3() -> None:
     rows = [row for row in figures() if row.group.startswith("TPS/GPU by ") and row.source != "[P] table 6"]
     assert len(rows) == 11
-    assert [row.source for row in rows if row.is_missed] == ["[P] table 3b"]  # where table 4 has another
+    assert [row.source for row in rows if row.is_missed] == ["[P] table 3b"]  # table 4 has another value for it
 
 
 def test_table_1_is_printed_in_the_wrong_unit() -> None:
-    """In µs the copy would run at 700 times its link; in ms every figure is below a peak."""
+    """In µs the copy would run at 700 times its link's rate; in ms every figure is below its peak."""
     assert table_1.REACHED.link == pytest.approx(0.714, abs=0.001)
     assert table_1.REACHED.link * 900 * 1e3 == pytest.approx(643e3, rel=0.001)  # GB/s, read as µs
     assert table_1.REACHED.attention == pytest.approx(0.806, abs=0.001)
     assert table_1.REACHED.experts == pytest.approx(0.352, abs=0.001)
     iteration_ms = table_1.COMPUTING + table_1.COMMUNICATION + table_1.SYNCHRONISATION
-    assert table_1.TOKENS / iteration_ms == pytest.approx(22.3, rel=0.02)  # thousand tokens/s and GPU
+    assert table_1.TOKENS / iteration_ms == pytest.approx(22.3, rel=0.02)  # thousand tokens/s per GPU
 
 
 def _number(value: float) -> str:
@@ -212,7 +212,7 @@ def _values(rows: list[Published]) -> str:
 
 
 def line(group: str, rows: list[Published]) -> list[str]:
-    """A row of docs/findings/tables/dwdp.csv."""
+    """Return a row of docs/findings/tables/dwdp.csv."""
     return [
         group,
         ", ".join(row.case for row in rows),
@@ -223,5 +223,5 @@ def line(group: str, rows: list[Published]) -> list[str]:
     ]
 
 
-def test_the_table_of_the_documentation_is_the_models() -> None:
+def test_the_table_in_the_documentation_comes_from_the_model() -> None:
     assert [line(group, rows) for group, rows in BY_GROUP.items()] == sheets.read("dwdp")[1:]

@@ -13,7 +13,7 @@ WORK = Workload(1000, 335)  # 2 answers a second in a batch of 8
 rates = st.floats(0.01, 100)
 
 
-def test_four_prefills_and_two_answers_a_second_are_stuck_at_two_and_balanced_as_1p2d() -> None:
+def test_four_prefills_and_two_answers_a_second_are_limited_to_two_and_balanced_as_1p2d() -> None:
     mu_p, mu_d = neuron.prefill_rate(GUIDE, WORK), neuron.decode_rate(GUIDE, 8, WORK)
     assert (mu_p, mu_d) == (pytest.approx(4), pytest.approx(2, rel=0.01))
     one = Balance(mu_p, mu_d, 1, 1)
@@ -26,18 +26,18 @@ def test_four_prefills_and_two_answers_a_second_are_stuck_at_two_and_balanced_as
     ("mu_p", "mu_d", "expected"),
     [(4, 2, (1, 2)), (2, 4, (2, 1)), (3, 2, (2, 3)), (1, 1, (1, 1)), (1, 100, (100, 1)), (100, 1, (1, 100))],
 )
-def test_the_balance_is_a_ratio_of_small_numbers(mu_p: float, mu_d: float, expected: tuple[int, int]) -> None:
+def test_the_balanced_split_is_a_ratio_of_small_numbers(mu_p: float, mu_d: float, expected: tuple[int, int]) -> None:
     best = neuron.balanced(mu_p, mu_d)
     assert (best.prefills, best.decodes) == expected
 
 
 @given(rates, rates)
-def test_little_is_idle_in_balance(mu_p: float, mu_d: float) -> None:
-    assert neuron.balanced(mu_p, mu_d).idle_share <= 0.34  # the worst is between 1:1 and 5:6
+def test_in_balance_little_is_idle(mu_p: float, mu_d: float) -> None:
+    assert neuron.balanced(mu_p, mu_d).idle_share <= 0.34  # the worst case lies between 1:1 and 5:6
 
 
 @given(rates, rates, st.integers(2, 12), st.integers(1, 3), st.integers(1, 3))
-def test_no_split_of_the_devices_is_better_than_the_best(
+def test_no_other_split_of_the_devices_is_better_than_the_best(
     mu_p: float, mu_d: float, devices: int, each_prefill: int, each_decode: int
 ) -> None:
     given = Balance(mu_p, mu_d, 1, 1)
@@ -52,14 +52,14 @@ def test_no_split_of_the_devices_is_better_than_the_best(
         assert min(prefills * mu_p, decodes * mu_d) <= best.rate
 
 
-def test_each_prompt_lengthens_every_answer_of_continuous_batching() -> None:
+def test_with_continuous_batching_each_prompt_delays_every_answer() -> None:
     stall, step_s = neuron.prefill_stall(GUIDE, 8, WORK), neuron.step_s(GUIDE, 8, WORK)
     assert stall.interruptions == 7
     assert stall.itl_s == pytest.approx(step_s + 7 * 0.25 / 335)
     assert stall.longest_s == pytest.approx(step_s + 0.25)
 
 
-def test_a_limit_of_the_itl_allows_a_larger_batch_without_the_stall() -> None:
+def test_a_limit_on_the_itl_allows_a_larger_batch_without_stalls() -> None:
     limit_s = 0.02
     together = neuron.largest_batch(limit_s, GUIDE, WORK, 100, disaggregated=False)
     apart = neuron.largest_batch(limit_s, GUIDE, WORK, 100, disaggregated=True)
@@ -68,7 +68,7 @@ def test_a_limit_of_the_itl_allows_a_larger_batch_without_the_stall() -> None:
     assert neuron.largest_batch(0.001, GUIDE, WORK, 100, disaggregated=True) == 0
 
 
-def test_the_slots_of_a_prefill_worker_bound_its_rate() -> None:
+def test_the_slots_of_a_prefill_worker_limit_its_rate() -> None:
     assert neuron.held_rate(8, 0.05, 0.45) == 14
 
 
@@ -78,8 +78,8 @@ def test_more_devices_are_faster(device: str) -> None:
     assert neuron.prefill_s(one, WORK) > neuron.prefill_s(four, WORK) > 0
 
 
-def test_tensor_parallel_beyond_the_kv_heads_repeats_kv() -> None:
-    """Llama-3.1-8B has 8 KV heads: two workers of 32 devices hold more tokens than one of 64."""
+def test_tensor_parallelism_beyond_the_kv_heads_duplicates_kv() -> None:
+    """Llama-3.1-8B has 8 KV heads, so two workers of 32 devices hold more tokens than one of 64."""
     assert [neuron.kv_copies("Llama-3.1-8B", parallel) for parallel in (1, 8, 32, 64)] == [1, 1, 4, 8]
     both, one = 2 * neuron.kv_tokens("trn1", "Llama-3.1-8B", 32), neuron.kv_tokens("trn1", "Llama-3.1-8B", 64)
     assert both == pytest.approx(2 * one, rel=0.02)

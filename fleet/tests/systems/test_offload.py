@@ -29,7 +29,7 @@ OURS, DESIGNS = Thresholds(), Thresholds(session_first=True)
         (200_000, 80_000, False, "heavy", "warm"),
     ],
 )
-def test_both_orders_of_the_rules(prompt: int, new: int, follows: bool, ours: str, designs: str) -> None:
+def test_the_rules_may_be_applied_in_any_order(prompt: int, new: int, follows: bool, ours: str, designs: str) -> None:
     request = Classified(prompt, new, 100, follows)
     assert (class_of(request, OURS), class_of(request, DESIGNS)) == (ours, designs)
 
@@ -42,7 +42,7 @@ def test_shares_count_requests_and_their_new_tokens() -> None:
 
 
 def test_resident_kv_follows_littles_law() -> None:
-    """Two requests a second that stay for 3 s with 1,050 tokens on average."""
+    """Two requests per second stay for 3 s with 1,050 tokens on average."""
     assert resident_tokens([Classified(1_000, 1_000, 100, False)], 2.0, 0.03) == pytest.approx(2 * 3 * 1_050)
 
 

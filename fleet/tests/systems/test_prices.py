@@ -1,11 +1,11 @@
-"""Prices by the hour, and the cost of a million tokens."""
+"""Hourly prices and the cost of a million tokens."""
 
 import pytest
 
 from fleet.systems.prices import Prices, per_million
 
 
-def test_an_hour_of_a_gpu_and_of_memory_by_the_published_prices() -> None:
+def test_hourly_prices_of_gpu_and_memory_are_the_published_ones() -> None:
     assert Prices().per_hour(1) == 5
     assert Prices().per_hour(1, dram_gb=256) == pytest.approx(5 + 2.2528)
     assert Prices().per_hour(2, ssd_gb=14_000) == pytest.approx(10 + 1.148)

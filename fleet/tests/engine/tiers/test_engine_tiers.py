@@ -1,4 +1,4 @@
-"""An engine with tiers below HBM, event by event."""
+"""An engine with tiers below HBM, played event by event."""
 
 import math
 from collections import deque
@@ -52,7 +52,7 @@ def evict(an_engine: Engine, at: float) -> None:
 
 
 def asked_twice(model: TiersModel, *, blocks: int = 300, again_s: float = 100.0) -> tuple[Engine, EngineRequest]:
-    """Ask about a document, have it evicted from HBM, and ask again."""
+    """Ask about a document, evict it from HBM, and ask again."""
     one = engine(blocks, tiers=model)
     ask(one, document("first", PROMPT, of="d"), at=0.0)
     evict(one, 50.0)
@@ -62,7 +62,7 @@ def asked_twice(model: TiersModel, *, blocks: int = 300, again_s: float = 100.0)
 
 
 @pytest.mark.parametrize("name", ["dram", "ssd", "ssd-gds", "ssd-tutti"])
-def test_a_loaded_prefix_takes_as_long_as_the_closed_form_says(name: str) -> None:
+def test_a_loaded_prefix_takes_the_time_of_the_closed_form(name: str) -> None:
     one, second = asked_twice(tiers(name))
     held = (PROMPT // 16 - 1) * 16
     expected = prefill_s(LAW, DEVICES[name], LAYOUT, PROMPT - held, held)
@@ -74,7 +74,7 @@ def test_a_loaded_prefix_takes_as_long_as_the_closed_form_says(name: str) -> Non
     assert stats(one).bubble_s == pytest.approx(expected - LAW.prefill_s(PROMPT - held, held))
 
 
-def test_loads_of_one_step_add_up() -> None:
+def test_loads_within_one_step_add_up() -> None:
     one = engine(600, tiers=tiers("ssd"))
     for name in "ab":
         ask(one, document(name, PROMPT, of=name), at=0.0)
@@ -86,7 +86,7 @@ def test_loads_of_one_step_add_up() -> None:
     assert step.duration_s == pytest.approx(law_s + 2 * load_s(SSD, LAYOUT, held))
 
 
-def test_blocks_that_are_computed_faster_are_not_loaded_unless_always() -> None:
+def test_blocks_that_can_be_computed_faster_are_not_loaded_unless_the_rule_is_always() -> None:
     one, second = asked_twice(tiers("ssd", always=False))
     assert (second.tier_tokens, second.cached_tokens) == ((), 0)
     assert stats(one).declined_tokens == (PROMPT // 16 - 1) * 16
@@ -104,9 +104,9 @@ def test_the_first_gap_ends_the_look_up() -> None:
     assert long.tier_tokens == (99 * 16,)
 
 
-def test_the_faster_tier_is_asked_first_and_the_rest_comes_from_below() -> None:
+def test_the_faster_tier_is_read_first_and_the_remainder_comes_from_below() -> None:
     model = tiers("dram", "ssd", promote_hits=0)
-    one, second = asked_twice(with_capacity(model, 0, 500))  # the end of the document leaves it for the filler
+    one, second = asked_twice(with_capacity(model, 0, 500))  # the filler displaces the end of the document
     dram, ssd = second.tier_tokens
     assert (dram, ssd) == (101 * 16, 154 * 16)
     assert dram + ssd == second.cached_tokens == (PROMPT // 16 - 1) * 16
@@ -122,14 +122,14 @@ def with_capacity(model: TiersModel, number: int, blocks: float) -> TiersModel:
 @pytest.mark.parametrize(
     ("write", "asked", "written"), [("through", 1, 256), ("second_use", 1, 0), ("second_use", 2, 255)]
 )
-def test_the_write_policy_says_when_blocks_are_written(write: Any, asked: int, written: int) -> None:
+def test_the_write_policy_decides_when_blocks_are_written(write: Any, asked: int, written: int) -> None:
     one = engine(300, tiers=tiers("dram", write=write))
     for number in range(asked):
         ask(one, document(str(number), PROMPT, of="d"), at=number * 10.0)
     assert tier(one).written_bytes == written * BLOCK_BYTES
 
 
-def test_evicted_blocks_are_written_before_they_are_reused_and_the_step_waits() -> None:
+def test_evicted_blocks_are_written_before_their_reuse_and_the_step_waits() -> None:
     one = engine(300, tiers=tiers("dram", write="evict"))
     ask(one, document("a", PROMPT, of="d"), at=0.0)
     assert tier(one).written_bytes == 0
@@ -155,7 +155,7 @@ def test_blocks_are_copied_up_after_enough_hits(promote_hits: int, copied: list[
     one = engine(300, tiers=model)
     ask(one, document("first", PROMPT, of="d"), at=0.0)
     for number, expected in enumerate(copied):
-        for other in range(2):  # the document leaves HBM and host memory
+        for other in range(2):  # evict the document from HBM and host memory
             ask(one, request(f"{number} {other}", 4799, 1), at=50.0 + number * 100 + other * 10)
         again = document(f"again {number}", PROMPT, of="d")
         ask(one, again, at=100.0 + number * 100)
@@ -190,8 +190,8 @@ def test_a_prefetch_for_a_request_that_leaves_is_wasted() -> None:
     assert stats(one).wasted_bytes == 255 * BLOCK_BYTES
 
 
-def test_naive_writes_make_a_load_beside_them_slower() -> None:
-    """Never by more than its share of the drives' speed costs, and not at all once they are done."""
+def test_naive_writes_slow_down_a_concurrent_load() -> None:
+    """They cost at most their share of the drives' speed, and nothing once they are done."""
     beside, _ = naive_and_slack("ssd")
     alone_s = load_s(SSD, LAYOUT, 255 * 16)
     assert alone_s < beside.load_s <= alone_s / NAIVE_SHARE * (1 + 1e-9)
@@ -210,7 +210,7 @@ def naive_and_slack(name: str) -> tuple[TierStats, Engine]:
     return tier(one), one
 
 
-def test_slack_aware_writes_leave_loads_alone_and_are_done_in_idle_time() -> None:
+def test_slack_aware_writes_do_not_delay_loads_and_finish_in_idle_time() -> None:
     found, one = naive_and_slack("ssd-tutti")
     assert found.load_s == pytest.approx(load_s(SSD_TUTTI, LAYOUT, 255 * 16))
     waiting = stats(one).backlog_bytes
@@ -273,7 +273,7 @@ def test_an_aborted_load_leaves_nothing_behind() -> None:
     ask(one, document("first", PROMPT, of="d"), at=0.0)
     evict(one, 50.0)
     second = document("second", PROMPT, of="d")
-    second.pull_tokens = PROMPT  # the rest comes from elsewhere: it waits with its load
+    second.pull_tokens = PROMPT  # the remainder comes from another instance and waits with the load
     one.add_request(second, 100.0)
     run(one)
     assert one.take_pulls() == [second]
@@ -290,7 +290,7 @@ def test_events_carry_the_medium_of_their_tier() -> None:
     assert media == [(Stored, "GPU"), (Stored, "CPU"), (Removed, "CPU")]
 
 
-# Closed form against single steps
+# The closed form against single steps
 
 asks = st.lists(
     st.tuples(st.integers(1, 30), st.integers(1, 60), st.sampled_from("xyz"), st.floats(0, 2)), min_size=1, max_size=12
@@ -334,7 +334,7 @@ def by_ticks(model: TiersModel, plan: list[tuple[int, int, str, float]], blocks:
         while now + tick_s < at:
             now += tick_s
             one.advance(now)
-        one.advance(at)  # a prefetch sees what is written by then
+        one.advance(at)  # a prefetch sees what has been written by then
         one.add_request(asked, at)
     while one.next_event_s() is not None:
         now += tick_s
@@ -373,7 +373,7 @@ def test_runs_in_closed_form_equal_single_steps(
     blocks: int,
     way: Callable[[TiersModel, list[tuple[int, int, str, float]], int], Outcome],
 ) -> None:
-    """Same tokens, hits, bytes and preemptions, and the same times but for rounding; no two steps end within 4 ms."""
+    """Tokens, hits, bytes and preemptions are equal, as are times after rounding; no two steps end within 4 ms."""
     for jumped, stepped in zip(way(model, plan, blocks), by_ticks(model, plan, blocks, 0.004), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9, abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""The closed forms of loading against the published figures, and their bounds."""
+"""The closed forms of loading, against published figures and within their bounds."""
 
 from dataclasses import fields, replace
 
@@ -39,11 +39,11 @@ PLAIN = law_of(profile())
 LAW = replace(PLAIN, attention_s_per_pair=PLAIN.attention_s_per_pair * 1.6)  # fitted to figure 11
 K = 1024
 PROMPT = 128 * K
-BEFORE_S = 0.015 + 1.1e-6 * PROMPT  # API and tokenizing
+BEFORE_S = 0.015 + 1.1e-6 * PROMPT  # API and tokenisation
 
 
-def test_host_memory_is_read_as_on_an_h200_unless_the_publications_set_up_is_added() -> None:
-    """docs/findings/gpu.md: 6,000 tokens of Llama-3.1-8B read back took 49 ms to the first token, and held 35."""
+def test_host_memory_is_read_as_fast_as_on_an_h200_unless_the_publications_set_up_is_added() -> None:
+    """docs/findings/gpu.md: with 6,000 tokens of Llama-3.1-8B, the TTFT was 49 ms if read back and 35 ms if held."""
     assert load_s(DRAM, LLAMA, 6_000) == pytest.approx(0.014, rel=0.15)
     assert load_s(DRAM_FITTED, LLAMA, 6_000) > 10 * 0.014
 
@@ -63,7 +63,7 @@ def test_every_number_of_the_table_has_a_source() -> None:
         assert told == given, device.name
 
 
-def test_a_prefix_is_an_object_per_block_layer_and_half() -> None:
+def test_a_prefix_is_one_object_per_block_layer_and_half() -> None:
     qwen = layout_of(profile("h100_sxm", "Qwen3-32B", 2))
     assert qwen.objects(PROMPT) == 262_144
     assert qwen.bytes(PROMPT) == PROMPT * 262_144 / 2
@@ -96,7 +96,7 @@ def test_a_set_up_at_the_links_rate_puts_dram_ahead_of_tutti_above_96k_where_a_l
 
 
 def test_figure_2_the_bubble_of_dram_follows_from_the_same_set_up() -> None:
-    """Published: 14.2 %."""
+    """The published value is 14.2 %."""
     io_s, compute_s = load_s(DRAM_FITTED, LLAMA, 48 * K), LAW.prefill_s(16 * K, 48 * K)
     assert io_s / (io_s + compute_s) == pytest.approx(0.142, rel=0.1)
 
@@ -147,8 +147,9 @@ def test_a_bubble_is_between_zero_and_the_load(io: float, compute: float, layers
 
 
 def layer_by_layer_s(io: float, compute: float, layers: int) -> float:
-    """Play the same pass event by event: a layer computes once it is loaded and the one before is computed; layer l + 1
-    loads behind the computation of layer l."""
+    """Play the same pass event by event: a layer is computed once it is loaded and the previous layer is computed;
+    layer l + 1 loads while layer l is computed.
+    """
     loaded = io / layers
     computed = loaded + compute / layers
     for _ in range(1, layers):
@@ -159,7 +160,7 @@ def layer_by_layer_s(io: float, compute: float, layers: int) -> float:
 
 @settings(max_examples=50)
 @given(st.sampled_from(sorted(DEVICES)), st.integers(1, 200_000), st.floats(1e-3, 10))
-def test_loading_grows_with_the_prefix_and_hides_only_by_layers(name: str, tokens: int, first: float) -> None:
+def test_loading_grows_with_the_prefix_and_is_hidden_only_by_layers(name: str, tokens: int, first: float) -> None:
     device = DEVICES[name]
     io = load_s(device, LLAMA, tokens)
     assert 0 < io <= load_s(device, LLAMA, tokens + 64)
@@ -169,6 +170,6 @@ def test_loading_grows_with_the_prefix_and_hides_only_by_layers(name: str, token
     assert store_s(device, LLAMA, tokens) > 0
 
 
-def test_nothing_loaded_costs_nothing() -> None:
+def test_an_empty_load_costs_nothing() -> None:
     assert load_s(SSD_GDS, LLAMA, 0) == 0
     assert exposed_s(SSD_TUTTI, 32, 0.0, 0.1, LAYER_PASS_S) == 0

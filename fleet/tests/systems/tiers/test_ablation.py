@@ -1,4 +1,4 @@
-"""What each design of Tutti is worth, and that none of them makes nothing faster."""
+"""What each design of Tutti contributes: leaving one out never makes anything faster."""
 
 import pytest
 
@@ -15,8 +15,8 @@ from fleet.systems.tiers.study import Runs, Study, tiers_of
 LAYOUT = layout_of(profile())
 
 
-def test_the_time_of_a_command_of_prp_predicts_the_rate_of_sgl() -> None:
-    """Published: 0.29 and 8.9 GB/s, 31 times as much; a page is 4 KiB, an object 128."""
+def test_the_time_of_a_prp_command_predicts_the_rate_of_sgl() -> None:
+    """Published: 0.29 and 8.9 GB/s, a factor of 31; a page has 4 KiB, an object 128."""
     assert LAYOUT.object_bytes == 128 * 1024
     assert LAYOUT.object_bytes / COMMAND_S == pytest.approx(8.9e9, rel=0.05)
 
@@ -29,7 +29,7 @@ def test_prp_lists_load_a_thirty_second_of_the_drives_rate() -> None:
 
 
 def ttft_s(floor_s: float) -> dict[str, float]:
-    """Return the TTFT without each part, at a load that PRP's reads do not saturate."""
+    """Return the TTFT without each part, at a load that reads with PRP lists do not saturate."""
     devices = {"as it is": SSD_TUTTI, **ablations(SSD_TUTTI, LAYOUT)}
     tokens = tiers_of(LAYOUT.bytes_per_token)["ssd-tutti"].tokens
     tiers = {name: TierCapacity(device, tokens) for name, device in devices.items()}
@@ -38,14 +38,14 @@ def ttft_s(floor_s: float) -> dict[str, float]:
     return {name: study.ttft_s(name, 0.3) for name in tiers}
 
 
-def test_each_design_left_out_is_slower_by_the_law_alone_and_prp_lists_are_the_slowest() -> None:
+def test_leaving_any_design_out_is_slower_by_the_law_alone_and_prp_lists_are_the_slowest() -> None:
     times = ttft_s(floor_s=0.0)
     assert min(times, key=lambda name: times[name]) == "as it is"
     assert times["PRP lists"] > 3 * max(times["no overlap by layers"], times["naive writes"])
     assert times["all three"] > 3 * times["as it is"]
 
 
-def test_the_fitted_least_pass_costs_more_than_overlapping_hides() -> None:
-    """217 ms make the published crossover; of the prompts of figure 8, few compute for as long."""
+def test_the_fitted_minimum_of_a_pass_costs_more_than_overlapping_hides() -> None:
+    """217 ms yield the published crossover; few prompts of figure 8 compute for that long."""
     times = ttft_s(LAYER_PASS_S)
     assert times["no overlap by layers"] < times["as it is"] < times["naive writes"] < times["all three"]

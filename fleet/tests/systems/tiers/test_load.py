@@ -1,4 +1,4 @@
-"""The generated load: its lengths, its turns, its repetition."""
+"""The generated load: its lengths, its turns and its repetition."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ def test_the_same_seed_asks_the_same_questions() -> None:
     assert LEVAL.asked(1, 500) == LEVAL.asked(1, 900)[:500]
 
 
-def test_each_subset_asks_once_in_a_round_and_keeps_to_its_lengths() -> None:
+def test_each_subset_asks_once_per_round_and_keeps_to_its_lengths() -> None:
     asked = LEVAL.asked(3, 4_000)
     for start in range(0, 4_000, LEVAL.subsets):
         assert len({each.document % LEVAL.subsets for each in asked[start : start + LEVAL.subsets]}) == LEVAL.subsets
@@ -30,7 +30,7 @@ def test_each_subset_asks_once_in_a_round_and_keeps_to_its_lengths() -> None:
 def test_a_document_is_asked_about_as_often_as_the_load_says() -> None:
     counts = Counter(each.document for each in LOOGLE.asked(1, 6_000))
     assert max(counts.values()) == LOOGLE.questions
-    open_ones = LOOGLE.subsets * LOOGLE.documents  # at the start and at the end: those have fewer
+    open_ones = LOOGLE.subsets * LOOGLE.documents  # documents at the start and the end get fewer questions
     assert sum(count < LOOGLE.questions for count in counts.values()) <= 2 * open_ones
 
 
@@ -40,13 +40,13 @@ def test_the_mean_length_is_near_that_of_the_distribution() -> None:
     assert abs(fmean(gaps(1, 20_000)) - 1) < 0.03
 
 
-def test_documents_above_100k_are_all_above_it() -> None:
+def test_documents_above_100k_are_all_longer_than_that() -> None:
     lengths = [each.tokens for each in LOOGLE_LONG.asked(1, 1_000)]
     assert 100_000 <= min(lengths) < max(lengths) <= 200_000
 
 
 def clipped_mean(load: TierLoad) -> float:
-    """Return the mean of a log-normal distribution cut at its limits."""
+    """Return the mean of a log-normal distribution truncated at its limits."""
     middle = math.log(load.mean_tokens) - load.sigma**2 / 2
     low, high = ((math.log(edge) - middle) / load.sigma for edge in (load.shortest, load.longest))
     between = [NormalDist(shift).cdf(high) - NormalDist(shift).cdf(low) for shift in (0, load.sigma)]

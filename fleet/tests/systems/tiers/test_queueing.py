@@ -1,4 +1,4 @@
-"""The queue of one engine: against the formula of Pollaczek and Khinchine, and writes in the way of reads."""
+"""The queue of one engine, against the Pollaczek–Khinchine formula, and with writes that delay reads."""
 
 from dataclasses import replace
 
@@ -26,15 +26,15 @@ def test_deterministic_prefills_wait_as_in_m_d_1() -> None:
     assert found.busy_share == pytest.approx(0.5, rel=0.02)
 
 
-def test_the_api_and_the_tokenizer_come_before_the_queue() -> None:
+def test_the_api_and_the_tokenizer_precede_the_queue() -> None:
     slow = replace(ENGINE, api_s=0.5, tokenize_s=1e-3)
     found = serve(slow, None, [COMPUTE], [1.0], 1.0)
     assert found.ttft_s == pytest.approx(0.5 + 1.0 + 1.0)
     assert found.queue_s == 0
 
 
-def test_a_naive_load_runs_slower_beside_writes() -> None:
-    """The first prefill writes 1,000 tokens from 1.0 s on; the second loads for 0.1 s and starts then."""
+def test_with_naive_writes_a_concurrent_load_is_slower() -> None:
+    """The first prefill writes 1,000 tokens from 1.0 s on; the second begins then and loads for 0.1 s."""
     write_s = 1_000 * KV / SSD.write_bytes_per_s
     load = PrefillJob(1_000, 0, 0, 1_000, 0.5, 0.1, 0.1, 0.1, 0.0)
     found = serve(ENGINE, SSD, [COMPUTE, load], [1.0, 0.0], 1.0)
@@ -47,7 +47,7 @@ def test_a_naive_load_runs_slower_beside_writes() -> None:
 
 
 def test_slack_writes_use_the_time_between_prefills_and_the_slack_in_them() -> None:
-    device = replace(SSD_TUTTI, write_bytes_per_s=1_000 * KV)  # one prefill's tokens a second
+    device = replace(SSD_TUTTI, write_bytes_per_s=1_000 * KV)  # the tokens of one prefill per second
     apart = serve(ENGINE, device, [COMPUTE] * 3, [1.0, 4.0, 4.0], 1.0)
     assert apart.backlog_bytes == pytest.approx(1_000 * KV)
     close = serve(ENGINE, device, [COMPUTE] * 3, [1.0, 0.0, 0.0], 1.0)
@@ -57,8 +57,8 @@ def test_slack_writes_use_the_time_between_prefills_and_the_slack_in_them() -> N
     assert {apart.writes_s, close.writes_s, slack.writes_s} == {0.0}
 
 
-def test_a_prefill_waits_while_too_many_blocks_are_not_written() -> None:
-    """The pool may have 400 tokens to write: the second prefill waits for 600 at the whole rate."""
+def test_a_prefill_waits_while_too_many_blocks_are_unwritten() -> None:
+    """The pool may have 400 unwritten tokens, so the second prefill waits until 600 are written at the full rate."""
     device = replace(SSD_TUTTI, write_bytes_per_s=1_000 * KV)
     found = serve(ENGINE, device, [COMPUTE] * 2, [1.0, 0.0], 1.0, Contention(backlog_share=0.001))
     assert found.writes_s == pytest.approx(0.6 / 2)
@@ -69,11 +69,11 @@ def test_undisturbed_reads_never_wait() -> None:
     assert serve(ENGINE, device, [COMPUTE] * 50, [0.1] * 50, 1.0).writes_s == 0
 
 
-def test_the_middle_of_runs_is_taken_field_by_field() -> None:
+def test_the_median_of_runs_is_taken_for_each_field() -> None:
     runs = [Served(*(float(value + shift) for shift in range(7))) for value in (1, 5, 2)]
     assert middle(runs) == Served(2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 
 
-def test_the_highest_rate_is_found_by_bisection() -> None:
+def test_the_highest_rate_is_determined_by_bisection() -> None:
     assert highest_rate(lambda rate: rate, 1.0, 4.0) == pytest.approx(1.0, abs=4 / 2**10)
     assert highest_rate(lambda _: 2.0, 1.0, 4.0) == 0

@@ -19,7 +19,7 @@ def engine(**options: float) -> TieredEngine:
 
 
 def served(tier: TierCapacity, *documents: tuple[int, int], **options: float) -> list[tuple[int, int, int]]:
-    """(new tokens, tokens from HBM, tokens from the tier) of questions of 100 tokens."""
+    """Return (new tokens, tokens from HBM, tokens from the tier) of questions of 100 tokens."""
     asked = [Question(*document) for document in documents]
     return [(each.new, each.near, each.far) for each in jobs(engine(**options), tier, asked, 100)]
 
@@ -40,14 +40,14 @@ def test_a_document_larger_than_hbm_is_not_kept_there() -> None:
 
 
 @pytest.mark.parametrize(("new", "far"), [(100, 30_000), (CHUNK + 5_000, 60_000)])
-def test_the_time_is_that_of_the_closed_form(new: int, far: int) -> None:
+def test_the_time_follows_the_closed_form(new: int, far: int) -> None:
     for device in (DRAM, SSD, SSD_TUTTI):
         found = job(engine(), device, new + far, 0, far)
         assert found.busy_s == pytest.approx(prefill_s(LAW, device, LAYOUT, new, far, floor_s=LAYER_PASS_S))
         assert found.load_s == load_s(device, LAYOUT, far)
 
 
-def test_the_bubble_is_the_load_itself_unless_layers_hide_it() -> None:
+def test_the_bubble_is_the_whole_load_unless_layers_hide_it() -> None:
     whole = job(engine(), SSD, 60_100, 0, 60_000)
     assert whole.bubble_s == whole.load_s
     layered = job(engine(floor_s=0.0), SSD_TUTTI, 60_100, 0, 60_000)
@@ -56,14 +56,14 @@ def test_the_bubble_is_the_load_itself_unless_layers_hide_it() -> None:
     assert layered.exposed_s == pytest.approx(layered.bubble_s)
 
 
-def test_the_drives_are_free_while_the_gpu_computes_longer_than_they_read() -> None:
+def test_the_drives_are_idle_while_the_gpu_computes_longer_than_they_read() -> None:
     short = job(engine(), SSD_TUTTI, 8_100, 0, 8_000)
     assert short.slack_s == pytest.approx(LAYER_PASS_S - short.load_s)
     assert job(engine(floor_s=0.0), SSD_TUTTI, 60_100, 0, 60_000).slack_s == 0
     assert job(engine(), SSD_TUTTI, 8_100, 0, 0).slack_s == job(engine(), SSD_TUTTI, 8_100, 0, 0).compute_s
 
 
-def test_load_or_compute_leaves_a_short_prefix_and_loads_a_long_one() -> None:
+def test_load_or_compute_computes_a_short_prefix_and_loads_a_long_one() -> None:
     picky = engine(picks_faster=True)
     assert job(picky, SSD, 8_100, 0, 8_000).far == 0
     assert job(picky, SSD, 8_100, 0, 8_000).new == 8_100

@@ -1,4 +1,4 @@
-"""Several tiers under one load: which is faster, what pays, how long drives last."""
+"""Compare tiers under one load: which is fastest, what pays, and how long drives last."""
 
 import pytest
 
