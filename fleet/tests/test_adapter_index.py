@@ -1,4 +1,4 @@
-"""One prompt to two adapters of one engine: the exact index knows what each of them has cached, to the block."""
+"""The exact index knows, to the block, what two adapters of one engine have cached of the same prompt."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ WORDS = "a question that is long enough to fill many blocks of the cache, once m
 
 
 @pytest.mark.slow
-async def test_the_exact_index_keeps_the_adapters_of_an_engine_apart():
+async def test_the_exact_index_separates_the_adapters_of_an_engine():
     sim = await asyncio.to_thread(start, max_loras=2)
     for name in ("one", "two"):
         answer = sim.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": f"org/{name}"})
@@ -31,7 +31,7 @@ async def test_the_exact_index_keeps_the_adapters_of_an_engine_apart():
             for model in ("one", "one", "two", "two", "sim", "sim"):
                 answer = await client.post("/v1/completions", json={"model": model, "prompt": WORDS, "max_tokens": 4})
                 assert answer.json()["model"] == model
-                await asyncio.sleep(0.5)  # the events of its blocks
+                await asyncio.sleep(0.5)  # the events of the blocks arrive
                 receipt = (await client.get(f"/receipts/{answer.headers['x-request-id']}")).json()
                 assert abs(receipt["predicted_cached"] - receipt["cached_tokens"]) <= BLOCK
                 first = [one["model"] for one in (await client.get("/receipts")).json()["receipts"]].count(model) == 1

@@ -1,4 +1,4 @@
-"""Where LoRA adapters belong: few moves, none where a load failed twice, one home more while all are full."""
+"""Place LoRA adapters: few moves, no third try where a load failed twice, and one more home while all are full."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def hosts(count=4, slots=2, **homes):
 
 
 def after(there, changes):
-    """The hosts once everything has been done."""
+    """Return the adapters of each host once the plan has been carried out."""
 
     def homes(host):
         mine = {change.name: change for change in changes if change.instance == host.instance}
@@ -85,12 +85,12 @@ def test_an_instance_that_is_no_longer_wanted_leaves_once():
     assert plan_homes([], hosts(1, chat_0={"a": "leaving"})) == []
 
 
-def test_the_loaded_home_stays_when_there_are_too_many():
+def test_if_there_are_too_many_homes_the_loaded_one_stays():
     there = hosts(2, chat_0={"a": "loading"}, chat_1={"a": "loaded"})
     assert plan_homes(wanted("a"), there) == [HomeChange("chat-0", "a", "")]
 
 
-def test_each_role_has_homes_of_its_own():
+def test_each_role_has_its_own_homes():
     there = [AdapterHost("chat-0", "chat", 1, "prefill"), AdapterHost("chat-1", "chat", 1, "decode")]
     assert {change.instance for change in plan_homes(wanted("a"), there)} == {"chat-0", "chat-1"}
 

@@ -1,4 +1,4 @@
-"""LoRA adapters on simulated engines: loaded where they belong, again after a restart, elsewhere after failures."""
+"""LoRA adapters on simulated engines: loaded at their homes, again after a restart, elsewhere after failures."""
 
 import datetime as dt
 import time
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Engines:
-    """Instances of a pool whose processes this test starts, and the control worker's step over them."""
+    """The instances of a pool, whose processes this test starts, with the control worker's step over them."""
 
     def __init__(self, count, slots):
         engine = {"enable_lora": True, "max_loras": slots}
@@ -94,13 +94,13 @@ def test_an_adapter_is_loaded_at_its_homes_published_once_listed_and_unloaded_ag
     assert not any(published(live_redis).values())
 
 
-def test_an_engine_that_restarts_with_three_adapters_has_them_again_within_one_step(engines, tmp_path, live_redis):
+def test_an_engine_that_restarts_with_three_adapters_reloads_them_in_one_step(engines, tmp_path, live_redis):
     world = engines(count=1)
     three = [lora(tmp_path, f"a{n}") for n in range(3)]
     world.step(three)
     assert published(live_redis)["chat-0"] == ("a0", "a1", "a2")
     world.start("chat-0")
-    assert published(live_redis)["chat-0"] == ()  # nobody asks it for an adapter that it does not list
+    assert published(live_redis)["chat-0"] == ()  # no request for an adapter reaches an engine that does not list it
     began = time.monotonic()
     world.step(three)
     assert world.listed("chat-0") == {"a0", "a1", "a2"}
@@ -108,7 +108,7 @@ def test_an_engine_that_restarts_with_three_adapters_has_them_again_within_one_s
     assert time.monotonic() - began < 4.0
 
 
-def test_a_load_that_fails_twice_is_shown_with_the_engines_text_and_another_home_is_chosen(engines, tmp_path):
+def test_a_load_that_fails_twice_is_shown_with_the_engines_error_and_moves_to_another_home(engines, tmp_path):
     world = engines()
     bot = Adapter("bot@v1", str(tmp_path / "missing"))
     (first,) = world.step([bot])
@@ -143,7 +143,7 @@ def test_one_more_home_is_loaded_when_requests_wait_at_all_of_them_for_half_a_mi
     assert len(world.homes()) == 2
 
 
-def test_adapters_loaded_by_others_are_found_and_left_alone(engines, tmp_path, live_redis):
+def test_adapters_loaded_by_others_are_recognised_and_left_alone(engines, tmp_path, live_redis):
     world = engines(count=1)
     world.running["chat-0"].post("/v1/load_lora_adapter", {"lora_name": "theirs", "lora_path": "org/theirs"})
     world.step([])

@@ -1,4 +1,4 @@
-"""What administrators allow a fleet document to name."""
+"""What administrators let a fleet document name."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def test_empty_lists_refuse_each_option_by_path_and_allowed_values() -> None:
 @pytest.mark.parametrize(
     ("given", "allowed"),
     [
-        ("python3", True),  # the default, too, must be in the list
+        ("python3", True),  # the default must be listed, too
         ("/opt/vllm/bin/python", True),
         ("/opt/vllm/../vllm/bin/python", True),
         ("/opt/vllm/bin/../../../bin/sh", False),
@@ -90,7 +90,7 @@ def test_every_other_path_is_refused(model: str) -> None:
     assert refused(lists, arguments=["--a", f'{{"b": "{model}"}}']) == ["arguments[1]"]
 
 
-def test_an_argument_is_a_flag_of_the_list_or_the_value_behind_one() -> None:
+def test_an_argument_is_a_listed_flag_or_the_value_after_one() -> None:
     lists = AllowLists(arguments=("--max-*", "--seed", "-v"))
     assert refused(lists, arguments=["--max-loras", "4", "--seed=1", "-v", "--seed", "-1"]) == []
     assert refused(lists, arguments=["4", "--seed=1", "2", "--api-key", "x", "--trust-remote-code"]) == [
@@ -132,7 +132,7 @@ def test_a_node_checks_each_start_again_and_follows_links(world: World, settings
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "link").symlink_to("/etc")
     settings.ALLOWED_FOLDERS = (str(tmp_path / "models"),)
-    world.apply(1, dies=f"{tmp_path}/models/link/passwd")  # where it is applied, the link is only a name
+    world.apply(1, dies=f"{tmp_path}/models/link/passwd")  # where the document is applied, the link is only a name
     world.until(world.is_in(State.FAILED))
     assert "p.engine.dies: the administrators do not allow this folder (WEIR_ALLOWED_FOLDERS)" in world.one().reason
     assert world.processes() == []

@@ -1,4 +1,4 @@
-"""Two people change the fleet at the same moment: neither change is lost without a word."""
+"""When two people change the fleet at the same moment, neither change is lost silently."""
 
 import contextlib
 import threading
@@ -31,7 +31,7 @@ def test_a_document_made_from_an_older_fleet_is_refused_even_if_both_arrive_at_o
     record = services.events.record_pool
 
     def late(*given: object, **more: object) -> object:
-        """Within the first change's transaction, while the second one begins."""
+        """Start the second change within the first one's transaction."""
         first_holds.set()
         second_asks.wait(timeout=1)
         return record(*given, **more)
@@ -48,7 +48,7 @@ def test_a_document_made_from_an_older_fleet_is_refused_even_if_both_arrive_at_o
 
 
 def _alone(change: Callable[[], object], begins: threading.Event | None = None) -> BaseException | None:
-    """Change the fleet in this thread's own connection; a locked SQLite is tried again."""
+    """Change the fleet on this thread's own connection, and retry while SQLite is locked."""
     if begins is not None:
         threading.Timer(0.3, begins.set).start()
     try:

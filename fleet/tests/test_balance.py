@@ -1,4 +1,4 @@
-"""The balance of prefill and decode instances, as the autoscaler measures it."""
+"""The balance of prefill and decode instances as the autoscaler measures it."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ def advice(seen: list[LoadPoint], replicas: int = 2) -> Advice:
     return advise(seen, autoscale_of({"max": 8, "target_queue": 4}), replicas, 0.0, NOW)
 
 
-def test_work_is_counted_in_instances() -> None:
-    """Half of the prompts' time, and the larger of slots and blocks of each decoder."""
+def test_work_is_measured_in_instances() -> None:
+    """Prompts take half of the time; each decoder counts by the larger of its slots and blocks."""
     busy = [
         MeasuredInstance("prefill", 3, 0.0, 4, waiting=5),
         MeasuredInstance("prefill", 0, 0.0, 4),
@@ -41,8 +41,8 @@ def test_work_is_counted_in_instances() -> None:
     assert sides(busy[2:]) is None
 
 
-def test_four_prompts_and_two_answers_a_second_want_a_second_decoder() -> None:
-    """The guide's example: one prefill instance is busy half of the time, the decoder always."""
+def test_four_prompts_and_two_answers_a_second_need_a_second_decoder() -> None:
+    """In the guide's example one prefill instance is busy half of the time and the decoder always."""
     seen = points(side(1, 0.5), side(1, 1.0))
     now = measured(seen)
     assert now is not None
@@ -56,7 +56,7 @@ def test_four_prompts_and_two_answers_a_second_want_a_second_decoder() -> None:
     assert found.why == "every decoder is full while prefill waits: 1P2D would be in balance"
 
 
-def test_another_split_of_the_same_instances_is_proposed_in_words_only() -> None:
+def test_another_split_of_the_same_instances_is_only_proposed() -> None:
     seen = points(side(3, 1.0), side(1, 1.0))
     now = measured(seen)
     assert now is not None
@@ -66,7 +66,7 @@ def test_another_split_of_the_same_instances_is_proposed_in_words_only() -> None
 
 
 def test_full_prefill_instances_in_front_of_idle_decoders_are_reported_with_their_number() -> None:
-    """Without prefill_max the advice is a text only."""
+    """Without prefill_max the advice is only a text."""
     (*_, last) = seen = points(side(1, 1.0), side(2, 1.0))
     assert (prefills_for(last), decoders_for(last)) == (2, 0)
     now = measured(seen)
@@ -80,7 +80,7 @@ def test_full_prefill_instances_in_front_of_idle_decoders_are_reported_with_thei
     ("prefill", "decode", "rate"),
     [(side(1, 0.0), side(1, 1.0), 2.0), (side(1, 0.5), side(1, 0.5), 0.0), (None, None, 2.0)],
 )
-def test_too_little_work_says_nothing(prefill: SideLoad | None, decode: SideLoad | None, rate: float) -> None:
+def test_too_little_work_gives_no_advice(prefill: SideLoad | None, decode: SideLoad | None, rate: float) -> None:
     assert measured(points(prefill, decode, rate)) is None
     assert advice(points(prefill, decode, rate)).replicas == 2
 
@@ -93,7 +93,7 @@ SIDES = {"max": 6, "prefill_max": 3, "decode_max": 4, "target_queue": 4, "target
 
 
 def loaded(prefill: SideLoad | None, decode: SideLoad | None, ttft_ms: float = 50) -> list[LoadPoint]:
-    """Return load points for longer than `down_after_s`."""
+    """Return load points that span more than `down_after_s`."""
     at = (NOW - back * EVERY_S for back in reversed(range(70)))
     return [LoadPoint(at=each, ready=4, running=9, waiting=0, prefill=prefill, decode=decode,
                       ttft_p90_ms={"warm": ttft_ms}) for each in at]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Values that a second process finds beside one that computes."""
+"""Values that a second process computes beside the first."""
 
 import os
 import time
@@ -14,7 +14,7 @@ needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one pro
 
 
 def two_processes(job: float, send: Callable[[str], None]) -> tuple[list[int], list[int]]:
-    """(the process of each value, this one); each takes `job` seconds."""
+    """Return (the process that computed each value, this process); each value takes `job` seconds."""
 
     def found() -> Iterator[int]:
         for _ in range(2):
@@ -56,13 +56,13 @@ def test_a_subprocess_computes_beside_a_second_process_and_reports_that_it_waits
     assert "waiting" in said
 
 
-def test_modules_elsewhere_are_found_here_when_they_are_asked_for() -> None:
+def test_modules_that_moved_are_imported_from_here_on_request() -> None:
     there, here = two_processes(0.0, lambda said: None)
     assert {*there} == {*here}
 
 
 @needs_two
-def test_an_error_there_and_the_end_of_its_process_are_reported() -> None:
+def test_an_error_in_the_second_process_and_its_end_are_reported() -> None:
     with pytest.raises(SubprocessFailed, match="RuntimeError: ValueError: no second one"):
         run_in_subprocess(failing, None, lambda: None, lambda sent: None)
     with pytest.raises(SubprocessFailed, match=r"^12 fleets"):

@@ -1,4 +1,4 @@
-"""LMCache in a process of its own beside an adopted engine: its figures are shown with the engine's."""
+"""LMCache in its own process beside an adopted engine: its figures are shown with the engine's."""
 
 import asyncio
 import threading
@@ -61,7 +61,7 @@ def metrics(engine: Pages, lmcache: str) -> tuple[EngineMetrics | None, Counter[
     return asyncio.run(EnginePages().metrics(row, VLLM, 5.0, refused)), refused
 
 
-def test_its_figures_are_shown_with_the_engines_and_it_receives_no_key(
+def test_the_cache_servers_figures_are_shown_with_the_engines_and_it_receives_no_key(
     engine: Pages, cache: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY.removeprefix("env:"), "secret")
@@ -84,7 +84,7 @@ def test_a_tier_of_the_engine_itself_bears_no_page_of_another(engine: Pages, cac
     }
 
 
-def test_without_it_the_engine_is_shown_as_it_is(engine: Pages, cache: Pages) -> None:
+def test_without_a_cache_server_the_engine_is_shown_unchanged(engine: Pages, cache: Pages) -> None:
     cache.status = 500
     for where, why in ((cache.server_port, "/metrics answers 500"), (1, "Connect call failed")):
         found, refused = metrics(engine, f"http://{{host}}:{where}")

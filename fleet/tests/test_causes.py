@@ -1,10 +1,10 @@
-"""Lines that engines log, and the causes shown for them."""
+"""Recognise lines that engines log, and show their causes."""
 
 import pytest
 
 from fleet.plan.failure import CAUSES, failure_cause
 
-# As the installed engines write them (vLLM 0.32 and what it stands on), with values filled in.
+# The lines are those of installed engines (vLLM 0.32 and its dependencies), with values filled in.
 LINES = {
     "ValueError: To serve at least one request with the model's max seq len (131072), (16.00 GiB KV cache is needed, "
     "which is larger than the available KV cache memory (9.41 GiB).": "its KV cache is too small",
@@ -60,7 +60,7 @@ def test_a_known_log_line_is_reported_as_its_cause(line: str, words: str) -> Non
     assert told.endswith(line[:300])
 
 
-def test_each_cause_says_what_to_do_and_has_a_line_that_shows_it() -> None:
+def test_each_cause_gives_advice_and_has_a_line_that_shows_it() -> None:
     assert [cause for _, cause in CAUSES if ": " not in cause] == []
     found = [next(cause for pattern, cause in CAUSES if pattern.search(line)) for line in LINES]
     assert {cause for _, cause in CAUSES} - set(found) == set()

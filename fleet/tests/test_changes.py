@@ -1,4 +1,4 @@
-"""What applying a document would change, in words."""
+"""Describe in words what applying a document would change."""
 
 import dataclasses
 from typing import Any
@@ -26,14 +26,14 @@ def test_a_new_pool_starts_its_instances() -> None:
     assert changes(fleet(), fleet(POOL), prune=False) == (FleetChange("create", "demo", (), "starts 8 instances"),)
 
 
-def test_a_pool_that_is_not_named_stays_unless_pruned() -> None:
+def test_a_pool_that_is_not_in_the_document_stays_unless_pruned() -> None:
     (kept,) = changes(fleet(POOL), fleet(), prune=False)
     (pruned,) = changes(fleet(POOL), fleet(), prune=True)
     assert (kept.kind, pruned.kind) == ("unlisted", "remove")
     assert pruned.effect == "drains and stops 8 instances"
 
 
-def test_more_or_fewer_replicas() -> None:
+def test_a_change_of_replicas_is_described() -> None:
     assert update(replicas=9).effect == "starts 1 instance"
     assert update(replicas=5).effect == "drains and stops 3 instances"
     assert update(replicas=5).fields == (FieldChange("replicas", 8, 5),)
@@ -45,11 +45,11 @@ def test_an_option_restarts_the_pool_gradually() -> None:
     assert change.fields == (FieldChange("engine.kv_blocks", None, 100), FieldChange("engine.seed", 1, 2))
 
 
-def test_a_default_that_is_written_out_touches_no_instance() -> None:
+def test_writing_out_a_default_restarts_no_instance() -> None:
     assert update(engine={"seed": 1, "block_size": 16}).effect == "changes no instance"
 
 
-def test_a_policy_touches_no_instance() -> None:
+def test_a_change_of_policy_restarts_no_instance() -> None:
     assert update(policy="night").effect == "routers switch to the policy night"
 
 

@@ -22,7 +22,7 @@ def launch(ordinal: int = 0, **peers: str) -> Launch:
 
 
 def made(name: str, given: dict[str, Any], at: Launch | None = None) -> tuple[str, dict[str, str], KvWire]:
-    """(command line, environment, entry for routers) of valid options."""
+    """Return (command line, environment, entry for routers) for valid options."""
     kind = KINDS[name]
     assert check_engine(kind, given, "engine") == []
     spec, where = build(kind.spec, given), at or launch()
@@ -36,7 +36,7 @@ def transfer_of(line: str) -> dict[str, Any]:
 CPU = {"device": "cpu", "python": "./.engines/bin/python", "model": "./.engines/tiny", "cpu_kv_gib": 1}
 
 
-def test_vllm_runs_in_its_own_environment_under_the_name_that_clients_ask_for() -> None:
+def test_vllm_runs_in_its_own_environment_and_serves_under_the_models_public_name() -> None:
     line, env, wire = made("vllm", {**CPU, "arguments": ["--enforce-eager"], "environment": {"A": "b"}})
     server = "-m vllm.entrypoints.openai.api_server --model /opt/weir/.engines/tiny --host 127.0.0.1"
     assert line.startswith(f"/opt/weir/.engines/bin/python {server}")
@@ -83,7 +83,7 @@ def test_attention_ranks_of_sglang_are_targets_that_step_together() -> None:
     assert kind.port_spans(build(kind.spec, given)) == {"events": 4, "replay": 4, "side": 0}
 
 
-def test_a_divided_sglang_meets_at_the_prefills_bootstrap_port_and_its_decoders_keep_no_tiers() -> None:
+def test_a_split_sglang_meets_at_the_prefills_bootstrap_port_and_its_decoders_keep_no_tiers() -> None:
     given = {"prefill_instances": 1, "transfer": "nixl", "rdma_device": "mlx5_0", "hicache": "dram"}
     (prefill, _, sends), (decode, _, takes) = (made("sglang", given, launch(ordinal)) for ordinal in (0, 1))
     mode = "--disaggregation-mode prefill --disaggregation-transfer-backend nixl --disaggregation-bootstrap-port 18103"
@@ -98,7 +98,7 @@ def test_a_divided_sglang_meets_at_the_prefills_bootstrap_port_and_its_decoders_
     assert modules == ["sglang", "nixl"]
 
 
-def test_hicache_of_sglang_lies_in_host_memory_and_in_a_folder() -> None:
+def test_sglangs_hicache_uses_host_memory_and_a_folder() -> None:
     given = {"hicache": "disk", "dram_gib": 32, "tensor_parallel": 2, "write_policy": "write_back"}
     line, env, _ = made("sglang", given)
     of_memory = "--enable-hierarchical-cache --hicache-size 32 --hicache-write-policy write_back"
@@ -112,7 +112,7 @@ def test_hicache_of_sglang_lies_in_host_memory_and_in_a_folder() -> None:
     assert dram.capacity_bytes == 64 * 1024**3
 
 
-def test_switched_off_options_are_passed_to_vllm_and_routers_get_no_events() -> None:
+def test_disabled_options_are_passed_to_vllm_and_routers_get_no_events() -> None:
     line, _, wire = made("vllm", {"prefix_caching": False, "chunked_prefill": False, "kv_events": False})
     assert "--no-enable-prefix-caching --no-enable-chunked-prefill" in line
     assert "--kv-events-config" not in line
@@ -128,7 +128,7 @@ def test_gpus_are_assigned_in_order() -> None:
     assert kind.max_replicas(build(kind.spec, {})) is None
 
 
-def test_ranks_behind_one_address_have_their_gpus_and_an_rpc_port_of_the_instance() -> None:
+def test_ranks_behind_one_address_have_their_own_gpus_and_share_an_rpc_port() -> None:
     given = {"gpus": [str(gpu) for gpu in range(9)], "tensor_parallel": 2, "data_parallel_size": 2}
     line, env, wire = made("vllm", given, launch(1))
     assert "--tensor-parallel-size 2 --data-parallel-size 2 --data-parallel-rpc-port 18104 " in line
@@ -141,7 +141,7 @@ def test_ranks_behind_one_address_have_their_gpus_and_an_rpc_port_of_the_instanc
     assert kind.port_spans(build(kind.spec, {}))["rpc"] == 0
 
 
-def test_the_instances_of_a_group_number_their_ranks_one_after_the_other() -> None:
+def test_the_instances_of_a_group_number_their_ranks_consecutively() -> None:
     given = {**CPU, "kv": "nixl", "data_parallel_size": 8, "data_parallel_size_local": 4}
     lines = [made("vllm", given, launch(ordinal, **{"p-2": "10.0.0.3:29600"})) for ordinal in (2, 3)]
     shared = "--data-parallel-size 8 --data-parallel-size-local 4 --data-parallel-start-rank"
@@ -154,7 +154,7 @@ def test_the_instances_of_a_group_number_their_ranks_one_after_the_other() -> No
         in lines[1][0]
     )
     assert [wire.stored()["dp"] for _, _, wire in lines] == [{"ranks": 4}, {"ranks": 4, "first": 4}]
-    # vLLM adds the rank in its group to each of these ports
+    # vLLM adds the rank within its group to each of these ports
     assert '"endpoint":"tcp://*:18097","replay_endpoint":"tcp://127.0.0.1:18098"' in lines[1][0]
     assert [env["VLLM_NIXL_SIDE_CHANNEL_PORT"] for _, env, _ in lines] == ["18103", "18099"]
     kind, spec = KINDS["vllm"], build(KINDS["vllm"].spec, given)
@@ -171,7 +171,7 @@ def test_the_ranks_of_a_mixture_of_experts_step_together(model: str, together: s
     assert made("vllm", given, launch(1))[2].dp.together == together
 
 
-def test_a_mixture_of_experts_is_known_by_its_configuration(tmp_path: Path) -> None:
+def test_a_mixture_of_experts_is_recognised_by_its_configuration(tmp_path: Path) -> None:
     for experts, together in ((8, "p-0"), (1, "")):
         (tmp_path / "config.json").write_text(json.dumps({"num_local_experts": experts}))
         assert made("vllm", {"model": str(tmp_path), "data_parallel_size": 2})[2].dp.together == together
@@ -188,9 +188,7 @@ def test_a_mixture_of_experts_is_known_by_its_configuration(tmp_path: Path) -> N
         (("--default-chat-template-kwargs", '{"enable_thinking": false}'), ""),
     ],
 )
-def test_routers_follow_the_tokenizer_that_an_engine_is_started_with(
-    arguments: tuple[str, ...], tokenizer: str
-) -> None:
+def test_routers_use_the_tokenizer_with_which_an_engine_is_started(arguments: tuple[str, ...], tokenizer: str) -> None:
     assert made("vllm", {"model": "/models/m", "arguments": arguments})[2].tokenizer == tokenizer
 
 
@@ -215,7 +213,7 @@ def test_impossible_ranks_are_refused(name: str, given: dict[str, Any], option: 
     assert why in str(problems[0])
 
 
-def test_a_sleeping_engine_needs_the_developers_endpoints() -> None:
+def test_an_engine_that_can_sleep_needs_the_developer_endpoints() -> None:
     line, env, _ = made("vllm", {"sleep_mode": True})
     assert "--enable-sleep-mode" in line
     assert env["VLLM_SERVER_DEV_MODE"] == "1"
@@ -256,7 +254,7 @@ def test_a_kv_list_joins_transfer_tier_and_store_in_vllms_order() -> None:
     (prefill, env, sends), (decode, _, _) = (made("vllm", given, launch(n, m="10.0.0.1:50051")) for n in (0, 1))
     joined = transfer_of(prefill)
     assert (joined["kv_connector"], joined["kv_role"]) == ("MultiConnector", "kv_both")
-    assert "kv_load_failure_policy" not in joined  # a prompt whose KV did not arrive fails, as with nixl alone
+    assert "kv_load_failure_policy" not in joined  # with nixl, a prompt whose KV did not arrive fails
     inner = joined["kv_connector_extra_config"]["connectors"]
     names = ["NixlConnector", "OffloadingConnector", "MooncakeStoreConnector"]
     assert [one["kv_connector"] for one in inner] == names
@@ -273,15 +271,15 @@ def test_a_kv_list_joins_transfer_tier_and_store_in_vllms_order() -> None:
     assert (kind.needs(spec), kind.twin_kv(spec, launch()).store_bytes) == (("m",), 4096e6)
 
 
-def test_a_prefill_of_a_list_computes_lent_blocks_that_are_gone_as_with_nixl_alone() -> None:
-    """vLLM's scheduler reads the outer policy only."""
+def test_a_prefill_of_a_list_computes_missing_lent_blocks_as_with_nixl_alone() -> None:
+    """vLLM's scheduler reads only the outer policy."""
     given = {"kv": ["nixl", "offload-dram"], "lend_s": 60, "prefill_instances": 1}
     prefill, decode = (transfer_of(made("vllm", given, launch(number))[0]) for number in (0, 1))
     assert prefill["kv_connector"] == "MultiConnector"
     assert (prefill["kv_load_failure_policy"], decode.get("kv_load_failure_policy")) == ("recompute", None)
 
 
-def test_a_list_of_one_is_that_one_and_a_list_of_caches_computes_what_they_lost() -> None:
+def test_a_list_of_one_equals_its_entry_and_a_list_of_caches_computes_what_they_lost() -> None:
     alone, listed = (made("vllm", {"kv": kv})[0] for kv in ("offload-dram", ["offload-dram"]))
     assert alone == listed
     given = {"kv": ["offload-dram", "mooncake-store"], "master": "m"}
@@ -291,7 +289,7 @@ def test_a_list_of_one_is_that_one_and_a_list_of_caches_computes_what_they_lost(
 
 
 @pytest.mark.parametrize("kv", [["nixl", "mooncake-p2p"], ["nixl", "nixl"], ["none", "nixl"], [], ["nixl", 1], "nixl+"])
-def test_a_list_of_kv_that_names_two_of_a_group_is_refused_with_the_groups(kv: Any) -> None:
+def test_a_kv_list_that_names_two_of_a_group_is_refused_with_the_groups(kv: Any) -> None:
     (problem,) = check_engine(KINDS["vllm"], {"kv": kv}, "engine")
     assert problem.path == "engine.kv"
     assert problem.allowed.startswith("none, or one, or a list of at most one of each: nixl, mooncake-p2p | offload-")
@@ -432,13 +430,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "option", "words"), REFUSED)
-def test_options_that_do_not_go_together_are_refused(name: str, given: dict[str, Any], option: str, words: str) -> None:
+def test_conflicting_options_are_refused(name: str, given: dict[str, Any], option: str, words: str) -> None:
     (problem,) = check_engine(KINDS[name], given, "engine")
     assert problem.path == f"engine.{option}"
     assert problem.text.startswith(words)
 
 
-def test_all_faults_are_reported_at_once_unless_one_depends_on_another() -> None:
+def test_all_problems_are_reported_at_once_unless_one_depends_on_another() -> None:
     def paths(given: dict[str, Any]) -> list[str]:
         return [problem.path for problem in check_engine(KINDS["vllm"], given, "engine", "Llama-3.1-8B")]
 
@@ -517,7 +515,7 @@ def test_neuron_servers_without_etcd_are_fixed_pairs_and_meet_at_the_prefill_ser
     assert (kind.devices(spec, "prefill"), kind.devices(spec, "decode")) == (4, 2)
 
 
-def test_servers_of_the_plugin_for_neuron_move_kv_over_nixl_in_any_pairs() -> None:
+def test_neuron_servers_of_the_vllm_plugin_move_kv_over_nixl_between_any_pairs() -> None:
     given = {"plugin": True, "prefill_instances": 1, "tensor_parallel": 2, "cores": ["0", "1", "2", "3", "4", "5"]}
     first, last = (made("neuron", given, launch(ordinal)) for ordinal in (0, 2))
     assert "-m vllm.entrypoints.cli.main serve tiny --host 127.0.0.1" in first[0]
@@ -545,7 +543,7 @@ def test_context_and_generation_servers_of_trtllm_are_connected() -> None:
     assert made("trtllm", {})[2] == KvWire()
 
 
-def test_trtllm_publishes_kv_events_where_its_pool_wants_an_exact_index() -> None:
+def test_trtllm_publishes_kv_events_if_its_pool_needs_an_exact_index() -> None:
     kind, where = KINDS["trtllm"], launch()
     spec = build(kind.spec, {"kv_events": True})
     options = json.loads(kind.files(spec, where)[OPTIONS_FILE])
@@ -584,7 +582,7 @@ def test_an_engine_of_someone_else_is_only_described() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_each_requirement_of_a_kind_advises_what_to_do_when_it_is_missing(kind: Kind) -> None:
+def test_each_missing_requirement_of_a_kind_comes_with_advice(kind: Kind) -> None:
     needed = {"mooncake-client": {"master": "m", "ssd": True}, "external": {"urls": ["http://x"]}}
     spec = build(kind.spec, needed.get(kind.name, {}))
     assert all(one.advice for one in kind.requires(spec, launch()))

@@ -1,4 +1,4 @@
-"""KV connectors are named once."""
+"""Each KV connector has a single name everywhere."""
 
 from fleet.kinds import KINDS
 from fleet.kinds.kind import Launch

@@ -1,4 +1,4 @@
-"""Reading fleet documents as text."""
+"""Read fleet documents from text."""
 
 import re
 
@@ -33,12 +33,12 @@ def test_a_document_larger_than_the_limit_is_refused(read: object) -> None:
 
 
 @pytest.mark.parametrize("read", [document.load, document.load_json])
-def test_nesting_beyond_reason_is_refused(read: object) -> None:
+def test_excessive_nesting_is_refused(read: object) -> None:
     with pytest.raises(document.UnreadableDocument):
         read("[" * 50_000)  # type: ignore[operator]
 
 
-def test_a_pool_named_on_stays_text_and_so_does_a_date() -> None:
+def test_pool_names_that_look_like_booleans_or_dates_stay_text() -> None:
     assert document.load("{name: on, policy: no, when: 2026-01-01}") == {
         "name": "on",
         "policy": "no",
@@ -55,11 +55,11 @@ def test_json_is_read_as_json() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"x": [{"a": 1, "a": 2}]}', "{", '{"a": ' + "9" * 5000 + "}"])
-def test_json_that_says_something_twice_or_not_at_all_is_refused(text: str) -> None:
+def test_json_with_duplicate_keys_or_no_value_is_refused(text: str) -> None:
     with pytest.raises(document.UnreadableDocument):
         document.load_json(text)
 
 
-def test_a_dumped_document_is_read_back() -> None:
+def test_a_dumped_document_is_read_back_unchanged() -> None:
     value = {"kind": "Fleet", "spec": {"pools": [{"name": "ö", "replicas": 2}]}}
     assert document.load(document.dump(value)) == value

@@ -1,4 +1,4 @@
-"""An engine that serves under a path of its own, as vLLM with --root-path behind a proxy: everybody asks it there."""
+"""An engine under a path, such as vLLM with --root-path behind a proxy: every caller uses the path."""
 
 import asyncio
 import threading
@@ -63,7 +63,7 @@ def proxy(start_sim: StartSim) -> Iterator[PathProxy]:
 
 
 @pytest.mark.django_db
-def test_pages_sleep_and_adapters_are_asked_for_below_the_engines_path(
+def test_pages_sleep_and_adapters_are_requested_below_the_engines_path(
     proxy: PathProxy, tmp_path: Path, live_redis: object
 ) -> None:
     pool = Pool.objects.create(name="chat", model="sim", kind="external", replicas=1, engine={"enable_lora": True})
@@ -78,12 +78,12 @@ def test_pages_sleep_and_adapters_are_asked_for_below_the_engines_path(
     Instance.objects.update(state=State.DRAINING, desired="asleep", ordered_at=timezone.now())
     assert sleep.sleep_instance("chat-0", 1)
     assert proxy.engine.get("/is_sleeping").json() == {"is_sleeping": True}
-    assert sleep.wake_instance("chat-0", 1)  # computes a token there
+    assert sleep.wake_instance("chat-0", 1)  # this call also computes a token
     assert proxy.outside == []
 
 
 @pytest.mark.slow
-def test_a_router_process_below_a_path_serves_chats_by_an_engine_below_another(proxy: PathProxy) -> None:
+def test_a_router_process_below_a_path_serves_chats_from_an_engine_below_another(proxy: PathProxy) -> None:
     router = Alone("--instances", proxy.url, "--root-path", "/llm")
     chat = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
     with httpx.Client(base_url=f"{router.url}/llm", timeout=60) as client:

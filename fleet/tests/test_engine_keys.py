@@ -1,4 +1,4 @@
-"""An engine that asks for a key: who shows it, where it goes, and what is said when it is missing or wrong."""
+"""An engine that requires a key: which callers send it, where it is stored, and what a missing or wrong key reports."""
 
 import json
 import os
@@ -41,7 +41,7 @@ MISSING = "the environment variable QWEN_API_KEY is not set or empty"
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key is known, and every look at a file or an engine is due."""
+    """Load the key, and make every file and engine due for its next check."""
     monkeypatch.setenv("QWEN_API_KEY", KEY)
     monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
     monkeypatch.setattr("fleet.observe.scrape.KEY_AGAIN_S", 0.0)
@@ -49,7 +49,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def guarded() -> Iterator[str]:
-    """The URL of an engine that someone else started with the key."""
+    """Return the URL of an engine that someone else started with the key."""
     port = free_port()
     argv = [sys.executable, "-m", "fleet.simengine", "--port", str(port), "--model", "m"]
     process = subprocess.Popen(argv, env={**os.environ, "VLLM_API_KEY": KEY})
@@ -68,7 +68,7 @@ def reason_of(world: World, *words: str) -> Any:
 
 
 def stored() -> str:
-    """Everything in the database's tables of the fleet, and in the logs."""
+    """Return everything in the fleet's database tables and in the logs."""
     rows = [serializers.serialize("json", model.objects.all()) for model in (Pool, Instance, InstanceEvent)]
     dump = [path.read_text(errors="replace") for path in Path(logs.folder()).glob("**/*") if path.is_file()]
     with connection.cursor() as cursor:
@@ -76,7 +76,7 @@ def stored() -> str:
         return "".join([*rows, *dump, *(str(row) for row in cursor.fetchall())])
 
 
-def test_an_engine_that_asks_for_a_key_says_so_until_its_pool_names_one(world: World, guarded: str) -> None:
+def test_an_engine_that_requires_a_key_is_reported_until_its_pool_names_one(world: World, guarded: str) -> None:
     services.apply_fleet(document("external", urls=[guarded]), "ada")
     world.until(reason_of(world, "GET /v1/models answers 401", "none is named", "engine_key: env:NAME or file:/PATH"))
     assert world.one().state == State.LOADING
@@ -87,7 +87,7 @@ def test_an_engine_that_asks_for_a_key_says_so_until_its_pool_names_one(world: W
     assert KEY not in json.dumps(world.published())
 
 
-def test_a_key_that_the_engine_stops_taking_takes_it_out_of_routing_and_back(
+def test_an_engine_that_rejects_a_key_leaves_routing_until_it_accepts_the_key_again(
     world: World, guarded: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
@@ -105,7 +105,7 @@ def test_a_key_that_the_engine_stops_taking_takes_it_out_of_routing_and_back(
     assert world.one().epoch == 1
 
 
-def test_an_engine_of_weir_is_started_with_its_key_and_serves_who_shows_it(world: World) -> None:
+def test_an_engine_of_weir_is_started_with_its_key_and_serves_callers_that_send_it(world: World) -> None:
     services.apply_fleet(document("sim", engine_key=VARIABLE, time_scale=10, enable_lora=True), "ada")
     world.until_ready(1)
     row = world.one()
@@ -117,7 +117,7 @@ def test_an_engine_of_weir_is_started_with_its_key_and_serves_who_shows_it(world
     assert KEY not in stored()
 
 
-def test_sleep_and_adapters_show_the_key(world: World, tmp_path: Path) -> None:
+def test_calls_for_sleep_and_adapters_carry_the_key(world: World, tmp_path: Path) -> None:
     services.apply_fleet(document("sim", engine_key=VARIABLE, time_scale=10, enable_lora=True), "ada")
     world.until_ready(1)
     row = world.one()
@@ -129,7 +129,7 @@ def test_sleep_and_adapters_show_the_key(world: World, tmp_path: Path) -> None:
     assert AdapterHome.objects.get().state == AdapterHome.State.LOADED, AdapterHome.objects.get().text
     Instance.objects.update(state=State.DRAINING, desired="asleep", ordered_at=timezone.now())
     assert sleep.sleep_instance(row.name, row.epoch)
-    assert sleep.wake_instance(row.name, row.epoch)  # computes a token, for which the engine asks for the key
+    assert sleep.wake_instance(row.name, row.epoch)  # computes a token, which requires the key
 
 
 def test_an_engine_whose_key_is_missing_is_not_started(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_a_pod_gets_the_key_through_its_secret() -> None:
 
 @pytest.mark.parametrize("kind", ["vllm", "sim", "neuron", "external"])
 @pytest.mark.parametrize("given", [KEY, "env:WEIR_SECRET_KEY", "env:DATABASE_URL", "file:relative", 5])
-def test_a_key_in_clear_is_refused_and_not_repeated(kind: str, given: object) -> None:
+def test_a_key_in_plain_text_is_refused_and_not_repeated(kind: str, given: object) -> None:
     options = {"urls": ["http://a:1"]} if kind == "external" else {}
     with pytest.raises(InvalidFleet) as refused:
         parse_fleet(document(kind, engine_key=given, **options))
@@ -197,7 +197,7 @@ async def _ask(url: str, key: str, *paths: str) -> list[int | str]:
     return said
 
 
-async def test_a_client_of_an_engine_shows_the_key_to_that_engine_only() -> None:
+async def test_a_client_of_an_engine_sends_the_key_to_that_engine_only() -> None:
     away = reply({}, 307, "location: http://127.0.0.1:9/v1/models")
     async with engine(away) as own, engine(reply({})) as other:
         said = await _ask(own.url, VARIABLE, f"{own.url}/v1/models", f"{other.url}/v1/models")
@@ -206,7 +206,7 @@ async def test_a_client_of_an_engine_shows_the_key_to_that_engine_only() -> None
     assert "authorization" not in other.received[0].headers
 
 
-async def test_a_client_without_the_key_of_its_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_its_engines_key_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QWEN_API_KEY")
     async with engine(reply({})) as own:
         (said,) = await _ask(own.url, VARIABLE, f"{own.url}/v1/models")
@@ -215,7 +215,7 @@ async def test_a_client_without_the_key_of_its_engine_says_so(monkeypatch: pytes
 
 
 def test_every_client_of_an_engine_sends_its_key() -> None:
-    """The others of these addresses ask routers, etcd and Prometheus."""
+    """The other callers ask routers, etcd and Prometheus."""
     root = Path(pinned_http.__file__).parents[3]
     pinned = {
         str(path.relative_to(root))

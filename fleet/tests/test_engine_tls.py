@@ -1,4 +1,4 @@
-"""An engine behind TLS that something else started: its page says what is wrong with a certificate until nothing is."""
+"""An adopted engine behind TLS: its page names the problem with a certificate until there is none."""
 
 import json
 import threading
@@ -48,7 +48,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 @pytest.fixture
 def url(authority: Authority) -> Iterator[str]:
-    """The URL of an engine whose certificate is for another name."""
+    """Return the URL of an engine whose certificate is for another name."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
     server.socket = (
         authority.issue("engines.llm")
@@ -80,7 +80,7 @@ def test_an_adopted_engine_serves_once_its_certificate_is_trusted(world: World, 
     assert "its TLS authority is missing" in world.one().reason
 
 
-async def test_a_client_of_the_engine_shows_no_key_to_a_stranger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_of_the_engine_sends_no_key_to_an_impostor(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "secret")
     async with httpx.AsyncClient(transport=EngineTransport(url, "env:MY_API_KEY"), timeout=5) as client:
         with pytest.raises(httpx.ConnectError, match="no authority that is trusted here has signed it"):
@@ -108,7 +108,7 @@ def test_options_that_would_weaken_tls_are_refused(options: dict[str, Any], wher
     assert "PRIVATE" not in f"{problem} {problem.text} {problem.value}"
 
 
-def test_engines_listed_by_a_source_are_asked_over_tls_only() -> None:
+def test_engines_listed_by_a_source_are_called_over_tls_only() -> None:
     secure = {"authorities": "system"}
     pods = judged(ExternalSpec(dns="engines:8000", tls=secure), "p", [ListedEngine("k", "http://10.0.0.7:8000")])
     assert [engine.url for engine in pods.engines] == ["https://10.0.0.7:8000"]
@@ -118,7 +118,7 @@ def test_engines_listed_by_a_source_are_asked_over_tls_only() -> None:
     assert answer.refused == ("http://b:1: must begin with https://, as the pool has tls",)
 
 
-def test_the_lists_of_administrators_hold_for_certificates() -> None:
+def test_the_lists_of_administrators_apply_to_certificates() -> None:
     given = {"urls": ["https://a:1"], "tls": {"authorities": "file:/etc/ca.pem", "certificate": "env:MY_TLS"}}
     lists = AllowLists(variables=("QWEN_*",), folders=("/etc/weir",))
     paths = [problem.path for problem in refusals(lists, KINDS["external"], "m", given, "p")]

@@ -1,4 +1,4 @@
-"""Engines under an OS user of their own."""
+"""Engines that run under their own OS user."""
 
 import os
 import pwd
@@ -24,7 +24,7 @@ NOBODY = "nobody"
 
 @pytest.fixture
 def user(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineUser]:
-    """nobody, with a data folder in a place that it may reach."""
+    """Return the user nobody, with a data folder that it can reach."""
     place = Path(subprocess.check_output(["mktemp", "-d", "/tmp/weir-user-XXXXXX"], text=True).strip())
     place.chmod(0o755)
     (place / "var").mkdir(mode=0o700)
@@ -43,7 +43,7 @@ def prepared(**more: Any) -> PreparedStart:
 
 
 @as_root
-def test_a_process_that_runs_as_the_user_has_its_groups_and_no_capability(user: EngineUser) -> None:
+def test_a_process_of_the_engine_user_has_its_groups_and_no_capability(user: EngineUser) -> None:
     said = subprocess.check_output(
         user.argv(["sh", "-c", "id -u; id -g; grep -E 'Cap(Eff|Prm|Amb)|NoNew' /proc/self/status"])
     )
@@ -54,8 +54,8 @@ def test_a_process_that_runs_as_the_user_has_its_groups_and_no_capability(user: 
 
 
 @as_root
-def test_a_worker_with_ambient_capabilities_can_do_it_without_root() -> None:
-    """Nothing of them is left to the engine."""
+def test_a_worker_with_ambient_capabilities_can_switch_users_without_root() -> None:
+    """The engine inherits none of the capabilities."""
     names = [f"+{name.lower()}" for name in engine_user.NEEDED]
     as_worker = ["setpriv", "--reuid", "1", "--regid", "1", "--clear-groups", f"--inh-caps=-all,{','.join(names)}"]
     inner = EngineUser(NOBODY, 65534, 65534, "/").argv(["sh", "-c", "id -u; grep -E 'Cap(Eff|Amb)' /proc/self/status"])
@@ -71,7 +71,7 @@ def test_an_engine_runs_as_the_user_and_cannot_read_the_data_folder(
 ) -> None:
     secret = settings.DATA_DIR / "token"
     secret.write_text("s3cret")
-    secret.chmod(0o644)  # the folder's own mode must be enough
+    secret.chmod(0o644)  # only the folder's own mode protects it
     script = f"id -un; echo $HOME; cat {secret}; touch own && echo wrote; exec sleep 60"
     kind = {**{name: getattr(FAKE, name) for name in FAKE.__dataclass_fields__}}
     command = lambda spec, launch: ["sh", "-c", f"cd {launch.folder}; {script}"]  # noqa: E731
@@ -81,7 +81,7 @@ def test_an_engine_runs_as_the_user_and_cannot_read_the_data_folder(
 
     def has_written() -> bool:
         lines[:] = logs.tail(logs.path_of("p-0"), 20)
-        return "wrote" in lines  # as a line: the first one shows the command, which says so too
+        return "wrote" in lines  # on a line of its own: the first line repeats the command, which contains it
 
     world.until(has_written)
     assert lines[1:3] == [NOBODY, user.home]
@@ -117,7 +117,7 @@ def test_files_are_written_as_the_user_and_follow_no_link_with_weirs_rights(user
 
 
 @as_root
-def test_a_volume_that_the_user_cannot_make_is_refused_with_advice(user: EngineUser) -> None:
+def test_a_volume_that_the_user_cannot_create_is_refused_with_advice(user: EngineUser) -> None:
     with pytest.raises(UnusableUser, match=r"cannot make the folder /root/kv; make it and give it to that user"):
         write_files(prepared(volume="/root/kv"), folder_of("p-0"), user)
     assert not Path("/root/kv").exists()
@@ -191,7 +191,7 @@ def test_missing_rights_or_programs_are_refused_by_name(settings: Any, monkeypat
         engine_user.current()
 
 
-def test_a_start_that_is_refused_says_why_on_the_instance(world: World, settings: Any) -> None:
+def test_an_instance_shows_why_its_start_was_refused(world: World, settings: Any) -> None:
     world.apply(1)
     settings.ENGINE_USER = "no-such-user"
     world.until(world.is_in(State.FAILED))

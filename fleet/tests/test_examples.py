@@ -1,4 +1,4 @@
-"""The example documents are taken as they are."""
+"""The example documents are valid as they are."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ EXAMPLES = sorted({*FOLDER.glob("*.yaml")} - {MODELS})
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_is_a_fleet(path: Path) -> None:
+def test_each_example_is_a_valid_fleet(path: Path) -> None:
     assert parse_fleet(load(path.read_text())).pools
 
 
-def test_the_models_name_pools_of_the_fleet_that_they_are_for() -> None:
+def test_the_models_name_pools_of_their_fleet() -> None:
     pools = {pool.name for pool in parse_fleet(load((FOLDER / "fleet-two-models.yaml").read_text())).pools}
     assert {target.pool for _, _, target in placed(parse(load(MODELS.read_text())))} == pools

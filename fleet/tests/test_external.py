@@ -24,7 +24,7 @@ from router.tests.ports import free_port
 
 @pytest.fixture
 def engine(tmp_path: Any) -> Iterator[tuple[int, str]]:
-    """(pid, URL) of a process that is not ours."""
+    """Return (pid, URL) of a process that Weir did not start."""
     port = free_port()
     process = subprocess.Popen([sys.executable, str(STANDIN), "--port", str(port), "--model", "m"])
     yield process.pid, f"http://127.0.0.1:{port}"
@@ -110,7 +110,7 @@ def test_an_engine_may_have_a_path_that_is_not_the_api() -> None:
         assert not is_engine_url(wrong)
 
 
-def test_a_sample_says_that_an_engine_caches_no_prefixes_wherever_it_was_told() -> None:
+def test_a_sample_reports_that_an_engine_caches_no_prefixes_whatever_page_said_so() -> None:
     row = Instance(name="p-0", epoch=1, pool=Pool(name="p"), wire={"uncached": True})
     scraper = Scraper()
     scraper._memory["p-0"] = InstanceMemory(1, 0.0)
@@ -120,6 +120,6 @@ def test_a_sample_says_that_an_engine_caches_no_prefixes_wherever_it_was_told() 
     scraper.close()
 
 
-def test_only_what_no_metrics_page_says_again_is_kept_of_an_engine_without_prefix_caching() -> None:
+def test_of_an_engine_without_prefix_caching_only_what_no_other_page_repeats_is_kept() -> None:
     told = {name: _wire(Instance(), Identified(SERVERS[name], uncached=True)) for name in ("vllm", "sglang", "trtllm")}
     assert [name for name, wire in told.items() if wire.get("uncached")] == ["sglang"]

@@ -1,4 +1,4 @@
-"""Prices of the fleet document: checked, kept, shown as a change, and on the entry of each instance in Redis."""
+"""Prices in the fleet document: validated, stored, shown as a change, and published on each instance's Redis entry."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_wrong_prices_are_refused(prices: object, path: str, allowed: str) -> No
     assert (problem.path, problem.allowed) == (path, allowed)
 
 
-def test_prices_are_kept_shown_as_a_change_and_taken_back_by_leaving_them_out(db: None) -> None:
+def test_prices_are_stored_shown_as_a_change_and_removed_by_leaving_them_out(db: None) -> None:
     services.apply_fleet(document(), "ada")
     applied = services.apply_fleet(document({"gpu_hour": 2.5}), "ada")
     (change,) = applied.changes

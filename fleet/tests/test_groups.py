@@ -1,4 +1,4 @@
-"""A group of instances that serve only together: routers send it nothing while one of them is missing."""
+"""A group of instances can serve only together: routers send it nothing while one of them is missing."""
 
 import pytest
 import redis
@@ -34,7 +34,7 @@ def pool(db: None, live_redis: redis.Redis) -> Pool:
     return made
 
 
-def test_the_groups_are_the_servers_of_one_layout() -> None:
+def test_a_group_consists_of_the_servers_of_one_layout() -> None:
     spec = build(TRTLLM.spec, GROUP)
     assert [TRTLLM.group(spec, ordinal) for ordinal in range(5)] == [(0, 1), (0, 1), (2, 3), (2, 3), ()]
     assert TRTLLM.group(build(TRTLLM.spec, {}), 0) == ()
@@ -59,24 +59,24 @@ def test_an_incomplete_group_gets_no_requests_and_names_its_missing_servers(
     assert all(one.routable for one in value.instances)
 
 
-def test_a_group_without_an_instance_that_was_scaled_away_waits_for_it(pool: Pool) -> None:
+def test_a_group_waits_for_an_instance_that_was_scaled_down(pool: Pool) -> None:
     Instance.objects.filter(ordinal=3).delete()
     assert waits_for_group(Instance.objects.get(ordinal=2)).endswith("not ready: r1-3")
 
 
-def test_a_pool_is_scaled_to_whole_groups_only(pool: Pool) -> None:
+def test_a_pool_is_scaled_only_to_whole_groups(pool: Pool) -> None:
     with pytest.raises(NotPossible) as refused:
         scale_pool("r1", 3, "ada")
     assert str(refused.value).startswith("r1: replicas: 3 would split a group")
     assert str(refused.value).endswith("allowed: 2 or 4")
     assert scale_pool("r1", 2, "ada").replicas == 2
-    pool.replicas = 3  # by a schedule, or stored before it was refused
+    pool.replicas = 3  # set by a schedule, or stored before such numbers were refused
     scale = scale_of(pool, timezone.now())
     assert (scale.replicas, scale.because) == (2, "more would split a group, which serves only whole")
 
 
 @pytest.mark.parametrize("verb", ["drain", "stop", "restart"])
-def test_one_server_of_a_group_is_not_taken_out_alone(pool: Pool, verb: str) -> None:
+def test_a_single_server_of_a_group_cannot_be_taken_out(pool: Pool, verb: str) -> None:
     with pytest.raises(NotPossible) as refused:
         actions.act(verb, "r1-2", ADA, "")
     why = f'its group, r1-3: {verb} the whole group, over REST with "group": true'
@@ -88,7 +88,7 @@ def test_one_server_of_a_group_is_not_taken_out_alone(pool: Pool, verb: str) -> 
     assert [one.name for one in actions.act(verb, "r1-4", ADA, "")] == ["r1-4"]
 
 
-def test_a_node_with_a_part_of_a_group_is_drained_once_the_group_is_stopped(
+def test_a_node_with_part_of_a_group_is_drained_once_the_group_is_stopped(
     pool: Pool, otto_client: Client, otto: User
 ) -> None:
     for name in ("gpu-1", "gpu-2"):
@@ -106,8 +106,8 @@ def test_a_node_with_a_part_of_a_group_is_drained_once_the_group_is_stopped(
     assert api_caller(otto).post("/nodes/gpu-2/drain", {}).json()["draining"]
 
 
-def test_an_action_that_completes_a_group_may_be_taken_alone(pool: Pool) -> None:
-    Instance.objects.filter(ordinal=3).update(desired="stopped", state=State.STOPPED)  # before it was refused
+def test_an_action_that_completes_a_group_is_allowed_on_a_single_server(pool: Pool) -> None:
+    Instance.objects.filter(ordinal=3).update(desired="stopped", state=State.STOPPED)  # stopped before that was refused
     actions.act("stop", "r1-2", ADA, "")
     with pytest.raises(NotPossible, match="start the whole group"):
         actions.act("start", "r1-2", ADA, "")
@@ -115,7 +115,7 @@ def test_an_action_that_completes_a_group_may_be_taken_alone(pool: Pool) -> None
     assert set(pool.instances.values_list("desired", flat=True)) == {"running"}
 
 
-def test_the_page_of_a_server_offers_actions_on_the_whole_group(pool: Pool, otto_client: Client, otto: User) -> None:
+def test_the_page_of_a_server_offers_actions_on_the_group_only(pool: Pool, otto_client: Client, otto: User) -> None:
     page = otto_client.get("/fleet/instances/r1-2/").content.decode()
     assert '<input type="hidden" name="group" value="1">' in page
     assert "Stop group" in page
@@ -133,6 +133,6 @@ def test_the_page_of_a_server_offers_actions_on_the_whole_group(pool: Pool, otto
 
 
 @pytest.mark.parametrize("changes", [{"kind": "gone"}, {"engine": {"unknown": 1}}, {"engine": {}}])
-def test_a_pool_whose_options_are_not_known_has_no_groups(pool: Pool, changes: dict[str, object]) -> None:
+def test_a_pool_with_unknown_options_has_no_groups(pool: Pool, changes: dict[str, object]) -> None:
     Pool.objects.update(**changes)
     assert waits_for_group(Instance.objects.get(ordinal=0)) == ""

@@ -1,4 +1,4 @@
-"""An engine whose pages mean harm: its node leaves them out, counts them, and continues."""
+"""A hostile engine's pages: its node ignores them, counts them, and continues."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def engine(world: World) -> World:
     return world
 
 
-def test_impossible_figures_are_unknown_and_the_rest_is_read(engine: World) -> None:
+def test_impossible_figures_are_unknown_and_the_other_figures_are_read(engine: World) -> None:
     engine.tell(running="-5", waiting="1e300")
     first, second = sample(engine), sample(engine)
     assert (first.running, first.waiting, first.kv_usage) == (None, None, 0.25)
@@ -46,7 +46,7 @@ def test_impossible_figures_are_unknown_and_the_rest_is_read(engine: World) -> N
     assert engine.one().state == State.READY
 
 
-def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: World) -> None:
+def test_a_page_that_is_too_large_updates_the_time_but_no_figures(engine: World) -> None:
     good = sample(engine)
     engine.tell(more="x" * 1000 + "\n", times=metrics_page.LARGEST // 500)
     bad = sample(engine)
@@ -60,7 +60,7 @@ def test_a_page_that_is_too_large_leaves_the_last_time_and_no_figures(engine: Wo
     assert later.refused == bad.refused
 
 
-def test_a_sample_says_what_its_engine_lists_and_how_long_it_may_be(engine: World) -> None:
+def test_a_sample_records_an_engines_models_and_their_maximum_lengths(engine: World) -> None:
     assert sample(engine).models == {"m": 32_768}
 
 
@@ -103,7 +103,7 @@ def test_output_of_an_engine_cannot_control_a_terminal(engine: World) -> None:
     assert "\x1b" not in Instance.objects.get().reason
 
 
-def test_the_documented_bounds_are_those_of_the_code() -> None:
+def test_the_documented_limits_are_those_of_the_code() -> None:
     page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
     table = page[page.index("## What an engine may send") :]
     for bound in (

@@ -1,4 +1,4 @@
-"""Kinds: their options describe themselves, and their command lines are understood by what they start."""
+"""Kinds describe their options, and the programs that they start accept the resulting command lines."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from fleet.simengine.arguments import parse_arguments
 LAUNCH = Launch("demo-0", "llama", "127.0.0.1", {"http": 18100, "events": 18101, "replay": 18102}, "/usr/bin/python3")
 
 
-def test_the_engine_understands_the_command_line_of_the_sim_kind() -> None:
+def test_the_engine_accepts_the_command_line_of_the_sim_kind() -> None:
     given = {
         "gpu": "h200_sxm",
         "model_profile": "Qwen3-32B",
@@ -44,11 +44,11 @@ def test_options_left_to_the_engine_are_not_on_the_command_line() -> None:
     parse_arguments(argv[3:])
 
 
-def test_routers_know_where_the_events_of_a_sim_are() -> None:
+def test_routers_get_the_address_of_a_sims_events() -> None:
     assert SIM.wire(SimSpec(), LAUNCH).stored() == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
 
 
-def test_the_engine_understands_how_its_kv_moves() -> None:
+def test_the_engine_accepts_the_options_of_each_connector() -> None:
     given = {"kv": "nixl", "kv_setup_ms": 2, "kv_gb_per_s": 40, "kv_busy_gb_per_s": 20, "kv_hold_s": 30}
     argv = SIM.command(build(SimSpec, given), LAUNCH)
     understood = parse_arguments(argv[3:])
@@ -56,7 +56,7 @@ def test_the_engine_understands_how_its_kv_moves() -> None:
     assert understood.role == "both"
 
 
-def test_the_engine_understands_its_tiers() -> None:
+def test_the_engine_accepts_the_options_of_tiers() -> None:
     given = {
         "dram_gb": 2.5,
         "ssd_gb": 100.0,
@@ -96,7 +96,7 @@ def test_each_decoder_of_a_fixed_pair_knows_its_prefill_instance() -> None:
     assert SIM.max_replicas(spec) == 4
 
 
-def test_the_engine_understands_its_ranks() -> None:
+def test_the_engine_accepts_the_options_of_ranks() -> None:
     given = {"data_parallel_size": 4, "data_parallel_size_local": 2}
     spec, second = build(SimSpec, given), replace(LAUNCH, instance="demo-1", ordinal=1)
     understood = parse_arguments(SIM.command(spec, second)[3:])
@@ -120,17 +120,17 @@ def test_prefill_instances_have_their_own_tensor_parallel() -> None:
     assert sides == [4, 2]
 
 
-def test_colocated_instances_of_neuron_and_sglang_move_nothing() -> None:
+def test_colocated_instances_of_neuron_and_sglang_transfer_no_kv() -> None:
     assert {SIM.wire(build(SimSpec, {"kv": kv}), LAUNCH).connector for kv in ("neuron", "sglang")} == {""}
 
 
-def test_engines_know_the_address_of_the_store_that_their_pool_names() -> None:
+def test_engines_get_the_address_of_the_store_that_their_pool_names() -> None:
     spec, launch = build(SimSpec, {"kv": "mooncake_store", "store_pool": "s"}), replace(LAUNCH, peers={"s": "h:1"})
     assert parse_arguments(SIM.command(spec, launch)[3:]).kv_store == "http://h:1"
     assert SIM.needs(spec) == ("s",)
 
 
-def test_routers_know_how_the_kv_of_a_sim_moves() -> None:
+def test_routers_get_the_connector_of_a_sim() -> None:
     wire = SIM.wire(build(SimSpec, {"kv": "mooncake_p2p"}), LAUNCH)
     assert (wire.role, wire.connector) == ("both", "mooncake_p2p")
     assert wire.kv_stored() == {"bytes_per_token": 131_072, "bootstrap": "http://127.0.0.1:18100"}
@@ -178,9 +178,7 @@ def test_a_dwdp_group_has_a_rank_for_each_context_gpu() -> None:
         ({"dram_gb": 1, "tier_prefetch": True}, "tier_prefetch", "unless dram_gb and ssd_gb are more than 0"),
     ],
 )
-def test_options_of_transfers_and_tiers_have_to_go_together(
-    given: dict[str, object], option: str, message: str
-) -> None:
+def test_options_of_transfers_and_tiers_must_be_consistent(given: dict[str, object], option: str, message: str) -> None:
     (problem,) = check_engine(SIM, given, "engine")
     assert problem.path == f"engine.{option}"
     assert message in problem.text
@@ -243,7 +241,7 @@ def test_a_float_can_be_written_without_a_point() -> None:
     assert isinstance(build(Spec, {"free": 3}).free, float)
 
 
-def test_lists_and_mappings_are_taken_as_they_are_given() -> None:
+def test_lists_and_mappings_are_passed_on_unchanged() -> None:
     given = {"words": ["a", "b"], "names": {"A": "", "B": "c"}}
     assert check(Spec, given, "engine") == []
     assert (build(Spec, given).words, build(Spec, given).names) == (("a", "b"), {"A": "", "B": "c"})

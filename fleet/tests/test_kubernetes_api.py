@@ -1,4 +1,4 @@
-"""Requests of an API server: what comes back, and one clear message for each way in which it can go wrong."""
+"""Requests to an API server: their results, and one clear message for each way in which they can fail."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ def server(cluster: Cluster) -> Iterator[KubernetesApi]:
     prepared.close()
 
 
-def test_a_pod_is_made_listed_read_and_deleted(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_pod_is_created_listed_read_and_deleted(server: KubernetesApi, cluster: Cluster) -> None:
     prepared = server.create_pod(POD)
     assert prepared.metadata.uid
     pods, version = server.list_pods(SELECTOR)
@@ -50,7 +50,7 @@ def test_the_log_is_read_from_its_end(server: KubernetesApi, cluster: Cluster) -
     assert server.log("p-0-e1", 2) == ["two", "three"]
 
 
-def test_a_name_in_use_is_its_own_error(server: KubernetesApi) -> None:
+def test_a_name_in_use_raises_its_own_error(server: KubernetesApi) -> None:
     server.create_pod(POD)
     with pytest.raises(Exists, match='pods "p-0-e1" already exists'):
         server.create_pod(POD)
@@ -80,7 +80,7 @@ def test_an_invalid_manifest_is_reported_in_the_servers_words(server: Kubernetes
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_says_later_is_asked_again(server: KubernetesApi, cluster: Cluster, status: int) -> None:
+def test_a_server_that_answers_later_is_retried(server: KubernetesApi, cluster: Cluster, status: int) -> None:
     cluster.fail("POST", "/pods", status, "later", times=2, retry_after="0")
     assert server.create_pod(POD).name == "p-0-e1"
     assert [method for method, _ in cluster.requests] == ["POST"] * 3
@@ -92,13 +92,13 @@ def test_a_server_that_keeps_answering_later_counts_as_unreachable(server: Kuber
         server.version()
 
 
-def test_a_server_that_is_unreachable_is_named(server: KubernetesApi, cluster: Cluster) -> None:
+def test_an_unreachable_server_is_reported_by_name(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.stop()
     with pytest.raises(NotReached, match=rf"API server http://127.0.0.1:{cluster.port} cannot be reached: .*refused"):
         server.version()
 
 
-def test_a_server_that_does_not_answer_in_time_is_not_reached(
+def test_a_server_that_does_not_answer_in_time_counts_as_unreachable(
     server: KubernetesApi, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "READ_S", 0.05)
@@ -125,7 +125,7 @@ def names(events: Iterator[tuple[str, Pod]]) -> list[tuple[str, str]]:
     return [(kind, pod.name) for kind, pod in events]
 
 
-def test_a_watch_yields_the_events_after_a_version_and_ends(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_watch_yields_the_events_after_a_version_until_it_ends(server: KubernetesApi, cluster: Cluster) -> None:
     _, version = server.list_pods(SELECTOR)
     server.create_pod(POD)
     cluster.set_status("p-0-e1", phase="Running")
@@ -135,14 +135,14 @@ def test_a_watch_yields_the_events_after_a_version_and_ends(server: KubernetesAp
     assert found == [("ADDED", "p-0-e1"), ("MODIFIED", "p-0-e1"), ("DELETED", "p-0-e1")]
 
 
-def test_a_version_that_the_server_has_forgotten_has_expired(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_version_that_the_server_has_dropped_has_expired(server: KubernetesApi, cluster: Cluster) -> None:
     _, version = server.list_pods(SELECTOR)
     cluster.expire()
     with pytest.raises(Expired, match="too old resource version"):
         list(server.watch_pods(SELECTOR, version, 1))
 
 
-def test_a_watch_that_is_refused_says_why(server: KubernetesApi, cluster: Cluster) -> None:
+def test_a_refused_watch_gives_the_reason(server: KubernetesApi, cluster: Cluster) -> None:
     cluster.fail("GET", "watch=true", 410, "gone")
     with pytest.raises(Expired, match="gone"):
         list(server.watch_pods(SELECTOR, "1", 1))
@@ -181,12 +181,12 @@ def test_an_unusable_kubeconfig_is_reported(
         KubernetesApi("weir")
 
 
-def test_a_context_that_is_not_there_is_named(cluster: Cluster) -> None:
+def test_an_unknown_context_is_reported_by_name(cluster: Cluster) -> None:
     with pytest.raises(KubernetesError, match="context nowhere of the kubeconfig cannot be used"):
         KubernetesApi("weir", "nowhere")
 
 
-def test_in_a_cluster_the_service_account_is_taken(
+def test_inside_a_cluster_the_service_account_is_used(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in (("TOKEN", "t-1"), ("CERT", "certificate")):

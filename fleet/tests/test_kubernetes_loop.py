@@ -1,4 +1,4 @@
-"""A fleet document to Pods and back, by the same plan as ever: against a stand-in API server that runs the commands."""
+"""A fleet document becomes Pods and back by the usual plan, with a stand-in API server that runs the commands."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,7 +16,7 @@ NODE = "cluster"
 
 
 class ClusterWorld(World):
-    """A World whose node is a namespace; it waits longer, as real engines start slowly on a busy machine."""
+    """A World whose node is a namespace; it waits longer, since real engines start slowly on a busy machine."""
 
     def until(self, condition: Callable[[], bool], limit_s: float = 200.0) -> None:
         super().until(condition, limit_s)
@@ -90,7 +90,7 @@ def test_while_the_api_server_is_unreachable_engines_keep_serving_and_none_is_st
     kubelet.kill("p-0-e1")
     there.until(there.is_in(State.UNREACHABLE))
     there.age(15)
-    there.until(there.is_in(State.STOPPING))  # told to end, which nobody can tell it now
+    there.until(there.is_in(State.STOPPING))  # the stop is wanted, but the API server cannot be told
     cluster.start()
     there.until(there.is_in(State.FAILED))
     there.age(60)

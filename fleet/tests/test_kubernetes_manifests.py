@@ -1,4 +1,4 @@
-"""The Kubernetes objects of a start: they equal the golden files, and are valid for the API's own types.
+"""The Kubernetes objects of a start equal the golden files, and are valid for the API's own types.
 Changes of golden files are reviewed like code.
 """
 
@@ -82,7 +82,7 @@ def test_the_official_apis_types_accept_every_field(kind: str, place: PodSetting
     client = ApiClient()
     for prepared in objects_of(POOLS[kind], 0, place):
         read = client.deserialize(Answer(json.dumps(prepared)), f"V1{prepared['kind']}")
-        # A field that the type does not know is lost on the way, and one of another type comes back as that.
+        # A field that the type does not know is dropped, and a field of another type comes back changed
         assert client.sanitize_for_serialization(read) == prepared
 
 
@@ -117,7 +117,7 @@ def start(epoch: int = 3, **engine: Any) -> manifests.PodStart:
     return described(row, EngineConfig("m", "vllm", engine), {}, "7")
 
 
-def test_the_secret_holds_the_values_and_goes_with_its_pod() -> None:
+def test_the_secret_holds_the_values_and_is_deleted_with_its_pod() -> None:
     prepared = manifests.secret(start(environment={"HF_TOKEN": "hunter2"}), PLACE, Metadata("chat-0-e3", "u-1"))
     assert prepared is not None
     assert prepared["stringData"] == {"env.HF_TOKEN": "hunter2"}
@@ -132,10 +132,10 @@ def test_only_the_address_is_filled_in_by_kubernetes() -> None:
     assert values(pod)["PRICE"] == "$$5"
     assert POD_IP not in json.dumps(pod["spec"])
     assert "$(WEIR_POD_IP)" in engine_of(pod)["command"]
-    assert engine_of(pod)["env"][0]["name"] == "WEIR_POD_IP"  # before whatever refers to it
+    assert engine_of(pod)["env"][0]["name"] == "WEIR_POD_IP"  # before any variable that refers to it
 
 
-def test_devices_are_those_of_the_pod_not_of_the_document() -> None:
+def test_devices_are_numbered_within_the_pod_not_by_the_document() -> None:
     pod = pod_of("vllm")
     assert "CUDA_VISIBLE_DEVICES" not in values(pod)
     assert engine_of(pod)["resources"]["limits"]["nvidia.com/gpu"] == "2"
@@ -159,7 +159,7 @@ def test_resources_follow_from_placement_and_options(engine: Any, placement: Any
         assert resources["requests"] == {"cpu": "0.5", "memory": "1536Mi"}
 
 
-def test_a_template_is_laid_over_and_our_own_labels_stay() -> None:
+def test_a_template_is_merged_in_and_our_own_labels_stay() -> None:
     pod = pod_of("mooncake-client", PodSettings("weir", PLACE.images, {}, TEMPLATE))
     assert pod["metadata"]["labels"]["team"] == "inference"
     assert pod["metadata"]["labels"]["weir/pool"] == "store"
@@ -178,7 +178,7 @@ def test_the_processes_of_an_engine_collect_their_metrics_in_an_empty_folder() -
     assert {"name": "metrics", "emptyDir": {}} in pod["spec"]["volumes"]
 
 
-def test_the_image_is_the_documents_else_the_nodes_else_the_kinds() -> None:
+def test_the_document_chooses_the_image_then_the_node_then_the_kind() -> None:
     place = PodSettings(images={"vllm": "node:1"})
     images = [
         engine_of(manifests.pod(start(**engine), where))["image"]
@@ -187,7 +187,7 @@ def test_the_image_is_the_documents_else_the_nodes_else_the_kinds() -> None:
     assert images == ["mine:2", "node:1", "vllm/vllm-openai:v0.32.0"]
 
 
-def test_a_kind_without_an_image_says_where_to_name_one() -> None:
+def test_a_kind_without_an_image_says_where_to_set_it() -> None:
     with pytest.raises(LookupError, match=r"no image for the kind mooncake-master: set engine\.image, or images\."):
         objects_of(POOLS["mooncake-master"], 0, PodSettings())
 

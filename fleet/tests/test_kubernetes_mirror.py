@@ -1,4 +1,4 @@
-"""What a node knows of its Pods between two looks, whatever becomes of the watch."""
+"""A node's knowledge of its Pods between two lists, whatever happens to the watch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ def event(kind: str, *words: Any) -> tuple[str, Pod]:
 
 
 class Scripted:
-    """Lists and watches, in turn: what each gives, or the error in which it ends."""
+    """A client that returns scripted lists and watches in turn: each a result, or the error that ends it."""
 
     def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
         self.lists, self.watches, self.asked = lists, watches, []  # type: ignore[var-annotated]
@@ -52,7 +52,7 @@ def test_a_mirror_lists_once_and_then_watches_from_there() -> None:
     assert (source.asked, mirror.trouble) == (["10", "12"], "")
 
 
-def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
+def test_a_bookmark_updates_only_the_version() -> None:
     source = Scripted([[pod("a", 9)]], [[event("BOOKMARK", "", 50)], []])
     mirror = Mirror(source, "")
     mirror.step()
@@ -69,7 +69,7 @@ def test_an_expired_watch_lists_the_pods_again() -> None:
     assert (source.asked, names(mirror), mirror.trouble) == (["10", "10"], {"b"}, "")
 
 
-def test_while_the_server_is_unreachable_the_mirror_keeps_its_state_and_says_so() -> None:
+def test_while_the_server_is_unreachable_the_mirror_keeps_its_state_and_reports_it() -> None:
     source = Scripted([[pod("a", 9)]], [[event("ADDED", "b", 11), NotReached("refused")], [event("ADDED", "c", 12)]])
     mirror = Mirror(source, "")
     mirror.step()
@@ -78,7 +78,7 @@ def test_while_the_server_is_unreachable_the_mirror_keeps_its_state_and_says_so(
     assert (source.asked, mirror.trouble, names(mirror)) == (["10", "11"], "", {"a", "b", "c"})
 
 
-def test_a_server_that_was_never_there_is_asked_again() -> None:
+def test_a_server_that_was_never_reached_is_retried() -> None:
     source = Scripted([NotReached("refused"), [pod("a", 9)]], [[]])
     mirror = Mirror(source, "")
     mirror.step()

@@ -1,4 +1,4 @@
-"""`manage.py node --kubernetes`: what is wrong is said before the worker starts, and what is right is what it gets."""
+"""`manage.py node --kubernetes` reports errors before its worker starts, and passes valid options on to it."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SETTINGS = ("WEIR_KUBERNETES_NAMESPACE", "WEIR_KUBERNETES_CONTEXT", "WEIR_KUBERN
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for name in (*SETTINGS, "WEIR_NODE_ADDRESS", "WEIR_NODE_LABELS"):
-        monkeypatch.setenv(name, "")  # the command sets them for the worker that it becomes
+        monkeypatch.setenv(name, "")  # the command sets these variables for the worker process that it turns into
     prepared: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, argv: prepared.append(argv))
     return prepared
@@ -49,7 +49,7 @@ def test_a_wrong_file_is_refused_with_its_name(
         call_command("node", "--name", "k8s", "--kubernetes", "--pods", str(tmp_path / "pods.yaml"))
 
 
-def test_the_worker_is_told_which_namespace_it_is(
+def test_the_worker_is_told_its_namespace(
     started: list[Any], clusters: Callable[..., Cluster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clusters()
@@ -58,10 +58,10 @@ def test_the_worker_is_told_which_namespace_it_is(
     call_command("node", "--name", "k8s", *words)
     assert [os.environ[name] for name in SETTINGS] == ["engines", "here", str(tmp_path / "pods.yaml")]
     assert "node.k8s" in started[0]
-    assert "127.0.0.1" not in capsys.readouterr().err  # its address is no matter: each Pod has one
+    assert "127.0.0.1" not in capsys.readouterr().err  # the node's own address does not matter: each Pod has one
 
 
-def test_in_a_cluster_it_is_the_workers_own_namespace(
+def test_inside_a_cluster_it_is_the_workers_own_namespace(
     started: list[Any], clusters: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clusters()

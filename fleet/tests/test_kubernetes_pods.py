@@ -1,4 +1,4 @@
-"""A node that is a namespace, order by order: what is made, what is found there, and what is done when it cannot be."""
+"""A namespace as a node, order by order: what it creates, what it observes, and what it does when a call fails."""
 
 import datetime as dt
 import time
@@ -74,7 +74,7 @@ def started(epoch: int = 1) -> Instance:
 # Starting
 
 
-def test_a_start_makes_a_pod_that_the_record_names(here: Pods, cluster: Cluster) -> None:
+def test_a_start_creates_a_pod_and_records_its_name(here: Pods, cluster: Cluster) -> None:
     prepared = started()
     assert (prepared.state, prepared.pod, prepared.pid, prepared.url) == (State.LOADING, "p-0-e1", None, "")
     assert prepared.reason == "started as Pod p-0-e1"
@@ -83,9 +83,9 @@ def test_a_start_makes_a_pod_that_the_record_names(here: Pods, cluster: Cluster)
     assert observed_of(prepared, None).allowance_s > 0
 
 
-def test_an_order_that_comes_twice_takes_over_the_pod_of_the_first(here: Pods, cluster: Cluster) -> None:
+def test_an_order_that_arrives_twice_adopts_the_pod_of_the_first(here: Pods, cluster: Cluster) -> None:
     uid = cluster_uid(cluster, started())
-    row(1, pod="")  # the first died before it wrote down what it had made
+    row(1, pod="")  # the first worker died before it recorded the Pod
     assert node_agent.start_instance("p-0", 1) is True
     assert cluster_uid(cluster, Instance.objects.get()) == uid
 
@@ -94,14 +94,14 @@ def cluster_uid(cluster: Cluster, instance: Instance) -> str:
     return str(cluster.pods()[instance.pod]["metadata"]["uid"])
 
 
-def test_pods_of_earlier_starts_are_gone_before_a_new_one_is_made(here: Pods, cluster: Cluster) -> None:
+def test_pods_of_earlier_starts_are_deleted_before_a_new_one_is_created(here: Pods, cluster: Cluster) -> None:
     started(1)
     row(2, pod="")
     assert node_agent.start_instance("p-0", 2) is True
     assert set(cluster.pods()) == {"p-0-e2"}
 
 
-def test_a_start_waits_for_an_earlier_pod_that_takes_its_time(
+def test_a_start_waits_for_an_earlier_pod_that_ends_slowly(
     here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launched, "CLEAR_S", 0.0)
@@ -123,7 +123,7 @@ def scheduled(cluster: Cluster, name: str) -> None:
     cluster.container(name, "Running", running={})
 
 
-def test_an_earlier_pod_on_a_machine_that_is_lost_is_not_a_hindrance(here: Pods, cluster: Cluster) -> None:
+def test_an_earlier_pod_on_a_lost_machine_does_not_block_a_start(here: Pods, cluster: Cluster) -> None:
     started(1)
     scheduled(cluster, "p-0-e1")
     pod = cluster.pods()["p-0-e1"]
@@ -141,7 +141,7 @@ def test_a_database_that_is_behind_the_cluster_catches_up(here: Pods, cluster: C
     assert "has already started epoch 5 of it" in behind.reason
 
 
-def test_a_pod_of_an_earlier_life_of_the_pool_is_not_taken_over(here: Pods, cluster: Cluster) -> None:
+def test_a_pod_of_a_former_pool_of_the_same_name_is_not_adopted(here: Pods, cluster: Cluster) -> None:
     uid = cluster_uid(cluster, started(1))
     Pool.objects.update(created_at=BORN + dt.timedelta(days=1))
     row(1, pod="")
@@ -183,7 +183,7 @@ def test_transient_errors_are_retried_and_others_give_their_reason(
     assert found.reason.startswith(words)
 
 
-def test_a_secret_that_cannot_be_made_takes_its_pod_along(here: Pods, cluster: Cluster) -> None:
+def test_if_its_secret_cannot_be_created_the_pod_is_deleted(here: Pods, cluster: Cluster) -> None:
     cluster.forbidden.add(("create", "secrets"))
     config = {"model": "m", "kind": "vllm", "engine": {"environment": {"HF_TOKEN": "x"}}}
     row(1, config=config)
@@ -198,7 +198,7 @@ def test_a_secret_that_cannot_be_made_takes_its_pod_along(here: Pods, cluster: C
     assert ("secrets", "p-0-e2") not in cluster.objects
 
 
-def test_a_start_that_was_overtaken_is_undone(here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_was_superseded_is_undone(here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     start = Pods.start
 
     def slowly(self: Pods, instance: Instance) -> Any:
@@ -212,7 +212,7 @@ def test_a_start_that_was_overtaken_is_undone(here: Pods, cluster: Cluster, monk
     assert cluster.pods() == {}
 
 
-# Looking
+# Observing
 
 
 def test_the_address_of_a_pod_is_recorded_once_it_has_one(here: Pods, cluster: Cluster) -> None:
@@ -238,7 +238,7 @@ def test_a_missing_pod_is_dead_but_an_unreachable_pod_is_not(here: Pods, cluster
     assert here.status(prepared).alive is True
     assert f"http://127.0.0.1:{cluster.port}" in (here.live_inventory(here.inventory()).trouble or "")
     cluster.objects.clear()
-    cluster.oldest = 10**9  # what it knew before it went away is forgotten
+    cluster.oldest = 10**9  # the server's history from before it became unreachable is lost
     cluster.start()
     until(lambda: here.mirror(NODE).trouble == "")
     found = here.status(prepared)
@@ -265,11 +265,11 @@ def test_the_last_lines_of_a_pods_log_are_kept(here: Pods, cluster: Cluster) -> 
     assert logs.of_latest_start(logs.tail(logs.path_of("p-0"), 50)) == ["loading", "ValueError: bad option --x"]
 
 
-# Ending
+# Stopping
 
 
 @pytest.mark.parametrize(("kill", "grace_s"), [(False, 5), (True, 1)])
-def test_a_stop_deletes_its_pod_with_the_kinds_grace_and_a_kill_at_once(
+def test_a_stop_deletes_its_pod_with_the_kinds_grace_period_and_a_kill_at_once(
     here: Pods, cluster: Cluster, kill: bool, grace_s: int
 ) -> None:
     started()
@@ -295,12 +295,12 @@ def test_the_fence_ends_stray_pods_and_nothing_else(here: Pods, cluster: Cluster
     assert set(cluster.pods()) == {"theirs"}
 
 
-def test_a_fence_that_cannot_look_ends_nothing(here: Pods, cluster: Cluster) -> None:
+def test_a_fence_that_cannot_list_pods_ends_nothing(here: Pods, cluster: Cluster) -> None:
     cluster.forbidden.add(("list", "pods"))
     assert here.fence(NODE) == []
 
 
-# Ending everything
+# Stopping everything
 
 
 def test_everything_on_the_node_ends_and_the_desired_state_stays(
@@ -317,7 +317,7 @@ def test_everything_on_the_node_ends_and_the_desired_state_stays(
 
 def test_a_pod_that_no_record_names_ends_with_the_others(here: Pods, cluster: Cluster) -> None:
     started()
-    row(1, pod="")  # whoever started it died before it wrote down what it had made
+    row(1, pod="")  # the worker that started it died before it recorded the Pod
     assert here.end_all(NODE, 5).names == ("p-0",)
     assert cluster.pods() == {}
 
@@ -334,7 +334,7 @@ def test_pods_that_cannot_be_deleted_for_lack_of_a_server_are_named(here: Pods, 
     assert set(cluster.pods()) == {"p-0-e1"}
 
 
-def test_a_pod_without_the_right_to_delete_it_is_named(here: Pods, cluster: Cluster) -> None:
+def test_a_pod_that_may_not_be_deleted_is_named(here: Pods, cluster: Cluster) -> None:
     started()
     cluster.forbidden.add(("delete", "pods"))
     ended = here.end_all(NODE, 5)
@@ -342,7 +342,7 @@ def test_a_pod_without_the_right_to_delete_it_is_named(here: Pods, cluster: Clus
     assert "pods is forbidden" in ended.left["p-0"]
 
 
-def test_a_pod_that_takes_longer_than_its_grace_is_named(
+def test_a_pod_that_exceeds_its_grace_period_is_named(
     here: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launched, "CLEAR_S", 0.0)
@@ -359,7 +359,7 @@ def test_a_pod_that_has_ended_already_is_not_ended_again(here: Pods, cluster: Cl
     assert set(cluster.pods()) == {"p-0-e1"}
 
 
-# What it has
+# Capacity
 
 
 MACHINE = {
@@ -388,7 +388,7 @@ def test_a_quota_takes_precedence_over_machines(here: Pods, cluster: Cluster) ->
     assert (found.cpus, found.memory_bytes, len(found.gpus or ())) == (8.0, 256 * 2**30, 1)
 
 
-def test_resources_without_the_right_to_list_them_are_unknown(here: Pods, cluster: Cluster) -> None:
+def test_resources_that_may_not_be_listed_are_unknown(here: Pods, cluster: Cluster) -> None:
     cluster.forbidden |= {("list", "nodes"), ("list", "resourcequotas")}
     found = here.inventory()
     assert (found.cpus, found.gpus) == (None, None)

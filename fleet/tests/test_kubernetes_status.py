@@ -1,4 +1,4 @@
-"""What a Pod's status means for its instance."""
+"""Derive an instance's state from its Pod's status."""
 
 import datetime as dt
 from typing import Any
@@ -64,7 +64,7 @@ def ended(reason: str = "Error", code: int = 1) -> Pod:
         (pod("Unknown"), ""),
     ],
 )
-def test_a_running_or_pending_pod_is_alive_and_says_what_it_waits_for(seen: Pod, waits_for: str) -> None:
+def test_a_running_or_pending_pod_is_alive_and_reports_what_it_waits_for(seen: Pod, waits_for: str) -> None:
     found = status.process_status(seen, NOW, 5)
     assert (found.alive, found.suspended_why) == (True, "")
     assert found.waits_for.startswith(waits_for)
@@ -74,7 +74,7 @@ def test_a_running_or_pending_pod_is_alive_and_says_what_it_waits_for(seen: Pod,
 @pytest.mark.parametrize(
     "reason", ["ErrImagePull", "InvalidImageName", "CreateContainerConfigError", "RunContainerError"]
 )
-def test_an_instance_that_cannot_start_has_failed_after_a_while(reason: str) -> None:
+def test_an_instance_that_cannot_start_fails_after_a_while(reason: str) -> None:
     seen = waiting(reason, "manifest unknown")
     assert status.process_status(seen, NOW, PATIENCE_S - 1).alive is True
     found = status.process_status(seen, NOW, PATIENCE_S)
@@ -118,7 +118,7 @@ def test_an_instance_that_is_being_deleted_gets_no_requests(conditions: Any, who
     assert (found.alive, found.suspended_why) == (True, f"its Pod is being deleted: {who}")
 
 
-def test_an_overdue_stop_is_given_up() -> None:
+def test_an_overdue_stop_is_abandoned() -> None:
     assert status.is_over(pod("Running", deleted_s=-LOST_S + 1), NOW) is False
     assert status.is_over(pod("Running", deleted_s=-LOST_S), NOW) is True
 
@@ -130,7 +130,7 @@ def test_the_pods_address_replaces_its_placeholder() -> None:
     assert status.located(pod(podIP="fd00::1")) == ("http://[fd00::1]:8000", KvWire())
 
 
-def test_the_annotations_name_the_owner() -> None:
+def test_the_annotations_identify_the_owner() -> None:
     assert (pod().instance, pod().epoch, pod().born) == ("p-0", 3, "7")
     stranger = msgspec.convert({"metadata": {"name": "x"}}, Pod)
     assert (stranger.instance, stranger.epoch) == ("", 0)

@@ -1,4 +1,4 @@
-"""Bytes of KV per token, from a model's configuration."""
+"""Compute the KV bytes per token from a model's configuration."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ LLAMA_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_h
         ({**LLAMA_8B, "head_dim": 64}, 65_536),
         ({**LLAMA_8B, "num_key_value_heads": None}, 524_288),
         ({"text_config": LLAMA_8B, "vision_config": {"num_hidden_layers": 2}}, 131_072),
-        # DeepSeek-V3: 61 layers of 512 + 64 numbers
+        # DeepSeek-V3: 61 layers of 512 + 64 numbers each
         ({**LLAMA_8B, "num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 70_272),
         ({**LLAMA_8B, "layer_types": ["full_attention", "linear_attention"]}, None),
         ({**LLAMA_8B, "layer_types": ["full_attention", "sliding_attention"]}, 131_072),
@@ -48,7 +48,7 @@ def test_the_size_follows_from_layers_heads_and_number_format(
         ("auto", ("--kv-cache-dtype",), 131_072),
     ],
 )
-def test_the_number_format_is_that_of_the_kv_cache(
+def test_the_number_format_of_the_kv_cache_counts(
     tmp_path: Path, dtype: str, arguments: tuple[str, ...], size: int
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))

@@ -1,4 +1,4 @@
-"""Processes of our own making."""
+"""Start, observe and end processes."""
 
 import errno
 import os
@@ -66,7 +66,7 @@ def test_a_process_leads_its_own_session_and_writes_to_its_log(start: Start, log
     assert oct(log.stat().st_mode)[-3:] == "600"
 
 
-def test_a_signal_that_weir_ignores_is_not_ignored_by_its_children(start: Start, log: Path) -> None:
+def test_children_do_not_ignore_a_signal_that_weir_ignores(start: Start, log: Path) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         pid, started = start(SLEEP)
@@ -76,14 +76,14 @@ def test_a_signal_that_weir_ignores_is_not_ignored_by_its_children(start: Start,
     assert process.stop(pid, started, grace_s=10) is True
 
 
-def test_another_start_time_is_another_process(start: Start) -> None:
+def test_a_pid_with_another_start_time_is_another_process(start: Start) -> None:
     pid, started = start(SLEEP)
     assert not process.is_alive(pid, started + 0.01)
     assert not process.send(pid, started + 0.01, signal.SIGKILL)
     assert process.is_alive(pid, started)
 
 
-def test_a_zombie_is_dead(start: Start) -> None:
+def test_a_zombie_counts_as_dead(start: Start) -> None:
     pid, started = start([sys.executable, "-c", ""])
     until(lambda: (process.inspect(pid) or process.ProcessState("Z", 0)).letter == "Z")
     assert not process.is_alive(pid, started)
@@ -96,7 +96,7 @@ def test_a_process_that_ends_on_request_is_distinguished_from_a_killed_one(start
     until(lambda: log.read_text() == "up\n")
     assert process.stop(pid, started, grace_s=0.1) is False
     assert not process.is_alive(pid, started)
-    assert process.stop(pid, started, grace_s=5) is True  # it is gone already
+    assert process.stop(pid, started, grace_s=5) is True  # it has already ended
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_ended_process_reports_its_signal_or_exit_status(start: Start, script
     assert process.how_ended(pid) == told
 
 
-def test_the_end_of_a_process_of_another_worker_is_unknown() -> None:
+def test_how_another_workers_process_ended_is_unknown() -> None:
     assert process.how_ended(1) == process.how_ended(None)
     assert "exit status is unknown" in process.how_ended(1)
 
@@ -135,19 +135,19 @@ def test_a_suspended_process_is_recognised(start: Start) -> None:
     assert process.is_alive(pid, started)
 
 
-def test_a_program_that_is_not_there_is_an_error(start: Start) -> None:
+def test_a_missing_program_is_an_error(start: Start) -> None:
     with pytest.raises(FileNotFoundError):
         start(["/nowhere/engine"])
 
 
-def test_a_process_is_found_by_its_environment(start: Start) -> None:
+def test_a_process_is_identified_by_its_environment(start: Start) -> None:
     found = start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="mine")
     start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="theirs")
     assert process.find({"WEIR_INSTANCE": "here", "WEIR_FLEET": "mine"}) == [found]
 
 
-def test_children_of_a_killed_process_are_found_and_ended(start: Start) -> None:
-    # As vLLM's engine core, when the server that started it is killed.
+def test_children_of_a_killed_process_are_identified_and_ended(start: Start) -> None:
+    # For example vLLM's engine core, when the server that started it is killed
     marks = {"WEIR_INSTANCE": "parent", "WEIR_FLEET": "mine"}
     parent, started = start(["sh", "-c", "sleep 600 & wait"], **marks)
     until(lambda: len(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()) == 1)
@@ -160,7 +160,7 @@ def test_children_of_a_killed_process_are_found_and_ended(start: Start) -> None:
     assert process.find(marks) == []
 
 
-def test_a_process_that_is_replacing_its_program_is_found(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_replacing_its_program_is_identified(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     # Linux shows an empty environment between the old program's end and the new one's start.
     marks = {"WEIR_INSTANCE": "here", "WEIR_FLEET": "replaced"}
     pid, started = start(SLEEP, **marks)
@@ -178,7 +178,7 @@ def test_a_process_that_is_replacing_its_program_is_found(start: Start, monkeypa
     assert len(looks) == 2
 
 
-def test_a_look_that_lacks_file_descriptors_does_not_say_that_nothing_runs(
+def test_a_check_without_file_descriptors_does_not_conclude_that_nothing_runs(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(SLEEP, WEIR_INSTANCE="here", WEIR_FLEET="mine")
@@ -216,7 +216,7 @@ def test_secrets_are_not_handed_to_engines(monkeypatch: pytest.MonkeyPatch) -> N
     assert (given["NCCL_DEBUG"], given["WEIR_INSTANCE"], given["X"], given["PYTHONPATH"]) == ("INFO", "a", "1", "/srv")
 
 
-def test_the_tail_of_a_log_is_complete_lines(log: Path) -> None:
+def test_the_tail_of_a_log_consists_of_complete_lines(log: Path) -> None:
     log.write_text("".join(f"line {n}\n" for n in range(20_000)))
     assert logs.tail(log, 2) == ["line 19998", "line 19999"]
     everything = logs.tail(log, 100_000)
@@ -254,7 +254,7 @@ def test_no_line_keeps_a_control_character(line: str) -> None:
     assert not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", logs.plain(line))
 
 
-def test_a_log_beyond_its_limit_is_set_aside_once(log: Path) -> None:
+def test_a_log_beyond_its_limit_is_rotated_once(log: Path) -> None:
     log.write_text("x" * 60 + "y" * 40)
     logs.trim(log, limit=50)
     assert (log.read_text(), log.with_suffix(".log.1").read_text()) == ("", "x" * 10 + "y" * 40)
@@ -263,7 +263,7 @@ def test_a_log_beyond_its_limit_is_set_aside_once(log: Path) -> None:
     assert log.read_text() == "z"
 
 
-def test_a_log_is_emptied_where_there_is_no_room_for_its_copy(log: Path) -> None:
+def test_a_log_is_emptied_if_there_is_no_space_for_its_copy(log: Path) -> None:
     log.write_bytes(bytes(100_000))
     before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
@@ -276,12 +276,12 @@ def test_a_log_is_emptied_where_there_is_no_room_for_its_copy(log: Path) -> None
     assert log.read_bytes() == b""
 
 
-def test_a_log_that_is_not_there_needs_no_trimming(log: Path) -> None:
+def test_a_missing_log_needs_no_trimming(log: Path) -> None:
     logs.trim(log)
     assert not log.exists()
 
 
-def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: Path) -> None:
+def test_a_large_log_is_rotated_at_the_next_start(settings: object, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path  # type: ignore[attr-defined]
     path = logs.prepare("p-0")
     path.write_bytes(b"x" * (logs.ROTATE_BYTES + 1))
@@ -301,7 +301,7 @@ def test_a_large_log_is_put_aside_at_the_next_start(settings: object, tmp_path: 
         ),
     ],
 )
-def test_a_known_cause_is_named(lines: list[str], words: str) -> None:
+def test_a_known_cause_is_reported(lines: list[str], words: str) -> None:
     assert failure_cause(lines).startswith(words)
 
 

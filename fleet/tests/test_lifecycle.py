@@ -1,4 +1,4 @@
-"""Real processes through the whole life of an instance."""
+"""Real processes through an instance's whole lifecycle."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def test_a_declared_instance_is_started_and_becomes_routable(world: World) -> No
     assert (entries["p-0"]["block_size"], entries["p-0"]["kv_blocks"]) == (16, 1024)
 
 
-def test_an_instance_of_a_kind_that_only_a_newer_release_knows_keeps_no_other_from_its_probes(world: World) -> None:
+def test_an_instance_of_a_kind_unknown_to_this_release_keeps_no_other_from_its_probes(world: World) -> None:
     pool = Pool.objects.create(name="newer", model="m", kind="newer", policy="default", replicas=1)
     Instance.objects.create(
         pool=pool, name="newer-0", ordinal=0, node="local", state=State.READY, pod="newer-0", url="http://127.0.0.1:1"
@@ -37,16 +37,16 @@ def test_an_instance_of_a_kind_that_only_a_newer_release_knows_keeps_no_other_fr
 
 
 @pytest.mark.slow
-def test_routers_get_the_wire_facts_of_the_running_start(world: World) -> None:
+def test_routers_get_the_wire_facts_of_the_running_process(world: World) -> None:
     world.apply(2, flavour=3)
     world.until_ready(2)
     assert world.published()["p-1"]["tokenizer"] == "3 1"
     services.apply_fleet(document(2), "ada")
-    assert world.published()["p-1"]["tokenizer"] == "3 1"  # until it is replaced
+    assert world.published()["p-1"]["tokenizer"] == "3 1"  # until the process is replaced
     world.until(lambda: not any("tokenizer" in instance for instance in world.published().values()))
 
 
-def test_a_killed_process_is_started_again_in_a_new_epoch_after_its_back_off(world: World) -> None:
+def test_a_killed_process_is_restarted_in_a_new_epoch_after_its_back_off(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     os.kill(world.one().pid, signal.SIGKILL)
@@ -56,7 +56,7 @@ def test_a_killed_process_is_started_again_in_a_new_epoch_after_its_back_off(wor
     assert 9 < (failed.next_start_at - failed.since).total_seconds() <= 10.1
     assert world.published()["p-0"]["routable"] is False
     world.tick()
-    assert world.one().state == State.FAILED  # the back-off holds
+    assert world.one().state == State.FAILED  # the back-off applies
     world.age(11)
     world.until_ready(1)
     assert world.published()["p-0"]["epoch"] == 2
@@ -69,7 +69,7 @@ def test_a_suspended_process_leaves_routing_at_once_and_is_replaced_later(world:
     world.until_ready(1)
     old = world.one()
     os.kill(old.pid, signal.SIGSTOP)
-    world.until(lambda: is_suspended(old.pid))  # on a busy machine the signal takes its time
+    world.until(lambda: is_suspended(old.pid))  # on a busy machine the signal takes a moment
     world.tick()
     assert world.published()["p-0"]["routable"] is False
     assert "suspended" in world.one().reason
@@ -81,7 +81,7 @@ def test_a_suspended_process_leaves_routing_at_once_and_is_replaced_later(world:
     assert world.one().epoch == 2
 
 
-def test_a_suspended_process_that_continues_is_taken_back(world: World) -> None:
+def test_a_suspended_process_that_continues_returns_to_routing(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     os.kill(world.one().pid, signal.SIGSTOP)
@@ -112,7 +112,7 @@ def test_a_busy_engine_with_a_slow_health_page_keeps_its_requests(world: World) 
 
 
 @pytest.mark.slow
-def test_an_engine_whose_health_page_says_no_is_unreachable(world: World) -> None:
+def test_an_engine_with_a_failing_health_page_is_unreachable(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     world.tell(health=503)
@@ -138,7 +138,7 @@ def test_a_drained_instance_finishes_its_requests_and_stays(
     assert world.one().pid == pid
 
 
-def test_scaling_down_takes_the_idlest_and_waits_for_its_last_request_before_it_stops(world: World) -> None:
+def test_scaling_down_stops_the_idlest_instance_after_its_last_request(world: World) -> None:
     world.apply(2)
     world.until_ready(2)
     world.tell("p-0", running=2)
@@ -188,7 +188,7 @@ def test_a_restarted_worker_adopts_running_engines(world: World) -> None:
     assert (world.one().state, world.one().pid) == (State.READY, pid)
 
 
-def test_a_pid_that_now_belongs_to_someone_else_is_not_ours(world: World) -> None:
+def test_a_pid_that_now_belongs_to_another_program_is_not_ours(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     Instance.objects.update(pid_started=world.one().pid_started - 5)
@@ -196,7 +196,7 @@ def test_a_pid_that_now_belongs_to_someone_else_is_not_ours(world: World) -> Non
     assert world.one().state == State.FAILED
 
 
-def test_an_orphan_of_a_launcher_that_died_is_ended_before_the_next_start(world: World) -> None:
+def test_an_orphan_of_a_dead_launcher_is_ended_before_the_next_start(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     Instance.objects.update(state=State.STOPPED, pid=None, pid_started=None)
@@ -205,7 +205,7 @@ def test_an_orphan_of_a_launcher_that_died_is_ended_before_the_next_start(world:
     assert [pid for pid, _ in world.processes()] == [world.one().pid]
 
 
-def test_a_process_whose_start_the_database_does_not_take_is_ended(
+def test_a_process_is_ended_if_the_database_does_not_record_its_start(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_args: object, **_fields: object) -> bool:
@@ -219,7 +219,7 @@ def test_a_process_whose_start_the_database_does_not_take_is_ended(
     assert world.processes() == []
 
 
-def test_an_engine_that_dies_at_once_says_why(world: World) -> None:
+def test_an_engine_that_dies_at_once_is_reported_with_its_error(world: World) -> None:
     world.apply(1, dies="OSError: [Errno 98] Address already in use")
     world.until(world.is_in(State.FAILED))
     assert "its port is in use: " in world.one().reason

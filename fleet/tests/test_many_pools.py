@@ -1,4 +1,4 @@
-"""What a new pool costs the reconciler does not grow with the pools that are declared with it."""
+"""A new pool costs the reconciler the same however many pools are declared with it."""
 
 import pytest
 from django.db import connection
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fake_kind", "live_
 
 
 def queries_for(pools: int) -> dict[str, int]:
-    """Count the queries of each step for this many new pools, until a step finds nothing to do."""
+    """Count the queries of each step for this many new pools, until a step has nothing to do."""
     Instance.objects.all().delete()
     Pool.objects.all().delete()
     Node.objects.update_or_create(name="local", defaults={"last_seen": timezone.now()})
@@ -35,11 +35,11 @@ def queries_for(pools: int) -> dict[str, int]:
 
 
 def test_each_new_pool_costs_the_reconciler_the_same_few_queries_beside_few_and_many_others() -> None:
-    queries_for(1)  # some rows are made once
+    queries_for(1)  # some rows are created only once
     few, more, many = (queries_for(pools) for pools in (2, 6, 14))
     assert {kind: (more[kind] - few[kind]) / 4 for kind in few} == {kind: (many[kind] - more[kind]) / 8 for kind in few}
     each = {kind: (many[kind] - more[kind]) / 8 for kind in few}
     assert each["nothing"] == 0
     assert max(each.values()) <= (
         15 if connection.vendor == "sqlite" else 17
-    )  # PostgreSQL locks the rows that it changes
+    )  # PostgreSQL locks the rows that it updates

@@ -1,4 +1,4 @@
-"""Secrets of engines, where documents are shown."""
+"""Hide engines' secrets wherever documents are shown."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ def test_every_variable_and_each_secret_argument_is_hidden_wherever_it_is() -> N
     assert pool_shown(PoolSpec("p", "m", "vllm", engine=ENGINE)).engine == HIDDEN_ENGINE
 
 
-def test_only_values_of_that_shape_are_options() -> None:
-    """A label may be called environment."""
+def test_only_values_of_that_shape_are_masked_as_options() -> None:
+    """A label may be named environment."""
     value = {"labels": {"environment": "prod"}, "arguments": "none", "n": None, "list": [1, "a"]}
     assert shown(value) == value
 

@@ -1,4 +1,4 @@
-"""What happens to a node is kept with actor, reason and duration, and one that is gone for good can be forgotten."""
+"""Events of a node are kept with actor, reason and duration; a node that is gone for good can be forgotten."""
 
 import datetime as dt
 from typing import Any
@@ -34,12 +34,12 @@ def instance(state: str, node: str = "gpu-1") -> Instance:
 
 
 def happened(name: str = "gpu-1") -> list[tuple[str, str, str, int | None]]:
-    """(kind, actor, reason, whole seconds), oldest first."""
+    """Return (kind, actor, reason, whole seconds) of events, oldest first."""
     found = InstanceEvent.objects.filter(node=name).order_by("at", "pk")
     return [(e.kind, e.actor, e.reason, None if e.seconds is None else int(e.seconds)) for e in found]
 
 
-def test_a_silent_node_is_reported_once_and_its_silence_when_it_is_back() -> None:
+def test_a_silent_node_is_reported_once_and_the_length_of_its_silence_when_it_returns() -> None:
     node = lost()
     assert nodes.record_silent(timezone.now()) == ["gpu-1"]
     assert nodes.record_silent(timezone.now()) == []
@@ -72,7 +72,7 @@ def test_pages_name_the_missing_nodes(live_redis: redis.Redis) -> None:
     assert [(node["name"], node["missed_at"] is None) for node in told["nodes"]] == [("gpu-1", False), ("gpu-2", True)]
 
 
-def test_no_node_is_blamed_for_a_silence_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silence_of_redis_is_not_blamed_on_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     lost()
     probe = FailoverProbe()
     probe._began -= nodes.SILENT_S
@@ -95,7 +95,7 @@ def test_no_node_is_missing_right_after_a_cold_start() -> None:
     assert happened() == []
 
 
-def test_a_lost_node_without_running_instances_is_forgotten() -> None:
+def test_a_lost_node_without_running_instances_can_be_forgotten() -> None:
     lost()
     row = instance("stopped")
     Port.objects.create(node="gpu-1", number=18100, use="http", instance=row)
@@ -114,7 +114,7 @@ def test_a_node_is_not_forgotten_while_an_instance_could_run_there(state: str) -
     assert Node.objects.exists()
 
 
-def test_a_refusal_names_a_few_instances_and_how_many_more() -> None:
+def test_a_refusal_names_a_few_instances_and_counts_the_others() -> None:
     lost()
     for _ in range(6):
         instance("unreachable")
@@ -122,7 +122,7 @@ def test_a_refusal_names_a_few_instances_and_how_many_more() -> None:
         forget("gpu-1", "ada")
 
 
-def test_a_node_that_is_alive_is_not_forgotten() -> None:
+def test_a_node_that_is_alive_cannot_be_forgotten() -> None:
     lost(seconds=NODE_GONE_S - 20)
     with pytest.raises(NotPossible, match=r"is alive: it reported 1. s ago"):
         forget("gpu-1", "ada")

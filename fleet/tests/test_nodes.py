@@ -1,4 +1,4 @@
-"""Nodes: what they report, what is kept off them, what happens when one is silent, and that nothing starts twice."""
+"""Nodes: what they report, what is not placed on them, what happens when one is silent; and nothing starts twice."""
 
 import datetime as dt
 import errno
@@ -38,7 +38,7 @@ def test_the_inventory_lists_the_hosts_resources(tmp_path: Path) -> None:
     assert all(disk.bytes >= disk.free_bytes >= 0 for disk in found.disks)
 
 
-def test_memory_is_the_containers_where_that_is_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_the_containers_limit_if_that_is_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(inventory, "MEMORY_MAX", limit)
     whole = inventory.memory_bytes()
@@ -59,7 +59,7 @@ def broken() -> None:
     raise OSError("Driver Not Loaded")
 
 
-def test_gpus_come_from_nvml_or_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_come_from_nvml_or_the_reason_for_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert inventory.read_gpus() == (None, "nvidia-ml-py is not installed")
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlInit=broken))
@@ -85,7 +85,7 @@ def test_gpus_come_from_nvml_or_the_reason_why_not(monkeypatch: pytest.MonkeyPat
     assert (gpu.power_w, gpu.power_limit_w, gpu.temperature_c, gpu.clock_mhz) == (412.0, None, 54.0, 1980.0)
 
 
-# Reporting and keeping off
+# Reporting, and cordoning
 
 
 def test_a_node_reports_its_address_labels_and_inventory(db: None, live_redis: object, settings: Any) -> None:
@@ -115,7 +115,7 @@ def step(orders: list[tuple[str, str, str, int]] | None = None) -> None:
     reconcile_step(timezone.now(), lambda *order: orders.append(order) if orders is not None else None, roll_back)
 
 
-def test_nothing_new_is_started_on_a_node_that_is_cordoned(db: None, live_redis: object, fake_kind: None) -> None:
+def test_nothing_is_started_on_a_cordoned_node(db: None, live_redis: object, fake_kind: None) -> None:
     nodes.record_heartbeat("local", timezone.now())
     services.apply_fleet(document(1), "ada")
     nodes.cordon("local", "ada", "new disk")
@@ -149,9 +149,9 @@ def started(world: World) -> Instance:
     return world.one()
 
 
-def test_an_order_that_comes_twice_starts_one_process(world: World) -> None:
+def test_an_order_that_arrives_twice_starts_one_process(world: World) -> None:
     row = started(world)
-    Instance.objects.update(state=State.STARTING, pid=None)  # as a second worker saw it, a moment earlier
+    Instance.objects.update(state=State.STARTING, pid=None)  # the row as a second worker saw it a moment earlier
     assert node_agent.start_instance("p-0", row.epoch) is False
     assert [pid for pid, _ in world.processes()] == [row.pid]
 
@@ -161,7 +161,7 @@ def test_a_database_that_is_behind_its_node_catches_up(world: World) -> None:
     process.stop(row.pid, row.pid_started, grace_s=0)
     Instance.objects.update(epoch=5, state=State.STARTING, pid=None)
     assert fencing.claim(world.one()) is None
-    Instance.objects.update(epoch=2)  # an older copy was restored
+    Instance.objects.update(epoch=2)  # an older backup was restored
     assert node_agent.start_instance("p-0", 2) is False
     assert (world.one().epoch, world.one().state) == (5, State.STOPPED)
     assert "has already started epoch 5 of it" in InstanceEvent.objects.get(kind="refused").text
@@ -222,7 +222,7 @@ def test_a_returning_node_ends_instances_that_were_started_elsewhere_in_the_mean
     assert fence.step("local") == []
     assert process.is_alive(row.pid, row.pid_started)
     Instance.objects.update(node="mars", epoch=row.epoch + 1)
-    assert fence.step("local") == []  # it has just looked
+    assert fence.step("local") == []  # it has just checked
     assert fencing.Fence().step("local") == ["p-0"]
     assert not process.is_alive(row.pid, row.pid_started)
 
@@ -254,7 +254,7 @@ def look(failover_probe: FailoverProbe, until: str) -> Instance:
     return row
 
 
-def test_an_engine_that_answers_keeps_its_requests_though_its_worker_is_silent(world: World, silent: Instance) -> None:
+def test_an_engine_that_answers_keeps_its_requests_while_its_worker_is_silent(world: World, silent: Instance) -> None:
     failover_probe = FailoverProbe()
     for _ in range(3):
         assert failover_probe.step(timezone.now()) == []
@@ -264,7 +264,7 @@ def test_an_engine_that_answers_keeps_its_requests_though_its_worker_is_silent(w
 
 
 @pytest.mark.slow
-def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: World, silent: Instance) -> None:
+def test_an_unreachable_engine_on_a_silent_node_is_started_elsewhere(world: World, silent: Instance) -> None:
     failover_probe = FailoverProbe()
     world.tell(health=503)
     lost = look(failover_probe, State.UNREACHABLE)
@@ -281,7 +281,7 @@ def test_an_engine_out_of_reach_on_a_silent_node_is_started_elsewhere(world: Wor
 
 
 @pytest.mark.slow
-def test_an_engine_that_answers_again_takes_requests_again(world: World, silent: Instance) -> None:
+def test_an_engine_that_answers_again_gets_requests_again(world: World, silent: Instance) -> None:
     failover_probe = FailoverProbe()
     world.tell(health=503)
     look(failover_probe, State.UNREACHABLE)
@@ -290,7 +290,7 @@ def test_an_engine_that_answers_again_takes_requests_again(world: World, silent:
     failover_probe.close()
 
 
-def test_a_database_that_refuses_writes_stops_no_samples(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_continue_while_the_database_refuses_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.apply(1)
     world.until_ready(1)
     world.scraper._seen_at.clear()  # a heartbeat is due

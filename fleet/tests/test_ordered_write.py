@@ -41,7 +41,7 @@ def publish(model: str) -> None:
 
 
 def held(client: redis.Redis) -> tuple[str, int]:
-    """The model and the order in Redis."""
+    """Return the model and the order in Redis."""
     value = codec.read(FleetValue, client.get(KEY))  # type: ignore[arg-type]
     return value.model, value.order
 
@@ -72,9 +72,9 @@ def test_the_periodic_step_does_not_undo_a_publication_that_came_between(pool: P
     assert publish_step() == []
 
 
-def test_a_change_and_its_undoing_are_not_lost_to_a_view_from_between(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_change_and_its_reversal_are_not_lost_to_a_view_from_between(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
-    with between_reading_and_writing(lambda: publish("one")):  # Redis holds it, but not for long
+    with between_reading_and_writing(lambda: publish("one")):  # Redis holds it only briefly
         publish("two")
     assert held(live_redis)[0] == "one"
 
@@ -88,7 +88,7 @@ def test_a_change_between_the_comparison_and_the_reading_is_written(
     assert held(live_redis)[0] == "two"
 
 
-def test_a_late_publisher_does_not_bring_a_removed_pool_back(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_late_publisher_does_not_restore_a_removed_pool(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     with between_reading_and_writing(remove):
         publish("two")
@@ -96,7 +96,7 @@ def test_a_late_publisher_does_not_bring_a_removed_pool_back(pool: Pool, live_re
     assert live_redis.smembers(redis_keys.POOLS) == set()
 
 
-def test_a_late_removal_does_not_take_a_pool_that_was_declared_again(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_late_removal_does_not_remove_a_pool_that_was_declared_again(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     pool.delete()
     with between_reading_and_writing(lambda: declare_again("two")):
@@ -128,12 +128,12 @@ def test_a_write_that_arrives_twice_is_written_once(pool: Pool, live_redis: redi
     assert live_redis.get(KEY) == first
 
 
-# Databases and Redis that went back
+# Databases and Redis that were reset
 
 
 def test_a_database_from_a_backup_overtakes_the_orders_in_redis(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
-    ahead = held(live_redis)[1] + 10**9  # a later time: the clock follows the process that wrote it
+    ahead = held(live_redis)[1] + 10**9  # a later time: the order follows the clock of the process that wrote it
     live_redis.set(redis_keys.order_key(KEY), ahead)
     publish("two")
     assert held(live_redis) == ("two", ahead + 1)
@@ -170,7 +170,7 @@ def test_a_router_that_refuses_another_key_changes_nothing(pool: Pool, live_redi
     assert publish_step() == []
 
 
-def test_a_router_that_is_gone_is_not_asked(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_router_that_is_gone_is_not_consulted(pool: Pool, live_redis: redis.Redis) -> None:
     publish("one")
     a_router_refuses(live_redis, KEY, 10**15)
     live_redis.zadd(redis_keys.ROUTERS, {"router-1": time.time() - 60})
@@ -198,7 +198,7 @@ def test_a_value_that_was_written_without_an_order_is_overwritten(pool: Pool, li
     assert held(live_redis)[0] == "one"
 
 
-def test_orders_that_stay_greater_are_given_up_and_reported(
+def test_orders_that_stay_greater_are_abandoned_and_reported(
     pool: Pool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ordered_write, "write", lambda order, found: order + 1000)
@@ -228,7 +228,7 @@ def test_without_redis_nothing_is_allocated(pool: Pool, redis_away: None) -> Non
     assert not PublicationOrder.objects.exists()
 
 
-def test_a_drain_within_a_transaction_is_published_once_that_is_committed(
+def test_a_drain_within_a_transaction_is_published_after_its_commit(
     pool: Pool, live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
 ) -> None:
     Instance.objects.create(pool=pool, name="p-0", ordinal=0, state=State.READY, url="http://127.0.0.1:1")
@@ -246,7 +246,7 @@ def test_within_a_transaction_nothing_is_published(pool: Pool) -> None:
         ordered_write.publish(dict)
 
 
-def test_without_redis_of_its_type_the_list_of_pools_is_made_again(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_list_of_pools_with_the_wrong_redis_type_is_created_again(pool: Pool, live_redis: redis.Redis) -> None:
     live_redis.set(redis_keys.POOLS, "garbage")
     publish_fleet("p")
     assert live_redis.smembers(redis_keys.POOLS) == {b"p"}
@@ -323,7 +323,7 @@ def test_a_lock_that_is_not_released_is_reported(monkeypatch: pytest.MonkeyPatch
 @needs_locks
 @pytest.mark.django_db(transaction=True)
 def test_no_reader_runs_while_another_holds_the_next_order() -> None:
-    """Else the greater order might hold the older view."""
+    """Otherwise the greater order might hold the older view."""
     events: list[str] = []
     orders: dict[str, int] = {}
     started = threading.Event()
@@ -342,7 +342,7 @@ def test_no_reader_runs_while_another_holds_the_next_order() -> None:
     def first() -> dict[str, None]:
         other.start()
         started.wait()
-        other.join(timeout=0.3)  # it cannot end before this one has read
+        other.join(timeout=0.3)  # it cannot end before this process has read
         return has_read("first")
 
     orders["first"], _ = ordered_write.read_in_order(first)
@@ -375,7 +375,7 @@ def test_only_ordered_write_writes_published_values() -> None:
         "pipe.set(redis_keys.API_KEYS, raw)",
     ],
 )
-def test_a_write_by_other_code_is_found(code: str) -> None:
+def test_a_write_by_other_code_is_detected(code: str) -> None:
     assert list(writes(code))
 
 
@@ -384,7 +384,7 @@ def test_reading_is_not_a_write() -> None:
 
 
 def writes(code: str) -> Iterator[str]:
-    """Calls that write a published key, whose name is given in the call or in a variable."""
+    """Return the calls that write a published key, named in the call or in a variable."""
     if not any(name in code for name in PUBLISHED):
         return
     tree = ast.parse(code)

@@ -1,4 +1,4 @@
-"""An engine whose trainer pauses it looks idle and well, and gets no requests meanwhile."""
+"""An engine that its trainer pauses looks idle and healthy, but gets no requests."""
 
 import json
 from collections import Counter
@@ -19,11 +19,11 @@ MODELS = {"object": "list", "data": [{"id": "m"}]}
 
 
 class Engine(BaseHTTPRequestHandler):
-    """vLLM's or SGLang's pages, as far as its node reads them."""
+    """The pages of vLLM or SGLang, as far as a node reads them."""
 
     dialect = "vllm"
     protocol_version = "HTTP/1.1"
-    paused: bool | None = False  # None: started without developers' paths
+    paused: bool | None = False  # None: started without developer endpoints
     hangs_s = 0.0  # time for which the scheduler hangs
     asked: Counter[str]
 
@@ -77,8 +77,8 @@ def test_an_engine_leaves_routing_while_it_is_paused_and_sglang_is_never_asked_t
     assert bool(made.asked["/health"]) == (server == "vllm")
 
 
-def test_an_sglang_that_hangs_is_not_taken_for_paused(world: World, engine: tuple[str, type[Engine]]) -> None:
-    """Its one page of both says 503 forever once someone's health check has failed."""
+def test_an_sglang_that_hangs_does_not_count_as_paused(world: World, engine: tuple[str, type[Engine]]) -> None:
+    """SGLang reports both on one page, which answers 503 forever once a health check has failed."""
     url, made = engine
     made.dialect = "sglang"
     served(world, url, "sglang")
@@ -88,7 +88,7 @@ def test_an_sglang_that_hangs_is_not_taken_for_paused(world: World, engine: tupl
     assert replace_after_s(world.one().reason, None) < inf
 
 
-def test_an_sglang_amid_a_long_prompt_is_known_before_it_takes_requests(
+def test_an_sglang_in_the_middle_of_a_long_prompt_is_recognised_before_it_gets_requests(
     world: World, engine: tuple[str, type[Engine]]
 ) -> None:
     url, made = engine
@@ -103,7 +103,7 @@ def test_an_sglang_amid_a_long_prompt_is_known_before_it_takes_requests(
     world.until_ready(1)
 
 
-def test_an_engine_that_cannot_be_paused_is_asked_once(world: World, engine: tuple[str, type[Engine]]) -> None:
+def test_an_engine_that_cannot_be_paused_is_asked_only_once(world: World, engine: tuple[str, type[Engine]]) -> None:
     url, made = engine
     made.paused = None
     served(world, url)

@@ -1,4 +1,4 @@
-"""Where instances start: what is allowed, what fits, evenly, and as few moves as possible."""
+"""Decide where instances start: what is allowed, what fits, evenly, and with as few moves as possible."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ def test_instances_are_spread_over_the_nodes() -> None:
     assert homes(Placement(), [A, B, C], count=5) == ["a", "b", "c", "a", "b"]
 
 
-def test_without_spread_as_few_nodes_as_possible_are_used() -> None:
+def test_without_spread_the_fewest_possible_nodes_are_used() -> None:
     assert homes(Placement(spread=False, gpus=1), [A, B], count=3) == ["a", "a", "b"]
 
 
-def test_a_returning_instance_goes_back_to_its_last_node() -> None:
+def test_a_returning_instance_goes_to_its_last_node() -> None:
     held = [HeldResources("p-9", "p", "b", Placement())]
     assert homes(Placement(), [A, B], held, last="b") == ["b"]
 
@@ -50,23 +50,23 @@ def test_a_pin_and_a_label_choose_the_node() -> None:
         (Placement(gpus=3), A, "node a has 2 of 2 GPUs left (3 needed)"),
     ],
 )
-def test_the_reason_for_finding_no_place_is_shown(placement: Placement, node: NodeView, words: str) -> None:
+def test_an_instance_without_a_node_shows_the_reason(placement: Placement, node: NodeView, words: str) -> None:
     assert homes(placement, [node]) == [f"{words}; it starts once a node can take it"]
 
 
-def test_a_long_list_of_refusals_is_cut_and_no_node_at_all_is_reported() -> None:
+def test_a_long_list_of_refusals_is_shortened_and_a_fleet_without_nodes_reported() -> None:
     (words,) = homes(Placement(gpus=9), [NodeView(f"n{i}") for i in range(9)])
     assert "and 5 more" in words
     assert homes(Placement(), []) == ["there is no node yet; it starts once one reports"]
 
 
-def test_gpus_are_given_by_number_and_never_twice() -> None:
+def test_gpus_are_assigned_by_number_and_never_twice() -> None:
     held = [HeldResources("q-0", "q", "a", Placement(gpus=1), (0,))]
     found = place([PendingStart(f"p-{n}", "p", Placement(gpus=1)) for n in range(2)], held, [A])
     assert [(home.node, home.gpus) for home in found.values()] == [("a", (1,)), ("", ())]
 
 
-def test_a_node_whose_size_is_not_known_takes_anything_but_gpus() -> None:
+def test_a_node_of_unknown_size_accepts_anything_but_gpus() -> None:
     assert homes(Placement(cpus=999, memory_gib=999), [NodeView("a")]) == ["a"]
 
 

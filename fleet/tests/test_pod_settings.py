@@ -1,4 +1,4 @@
-"""What a node's file says of its Pods, how it is laid over them, and what a cluster has."""
+"""What a node's file sets for its Pods, how it is merged into them, and the capacity of a cluster."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def test_all_problems_are_reported_at_once_and_yaml_errors_by_line() -> None:
         pod_settings.read("{", "weir")
 
 
-def test_an_empty_file_says_nothing() -> None:
+def test_an_empty_file_changes_nothing() -> None:
     assert pod_settings.read("", "weir") == pod_settings.PodSettings("weir")
 
 
@@ -75,7 +75,7 @@ def test_an_empty_file_says_nothing() -> None:
         ),
     ],
 )
-def test_a_template_decides_the_fields_that_it_names_and_the_rest_stays(base: Any, over: Any, prepared: Any) -> None:
+def test_a_template_sets_the_fields_that_it_names_and_the_others_stay(base: Any, over: Any, prepared: Any) -> None:
     assert merged(base, over) == prepared
 
 
@@ -91,7 +91,7 @@ def test_anything_but_a_quantity_is_refused() -> None:
         capacity.quantity("lots")
 
 
-def test_the_files_capacity_is_the_nodes_capacity() -> None:
+def test_the_capacity_in_the_file_is_the_nodes() -> None:
     found = capacity.of_file({"cpus": 4, "memory_gib": 2, "gpus": 1})
     assert (found.cpus, found.memory_bytes, len(found.gpus or ())) == (4, 2**31, 1)
     assert capacity.of_file({}) == capacity.Capacity()
@@ -117,7 +117,7 @@ def test_a_document_is_rendered_without_a_cluster(db: None, tmp_path: Path, caps
         (FLEET.replace("sim", "mooncake-master").replace("2", "1"), "", "no image for the kind mooncake-master"),
     ],
 )
-def test_a_fleet_that_cannot_be_rendered_says_why(
+def test_a_fleet_that_cannot_be_rendered_gives_the_reason(
     db: None, tmp_path: Path, fleet: str, pods: str, message: str
 ) -> None:
     (tmp_path / "fleet.yaml").write_text(fleet)
@@ -126,6 +126,6 @@ def test_a_fleet_that_cannot_be_rendered_says_why(
         call_command("fleet_render", str(tmp_path / "fleet.yaml"), "--pods", str(tmp_path / "pods.yaml"))
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_a_missing_file_is_reported_by_name() -> None:
     with pytest.raises(CommandError, match=r"/nowhere\.yaml: No such file"):
         call_command("fleet_render", "/nowhere.yaml")

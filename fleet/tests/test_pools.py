@@ -1,4 +1,4 @@
-"""What is asked of pools and instances besides their document: order of starts, scaling; with real processes."""
+"""Operations on pools and instances outside their document: order of starts, scaling; with real processes."""
 
 import datetime as dt
 from typing import Any
@@ -46,12 +46,12 @@ def test_a_needed_pool_must_exist_and_no_pool_can_need_itself() -> None:
     with pytest.raises(InvalidFleet, match="depends on itself"):
         services.apply_fleet(document(1, after="p"), "ada")
     services.apply_fleet(two_pools(), "ada")
-    services.apply_fleet(document(2, after="store"), "ada")  # it is there, if not in this document
+    services.apply_fleet(document(2, after="store"), "ada")  # the pool exists, although not in this document
     with pytest.raises(InvalidFleet, match="needs the unknown pool"):
         services.apply_fleet(document(2, after="store"), "ada", prune=True)
 
 
-def test_pools_that_cannot_sleep_say_so(world: World) -> None:
+def test_pools_that_cannot_sleep_are_reported(world: World) -> None:
     world.apply(1, flavour=9)
     world.until_ready(1)
     with pytest.raises(NotPossible, match="do not support it"):
@@ -93,7 +93,7 @@ def test_a_change_of_replicas_makes_an_event_but_no_version(pool: Pool) -> None:
     assert (latest.kind, latest.text) == ("update", "replicas 2 → 5; starts 3 instances")
 
 
-def test_scaling_by_hand_is_in_the_document_and_in_the_history(pool: Pool) -> None:
+def test_scaling_by_hand_shows_in_the_document_and_in_the_history(pool: Pool) -> None:
     services.scale_pool("p", 5, "ada", "launch day")
     assert services.export()["spec"]["pools"][0]["replicas"] == 5
     event = InstanceEvent.objects.get(kind="scale")
@@ -101,13 +101,13 @@ def test_scaling_by_hand_is_in_the_document_and_in_the_history(pool: Pool) -> No
 
 
 @pytest.mark.parametrize("replicas", [-1, 1_025])
-def test_scaling_has_its_limits(pool: Pool, replicas: int) -> None:
+def test_scaling_beyond_the_limits_is_refused(pool: Pool, replicas: int) -> None:
     with pytest.raises(NotPossible, match=f"{replicas} is out of range; allowed: 0 to 1,024"):
         services.scale_pool("p", replicas, "ada")
 
 
 def loaded(pool: Pool, waiting: float) -> None:
-    """Two instances that are ready and so many requests waiting in each, besides three that no instance would start."""
+    """Return two ready instances with so many waiting requests each, besides three that no instance would start."""
     for ordinal in range(2):
         name, fields = f"p-{ordinal}", {"ordinal": ordinal, "state": State.READY}
         row, _ = Instance.objects.update_or_create(pool=pool, name=name, defaults=fields)
@@ -145,7 +145,7 @@ def test_advisory_mode_only_gives_advice(pool: Pool) -> None:
     assert Pool.objects.get().scaled is None
 
 
-def test_in_automatic_mode_it_does_so_and_says_why(pool: Pool) -> None:
+def test_automatic_mode_scales_and_gives_the_reason(pool: Pool) -> None:
     autoscaled(pool, "automatic")
     run(pool, 15)
     assert Pool.objects.get().scaled == 4
@@ -155,7 +155,7 @@ def test_in_automatic_mode_it_does_so_and_says_why(pool: Pool) -> None:
     assert "5.0 requests wait" in event.reason
 
 
-def test_the_time_to_the_first_token_is_that_of_all_routers(pool: Pool) -> None:
+def test_the_time_to_the_first_token_is_measured_over_all_routers(pool: Pool) -> None:
     now = timezone.now().timestamp()
     for name, buckets in (("r1", {"100": 9}), ("r2", {"150": 3})):
         window = {"id": name, "at": now, "classes": {"p": {"warm": {"ttft": buckets}, "heavy": {}}}}
@@ -190,7 +190,7 @@ def waiting_in_routers(count: int, ago_s: float = 0.0) -> None:
     connect().zadd(redis_keys.ROUTERS, {"r": now})
 
 
-def test_a_pool_at_zero_says_so_to_routers_and_one_request_that_waits_wakes_it(pool: Pool) -> None:
+def test_routers_know_that_a_pool_is_at_zero_and_one_waiting_request_wakes_it(pool: Pool) -> None:
     spec = {"mode": "automatic", "min": 0, "max": 4, "wake_max_held": 7, "wake_max_wait_s": 90}
     Pool.objects.filter(pk=pool.pk).update(autoscale=spec, scaled=0)
     assert not autoscaler.wake_step(timezone.now())
@@ -212,7 +212,7 @@ def test_a_pool_at_zero_says_so_to_routers_and_one_request_that_waits_wakes_it(p
 
 
 def test_a_pool_at_zero_by_sleep_is_woken_by_a_request_without_a_start(world: World) -> None:
-    """A request that arrives before the engine sleeps wakes it, too."""
+    """A request that arrives before the engine sleeps also wakes it."""
     services.apply_fleet(document(2), "ada")
     world.until_ready(2)
     pids = {row.pid for row in selectors.instances()}
@@ -235,7 +235,7 @@ def test_a_pool_at_zero_by_sleep_is_woken_by_a_request_without_a_start(world: Wo
 
 
 def test_a_report_from_before_an_operator_put_a_pool_to_sleep_does_not_wake_it(world: World) -> None:
-    """The instance answered the waiting requests of that report before the operator put it to sleep."""
+    """The instance had answered that report's waiting requests before the operator put it to sleep."""
     services.apply_fleet(document(1), "ada")
     world.until_ready(1)
     Pool.objects.update(autoscale={"mode": "automatic", "min": 0, "to_zero": "sleep", "idle_s": 600})
@@ -247,14 +247,14 @@ def test_a_report_from_before_an_operator_put_a_pool_to_sleep_does_not_wake_it(w
     assert autoscaler.wake_step(timezone.now())
 
 
-def test_engines_that_cannot_sleep_are_not_told_to(world: World) -> None:
+def test_engines_that_cannot_sleep_get_no_order_to_sleep(world: World) -> None:
     made = document(1, flavour=9)
     made["spec"]["pools"][0]["autoscale"] = {"mode": "automatic", "min": 0, "to_zero": "sleep"}
     with pytest.raises(InvalidFleet, match=r"autoscale.to_zero: engines of its kind.*cannot sleep; allowed: stop"):
         services.apply_fleet(made, "ada")
 
 
-def test_in_advisory_mode_something_else_must_wake_it(pool: Pool) -> None:
+def test_in_advisory_mode_the_autoscaler_does_not_wake_a_pool(pool: Pool) -> None:
     Pool.objects.filter(pk=pool.pk).update(autoscale={"mode": "advisory", "min": 0}, replicas=0)
     waiting_in_routers(1)
     assert not autoscaler.wake_step(timezone.now())

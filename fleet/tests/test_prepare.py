@@ -1,4 +1,4 @@
-"""What a start consists of, and what of it is shown beforehand."""
+"""The parts of a start, and which of them are shown in advance."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def master(state: State = State.READY) -> None:
 
 
 @pytest.mark.parametrize("kv", MODES)
-def test_the_disk_of_every_way_to_keep_kv_can_be_asked_for_at_any_time(kv: str) -> None:
+def test_the_disk_used_by_each_kv_tier_is_known_at_any_time(kv: str) -> None:
     disk = volume_of(row("vllm", kv=kv, master="m", disk="/ssd"))
     assert disk == ("/ssd" if kv in {"offload-ssd", "lmcache-disk", "lmcache-gds", "example-disk"} else "")
 
@@ -55,12 +55,12 @@ def test_a_kind_uses_a_disk_only_if_an_option_says_so(kind: str) -> None:
     assert volume_of(row(kind)) == ""
 
 
-def test_an_instance_of_a_kind_that_is_not_known_has_no_disk_either() -> None:
+def test_an_instance_of_an_unknown_kind_uses_no_disk() -> None:
     assert volume_of(Instance(name="p-0", ordinal=0, config={"kind": "gone"})) == ""
 
 
 @pytest.mark.django_db
-def test_the_address_of_a_pool_that_is_needed_is_that_of_its_ready_instance() -> None:
+def test_the_address_of_a_needed_pool_is_that_of_its_ready_instance() -> None:
     master()
     assert peers_of(started("vllm", STORE)) == {"m": "10.0.0.9:18555"}
 
@@ -115,7 +115,7 @@ def test_secrets_are_hidden_in_the_preview() -> None:
 
 
 @pytest.mark.django_db
-def test_files_are_for_our_own_eyes_and_the_folder_of_the_tier_is_made(tmp_path: Path, settings: Any) -> None:
+def test_files_are_readable_only_by_us_and_the_folder_of_the_tier_is_created(tmp_path: Path, settings: Any) -> None:
     settings.DATA_DIR = tmp_path
     prepared = preview(pool("mooncake-client", master="m", ssd=True))
     write_files(prepared, folder_of("p-0"))

@@ -1,4 +1,4 @@
-"""What a host must have before an engine can start, and what is said when it has not."""
+"""What a host must have before an engine can start, and the message if it is missing."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_program_is_found_in_path_or_by_its_full_path() -> None:
+def test_a_program_is_located_in_path_or_by_its_full_path() -> None:
     there, gone = look(Requirement("program", "sh"), Requirement("program", "/no/such", advice="install it"))
     assert there.good
     assert gone == Prerequisite("/no/such", False, "not found, or not executable", "install it")
@@ -45,7 +45,7 @@ def test_an_interpreter_that_does_not_answer_is_named(
     assert words in found.text
 
 
-def test_free_gpu_memory_is_reported_where_it_is_visible(tmp_path: Path) -> None:
+def test_free_gpu_memory_is_reported_if_it_is_visible(tmp_path: Path) -> None:
     python = script(tmp_path, """echo '{"modules": {}, "gpus": {"0": 2000000000}}'""")
     fits, small, gone = look(
         Requirement("gpu", "0", python, need_gb=1),
@@ -57,13 +57,13 @@ def test_free_gpu_memory_is_reported_where_it_is_visible(tmp_path: Path) -> None
     assert (gone.good, gone.text) == (False, "not found; present: 0")
 
 
-def test_an_invisible_gpu_is_not_a_fault(tmp_path: Path) -> None:
+def test_an_invisible_gpu_is_not_an_error(tmp_path: Path) -> None:
     python = script(tmp_path, """echo '{"modules": {}, "gpus": {"error": "no library"}}'""")
     (found,) = look(Requirement("gpu", "0", python))
     assert (found.good, found.text) == (True, "not checked: no library")
 
 
-def test_a_folder_must_have_room_even_before_it_is_there(tmp_path: Path) -> None:
+def test_a_folder_must_have_space_even_before_it_exists(tmp_path: Path) -> None:
     folder = str(tmp_path / "not" / "yet")
     fits, large, there, gone = look(
         Requirement("folder", folder, need_gb=0.001),
@@ -76,13 +76,13 @@ def test_a_folder_must_have_room_even_before_it_is_there(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_must_be_ours_to_write(tmp_path: Path) -> None:
+def test_a_folder_must_be_writable(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     (found,) = look(Requirement("folder", str(tmp_path / "kv"), need_gb=0.001))
     assert found.text == f"{tmp_path} cannot be written"
 
 
-def test_a_port_that_someone_holds_is_named() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
@@ -91,5 +91,5 @@ def test_a_port_that_someone_holds_is_named() -> None:
     assert (found.subject, found.good, found.text) == (f"port http {port}", False, "in use")
 
 
-def test_the_limit_of_open_files_is_always_looked_at() -> None:
+def test_the_limit_of_open_files_is_always_checked() -> None:
     assert check((), {})[0].subject == "open files"

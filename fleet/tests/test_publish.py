@@ -1,4 +1,4 @@
-"""A pool in Redis is written again, whatever has become of it there."""
+"""A pool's value in Redis is restored, whatever has happened to it there."""
 
 import pytest
 import redis
@@ -41,7 +41,7 @@ def test_a_key_of_another_type_is_replaced(pool: Pool, live_redis: redis.Redis, 
     assert live_redis.smembers(redis_keys.POOLS) == {b"p"}
 
 
-def test_a_pool_names_the_keys_that_may_steer_its_engines(pool: Pool, live_redis: redis.Redis) -> None:
+def test_a_pool_lists_the_keys_that_may_steer_its_engines(pool: Pool, live_redis: redis.Redis) -> None:
     Pool.objects.update(access={"trusted_keys": ["scheduler"]})
     publish_step()
     assert loaded(live_redis.get(KEY))["trusted_keys"] == ["scheduler"]
@@ -54,7 +54,7 @@ def test_a_pool_names_the_keys_that_may_steer_its_engines(pool: Pool, live_redis
         *(("sglang", "keep", False), ("vllm", "remove", True)),
     ],
 )
-def test_a_pool_says_whether_its_engines_are_to_get_the_billing_line(
+def test_a_pool_publishes_whether_its_engines_get_the_billing_line(
     pool: Pool, live_redis: redis.Redis, server: str, choice: str, removed: bool
 ) -> None:
     Instance.objects.create(pool=pool, ordinal=0, name="p-0", wire={"server": server})
@@ -70,7 +70,7 @@ def test_a_pool_says_whether_its_engines_are_to_get_the_billing_line(
         *(("sglang", "sim", "sim"), ("sglang", "", "")),
     ],
 )
-def test_the_server_found_is_the_kind_and_the_tokenizer_says_that_sglang_renders_the_prompts(
+def test_the_detected_server_is_the_kind_and_the_tokenizer_names_sglang_as_the_renderer(
     pool: Pool, live_redis: redis.Redis, server: str, named: str, tokenizer: str
 ) -> None:
     Instance.objects.create(pool=pool, ordinal=0, name="p-0", wire={"server": server, "tokenizer": named})
@@ -87,7 +87,7 @@ def test_the_server_found_is_the_kind_and_the_tokenizer_says_that_sglang_renders
         ({"gpu": "h100_sxm", "model_profile": "Qwen3-30B-A3B"}, 0.94 / 350, 9_900),
     ],
 )
-def test_a_pool_says_what_context_costs_its_engines(engine: dict[str, object], cost: float, equal: float) -> None:
+def test_a_pool_publishes_what_context_costs_its_engines(engine: dict[str, object], cost: float, equal: float) -> None:
     law = law_of_pool(Pool(name="p", kind="sim", model="m", engine=engine))
     assert law is not None
     assert law.context_cost == pytest.approx(cost, rel=0.02)
@@ -111,5 +111,5 @@ def test_a_measured_law_is_preferred_to_the_law_of_the_kind(db: None) -> None:
 
 
 @pytest.mark.parametrize("pool", [{"kind": "gone"}, {"kind": "sim", "engine": {"model_profile": "gone"}}])
-def test_a_law_that_is_not_known_stops_no_routing(pool: dict[str, object]) -> None:
+def test_an_unknown_law_does_not_stop_routing(pool: dict[str, object]) -> None:
     assert law_of_pool(Pool(name="p", model="m", **pool)) is None

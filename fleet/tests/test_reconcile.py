@@ -1,4 +1,4 @@
-"""The plan, by hand for each state and by properties over whole fleets."""
+"""The reconciler's plan, by hand for each state and by properties over whole fleets."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven)
         ({}, {**RETIRED, "state": "failed"}, "delete", "scaled down to 0"),
         ({"removed": True}, {"state": "stopped"}, "delete", "the pool is removed"),
         ({}, {"state": "stopped", "desired": "drained"}, "start", "as desired"),
-        # given to the node
+        # ordered but not yet started
         ({}, {"state": "starting"}, "", ""),
         ({}, {**RETIRED, "state": "starting"}, "", ""),
         ({}, {"state": "starting", "since": NOW - CLAIM_S}, "start", "did not execute the start order"),
@@ -68,21 +68,21 @@ STALLED, UNPROVEN = (stalled_reason("stalled: no token for 45 s", proven=proven)
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "ordered_at": NOW - ORDER_AGAIN_S}, "sleep", ""),
         ({}, {"state": "draining", "desired": "asleep", "idle": True, "asleep": 1}, "", ""),
         ({}, {"state": "draining", "desired": "running", "asleep": 1}, "wake", ""),
-        # an order that has not begun is void
+        # orders that have not begun are void
         ({}, {"state": "draining", "ordered_at": NOW - 1}, "undrain", "takes requests again"),
         ({}, {"state": "draining", "desired": "drained", "ordered_at": NOW - ORDER_AGAIN_S}, "", ""),
-        # an order without an outcome
+        # orders without an outcome
         *(
             ({}, {"state": "draining", **row, "ordered_at": NOW - ago}, step if ago == ORDER_AGAIN_S else "", "")
             for row, step in (
-                ({"desired": "running", "asleep": 1}, "wake"),  # to wake
+                ({"desired": "running", "asleep": 1}, "wake"),  # wake
                 ({"desired": "asleep", "asleep": 1}, "wake"),  # it may be half awake
             )
             for ago in (1, ORDER_AGAIN_S)
         ),
         ({}, {"state": "draining", "desired": "drained", "asleep": 2}, "wake", ""),
         ({}, {"state": "draining", "asleep": 1, **RETIRED}, "stop", "scaled down"),
-        # a pool that needs another
+        # pools that need another
         ({"needs": ("store",)}, {"state": "stopped"}, "rest", "waits for the pool store: no ready instance"),
         ({"needs": ("p",)}, {}, "", ""),
         ({"needs": ("store",)}, {}, "", ""),
@@ -136,11 +136,11 @@ def test_missing_instances_are_created_and_a_removed_pool_gets_none() -> None:
     assert [one.kind for one in plan([a_pool(replicas=3, removed=True)], [], NOW, [MARS])] == ["delete_pool"]
 
 
-def test_instances_of_a_pool_that_is_not_named_are_left_alone() -> None:
+def test_instances_of_pools_outside_the_document_are_left_alone() -> None:
     assert plan([], [READY], NOW, [MARS]) == ()
 
 
-def test_a_changed_configuration_goes_through_the_pool_a_quarter_at_a_time() -> None:
+def test_a_changed_configuration_is_rolled_out_a_quarter_at_a_time() -> None:
     first = plan([a_pool(replicas=8)], pool_of(8, config_hash="old"), NOW, [MARS])
     assert [(one.kind, one.instance) for one in first] == [("drain", "p-0"), ("drain", "p-1")]
     two_out = pool_of(8, config_hash="old")
@@ -154,7 +154,7 @@ def test_a_rollout_halts_while_the_new_configuration_fails() -> None:
     assert plan([a_pool(replicas=4)], fleet, NOW, [MARS]) == ()
 
 
-def test_a_restart_that_someone_asks_for_does_not_wait_for_its_turn() -> None:
+def test_a_requested_restart_does_not_wait_for_its_turn() -> None:
     fleet = pool_of(4)
     fleet[0] = an_instance(state="failed", next_start_at=NOW + 100)
     fleet[2] = dataclasses.replace(fleet[2], restart_asked="ada")

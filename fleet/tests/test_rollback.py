@@ -1,4 +1,4 @@
-"""A change that fails, with real processes: halted, gone on with, rolled back; versions and events tell the story."""
+"""A failing change, with real processes: halted, resumed or rolled back, and recorded in versions and events."""
 
 from typing import Any, NoReturn
 
@@ -38,7 +38,7 @@ def halted(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_change_that_fails_is_halted_with_the_reason_and_the_old_configuration_serves(world: World) -> None:
+def test_a_failing_change_is_halted_with_the_reason_and_the_old_configuration_serves(world: World) -> None:
     halted(world)
     assert "a program is missing: run manage.py doctor: ModuleNotFoundError" in pool().halted
     world.until_ready(2)
@@ -50,7 +50,7 @@ def test_a_change_that_fails_is_halted_with_the_reason_and_the_old_configuration
 
 
 @pytest.mark.slow
-def test_while_halted_a_process_that_dies_comes_back_with_the_old_configuration(world: World) -> None:
+def test_while_halted_a_dead_process_returns_with_the_old_configuration(world: World) -> None:
     halted(world)
     world.until_ready(2)
     Instance.objects.filter(name="p-1").update(state=State.STOPPED, pid=None)
@@ -98,7 +98,7 @@ def test_a_halted_change_resumes_on_request_and_another_document_is_another_chan
 
 
 @pytest.mark.slow
-def test_with_surge_the_old_processes_go_once_new_ones_are_ready(world: World) -> None:
+def test_with_surge_old_processes_leave_once_new_ones_are_ready(world: World) -> None:
     surge = {"strategy": "surge", "max_surge": 1}
     proven(world, update=surge)
     apply(world, update=surge, flavour=3)
@@ -114,7 +114,7 @@ def test_with_surge_the_old_processes_go_once_new_ones_are_ready(world: World) -
     world.until(lambda: Instance.objects.count() == 2)
 
 
-# Versions by themselves
+# Versions alone
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_an_obstacle_to_an_automatic_rollback_halts_the_change_instead() -> None
 
 
 @pytest.mark.usefixtures("_rows")
-def test_a_change_that_was_made_after_the_plan_has_not_failed() -> None:
+def test_a_change_made_after_the_plan_does_not_count_as_failed() -> None:
     services.apply_fleet(document(1), "ada")
     planned = pool()
     services.apply_fleet(document(1, flavour=1), "ada")
@@ -172,7 +172,7 @@ def test_a_change_that_was_made_after_the_plan_has_not_failed() -> None:
 
 
 @pytest.mark.usefixtures("_rows")
-def test_versions_that_cannot_come_back_say_so() -> None:
+def test_versions_that_cannot_be_restored_are_reported() -> None:
     services.apply_fleet(document(1), "ada")
     services.apply_fleet(document(1, flavour=1), "ada")
     with pytest.raises(NotPossible, match="no other configuration that worked is kept"):

@@ -1,4 +1,4 @@
-"""A change of configuration goes through a pool: never too many out, halted when the new one fails, and undone."""
+"""Roll a change of configuration out: never too many instances out, halted when the new one fails, and undone."""
 
 import dataclasses
 from typing import Any
@@ -54,7 +54,7 @@ def test_in_place_never_exceeds_max_unavailable(replicas: int, unavailable: int)
 
 @given(st.integers(1, 3), st.integers(2, 4), st.integers(1, 8), st.integers(0, 2))
 def test_instances_that_serve_together_change_together(groups: int, size: int, unavailable: int, more: int) -> None:
-    """`more`: instances that serve alone. At most as many groups are out as fit, but always one."""
+    """With `more` instances that serve alone, as many groups are out as fit, but at least one."""
     replicas = groups * size + more
     of = {at: tuple(range(at - at % size, at - at % size + size)) for at in range(groups * size)}
     pool = changing(replicas, Update(max_unavailable=unavailable), ordinals=frozenset(range(replicas)), groups=of)
@@ -70,7 +70,7 @@ def test_instances_that_serve_together_change_together(groups: int, size: int, u
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 2))
-def test_with_surge_new_ones_are_ready_before_old_ones_go(replicas: int, surge: int, unavailable: int) -> None:
+def test_with_surge_new_instances_are_ready_before_old_ones_leave(replicas: int, surge: int, unavailable: int) -> None:
     update = Update("surge", surge, unavailable)
     model = Model(changing(replicas, update), pool_of(replicas, config_hash="old"))
     for _ in range(16 * replicas + 16):
@@ -109,7 +109,7 @@ def test_while_halted_a_dead_instance_restarts_with_the_last_good_configuration(
     ]
 
 
-def test_a_change_that_continues_is_tried_again() -> None:
+def test_a_resumed_change_is_tried_again() -> None:
     pool = changing(2, Update(max_unavailable=1))
     assert kinds(pool, pool_of(2, config_hash="old")) == [("drain", "p-0")]
 
@@ -132,7 +132,7 @@ def test_one_failure_of_a_ready_instance_does_not_halt_a_change_but_two_do() -> 
 
 
 @pytest.mark.parametrize("fields", [{"proven": True}, {"stable_hash": ""}, {"halted": "before"}, {"removed": True}])
-def test_failures_halt_nothing_where_there_is_no_change_to_halt(fields: dict) -> None:
+def test_failures_without_a_change_in_progress_halt_nothing(fields: dict) -> None:
     fleet = [an_instance(state="failed", failures=3, was_ready=False, next_start_at=NOW + 9)]
     assert "halt" not in dict(kinds(dataclasses.replace(changing(1, Update()), **fields), fleet))
 
@@ -148,7 +148,7 @@ def test_scaling_down_takes_unready_instances_first_and_then_the_idlest() -> Non
     assert kinds(a_pool(replicas=2), fleet) == [("retire", "p-4"), ("retire", "p-1"), ("retire", "p-3")]
 
 
-def test_the_newest_of_equals_goes_first() -> None:
+def test_of_equal_instances_the_newest_leaves_first() -> None:
     assert kinds(a_pool(replicas=2), pool_of(3)) == [("retire", "p-2")]
 
 

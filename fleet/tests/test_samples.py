@@ -1,4 +1,4 @@
-"""Samples from an engine's metrics."""
+"""Compute samples from an engine's metrics."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_without_lookups_there_is_no_hit_rate() -> None:
     assert history((0, 5, 5), (1, 5, 5)).hit_rate() is None
 
 
-def test_counters_that_start_over_begin_a_new_history() -> None:
+def test_counters_that_restart_begin_a_new_history() -> None:
     assert history((0, 1000, 900), (1, 10, 5)).hit_rate() is None
     assert history((0, 1000, 900), (1, 10, 5), (2, 20, 5)).hit_rate() == 0.0
 
@@ -48,13 +48,13 @@ def test_an_engine_without_these_counters_has_no_rate() -> None:
     assert made.hit_rate() is None
 
 
-def test_the_rate_of_transfers_is_that_of_the_last_minute() -> None:
+def test_the_rate_of_transfers_covers_the_last_minute() -> None:
     assert moved((0, 0), (30, 600), (60, 1200)).transfer_bytes_per_s() == 20
     assert moved((0, 0), (10, 9000), (20, 9000), (90, 9000)).transfer_bytes_per_s() == 0
     assert moved((0, 9000), (1, 0), (2, 50)).transfer_bytes_per_s() == 50
 
 
-def test_the_gpu_of_a_simulated_engine_is_used_as_its_law_says_and_of_another_one_as_its_node_says() -> None:
+def test_a_simulated_engines_gpu_use_comes_from_its_law_and_a_real_ones_from_its_node() -> None:
     made = InstanceReadings()
     for at, busy_s in ((0.0, 0.0), (10.0, 4.0)):
         made.add(at, replace(BLANK, busy_s_total=busy_s))

@@ -1,4 +1,4 @@
-"""Prefill and decode instances of a running pool, scaled each by their own load, under requests of clients."""
+"""Under clients' requests, the prefill and decode instances of a running pool are each scaled by their own load."""
 
 import re
 import subprocess
@@ -32,7 +32,7 @@ POOL = {
 
 
 def clients(url: str, count: int, prompt: str, tokens: int) -> Clients[tuple[int, int]]:
-    """Return the (status, tokens) of their answers."""
+    """Return (status, tokens) of the clients' answers."""
     asked = {"model": "llama", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
 
     def ask(client: httpx.Client, _: str) -> tuple[int, int]:
@@ -61,16 +61,16 @@ def serves(url: str) -> bool:
 
 
 def shape() -> tuple[int, int]:
-    """Ready prefill and decode instances, after the next step of the control worker."""
+    """Return the numbers of ready prefill and decode instances after the next step of the control worker."""
     autoscaler.scale_step(timezone.now())
     ready = [one.facts.role for one in selectors.instances() if one.routable]
     return ready.count("prefill"), ready.count("decode")
 
 
-def test_each_side_grows_with_its_traffic_and_shrinks_without_it_and_no_request_is_lost(
+def test_each_side_grows_and_shrinks_with_its_traffic_and_no_request_is_lost(
     world: World, router_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autoscale, "EVERY_S", 0.3)  # steps follow each other at once
+    monkeypatch.setattr(autoscale, "EVERY_S", 0.3)  # advise at every step
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "t"}, "spec": {"pools": [POOL]}}
     services.apply_fleet(document, "ada")
     world.until_ready(2)
@@ -82,7 +82,7 @@ def test_each_side_grows_with_its_traffic_and_shrinks_without_it_and_no_request_
     assert set(prompts.answers) == {(200, 40)}
     assert set(answers.answers) == {(200, 60)}
     told = {event.text: event.reason for event in InstanceEvent.objects.filter(kind="scale")}
-    # The ratio named follows the measured times of a request on each side, which depend on the machine.
+    # The ratio depends on measured times of requests on each side, and so on the machine
     assert re.search(r"full while decoders wait: [2-9]P1D would be", told["scaled from 2 (1P1D) to 3 (2P1D)"])
     assert any("(2P" in before and "1P" in before.partition(" to ")[2] for before in told), "a prefill instance went"
     assert any("requests wait per instance, the target is 4" in why for why in told.values())

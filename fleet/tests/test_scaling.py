@@ -1,4 +1,4 @@
-"""How many instances a pool should have: declared, scheduled, as the autoscaler has set."""
+"""How many instances a pool should have: declared, scheduled or set by the autoscaler."""
 
 import datetime as dt
 from typing import Any
@@ -34,17 +34,17 @@ def at(text: str) -> dt.datetime:
         ("2026-11-20T18:00:00", None),
         ("2026-11-21T12:00:00", None),
         ("2026-11-21T22:00:00", 1),
-        ("2026-11-22T05:59:59", 1),  # begun on Saturday
+        ("2026-11-22T05:59:59", 1),  # began on Saturday
         ("2026-11-22T06:00:00", None),
         ("2026-11-22T22:30:00", None),
     ],
 )
-def test_a_window_holds_from_its_beginning_to_before_its_end(now: str, replicas: int | None) -> None:
+def test_a_window_includes_its_beginning_but_not_its_end(now: str, replicas: int | None) -> None:
     found = active(schedule(WORK, NIGHT), at(now))
     assert (found.replicas if found else None) == replicas
 
 
-def test_times_are_those_of_the_time_zone_also_when_its_clocks_change() -> None:
+def test_times_are_in_the_time_zone_even_when_its_clocks_change() -> None:
     berlin = schedule(WORK, timezone="Europe/Berlin")
     assert active(berlin, at("2026-11-20T07:30:00")) is not None  # 8:30 in winter
     assert active(berlin, at("2026-07-17T06:30:00")) is not None  # 8:30 in summer
@@ -77,12 +77,12 @@ def scale(scheduled: int | None, scaled: int | None, **autoscale: Any) -> Scale:
     )
 
 
-def test_the_schedule_replaces_the_declared_number_and_says_so() -> None:
+def test_the_schedule_replaces_the_declared_number_and_is_named_as_the_reason() -> None:
     assert scale(None, None) == Scale(4)
     assert scale(7, None) == Scale(7, "scheduled daily 00:00–24:00 UTC")
 
 
-def test_the_autoscaler_counts_only_when_it_is_automatic() -> None:
+def test_the_autoscaler_counts_only_in_automatic_mode() -> None:
     assert scale(None, 9, mode="advisory", max=10).replicas == 4
     assert scale(None, 9, mode="automatic", max=10) == Scale(9, "set by the autoscaler")
     assert scale(None, None, mode="automatic", max=10).replicas == 4
@@ -100,7 +100,7 @@ def test_the_autoscaler_stays_within_its_limits_and_above_the_schedule() -> None
     [(None, 6, "automatic", 2), (3, 6, "advisory", 2), (3, 6, "automatic", 3), (1, 6, "automatic", 1),
      (9, 9, "automatic", 4), (4, 4, "automatic", 2), (4, 1, "automatic", 1), (4, 0, "automatic", 0)],
 )  # fmt: skip
-def test_the_autoscaler_says_how_many_prefill_and_leaves_the_least_that_decode(
+def test_the_autoscaler_sets_the_number_of_prefill_instances_and_the_minimum_that_decode(
     scaled: int | None, replicas: int, mode: str, prefills: int
 ) -> None:
     spec = autoscale_of({"mode": mode, "max": 9, "prefill_max": 4, "decode_min": 2})
@@ -114,7 +114,7 @@ def test_the_autoscaler_says_how_many_prefill_and_leaves_the_least_that_decode(
 def test_cores_of_neuron_limit_the_decoders_beside_any_number_that_prefill(
     replicas: int, scaled: tuple[int, int] | None, shape: tuple[int, int]
 ) -> None:
-    """44 cores: at most 3 × 4 prefill and 4 × 8 decode; 5 decoders beside 1 that prefills."""
+    """Of 44 cores, 3 × 4 may prefill and 4 × 8 decode; beside one prefill instance there is room for 5 decoders."""
     engine = {"prefill_instances": 1, "etcd": "h:1", "prefill_tensor_parallel": 4, "cores": [str(n) for n in range(44)]}
     scaling = {"mode": "automatic", "max": 5, "prefill_max": 3, "target_queue": 4}
     sum_of_both, prefills = scaled or (None, None)

@@ -1,4 +1,4 @@
-"""The sections of a pool in the fleet document: what they may say, and that they come back as they were given."""
+"""The sections of a pool in the fleet document: their valid values, and that they come back unchanged."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_every_section_survives_parsing_and_dumping() -> None:
     assert dump_fleet(parse_fleet(document(**SECTIONS))) == document(**SECTIONS)
 
 
-def test_a_pool_with_a_placement_names_no_node() -> None:
+def test_a_pool_with_a_placement_must_not_name_a_node() -> None:
     assert parse_fleet(document(placement={})).pools[0].node == ""
     assert "placement.nodes" in problems(node="local", placement={})["node"]
 
@@ -117,7 +117,7 @@ def test_the_effect_of_a_changed_section_is_described() -> None:
     assert both == "replaces 2 instances: starts up to 1 new ones, then drains old ones"
 
 
-def test_an_slo_of_its_own_goes_before_that_of_the_autoscaler() -> None:
+def test_a_pools_own_slo_takes_precedence_over_that_of_the_autoscaler() -> None:
     own, scaled = {"ttft_p90_ms": {"warm": 300}}, {"slo_ttft_p90_ms": {"warm": 400, "heavy": 4000}}
     assert slo_of(own, scaled) == {"warm": 300, "heavy": 4000}
     assert slo_of({}, {}) == {}
@@ -137,7 +137,7 @@ def test_an_slo_of_its_own_goes_before_that_of_the_autoscaler() -> None:
         ("external", {"urls": ["http://h:1", "http://h:2"], "prefill_instances": 1}, "engines that Weir starts"),
     ],
 )
-def test_only_sides_that_nothing_else_fixes_are_scaled_by_themselves(kind: str, engine: Any, words: str) -> None:
+def test_only_sides_that_nothing_else_fixes_are_scaled_automatically(kind: str, engine: Any, words: str) -> None:
     given = document(kind=kind, engine=engine, autoscale=SIDES)
     if not words:
         assert parse_fleet(given).pools[0].autoscale == SIDES

@@ -1,4 +1,4 @@
-"""Engines put to sleep and woken: orders that are refused, late, given twice or at once; with real processes."""
+"""Put engines to sleep and wake them: orders refused, late, repeated or simultaneous; with real processes."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def test_an_engine_is_woken_as_deep_as_it_slept_and_computes_a_token_before_requ
 
 
 @pytest.mark.parametrize("fails", ["/wake_up?tags=weights", "/collective_rpc", "/wake_up?tags=kv_cache", "/v1"])
-def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_from_the_start(
+def test_an_engine_that_wakes_only_partly_gets_no_requests_and_is_woken_again_from_the_start(
     world: World, fails: str
 ) -> None:
     world.apply(1)
@@ -88,7 +88,7 @@ def test_an_engine_that_does_not_wake_whole_gets_no_requests_and_is_woken_again_
 def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SGLang's scheduler crashes if told to map memory that is mapped."""
+    """SGLang's scheduler crashes if told to map memory that is already mapped."""
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
     world.apply(1)
     world.until_ready(1)
@@ -112,7 +112,7 @@ def test_sglang_is_woken_by_its_own_paths_and_no_memory_is_mapped_twice(
     assert orders(world)[-2:] == ["/release_memory_occupation {}", "/resume_memory_occupation {}"]
 
 
-def test_sglang_gets_no_second_order_that_it_may_have_carried_out(
+def test_sglang_gets_no_second_order_if_the_first_may_have_been_carried_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
@@ -121,7 +121,7 @@ def test_sglang_gets_no_second_order_that_it_may_have_carried_out(
     world.until_ready(1)
     world.tell(sleep_delay_s=5.0)
     services.sleep("p-0", "ada")
-    world.until(lambda: world.one().asleep == 1)  # it may sleep, so it gets no requests before it is woken
+    world.until(lambda: world.one().asleep == 1)  # it may be asleep, so it must be woken before it gets requests
     (refused,) = InstanceEvent.objects.filter(kind="refused")
     assert refused.text == "POST /release_memory_occupation: no answer within 0.2 s"
     assert orders(world) == ["/release_memory_occupation {}"]
@@ -144,7 +144,7 @@ def test_an_instance_woken_while_it_falls_asleep_gets_no_requests_before_it_is_a
     note, told_meanwhile = sleep._note, list[str]()
 
     def late(instance: Instance, *words: Any) -> bool:
-        """The outcome of an order, noted after an operator has pressed Wake."""
+        """Record an order's outcome after an operator has pressed Wake."""
         if not told_meanwhile:
             told_meanwhile.append("wake")
             sleep._under_way.add(instance.pk)
@@ -182,10 +182,10 @@ def test_an_order_to_sleep_without_an_outcome_is_followed_by_waking(world: World
 
 
 @pytest.mark.parametrize(("sleeping", "status"), [(VLLM_SLEEP, 404), (SGLANG_SLEEP, 500)])
-def test_an_engine_that_refused_to_sleep_takes_requests_without_being_woken(
+def test_an_engine_that_refused_to_sleep_gets_requests_without_being_woken(
     world: World, monkeypatch: pytest.MonkeyPatch, sleeping: Sleeping, status: int
 ) -> None:
-    """SGLang would end if it were told to map memory that is mapped, and this vLLM would refuse to wake, too."""
+    """SGLang would crash if told to map mapped memory, and this stand-in for vLLM would refuse to wake as well."""
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=sleeping))
     world.apply(1)
     world.until_ready(1)
@@ -202,7 +202,7 @@ def test_an_engine_that_refused_to_sleep_takes_requests_without_being_woken(
 
 
 @pytest.mark.parametrize("state", [State.DRAINING, State.UNREACHABLE])
-def test_an_order_to_sleep_that_arrives_late_is_void_and_holds_nothing_back(world: World, state: State) -> None:
+def test_a_late_order_to_sleep_is_void_and_delays_nothing(world: World, state: State) -> None:
     world.apply(1)
     world.until_ready(1)
     Instance.objects.update(state=state, ordered_at=timezone.now())
@@ -215,7 +215,7 @@ def test_an_order_to_sleep_that_arrives_late_is_void_and_holds_nothing_back(worl
     assert orders(world) == ["/sleep?level=1"]
 
 
-def test_sglang_whose_nodes_worker_ends_while_it_falls_asleep_is_woken(
+def test_an_sglang_whose_worker_ends_while_it_falls_asleep_is_woken(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS, "fake", replace(KINDS["fake"], sleeping=SGLANG_SLEEP))
@@ -245,7 +245,7 @@ def test_an_instance_that_was_unreachable_while_it_slept_is_woken_before_it_serv
     assert orders(world) == ["/sleep?level=1", *WOKEN[1]]
 
 
-def test_an_engine_that_still_sleeps_after_it_was_woken_is_not_taken_for_awake(world: World) -> None:
+def test_an_engine_that_still_sleeps_after_a_wake_does_not_count_as_awake(world: World) -> None:
     world.apply(1)
     world.until_ready(1)
     instance = world.one()

@@ -1,4 +1,4 @@
-"""The fleet document: what it may say, and that nothing is lost on the way through."""
+"""The fleet document: its valid values, and that nothing is lost in a round trip."""
 
 import contextlib
 import copy
@@ -24,7 +24,7 @@ DOCUMENT = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "demo
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """DOCUMENT with one place set, `del` for the value to take it away."""
+    """Return DOCUMENT with the value at one path set, or deleted if it is `del`."""
     made: Any = copy.deepcopy(DOCUMENT)
     *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
     place = made
@@ -117,7 +117,7 @@ def test_all_problems_are_reported_at_once() -> None:
     assert set(problems(wrong)) == {"metadata.name", "spec.pools[0].replicas", "spec.pools[0].engine.seed"}
 
 
-def test_two_pools_of_one_name_are_refused() -> None:
+def test_two_pools_with_the_same_name_are_refused() -> None:
     twice = changed("spec.pools", [POOL, POOL])
     assert problems(twice) == {"spec.pools[1].name": "is also the name of spec.pools[0]"}
 
@@ -127,7 +127,7 @@ def test_anything_but_a_mapping_is_not_a_document(document: object) -> None:
     assert "must be a mapping" in problems(document)[""]
 
 
-def test_pools_come_out_by_name_and_options_in_the_order_of_the_kind() -> None:
+def test_pools_are_sorted_by_name_and_options_in_the_order_of_the_kind() -> None:
     engine = {"seed": 1, "gpu": "h100_sxm"}
     pools = [{**POOL, "name": "b", "engine": engine}, {**POOL, "name": "a", "engine": {}}]
     dumped = dump_fleet(parse_fleet(changed("spec.pools", pools)))["spec"]["pools"]
@@ -140,7 +140,7 @@ def pool(**engine: Any) -> PoolSpec:
     return PoolSpec("p", "m", "sim", 1, "default", "local", engine)
 
 
-def test_the_hash_changes_only_with_the_options_of_a_start() -> None:
+def test_the_hash_changes_only_with_options_that_affect_a_start() -> None:
     assert config_hash(pool()) == config_hash(pool(seed=1)) == config_hash(pool(time_scale=1))
     assert config_hash(pool()) != config_hash(pool(seed=2))
     assert config_hash(PoolSpec("p", "m", "sim", 9, "other")) == config_hash(pool())
@@ -221,7 +221,7 @@ def test_more_replicas_than_the_options_allow_are_refused(kind: str, engine: Any
         ("vllm", {"gpus": ["0", "1"]}, 1),
     ],
 )
-def test_without_replicas_every_listed_foreign_engine_counts_and_one_of_ours(
+def test_without_replicas_every_listed_adopted_engine_counts_and_one_that_weir_starts(
     kind: str, engine: Any, replicas: int
 ) -> None:
     pool = {"name": "p", "model": "m", "kind": kind, "engine": engine}

@@ -1,5 +1,6 @@
-"""An instance that routers find stalled is out of routing for all of them, is restarted where Weir started it, and
-comes back when they take it back."""
+"""An instance that routers report as stalled leaves routing for all of them, is restarted if Weir started it, and
+returns when they report it as working.
+"""
 
 import dataclasses
 import time
@@ -30,7 +31,7 @@ def status(name: str = "r-1", *, epoch: int = 1, stalled: bool = True, holds: bo
 
 
 def tell(*routers: RouterStatus) -> list[str]:
-    """What the routers write, and the step after it."""
+    """Write the routers' reports and run the next step."""
     client = connect()
     client.delete(redis_keys.ROUTERS)
     for router in routers:
@@ -46,7 +47,7 @@ def serving(world: World) -> World:
     return world
 
 
-def test_a_stalled_instance_is_out_of_routing_with_its_reason_and_comes_back(serving: World) -> None:
+def test_a_stalled_instance_leaves_routing_with_its_reason_and_returns(serving: World) -> None:
     assert tell(status()) == ["p-0"]
     assert (serving.one().state, serving.one().reason) == (State.UNREACHABLE, WHY)
     published = serving.published()["p-0"]
@@ -72,7 +73,7 @@ def test_a_stalled_instance_is_restarted_after_a_minute_as_a_failure(serving: Wo
     serving.age(60)
     serving.until_ready(1)
     assert (serving.one().epoch, serving.one().pid == pid) == (epoch + 1, False)
-    assert tell(status(epoch=epoch)) == []  # a report of the process before
+    assert tell(status(epoch=epoch)) == []  # reported for the previous process
 
 
 @pytest.mark.slow
@@ -86,7 +87,7 @@ def test_an_engine_whose_pages_are_late_stays_in_routing_while_tokens_arrive(ser
     assert "no answer for" in serving.one().reason
 
 
-def test_without_routers_nothing_stays_out(serving: World) -> None:
+def test_without_routers_no_instance_stays_out(serving: World) -> None:
     tell(status())
     assert tell() == ["p-0"]
     assert serving.one().state == State.READY
@@ -99,7 +100,7 @@ def test_a_router_that_gets_tokens_refutes_a_stall() -> None:
     assert reported([]) == {}
 
 
-def test_a_process_without_a_token_since_its_start_has_more_time_before_it_is_restarted() -> None:
+def test_a_process_without_a_token_since_its_start_gets_more_time_before_a_restart() -> None:
     (reason,) = reported([status(proven=False)]).values()
     assert reason == "stalled since its start: no token for 45 s with requests (limit 30 s)"
     out = {"state": "unreachable", "reason": reason}
@@ -129,13 +130,11 @@ OUT = dataclasses.replace(SEEN, state="unreachable", reason=WHY)
         (dataclasses.replace(OUT, reason="no answer for 3 s"), "", None),
     ],
 )
-def test_each_state_has_its_move_by_what_routers_report(
-    record: InstanceRecord, reason: str, expected: Move | None
-) -> None:
+def test_each_state_reacts_to_routers_reports(record: InstanceRecord, reason: str, expected: Move | None) -> None:
     assert stall_move(record, reason) == expected
 
 
-def test_a_health_page_takes_no_stalled_instance_back_and_its_silence_is_reported() -> None:
+def test_a_good_health_page_does_not_end_a_stall_and_a_silent_one_is_reported() -> None:
     assert WELL.health == "ok"
     assert move("unreachable", record={"reason": WHY}) is None
     lost = move("unreachable", record={"reason": WHY}, health="refused", silent_s=3.0, error="refused")

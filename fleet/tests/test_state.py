@@ -1,4 +1,4 @@
-"""The state machine: one look at a process and its endpoints, and what follows from it."""
+"""The state machine: one check of a process and its endpoints, and the resulting state."""
 
 import dataclasses
 from math import inf
@@ -43,13 +43,13 @@ def test_a_healthy_engine_is_left_unchanged(state: str) -> None:
     assert move(state) is None
 
 
-def test_loading_ends_when_health_and_model_answer() -> None:
+def test_loading_ends_when_health_page_and_model_list_answer() -> None:
     assert move("loading") == Move("ready", "answers /health and serves the model")
     assert move("loading", serves_model=False) is None
     assert move("loading", health="refused") is None
 
 
-def test_an_engine_that_asks_for_a_key_gets_no_requests_and_its_page_says_why() -> None:
+def test_an_engine_that_requires_a_key_gets_no_requests_and_its_page_says_why() -> None:
     why = "GET /v1/models answers 401: …"
     assert move("loading", serves_model=False, closed_why=why) == Move("loading", why)
     assert move("ready", closed_why=why) == Move("unreachable", why)
@@ -66,7 +66,7 @@ def test_a_paused_engine_gets_no_requests_and_is_never_replaced_for_it() -> None
     assert move("unreachable", record={"reason": PAUSED}) == Move("ready", "answers /health and serves the model")
 
 
-def test_a_drained_instance_is_not_given_requests_when_it_comes_up() -> None:
+def test_a_drained_instance_gets_no_requests_when_it_becomes_ready() -> None:
     loaded = move("loading", record={"desired": "drained"})
     assert loaded is not None
     assert loaded.to == "draining"
@@ -83,7 +83,7 @@ def test_a_terminated_process_is_stopped_or_failed_as_intended() -> None:
     assert move("stopping", alive=False, record={"failing": True}) == Move("failed", "answers")
 
 
-def test_a_full_disk_under_a_kv_tier_is_said_and_serving_continues() -> None:
+def test_a_full_disk_under_a_kv_tier_is_reported_and_serving_continues() -> None:
     said = move(full_folder="/ssd")
     assert said == Move("ready", "the disk of its KV tier is full (/ssd); it still serves but cannot write there")
     assert move(full_folder="/ssd", record={"reason": said.reason}) is None
@@ -107,7 +107,7 @@ def test_a_suspended_process_is_taken_out_at_once(state: str) -> None:
     assert (out.to, "suspended" in out.reason) == ("unreachable", True)
 
 
-def test_moving_metrics_distinguish_busy_from_dead() -> None:
+def test_changing_metrics_distinguish_busy_from_dead() -> None:
     busy = move(health="slow", silent_s=60)
     assert busy is not None
     assert (busy.to, busy.reason.startswith("busy")) == ("ready", True)
@@ -127,13 +127,13 @@ def test_arriving_tokens_distinguish_a_busy_host_from_a_dead_engine() -> None:
 
 
 @pytest.mark.parametrize("health", ["error", "refused"])
-def test_an_error_is_not_a_sign_of_work(health: str) -> None:
+def test_an_error_does_not_count_as_a_sign_of_work(health: str) -> None:
     out = move(health=health, silent_s=60)
     assert out is not None
     assert out.to == "unreachable"
 
 
-def test_an_instance_that_answers_again_is_taken_back() -> None:
+def test_an_instance_that_answers_again_returns_to_routing() -> None:
     assert move("unreachable") == Move("ready", "answers /health and serves the model")
     assert move("unreachable", suspended=True) is None
     assert move("unreachable", health="slow") is None
@@ -146,7 +146,7 @@ def test_back_off_doubles_up_to_five_minutes(failures: int, seconds: float) -> N
     assert backoff_s(failures) == seconds
 
 
-def test_an_instance_is_stable_after_a_minute_ready() -> None:
+def test_an_instance_is_stable_once_it_has_been_ready_for_a_minute() -> None:
     assert is_stable(SEEN, SEEN.since + STABLE_S)
     assert not is_stable(SEEN, SEEN.since + STABLE_S - 1)
     assert not is_stable(dataclasses.replace(SEEN, state="draining"), SEEN.since + STABLE_S)
@@ -164,7 +164,5 @@ def test_an_instance_is_stable_after_a_minute_ready() -> None:
         ("failed", "ended with exit status 1", "ended with exit status 1"),
     ],
 )
-def test_a_reason_does_not_repeat_its_status_and_says_nothing_where_all_is_well(
-    status: str, reason: str, said: str
-) -> None:
+def test_a_reason_does_not_repeat_its_status_and_is_empty_if_all_is_well(status: str, reason: str, said: str) -> None:
     assert beside(status, reason) == said

@@ -1,4 +1,4 @@
-"""The reconciler's step without processes: claims, orders, what happens when something is lost."""
+"""The reconciler's step without processes: claims, orders, and what happens when something is lost."""
 
 import datetime as dt
 from typing import Any
@@ -58,7 +58,7 @@ def test_a_pool_is_created_and_then_started_with_one_order_each() -> None:
     assert {row.state for row in Instance.objects.all()} == {State.STARTING}
 
 
-def test_a_node_that_does_not_report_is_given_nothing() -> None:
+def test_a_node_that_does_not_report_gets_no_orders() -> None:
     services.apply_fleet(document(1), "ada")
     step()
     assert step() == []
@@ -68,7 +68,7 @@ def test_a_node_that_does_not_report_is_given_nothing() -> None:
     assert step() == [("start", "local", "p-0", 1)]
 
 
-def test_a_start_order_that_is_lost_is_given_again_in_a_new_epoch_and_the_old_one_is_void() -> None:
+def test_a_lost_start_order_is_repeated_in_a_new_epoch_and_the_old_one_is_void() -> None:
     services.apply_fleet(document(1), "ada")
     heartbeat()
     step()
@@ -79,19 +79,19 @@ def test_a_start_order_that_is_lost_is_given_again_in_a_new_epoch_and_the_old_on
     assert selectors.instance("p-0").pid is None
 
 
-def test_of_two_workers_that_move_an_instance_only_one_succeeds() -> None:
+def test_of_two_workers_that_change_an_instance_only_one_succeeds() -> None:
     first, second = declare(), selectors.instance("p-0")
     assert move(first, State.DRAINING, "one")
     assert not move(second, State.UNREACHABLE, "two")
     assert selectors.instance("p-0").reason == "one"
 
 
-def test_an_order_for_an_instance_that_is_gone_does_nothing() -> None:
+def test_an_order_for_a_missing_instance_does_nothing() -> None:
     assert node_agent.start_instance("nobody", 1) is False
     assert node_agent.signal_instance("nobody", 1, kill=True) is False
 
 
-def test_a_launch_that_fails_says_why_and_backs_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_launch_gives_the_reason_and_backs_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_port(instance: Instance, uses: object, spans: object) -> dict[str, int]:
         raise NoPort("no free port between 1 and 2")
 
@@ -130,7 +130,7 @@ def put_sample(row: Instance, **figures: Any) -> None:
         ({"at": 0}, False),
     ],
 )
-def test_a_drain_is_over_when_a_later_sample_shows_no_request(figures: dict[str, Any], idle: bool) -> None:
+def test_a_drain_ends_when_a_later_sample_shows_no_request(figures: dict[str, Any], idle: bool) -> None:
     row = declare(state=State.DRAINING, desired="stopped")
     put_sample(row, **figures)
     assert step() == ([("stop", "local", "p-0", 1)] if idle else [])
@@ -140,8 +140,8 @@ def test_a_drain_is_over_when_a_later_sample_shows_no_request(figures: dict[str,
     ("role", "connector", "kv_usage", "over"),
     [
         ("prefill", "nixl", 0.3, False),
-        ("prefill", "nixl", 0.01, True),  # a block of the engine itself
-        ("prefill", "trtllm", 0.3, True),  # TensorRT-LLM's usage counts what could be reused
+        ("prefill", "nixl", 0.01, True),  # a block that the engine itself uses
+        ("prefill", "trtllm", 0.3, True),  # TensorRT-LLM's usage includes reusable blocks
         ("decode", "nixl", 0.3, True),
     ],
 )
@@ -165,14 +165,14 @@ def test_a_process_that_does_not_end_is_killed_and_killed_again() -> None:
     assert step(in_seconds(timezone.now(), 6)) == [("kill", "local", "p-0", 1)]
 
 
-def test_an_instance_that_failed_and_is_not_wanted_comes_to_rest() -> None:
+def test_a_failed_instance_that_is_no_longer_wanted_comes_to_rest() -> None:
     declare(state=State.FAILED, desired="stopped", failures=3, next_start_at=in_seconds(timezone.now(), 99))
     step()
     row = selectors.instance("p-0")
     assert (row.state, row.failures, row.next_start_at) == (State.STOPPED, 0, None)
 
 
-def test_a_pool_of_a_kind_that_is_no_more_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_of_a_removed_kind_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     declare()
     Pool.objects.create(name="old", model="m", kind="gone", replicas=3)
     assert step() == []
@@ -193,7 +193,7 @@ def test_routers_get_only_changed_values() -> None:
     ("fields", "matches"),
     [
         ({}, True),
-        ({"state": State.UNREACHABLE}, True),  # health is another question
+        ({"state": State.UNREACHABLE}, True),  # its health is a separate question
         ({"state": State.STOPPED, "desired": "stopped"}, True),
         ({"state": State.STOPPED}, False),
         ({"desired": "stopped"}, False),
@@ -239,7 +239,7 @@ def test_without_redis_the_fleet_is_kept_and_only_its_publication_fails(monkeypa
     assert publish_fleet("p") is False
 
 
-def test_the_ticker_carries_each_event(live_redis: redis.Redis, django_capture_on_commit_callbacks: Any) -> None:
+def test_the_ticker_shows_each_event(live_redis: redis.Redis, django_capture_on_commit_callbacks: Any) -> None:
     row = declare()
     with django_capture_on_commit_callbacks(execute=True):
         events.record(row, "restart", "restart requested by ada", "ada", "leak")
@@ -250,7 +250,7 @@ def test_the_ticker_carries_each_event(live_redis: redis.Redis, django_capture_o
     assert value["text"] == "p-0: restart requested by ada: leak"
 
 
-def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(
+def test_the_steps_of_a_start_are_not_on_the_ticker_unless_one_fails(
     live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
 ) -> None:
     row = declare(state=State.STOPPED, failures=0)
@@ -268,7 +268,7 @@ def test_the_steps_of_a_start_stay_off_the_ticker_until_one_fails(
     assert InstanceEvent.objects.filter(instance="p-0", kind__in=steps).count() >= len(steps)
 
 
-def test_an_event_of_an_undone_transaction_never_reaches_the_ticker(
+def test_an_event_of_a_rolled_back_transaction_never_reaches_the_ticker(
     live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
 ) -> None:
     row = declare()
@@ -278,7 +278,7 @@ def test_an_event_of_an_undone_transaction_never_reaches_the_ticker(
     assert live_redis.xlen(redis_keys.EVENTS) == 0
 
 
-def test_the_pools_of_experiments_stay_off_the_ticker(
+def test_the_pools_of_experiments_are_not_on_the_ticker(
     live_redis: redis.Redis, django_capture_on_commit_callbacks: Any
 ) -> None:
     row = declare()
@@ -292,20 +292,20 @@ def test_the_pools_of_experiments_stay_off_the_ticker(
 # Ports
 
 
-def test_ports_are_kept_from_start_to_start(settings: Any) -> None:
+def test_ports_are_kept_across_restarts(settings: Any) -> None:
     row = declare()
     first = ports_for(row, ("http", "events"))
     assert len(set(first.values())) == 2
     assert ports_for(row, ("http", "events")) == first
 
 
-def test_a_port_that_someone_else_took_is_replaced(settings: Any) -> None:
+def test_a_port_that_another_program_took_is_replaced(settings: Any) -> None:
     import socket
 
     row = declare()
     port = ports_for(row, ("http",))["http"]
     with socket.socket() as other:
-        # A connection of another test may still linger on the port, which is no reason to call it taken.
+        # Another test's connection may still linger on the port, which does not make it taken.
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
         other.listen()
@@ -313,7 +313,7 @@ def test_a_port_that_someone_else_took_is_replaced(settings: Any) -> None:
         assert ports_for(row, ("http",))["http"] != port
 
 
-def test_ports_of_another_node_are_given_back() -> None:
+def test_ports_of_another_node_are_released() -> None:
     row = declare()
     port = ports_for(row, ("http",))["http"]
     row.node = "gpu-2"
@@ -321,7 +321,7 @@ def test_ports_of_another_node_are_given_back() -> None:
     assert not Port.objects.filter(node="local", number=port).exists()
 
 
-def test_ranks_get_ports_in_a_row_that_no_neighbour_takes(settings: Any) -> None:
+def test_ranks_get_consecutive_ports_that_no_neighbour_takes(settings: Any) -> None:
     row, other = declare(2), selectors.instance("p-1")
     first = ports_for(row, ("http", "events", "replay"), {"events": 4, "replay": 4})
     held = dict(Port.objects.filter(instance=row).values_list("use", "number"))
@@ -345,7 +345,7 @@ def test_consecutive_ports_are_chosen_again_when_one_is_lost_or_their_number_cha
     assert first
 
 
-def test_the_error_names_a_range_without_enough_free_ports_in_a_row(settings: Any) -> None:
+def test_the_error_names_a_range_without_enough_consecutive_free_ports(settings: Any) -> None:
     settings.ENGINE_PORTS = (45_901, 45_903)
     with pytest.raises(NoPort, match="no 4 free ports in a row between 45901 and 45903 on node local"):
         ports_for(declare(), ("events",), {"events": 4})
@@ -359,7 +359,7 @@ def test_the_error_names_a_range_that_is_used_up(settings: Any) -> None:
         ports_for(row, ("http",))
 
 
-# What operators and experiments ask for
+# Requests of operators and experiments
 
 
 def test_applying_the_export_changes_nothing() -> None:
@@ -392,14 +392,14 @@ def test_requested_states_are_recorded_with_actor_and_reason() -> None:
     assert (event.actor, event.reason, event.epoch) == ("ada", "cable", 1)
 
 
-def test_a_restart_cuts_a_back_off_short() -> None:
+def test_a_requested_restart_skips_the_back_off() -> None:
     declare(state=State.FAILED, failures=4, next_start_at=in_seconds(timezone.now(), 99))
     services.restart("p-0", "ada", "fixed")
     assert step() == [("start", "local", "p-0", 2)]
     assert selectors.instance("p-0").reason == "restart requested by ada: fixed"
 
 
-def test_wanted_counts_only_instances_that_should_run() -> None:
+def test_the_wanted_number_counts_only_instances_that_should_run() -> None:
     declare(3)
     assert selectors.pool_ready("p") == (3, 3)
     Instance.objects.filter(name="p-1").update(desired="stopped", state=State.STOPPED)
@@ -415,7 +415,7 @@ def experiment_pool() -> Pool:
     return services.create_ephemeral_pool("exp-7", like, replicas=1, engine_overrides={"flavour": 5}, owner="run 7")
 
 
-def test_a_pool_of_an_experiment_runs_as_any_other_and_is_not_in_the_document() -> None:
+def test_a_pool_of_an_experiment_runs_like_any_other_but_is_not_in_the_document() -> None:
     made = experiment_pool()
     assert (made.replicas, made.engine, made.model) == (1, {"flavour": 5}, "m")
     assert [pool.name for pool in selectors.pools()] == ["p"]
@@ -427,7 +427,7 @@ def test_a_pool_of_an_experiment_runs_as_any_other_and_is_not_in_the_document() 
     assert "exp-7-0" not in [row.name for row in selectors.instances()]
 
 
-def test_pruning_leaves_the_pools_of_experiments_alone() -> None:
+def test_pruning_keeps_the_pools_of_experiments() -> None:
     experiment_pool()
     services.apply_fleet(document(3, flavour=1), "ada", prune=True)
     assert not Pool.objects.get(name="exp-7").removed
@@ -443,7 +443,7 @@ def test_a_pool_of_an_experiment_is_removed_on_request_or_after_a_day() -> None:
     assert [pool.name for pool in Pool.objects.all()] == ["p"]
 
 
-def test_options_of_an_experiment_are_checked() -> None:
+def test_the_options_of_an_experiment_are_validated() -> None:
     services.apply_fleet(document(1), "ada")
     like = Pool.objects.get()
     with pytest.raises(InvalidFleet, match=r"engine\.flavour: 10 is above 9; allowed: a whole number from 0 to 9"):

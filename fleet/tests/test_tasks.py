@@ -1,4 +1,4 @@
-"""Celery's side: orders to the right queues, and the commands that stand beside them."""
+"""Celery tasks: orders to the right queues, and the related commands."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from fleet.tests.world import World, document
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What would go to the broker: (task, arguments, queue, expires)."""
+    """Return what would be sent to the broker: (task, arguments, queue, expires)."""
     found: list[tuple[Any, ...]] = []
 
     def keep(name: str, args: tuple[Any, ...], queue: str, expires: float) -> None:
@@ -25,7 +25,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_of_two_workers_at_one_step_only_one_acts(live_redis: redis.Redis) -> None:
+def test_of_two_workers_on_the_same_step_only_one_acts(live_redis: redis.Redis) -> None:
     with tasks.exclusively("x") as first, tasks.exclusively("x") as second, tasks.exclusively("y") as other:
         assert (first, second, other) == (True, False, True)
     with tasks.exclusively("x") as again:
@@ -47,7 +47,7 @@ def test_an_order_goes_to_the_queue_of_its_node_and_expires(sent: list[Any], ord
     assert sent == [(task, ("p-0", 7), "node.gpu-2", 20.0)]
 
 
-def test_a_scrape_reports_that_the_node_is_there(db: None, live_redis: redis.Redis) -> None:
+def test_a_scrape_reports_that_the_node_is_alive(db: None, live_redis: redis.Redis) -> None:
     tasks.scraper.cache_clear()
     try:
         tasks.scrape("gpu-2")
@@ -87,7 +87,7 @@ def test_the_stop_command_names_the_stopped_instances(world: World, capsys: pyte
     assert capsys.readouterr().out == "1 stopped: p-0\n"
 
 
-def test_the_stop_command_fails_where_pods_run_and_it_has_no_cluster(db: None) -> None:
+def test_the_stop_command_fails_if_pods_run_and_it_has_no_cluster(db: None) -> None:
     pool = Pool.objects.create(name="p", model="m", kind="sim", node="k8s")
     Instance.objects.create(pool=pool, name="p-0", ordinal=0, node="k8s", pod="p-0-e1")
     with pytest.raises(CommandError, match="p-0 was not ended: it is the Pod p-0-e1: set WEIR_KUBERNETES_NAMESPACE"):

@@ -1,4 +1,4 @@
-"""One row that fails keeps no other from its turn, in each step over many rows; what fails each second is told once."""
+"""In steps over many rows, a failing row does not affect the others, and a repeated failure is logged once."""
 
 import pytest
 import redis
@@ -20,7 +20,7 @@ def try_each(numbers: range, odd: set[int], seen: list[int]) -> None:
                 seen.append(number)
 
 
-def test_each_row_has_its_turn_and_the_failed_ones_are_named() -> None:
+def test_each_row_gets_its_turn_and_failed_ones_are_named() -> None:
     seen: list[int] = []
     with pytest.raises(RowsFailed, match=r"^row 1: ValueError: odd; row 3: ValueError: odd$"):
         try_each(range(5), {1, 3}, seen)
@@ -50,7 +50,7 @@ def test_refused_rows_are_logged_once_and_our_own_errors_separately(
     assert is_outside(RowsFailed({"full": errors["full"], "disk": errors["disk"]}))
 
 
-def test_a_step_that_may_not_continue_gives_no_further_row_a_turn_and_says_so_in_a_line(
+def test_a_step_that_may_not_continue_stops_and_says_so_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen: list[int] = []
@@ -67,7 +67,7 @@ def test_a_step_that_may_not_continue_gives_no_further_row_a_turn_and_says_so_in
     assert (seen, caplog.records, is_outside(ended.value)) == ([0], [], True)
 
 
-def test_a_reading_continues_without_a_row_and_says_in_a_line_that_its_store_refused(
+def test_a_read_that_its_store_refuses_is_skipped_and_logged_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for error in (redis.exceptions.ConnectionError("away"), KeyError("a")):

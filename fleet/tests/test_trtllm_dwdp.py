@@ -50,7 +50,7 @@ def test_the_context_servers_of_a_group_share_the_experts_of_a_layer() -> None:
     assert "dwdp_config" not in generation
 
 
-def test_the_gpus_of_a_server_that_also_decodes_share_experts_with_attention_of_their_own() -> None:
+def test_servers_that_also_decode_share_experts_between_gpus_with_their_own_attention() -> None:
     found = options(WHOLE)
     assert (found["dwdp_config"]["dwdp_size"], found["dwdp_config"]["num_groups"]) == (4, 2)
     assert (found["enable_attention_dp"], found["disable_overlap_scheduler"]) == (True, True)
@@ -60,7 +60,7 @@ def test_the_gpus_of_a_server_that_also_decodes_share_experts_with_attention_of_
         TRTLLM.twin_model(spec, launch())
 
 
-def test_a_group_can_hold_experts_twice_and_fetch_in_slices() -> None:
+def test_a_group_may_hold_experts_twice_and_fetch_them_in_slices() -> None:
     given = {**GROUP, "dwdp_experts": 70, "dwdp_contention_opt": True, "dwdp_groups": 2, "prefill_instances": 8}
     found = options(given)["dwdp_config"]
     assert (found["num_experts_per_worker"], found["num_prefetch_experts"]) == (70, 62)
@@ -88,7 +88,7 @@ def test_a_group_can_hold_experts_twice_and_fetch_in_slices() -> None:
         ({**GROUP, "model": "mine"}, "dwdp_total_experts", "must be set: the experts of a layer of mine are not known"),
     ],
 )
-def test_a_group_that_cannot_be_built_is_refused(given: dict[str, Any], option: str, words: str) -> None:
+def test_an_impossible_group_is_refused(given: dict[str, Any], option: str, words: str) -> None:
     (problem,) = problems(given)
     assert problem.path == f"engine.{option}"
     assert problem.text.startswith(words)
@@ -115,7 +115,7 @@ def test_the_experts_of_known_models_need_not_be_given(model: str, experts: int 
         assert options(GROUP, model=model)["dwdp_config"]["num_experts_per_worker"] == experts // 4
 
 
-def test_a_fleet_document_states_the_model() -> None:
+def test_a_fleet_document_may_describe_the_model() -> None:
     pool = {"name": "p", "model": R1, "kind": "trtllm", "replicas": 6, "engine": {**GROUP, "dwdp_prefetch": 65}}
     document = {"apiVersion": "weir/v1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": {"pools": [pool]}}
     with pytest.raises(InvalidFleet) as refused:
@@ -162,14 +162,14 @@ def test_a_context_server_lists_its_held_and_copied_experts() -> None:
     assert TRTLLM.facts(spec, launch(8)) == ()
 
 
-def test_a_stored_pool_that_would_be_refused_today_is_still_shown() -> None:
+def test_a_stored_pool_that_is_no_longer_valid_is_still_shown() -> None:
     spec = build(TRTLLM.spec, {**GROUP, "dwdp_experts": 1, "dwdp_prefetch": 1})
     assert TRTLLM.facts(spec, launch()) == ()
     (text,) = TRTLLM.files(spec, launch()).values()
     assert json.loads(text)["dwdp_config"]["num_experts_per_worker"] == 1
 
 
-def test_a_server_makes_the_page_of_its_load_that_its_node_reads() -> None:
+def test_a_server_writes_the_load_page_that_its_node_reads() -> None:
     made = options({})
     assert (made["return_perf_metrics"], made["enable_iter_perf_stats"]) == (True, True)
     assert (TRTLLM.metrics_path, TRTLLM.scrape.kv_usage) == ("/prometheus/metrics", "trtllm_kv_cache_utilization")
@@ -203,7 +203,7 @@ def test_the_options_limit_the_replicas(given: dict[str, Any], replicas: int | N
     assert TRTLLM.max_replicas(build(TRTLLM.spec, given)) == replicas
 
 
-def test_dep_spreads_the_experts_over_the_gpus_of_a_server() -> None:
+def test_dep_distributes_the_experts_over_a_servers_gpus() -> None:
     spec = build(TRTLLM.spec, {"attention_dp": True, "tensor_parallel": 4})
     assert "--tp_size 4 --ep_size 4" in " ".join(TRTLLM.command(spec, launch()))
     plain = build(TRTLLM.spec, {"tensor_parallel": 4})

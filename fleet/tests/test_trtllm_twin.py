@@ -1,4 +1,4 @@
-"""Which servers of the `trtllm` kind the twin can compute."""
+"""The servers of the `trtllm` kind that the twin can simulate."""
 
 from statistics import fmean
 from typing import Any

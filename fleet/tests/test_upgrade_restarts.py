@@ -1,4 +1,4 @@
-"""An upgrade of Weir restarts no engine: what a pool of an earlier version asks for has the same hash today."""
+"""An upgrade of Weir restarts no engine: a pool declared under an earlier version keeps its hash."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ HASHES = [
 
 
 @pytest.mark.parametrize(("kind", "engine", "hashed"), HASHES)
-def test_a_pool_of_an_earlier_version_has_the_hash_that_it_had(kind: str, engine: dict[str, Any], hashed: str) -> None:
+def test_a_pool_of_an_earlier_version_keeps_its_hash(kind: str, engine: dict[str, Any], hashed: str) -> None:
     assert config_hash(PoolSpec("chat", "llama", kind, engine=engine)) == hashed
 
 
@@ -36,7 +36,7 @@ def test_every_kind_has_a_hash() -> None:
     assert {kind for kind, _, _ in HASHES} == KINDS.keys()
 
 
-def test_a_later_option_counts_once_it_is_used() -> None:
+def test_an_option_added_later_affects_the_hash_only_if_used() -> None:
     def of(**engine: Any) -> str:
         return config_hash(PoolSpec("chat", "llama", "vllm", engine={"model": "/models/llama", **engine}))
 

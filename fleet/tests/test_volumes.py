@@ -1,4 +1,4 @@
-"""How much room is left under a KV tier."""
+"""The free space under a KV tier."""
 
 import errno
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from fleet.observe.samples import free_space, is_full
 
 
-def test_a_folder_that_is_not_there_yet_has_the_room_of_its_disk(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_yet_has_the_space_of_its_disk(tmp_path: Path) -> None:
     free, total = free_space(str(tmp_path / "not" / "yet")) or (0, 0)
     assert 0 < free <= total
 

@@ -73,7 +73,7 @@ def document(replicas: int = 1, name: str = "p", **engine: Any) -> dict[str, Any
 
 
 def deliver(order: str, node: str, instance: str, epoch: int) -> None:
-    """Do at once what the node's worker does with an order."""
+    """Carry out an order at once, as the node's worker would."""
     if order == "start":
         node_agent.start_instance(instance, epoch)
     elif order in ("sleep", "wake"):
@@ -83,7 +83,7 @@ def deliver(order: str, node: str, instance: str, epoch: int) -> None:
 
 
 def roll_back(pool: str, reason: str) -> PoolVersion:
-    """Roll back without asking for rules, as there are no policies."""
+    """Roll back without consulting policies, since there are none."""
     return rollback_pool(pool, "weir", reason)
 
 
@@ -116,7 +116,7 @@ class World:
         return selectors.instance(name)
 
     def age(self, seconds: float, name: str = "p-0") -> None:
-        """Let time pass for the instance's record."""
+        """Let time pass on the instance's record."""
         row = self.one(name)
         past = {key: getattr(row, key) for key in ("since", "next_start_at", "stop_deadline")}
         changes = {key: in_seconds(value, -seconds) for key, value in past.items() if value is not None}

@@ -34,7 +34,7 @@ def test_hits_are_those_of_the_capacities() -> None:
     assert hbm.bubble_s == 0
 
 
-def test_only_the_way_of_writing_differs_between_contentions() -> None:
+def test_contentions_differ_only_in_how_they_write() -> None:
     undisturbed, naive = STUDY.middle("ssd", RATE), STUDY.served("ssd", RATE, "none")
     assert undisturbed.writes_s > 0
     assert {run.writes_s for run in naive} == {0.0}
@@ -48,7 +48,7 @@ def test_the_capacity_is_the_highest_rate_within_the_limit() -> None:
     assert STUDY.capacity("hbm", 0.001) == 0
 
 
-def test_a_tier_pays_when_it_saves_more_of_the_engine_than_it_costs() -> None:
+def test_a_tier_pays_if_it_saves_more_engine_time_than_it_costs() -> None:
     prices = Prices()
     drives = cost_of(STUDY, "ssd-tutti", prices, 1, 256, 14_000)
     assert drives.must_save == pytest.approx(1.2296)
@@ -69,7 +69,7 @@ def test_only_drives_are_charged_as_drives() -> None:
     assert memory_of(None, 256, 14_000) == (0, 0)
 
 
-def test_drives_that_are_written_over_twice_a_day_last_half_their_rated_life() -> None:
+def test_drives_that_are_overwritten_twice_a_day_last_half_their_rated_lifetime() -> None:
     day = 15.36e12 / 86_400
     assert wear_of(2 * day, 15.36e12).writes_per_day == pytest.approx(2)
     assert wear_of(2 * day, 15.36e12).years == pytest.approx(2.5)
