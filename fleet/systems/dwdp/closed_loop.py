@@ -97,8 +97,8 @@ def point(phase: Phase, server: ContextServer, servers: int, loop: Loop, kv_byte
 
 
 def pools(phase: Phase, loop: Loop, kv_bytes: float) -> tuple[list[LoopPoint], list[LoopPoint]]:
-    """Return the points of DEP and of DWDP: from half of the context GPUs on that these clients can keep busy. Raise
-    TooLarge."""
+    """Return the points of DEP and of DWDP: from half of the context GPUs on that these clients can keep busy; none if
+    the KV of an answer does not fit. Raise TooLarge."""
     return (
         [*_pools(phase, dep_server(phase), phase.dep_ranks, phase.tokens_per_s(phase.dep_ms), loop, kv_bytes)],
         [*_pools(phase, dwdp_server(phase), phase.layout.ranks, phase.tokens_per_s(phase.dwdp_ms), loop, kv_bytes)],
@@ -108,7 +108,9 @@ def pools(phase: Phase, loop: Loop, kv_bytes: float) -> tuple[list[LoopPoint], l
 def _pools(
     phase: Phase, server: ContextServer, ranks: int, gpu_tokens_per_s: float, loop: Loop, kv_bytes: float
 ) -> Iterator[LoopPoint]:
-    law, _ = generation(phase, loop.generation_gpus, kv_bytes)
+    law, room = generation(phase, loop.generation_gpus, kv_bytes)
+    if room < loop.prompt_tokens + loop.output_tokens:
+        return
     context = round(loop.clients * (loop.prompt_tokens + loop.output_tokens / 2))
     most_per_s = loop.clients / loop.output_tokens / law.step_s(loop.clients, 0.0, context, loop.clients)
     busy = math.ceil(most_per_s * loop.prompt_tokens / gpu_tokens_per_s / ranks)

@@ -60,6 +60,10 @@ def test_short_prompts_share_an_iteration() -> None:
     assert dep[0].tokens_per_user > 10
 
 
+def test_an_answer_whose_kv_does_not_fit_is_not_played() -> None:
+    assert pools(R1, replace(LOOP, output_tokens=1e9), KV) == ([], [])
+
+
 def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(TooLarge):
         pools(R1, replace(LOOP, generation_gpus=1), KV)
