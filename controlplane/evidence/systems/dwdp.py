@@ -132,16 +132,13 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
 
 
 def _layer_chart(phase: Phase) -> Chart:
-    dwdp, dep = phase.dwdp_computing, phase.dep_computing
+    dwdp = phase.dwdp_computing.slowed(min(phase.slowed_ms, 0.0))
+    dep = phase.dep_computing.slowed(min(phase.dep_slowed_ms, 0.0))
     names = (f"DWDP{phase.layout.ranks}", f"DEP{phase.dep_ranks}")
     parts = (
         ("Experts", dwdp.experts, dep.experts),
         ("Attention", dwdp.attention, dep.attention),
-        (
-            "Projections and others",
-            dwdp.projections + dwdp.other + min(phase.slowed_ms, 0.0),
-            dep.projections + dep.other + min(phase.dep_slowed_ms, 0.0),
-        ),
+        ("Projections and others", dwdp.projections + dwdp.other, dep.projections + dep.other),
         ("All-to-all", 0.0, phase.all_to_all_ms),
         (
             "Slower at the power limit, merging",

@@ -51,11 +51,18 @@ class Computing:
     projections: float
     attention: float
     other: float
-    reading: float = 0.0  # the part that memory limits
+    reads_experts: bool = False  # whether memory limits them
+    reads_projections: bool = False
+
+    @property
+    def reading(self) -> float:
+        """Return the time of the parts that memory limits."""
+        return self.experts * self.reads_experts + self.projections * self.reads_projections
 
     @property
     def arithmetic(self) -> float:
-        return self.total - self.reading
+        computed = self.experts * (not self.reads_experts) + self.projections * (not self.reads_projections)
+        return computed + self.attention + self.other
 
     @property
     def total(self) -> float:
@@ -64,6 +71,20 @@ class Computing:
     def routed(self, moe: Moe) -> float:
         """Return the time of the experts that are spread over a DEP group; the rest is spent on a GPU's own prompts."""
         return self.experts * moe.top_k / (moe.top_k + moe.shared)
+
+    def routed_arithmetic(self, moe: Moe) -> float:
+        return self.routed(moe) * (not self.reads_experts)
+
+    def slowed(self, slowed_ms: float) -> "Computing":
+        """Return the times if arithmetic together takes that much longer, as all of it runs at one clock."""
+        pace = 1 + slowed_ms / self.arithmetic
+        return replace(
+            self,
+            experts=self.experts * (1 if self.reads_experts else pace),
+            projections=self.projections * (1 if self.reads_projections else pace),
+            attention=self.attention * pace,
+            other=self.other * pace,
+        )
 
 
 def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: float, experts_read: float) -> Computing:
@@ -81,8 +102,8 @@ def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: f
         projections * per_moe_layer * 1e3,
         attention * per_moe_layer * 1e3,
         reached.other_ms_per_token * tokens / moe.moe_layers,
-        reading * 1e3 * (reading > arithmetic)
-        + projections_read * per_moe_layer * 1e3 * (projections_read > projecting),
+        reading > arithmetic,
+        projections_read > projecting,
     )
 
 
@@ -114,7 +135,7 @@ def dep_layer_ms(
     local = [part.total - part.routed(moe) for part in parts]
     slowest = max(each + late for each, late in zip(local, late_ms, strict=True))
     layer = shared.routed(moe) + all_to_all_ms(moe, gpu, reached, mean, ranks) + slowest + wait_ms
-    busy = fmean(local) + shared.routed(moe) * (shared.reading == 0)
+    busy = fmean(part.arithmetic - part.routed_arithmetic(moe) for part in parts) + shared.routed_arithmetic(moe)
     return layer + reached.power.slowed_beside(busy, layer - busy)
 
 

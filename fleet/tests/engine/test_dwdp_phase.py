@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from fleet.engine.dwdp.clock import UNLIMITED
 from fleet.engine.dwdp.contention import layer_ms, met
 from fleet.engine.dwdp.machine import H100
-from fleet.engine.dwdp.phase import Phase, Prompts, smallest_that_hides
+from fleet.engine.dwdp.phase import Phase, Prompts, computing, dep_layer_ms, smallest_that_hides
 from fleet.engine.dwdp.waiting import expected_max, waiting_ms
 from fleet.systems.dwdp.published import gpt_oss_phase, r1_phase, roofline
 
@@ -118,6 +119,22 @@ def test_decode_never_hides_the_copy() -> None:
 def test_dep_reads_only_its_own_experts() -> None:
     one = roofline(1024)
     assert one.dep_computing.experts == pytest.approx(one.dwdp_computing.experts * 65 / 257)
+
+
+@pytest.mark.parametrize(
+    ("experts", "tokens", "read"), [(256, 1.0, (True, True)), (8, 200.0, (False, True)), (256, 500.0, (True, False))]
+)
+def test_a_faster_clock_shortens_the_arithmetic_of_a_layer_of_dep_but_no_read(
+    experts: int, tokens: float, read: tuple[bool, bool]
+) -> None:
+    moe, power = replace(R1.moe, experts=experts, shared=0), R1.reached.power
+    own = [(tokens, tokens**2 / 2)] * 4
+    layer, unlimited = (
+        dep_layer_ms(moe, R1.gpu, replace(R1.reached, power=each), own, [0.0] * 4) for each in (power, UNLIMITED)
+    )
+    part = computing(moe, R1.gpu, R1.reached, *own[0], experts / 4)
+    assert (part.reads_experts, part.reads_projections) == read
+    assert layer - unlimited == pytest.approx(power.slowed_beside(part.arithmetic, unlimited - part.arithmetic))
 
 
 def test_uneven_prompts_cost_only_dep() -> None:

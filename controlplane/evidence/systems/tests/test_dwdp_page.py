@@ -80,7 +80,7 @@ def test_fewer_context_gpus_and_the_first_token_are_shown_together() -> None:
 
 
 def test_fewer_context_gpus_let_the_same_clients_wait_and_are_faster_afterwards() -> None:
-    def rows(**inputs: int) -> list[tuple[Value, ...]]:
+    def rows(**inputs: int | str) -> list[tuple[Value, ...]]:
         answer = ask(DWDP, dict(inputs))
         return [
             row for table in answer.tables if table.title.endswith("clients in a closed loop") for row in table.rows
@@ -92,6 +92,8 @@ def test_fewer_context_gpus_let_the_same_clients_wait_and_are_faster_afterwards(
         assert fewest[2] > most[2]
         assert fewest[4] > 2 * most[4]
     assert rows(clients=0) == rows(generation_gpus=1) == []
+    long = {"prompt_tokens": 100_000, "output_tokens": 131_072}
+    assert rows(model="gpt-oss-120b", gpu="H100", generation_gpus=1, **long) == []
 
 
 @pytest.mark.parametrize("name", DWDP.presets)
@@ -135,11 +137,21 @@ def test_fewer_gpus_explained_by_whole_groups_alone_are_reported() -> None:
     assert not any(caution.startswith("Fewer GPUs") for caution in ask(DWDP, {}).cautions)
 
 
-def test_the_bars_of_a_layer_add_up() -> None:
-    phase = phase_of(DwdpInputs())
-    bars = next(chart for chart in ask(DWDP, {}).charts if chart.title == "One MoE layer")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"prompt_tokens": 131_072, "max_tokens": 131_072, "prompt_variation": 100.0},
+        {"link_gb_per_s": 25.0, "other_us": 0.0, "projection_pflops": 10.0},
+        {"max_tokens": 256, "prompt_tokens": 256},
+    ],
+)
+def test_the_bars_of_a_layer_add_up_and_none_is_below_zero(given: dict[str, Any]) -> None:
+    phase = phase_of(DwdpInputs(**given))
+    bars = next(chart for chart in ask(DWDP, {**given, "clients": 0}).charts if chart.title == "One MoE layer")
     totals = [sum(one.y[place] or 0 for one in bars.series) for place in (0, 1)]
     assert totals == pytest.approx([phase.dwdp_ms, phase.dep_ms])
+    assert min(cast(float, value) for one in bars.series for value in one.y) >= 0
 
 
 def test_given_sizes_replace_those_of_model_and_gpu() -> None:
