@@ -114,7 +114,7 @@ def test_the_autoscaler_sets_the_number_of_prefill_instances_and_the_minimum_tha
 def test_cores_of_neuron_limit_the_decoders_beside_any_number_that_prefill(
     replicas: int, scaled: tuple[int, int] | None, shape: tuple[int, int]
 ) -> None:
-    """Of 44 cores, 3 × 4 may prefill and 4 × 8 decode; beside one prefill instance there is room for 5 decoders."""
+    """With 44 cores, 3 × 4 may prefill and 4 × 8 decode; beside one prefill instance there is room for 5 decoders."""
     engine = {"prefill_instances": 1, "etcd": "h:1", "prefill_tensor_parallel": 4, "cores": [str(n) for n in range(44)]}
     scaling = {"mode": "automatic", "max": 5, "prefill_max": 3, "target_queue": 4}
     sum_of_both, prefills = scaled or (None, None)

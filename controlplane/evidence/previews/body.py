@@ -15,7 +15,7 @@ class PreviewIn(Strict):
         "",
         max_length=63,
         examples=["demo"],
-        description="A pool that uses the policy; default: the one with most recorded requests",
+        description="A pool that uses the policy; default: the one with the most recorded requests",
     )
     trace: str = Field(
         "",

@@ -47,7 +47,7 @@ class HeldOutOut(Schema):
     n: int
     ttft: float | None = Field(description="Mean of |modelled / measured - 1| over the requests")
     tpot: float | None
-    ttft_mean: float | None = Field(description="Relative error of the mean, signed, like the following")
+    ttft_mean: float | None = Field(description="Signed relative error of the mean; so are the next fields")
     ttft_p99: float | None = Field(description="From 100 requests on")
     tpot_mean: float | None
     e2e_mean: float | None
@@ -58,7 +58,7 @@ class LoadRangeOut(Schema):
     """The 5th to 95th percentile of the requests that a fit to traffic used. Beyond it the twin warns."""
 
     in_flight: tuple[int, int] = Field(description="Requests on the instance when one arrives, that one included")
-    new_tokens: tuple[int, int] = Field(description="Tokens of a prompt that no cache held")
+    new_tokens: tuple[int, int] = Field(description="Prompt tokens that no cache held")
 
 
 class CalibrationOut(Schema):
@@ -84,13 +84,13 @@ class CalibrationOut(Schema):
     ttft_error: float | None = Field(description="Mean of |fitted / measured - 1|")
     tpot_error: float | None
     n: int = Field(description="Measured loads, with their repetitions; of traffic: held-out requests")
-    held_out: HeldOutOut | None = Field(description="Errors of a fit to traffic")
+    held_out: HeldOutOut | None = Field(description="Errors of a calibration from traffic")
 
     @staticmethod
     def resolve_held_out(row: Calibration) -> object:
         return row.held_out or None
 
-    load_range: LoadRangeOut | None = Field(description="The load that a fit to traffic saw")
+    load_range: LoadRangeOut | None = Field(description="The load that a calibration from traffic saw")
 
     @staticmethod
     def resolve_load_range(row: Calibration) -> object:

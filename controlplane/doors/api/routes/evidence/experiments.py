@@ -36,7 +36,7 @@ class ArmOut(Schema):
     overrides: dict[str, Any]
     document: dict[str, Any]
     sha256: str
-    fleet: dict[str, Any] = Field(description="Its changes of the pool: replicas, engine")
+    fleet: dict[str, Any] = Field(description="The arm's changes to the pool: replicas, engine")
 
     @staticmethod
     def resolve_fleet(arm: Arm) -> object:
@@ -60,7 +60,7 @@ class RunOut(Schema):
 
 class ExperimentOut(Schema):
     id: int
-    matrix_id: int | None = Field(description="Of which it is a cell")
+    matrix_id: int | None = Field(description="Matrix of which the experiment is a cell; null: of none")
     name: str
     question: str
     trace: str
@@ -75,7 +75,7 @@ class ExperimentOut(Schema):
     expect: list[dict[str, Any]]
     slo: dict[str, dict[str, float]]
     status: JobStatus
-    verdict: Overall = Field(description="Over its expectations; none: it has none, or has not ended well")
+    verdict: Overall = Field(description="Verdict over its expectations; none if it has none, or did not end well")
     cause: str
     actor: str
     created_at: datetime
@@ -97,7 +97,7 @@ def _experiment(number: int) -> Experiment:
 def list_experiments(
     request: HttpRequest,
     limit: int = Query(20, ge=1, le=100),
-    matrix: int | None = Query(None, ge=1, le=ROW_MAX, description="The cells of this matrix; default: of none"),
+    matrix: int | None = Query(None, ge=1, le=ROW_MAX, description="Only cells of this matrix; default: of no matrix"),
     before: Before = None,
 ) -> Any:
     """Experiments, newest first"""
@@ -206,7 +206,7 @@ def get_kv_usage(
     number: Number,
     arm: str = Query("", max_length=60, description="Default: every arm"),
     seed: int | None = Query(None, ge=0, le=SEED_MAX, description="Default: every seed"),
-    limit: int = Query(512, ge=1, le=512, description="Instances of a run: the fullest"),
+    limit: int = Query(512, ge=1, le=512, description="Number of instances per run: the fullest ones"),
 ) -> Any:
     """KV usage of each instance over time, of each run in the twin that has ended"""
     return kv_of(_experiment(number), arm, seed, limit)

@@ -45,8 +45,8 @@ class MatrixOut(Schema):
     actor: str
     created_at: datetime
     body: dict[str, Any]
-    status: JobStatus = Field(description="Active while a cell is; then the worst end")
-    verdict: Overall = Field(description="Over the verdicts of the cells")
+    status: JobStatus = Field(description="Active while any cell is active; then the worst outcome")
+    verdict: Overall = Field(description="Verdict over those of the cells")
     counts: dict[str, int] = Field(description="Cells by status")
     runs: int
     runs_done: int

@@ -39,11 +39,11 @@ class PlanRowOut(Schema):
     replicas: int
     engine: dict[str, Any] = Field(description="Options of a pool of the kind sim; empty: those of the measured pool")
     policy: str
-    within: WithinOut = Field(description="Least share of a class within its limits")
-    if_slower: float = Field(description="The same should the engines be slower by the expected error")
-    at_load: dict[str, float] = Field(description="Share by factor on the load")
+    within: WithinOut = Field(description="Lowest share, over classes, of requests within their limits")
+    if_slower: float = Field(description="The same if the engines are slower by the expected error")
+    at_load: dict[str, float] = Field(description="Share within the limits, by load factor")
     breaks_first: str
-    predicted: dict[str, Any] = Field({}, description="Load, and by class what `/actual` compares")
+    predicted: dict[str, Any] = Field({}, description="The load, and per class the figures that `/actual` compares")
     expected_error: ExpectedError
     cautions: list[str]
 
@@ -52,17 +52,17 @@ class PlanResultOut(Schema):
     """The result, as `weir plan --json` writes it."""
 
     simulated: bool
-    fingerprint: str = Field(description="Of the inputs: the same give the same answer")
+    fingerprint: str = Field(description="Hash of the inputs; equal inputs give equal answers")
     requests: int
     fleets: int = Field(description="Played")
-    too_small: int = Field(description="Left out by their arithmetic")
-    left_out: list[str] = Field(description="Layouts that are not known or do not fit")
+    too_small: int = Field(description="Fleets left out because arithmetic shows that they are too small")
+    left_out: list[str] = Field(description="Layouts that are unknown or do not fit")
     slo: dict[str, dict[str, float]]
     share: float
     most_gpus: int
     measured: dict[str, str] | None = Field(None, description="Calibrated pool whose engines were played")
-    holds: PlanRowOut | None = Field(description="The cheapest that holds the SLO, also if slower")
-    undecided: PlanRowOut | None = Field(None, description="A cheaper one that holds it unless engines are slower")
+    holds: PlanRowOut | None = Field(description="The cheapest fleet that holds the SLO even if engines are slower")
+    undecided: PlanRowOut | None = Field(None, description="Cheaper fleet that holds the SLO unless engines are slower")
     rows: list[PlanRowOut] = Field(description="The frontier, cheapest first")
 
 
@@ -71,7 +71,7 @@ class PlanOut(Schema):
     asked: dict[str, Any]
     status: JobStatus
     done: int = Field(description="Plays")
-    total: int = Field(description="At most; 0 before it runs")
+    total: int = Field(description="Upper limit of simulations; 0 before the plan runs")
     cause: str
     actor: str
     created_at: datetime
@@ -105,11 +105,11 @@ class PlanLoadOut(Schema):
 
 
 class PlanFigureOut(Schema):
-    request_class: str = Field(alias="class", description="As the router judged; none: refused before it had one")
+    request_class: str = Field(alias="class", description="Class by the router; none if refused before it had one")
     metric: str = Field(description="within_slo (0–1), or a quantile in ms")
     predicted: PredictedRangeOut
     actual: float
-    low: float = Field(description="Of the interval with 95 % confidence, by sessions")
+    low: float = Field(description="Lower end of the 95 % interval, over sessions")
     high: float
     n: int
     sessions: int
@@ -119,15 +119,15 @@ class PlanFigureOut(Schema):
 class PlanActualOut(Schema):
     """The predictions of a row, and the measurements since a pool was changed to match it."""
 
-    row: int = Field(description="From 1; 0: no pool is as in a row")
+    row: int = Field(description="Row number from 1; 0 if no pool matches a row")
     pool: str
-    reason: str = Field(description="Why nothing is judged; empty if something is")
+    reason: str = Field(description="Why there is no judgement; empty if there is one")
     caution: str
     since: datetime | None
-    requests: int = Field(description="The busiest in a row, as many as were planned")
+    requests: int = Field(description="Compared requests: the busiest in a row, as many as in the plan")
     load: list[PlanLoadOut]
     figures: list[PlanFigureOut]
-    unplanned: dict[str, int] = Field(description="Requests of classes that the plan had none of")
+    unplanned: dict[str, int] = Field(description="Requests of classes that the plan had none of, by class")
 
 
 @router.post("", response={200: PlanOut, 202: PlanOut}, auth=needs("experiments:write"))
@@ -163,7 +163,7 @@ def cancel_plan(request: HttpRequest, number: Number) -> Any:
 def draft_of_plan(
     request: HttpRequest,
     number: Number,
-    pool: str = Query(max_length=63, description="The measured one, else one of the kind sim"),
+    pool: str = Query(max_length=63, description="The measured pool, or any pool of kind sim"),
     row: int = Query(1, ge=1, le=100),
 ) -> Any:
     """The fleet document with a pool as in a row of the plan; changes nothing"""

@@ -34,7 +34,7 @@ class DecidedOut(Schema):
     cached_tokens: int
     new_tokens: int
     score: float | None = Field(
-        description="What the strategy compared instances by, the least wins; null when it did not"
+        description="Score by which the strategy compares instances, lowest wins; null if it had none"
     )
     refused: str = Field(description="Why it was not a candidate; empty when it was")
 
@@ -57,7 +57,7 @@ class CandidateOut(DecidedOut):
 class AttemptOut(Schema):
     instance: str
     status: int | None = Field(None, description="HTTP status of the engine; 0 or null without an answer")
-    result: str | None = Field(None, description="What it came to, as docs/router.md says; null from older routers")
+    result: str | None = Field(None, description="Result of the attempt, as in docs/router.md; null from older routers")
     error: str = ""
 
 
@@ -65,12 +65,12 @@ class ReceiptOut(Schema):
     """A receipt (docs/redis.md). Times in ms count from `at`; null means unknown."""
 
     request_id: str = Field(description="The client's, if it gave one")
-    own_id: str | None = Field(None, description="At the engines, where the client gave the other one")
+    own_id: str | None = Field(None, description="Request id at the engines; the client gave the other one")
     earlier: str | None = Field(None, description="Name of the receipt of an earlier request with the same id")
     at: float = Field(description="Arrival, Unix seconds")
     router: str | None = None
     pool: str | None = None
-    model: str | None = Field(None, description="As the engines serve it")
+    model: str | None = Field(None, description="Model name at the engines")
     alias: str | None = Field(None, description="The name that the client asked for, in the document Models")
     adapter: str | None = Field(None, description="LoRA adapter of the model")
     target_reason: str | None = Field(None, description="Why this target of the alias")
@@ -99,13 +99,13 @@ class ReceiptOut(Schema):
         None, description="Of a pull from a peer, as predicted: prefill_ms and transfer_ms are what it took"
     )
     delivery: int | None = Field(None, description="Under way when the request was assigned")
-    arm: str | None = Field(None, description="Of that delivery: candidate or control")
-    session: str | None = Field(None, description="A hash: the same for requests of one session")
+    arm: str | None = Field(None, description="Arm of that delivery: candidate or control")
+    session: str | None = Field(None, description="Hash that all requests of a session share")
     session_by: str | None = Field(None, description="What names the session, or why no name is taken")
     key: str | None = Field(None, description="Name of the API key")
-    band: int | None = Field(None, description="Of priority, as granted; null where nobody asked for one")
+    band: int | None = Field(None, description="Priority band as granted; null if none was requested")
     band_asked: int | None = None
-    band_asked_by: str | None = Field(None, description="A header, a field of the body, or the API key")
+    band_asked_by: str | None = Field(None, description="From a header, a field of the body, or the API key")
     prompt_tokens: int | None = Field(None, description="Estimate on arrival")
     predicted_cached: int | None = None
     predicted_tiers: list[int] | None = Field(
@@ -125,11 +125,11 @@ class ReceiptOut(Schema):
     stream: bool | None = None
     status: int | None = Field(None, description="HTTP status sent to the client")
     outcome: str | None = Field(None, description="ok, client_error, error, refused, cancelled or picked")
-    result: str | None = Field(None, description="What it came to in detail; null from older routers, like the next")
+    result: str | None = Field(None, description="Detailed result; null from older routers, like the next field")
     fault: str | None = Field(None, description="client, engine, router or nobody")
     error: str | None = None
     code: str | None = Field(None, description="Of the error")
-    wake_ms: float | None = Field(None, description="Of queue_ms, until the pool had woken")
+    wake_ms: float | None = Field(None, description="Part of queue_ms until the pool had woken")
     queue_ms: float | None = Field(None, description="Time in the admission queue")
     first_byte_ms: float | None = None
     ttft_ms: float | None = None

@@ -68,7 +68,7 @@ class AdviceOut(Schema):
     mode: Literal["advisory", "automatic"]
     replicas: int
     advised: int
-    prefills: int | None = Field(None, description="Of the replicas; null: not scaled by themselves")
+    prefills: int | None = Field(None, description="Of the replicas, how many prefill; null: sides are not scaled")
     advised_prefills: int | None = Field(None, description="Of the advised replicas")
     why: str
     balance: str = Field("", description="Of prefill and decode instances, measured; empty: the pool has no roles")
@@ -95,7 +95,7 @@ class PoolOut(Etag):
     schedule: dict[str, Any]
     autoscale: dict[str, Any]
     mode: Literal["serve", "observe"] = Field(description="observe: its engines are shown and get no requests")
-    source: SourceOut | None = Field(description="What lists its instances; null when the document does")
+    source: SourceOut | None = Field(description="Source that lists its instances; null if the document does")
     slo: dict[str, Any] = Field(description="ttft_p90_ms by class; drawn on Live and the wall")
     access: dict[str, Any] = Field(
         description="trusted_keys, salt_by_key, billing_line: how requests reach its engines"
@@ -128,14 +128,14 @@ class FoundEngineOut(Schema):
     name: str
     role: Literal["prefill", "decode", "both"]
     node: str = Field(description="Machine of its Pod")
-    held: str = Field(description="Why it would get no requests yet; empty when it would")
+    held: str = Field(description="Why it would get no requests yet; empty if it would get some")
     server: str = Field(description="What answers there; empty when nothing does")
     version: str
     models: list[str]
     kv_events: bool = Field(description="It publishes KV events, for the exact prefix index")
     lacks: list[str] = Field(description="Flags that it was started without, and an exact index needs")
     misplaced: str = Field(description="Why it would serve nothing in a pool with these options; empty if it serves")
-    asked: bool = Field(description="False: one of more engines than a look asks")
+    asked: bool = Field(description="False if there were too many engines to ask this one")
     trouble: str = Field(description="Why it does not answer, where it says so: it asks for a key")
     ranks: int = Field(description="Data-parallel ranks behind its address, where it says so; else 1")
 

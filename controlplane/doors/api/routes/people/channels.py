@@ -66,9 +66,9 @@ class NoticeOut(Schema):
     text: str
     facts: dict[str, Any]
     at: datetime
-    status: str = Field(description="waiting, sent or given up")
+    status: str = Field(description="waiting, sent or abandoned")
     attempts: int
-    due_at: datetime = Field(description="Of the next attempt, while it waits")
+    due_at: datetime = Field(description="Time of the next attempt, while the notice waits")
     ended_at: datetime | None
     outcome: str = Field(description="Of the last attempt")
 

@@ -26,18 +26,18 @@ class BatchOut(Schema):
     state: str = Field(description="In OpenAI's words: validating, in_progress, completed, …")
     cause: str = Field(description="Of a failure or a cancellation")
     waits: str = Field(description="Why nothing of it is sent now; empty while its lines are under way or it has ended")
-    asked_again_at: datetime | None = Field(description="Next try of a batch that waits for a reason of its own")
-    total: int = Field(description="Lines; the next two are those that have a result")
+    asked_again_at: datetime | None = Field(description="Next attempt of a batch that waits for a reason of its own")
+    total: int = Field(description="Number of lines; the next two count those with a result")
     completed: int
     failed: int
     input_tokens: int
     output_tokens: int
-    output_file: str = Field(description="Of the lines that were answered; empty: there is none yet")
+    output_file: str = Field(description="File of the answers; empty if there is none yet")
     error_file: str = Field(description="Of all others")
     created_at: datetime
     started_at: datetime | None = Field(alias="in_progress_at")
     ended_at: datetime | None
-    expires_at: datetime = Field(description="End of its window, which does not count its wait for other batches")
+    expires_at: datetime = Field(description="End of its window; time spent waiting for other batches does not count")
 
 
 @router.get("", response=list[BatchOut], auth=needs("use:read"))

@@ -27,16 +27,16 @@ class BudgetOut(Versioned):
     id: int
     key: int | None = Field(description="Id of the API key; null: the budget is a pool's")
     key_name: str
-    pool: str = Field(description="In place of a key: all that it serves")
+    pool: str = Field(description="Pool, in place of a key: the budget covers all that it serves")
     unit: Unit
     per: Per = Field(description="Of the calendar, in the time zone WEIR_BUDGET_TIME_ZONE; hours in UTC")
     limit: float = Field(description="Tokens, dollars or requests")
     warn_at: float = Field(description="Share of the limit from which a notice is sent")
-    refuse: bool = Field(description="What goes beyond; false: it is only told")
-    period: str = Field(description="The present one, such as 2026-11-26T09, 2026-11-26, 2026-W48, 2026-11 or ever")
+    refuse: bool = Field(description="Refuse requests beyond the limit; false: only send a notice")
+    period: str = Field(description="Current period, such as 2026-11-26T09, 2026-11-26, 2026-W48, 2026-11 or ever")
     ends: datetime | None = Field(description="null: never")
-    spent: float = Field(description="Tokens, dollars or requests, in the present period; about 10 s old")
-    used_ratio: float = Field(description="Of the limit, in the present period; about 10 s old")
+    spent: float = Field(description="Tokens, dollars or requests spent in the current period; about 10 s old")
+    used_ratio: float = Field(description="Share of the limit spent in the current period; about 10 s old")
 
 
 class BudgetIn(Body):

@@ -53,7 +53,7 @@ class LookOut(Schema):
         description="Per guard and class: estimate, lower, upper, n, cells, text, verdict (fail, fine, inconclusive, "
         "no_data, error, not_judged, or deferred: too rare to wait for, a later step judges it)"
     )
-    proposal: str = Field(description="What the judge wanted; stay: nothing")
+    proposal: str = Field(description="Decision of the judge; stay: no change")
     why: str
     facts: dict[str, Any]
 
@@ -66,7 +66,7 @@ class SwitchbackOut(Schema):
     block: int = Field(description="From 1; blocks + 1 once all are over and late answers are waited for")
     blocks: int
     left_s: float = Field(description="Of the block")
-    schedule: list[Literal["candidate", "control"]] = Field(description="Whose each block is, as drawn")
+    schedule: list[Literal["candidate", "control"]] = Field(description="Arm of each block, as drawn")
 
 
 class StepResultOut(Schema):
@@ -89,22 +89,22 @@ class DeliveryOut(Schema):
     state: str = Field(description=STATES_HELP)
     open: bool = Field(validation_alias="is_open")
     outcome: str = Field(
-        description="Empty while it goes on by itself; delivered, guard or person: what ended it; needs_person; time"
+        description="Empty while it advances by itself; delivered, guard or person: what ended it; needs_person; time"
     )
     why: str = Field(description="The sentence of the latest transition")
     by: str = Field(description="Who or what caused it")
     what: str = Field(description="The latest transition; empty after the proposal")
     step: int = Field(description="From 1")
     steps: int
-    share: float = Field(description="0 to 1 of the requests, decided by the candidate now")
-    shadow: float = Field(description="0 to 1 of the requests, decided once more by the candidate now")
-    step_clock_s: float = Field(description="That the step has run; holds are not counted")
+    share: float = Field(description="Share of the requests, 0 to 1, that the candidate decides now")
+    shadow: float = Field(description="Share of the requests, 0 to 1, that the candidate now decides in shadow")
+    step_clock_s: float = Field(description="Seconds that the step has run, without holds")
     stands_still: bool = Field(
         description="Holding, waiting, paused or not judged for 30 s: live decides every request"
     )
-    freeze_ends: str = Field(description="When the freeze that keeps it from going on ends, in its zone; else empty")
-    switchback: SwitchbackOut | None = Field(description="While a switchback is its step")
-    results: list[StepResultOut] = Field(description="What each step that ended has shown; kept for good")
+    freeze_ends: str = Field(description="End of the freeze that holds it, in the freeze's time zone; else empty")
+    switchback: SwitchbackOut | None = Field(description="Set while its step is a switchback")
+    results: list[StepResultOut] = Field(description="Evidence of each step that has ended; kept permanently")
     holds: list[HoldOut]
     generation: int
     plan: dict[str, Any]
@@ -117,9 +117,9 @@ class DeliveryOut(Schema):
     proposed_by: str
     proposed_at: datetime
     ready_at: datetime | None
-    starts_at: datetime | None = Field(description="Instant of the plan's start")
+    starts_at: datetime | None = Field(description="Start time in the plan")
     started_at: datetime | None
-    state_at: datetime = Field(description="Since when it has been in this state")
+    state_at: datetime = Field(description="Time at which it entered this state")
     promoted_at: datetime | None = Field(description="When the candidate went live")
     ended_at: datetime | None
     look: LookOut | None = Field(validation_alias="looks.first", description="The latest judgement")
@@ -218,7 +218,7 @@ class DeliverDocumentIn(DeliverIn):
 class DocumentDeliveryOut(Schema):
     live: int | None = Field(None, description="The version that is live with this document: nothing is delivered")
     delivery: ProposedOut | None = Field(
-        None, description="Of a dry run: as it would be made, with the id that it would have"
+        None, description="For a dry run: the delivery as it would be created, with its id"
     )
 
 
@@ -240,17 +240,17 @@ class ApproveIn(Body):
 
 
 class RulesOut(Versioned):
-    direct: str = Field(description="Who may go live without a delivery: allowed, admin or never")
-    approvals_needed: int = Field(description="The least that a plan may ask for")
+    direct: str = Field(description="Who may publish without a delivery: allowed, admin or never")
+    approvals_needed: int = Field(description="Minimum number of approvals in a plan")
     least_share: float = Field(description="0 to 0.5, of a canary, in the plans of those who may not go live directly")
-    least_for_s: int = Field(description="Of that canary, or of the whole switchback")
-    least_bake_s: int = Field(description="Of `full` in such a plan")
+    least_for_s: int = Field(description="Minimum duration of that canary, or of the whole switchback")
+    least_bake_s: int = Field(description="Minimum duration of `full` in such a plan")
 
 
 class RulesIn(Body):
     direct: Literal["allowed", "admin", "never"]
     approvals_needed: int = Field(ge=0, le=10)
-    least_share: float | None = Field(None, ge=0.001, le=0.5, description="Left out: it stays; so do the next two")
+    least_share: float | None = Field(None, ge=0.001, le=0.5, description="Unchanged if left out; so are the next two")
     least_for_s: int | None = Field(None, ge=10, le=7 * 86_400)
     least_bake_s: int | None = Field(None, ge=0, le=7 * 86_400)
     reason: Reason
@@ -260,7 +260,7 @@ class FreezeOut(Versioned):
     id: int
     name: str
     policies: list[str] = Field(description="Empty: all")
-    start: str = Field(description="Of the first occurrence, local")
+    start: str = Field(description="Local time of the first occurrence")
     end: str
     zone: str
     rrule: str
@@ -273,11 +273,11 @@ class FreezeOut(Versioned):
 class FreezeIn(Body):
     name: str = Field(min_length=1, max_length=NAME_MAX, examples=["weekends"])
     policies: list[str] = Field([], max_length=1000, description="Empty: all")
-    start: str = Field(max_length=16, examples=["2026-12-24T18:00"], description="Of the first occurrence, local")
+    start: str = Field(max_length=16, examples=["2026-12-24T18:00"], description="Local time of the first occurrence")
     end: str = Field(max_length=16, examples=["2026-12-27T08:00"])
     zone: str = Field(max_length=64, examples=["Europe/Berlin"])
     rrule: str = Field("", max_length=200, examples=["FREQ=WEEKLY"], description="Left out: once")
-    behaviour: Literal["hold", "abort"] = Field("hold", description="What happens to deliveries that run")
+    behaviour: Literal["hold", "abort"] = Field("hold", description="What happens to running deliveries")
     reason: Reason
 
 

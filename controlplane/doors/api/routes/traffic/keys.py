@@ -26,11 +26,11 @@ class KeyOut(Versioned):
     name: str
     prefix: str
     pools: list[str] = Field(description="Empty: every pool")
-    models: list[str] = Field(description="Names that its requests may ask for. Empty: every one")
+    models: list[str] = Field(description="Model names that its requests may use. Empty: all")
     requests_per_min: int | None = Field(description="null: no limit")
     tokens_per_min: int | None = Field(description="null: no limit")
-    priority: int = Field(description="Band of its requests that ask for none: higher is admitted earlier")
-    priority_max: int = Field(description="The highest band that they may ask for")
+    priority: int = Field(description="Default band of its requests; higher bands are admitted earlier")
+    priority_max: int = Field(description="Highest band that its requests may ask for")
     status: str
     created_by: str
     created_at: datetime
@@ -46,12 +46,12 @@ class IssuedKeyOut(KeyOut):
 class KeyIn(Body):
     name: str = Field(min_length=1, max_length=80, pattern=r"\S")
     pools: list[str] = Field([], max_length=1000, description="Empty: every pool")
-    models: list[str] = Field([], max_length=1000, description="Names that its requests may ask for. Empty: every one")
+    models: list[str] = Field([], max_length=1000, description="Model names that its requests may use. Empty: all")
     requests_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
     tokens_per_min: int | None = Field(None, ge=1, le=services.LIMIT_MAX)
-    priority: int = Field(0, ge=-BAND_MAX, le=BAND_MAX, description="Band of its requests that ask for none")
+    priority: int = Field(0, ge=-BAND_MAX, le=BAND_MAX, description="Default band of its requests")
     priority_max: int | None = Field(
-        None, ge=-BAND_MAX, le=BAND_MAX, description="The highest that they may ask for. null: 0, or priority if higher"
+        None, ge=-BAND_MAX, le=BAND_MAX, description="Highest band they may ask for. null: 0, or priority if higher"
     )
     expires_at: datetime | None = None
 

@@ -51,7 +51,7 @@ class ModelsOut(Schema):
 class HomeOut(Schema):
     instance: str
     state: str = Field(description="loading, loaded, failed or leaving")
-    text: str = Field(description="Why, as the engine says")
+    text: str = Field(description="Reason, as given by the engine")
 
 
 class AdapterOut(Schema):

@@ -39,7 +39,7 @@ class PublishedOut(Schema):
     document: dict[str, Any] = Field(description="As published; older versions may be of an older schema")
     reason: str
     actor: ActorOut
-    published_at: datetime = Field(description="Of a candidate: when it was proposed")
+    published_at: datetime = Field(description="For a candidate: when it was proposed")
     based_on: int | None
     rollback_of: int | None
 
@@ -65,7 +65,7 @@ class OpenDraftOut(Schema):
 
 class DraftOut(OpenDraftOut):
     policy: str = Field(validation_alias="policy.name")
-    note: str = Field(description="Where its values come from: the evidence of a tuning; else empty")
+    note: str = Field(description="Source of its values: the evidence of a tuning; else empty")
 
 
 class PolicyOut(Schema):

@@ -28,7 +28,7 @@ def _value(line: UseLine, column: str) -> object:
 
 
 class UseLineOut(Schema):
-    start: datetime | None = Field(description="Of the period; null: the whole time")
+    start: datetime | None = Field(description="Start of the period; null: the whole time")
     key: str | None = Field(description='Id of the key; "": without one; null: not asked for')
     name: str | None
     pool: str | None
@@ -41,12 +41,12 @@ class UseLineOut(Schema):
     input_tokens: int = Field(description="Cached ones included")
     cached_tokens: int
     output_tokens: int
-    estimated: int = Field(description="Requests whose engine told no usage: their tokens are estimates")
+    estimated: int = Field(description="Requests whose engine reported no usage; their tokens are estimates")
     gpu_seconds: float
     dollars: float
-    audio_seconds: float = Field(description="Of transcriptions, as their engine tells it")
-    images: int = Field(description="That answered requests asked for")
-    client_errors: int = Field(description="Requests at fault themselves, as a prompt that is too long")
+    audio_seconds: float = Field(description="Seconds of audio in transcriptions, as their engine reports them")
+    images: int = Field(description="Images that answered requests asked for")
+    client_errors: int = Field(description="Requests that were invalid, such as a prompt that is too long")
 
 
 class UseOut(Schema):
@@ -60,7 +60,7 @@ def get_use(
     request: HttpRequest,
     begin: Annotated[datetime | None, Query(alias="from", description="A week before `to` if left out")] = None,
     to: Annotated[datetime | None, Query(description="Now if left out")] = None,
-    by: str = Query("key,pool,model", max_length=40, description="Some of key, pool and model, by commas"),
+    by: str = Query("key,pool,model", max_length=40, description="Any of key, pool and model, separated by commas"),
     per: Literal["", "hour", "day", "month"] = "",
     format: Literal["json", "csv", "parquet"] = "json",
 ) -> Any:
