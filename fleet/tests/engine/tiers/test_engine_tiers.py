@@ -191,7 +191,7 @@ def test_a_prefetch_for_a_request_that_leaves_is_wasted() -> None:
 
 
 def test_naive_writes_slow_down_a_concurrent_load() -> None:
-    """They cost at most their share of the drives' speed, and nothing once they are done."""
+    """Writes cost at most their share of the drives' speed, and nothing once finished."""
     beside, _ = naive_and_slack("ssd")
     alone_s = load_s(SSD, LAYOUT, 255 * 16)
     assert alone_s < beside.load_s <= alone_s / NAIVE_SHARE * (1 + 1e-9)

@@ -35,7 +35,7 @@ def test_figure_8_has_the_published_order() -> None:
 
 
 def test_the_rates_reached_within_a_second_have_the_published_order() -> None:
-    """They are 1.0 with DRAM, 0.75 with GDS and at least 1.5 with Tutti."""
+    """The rates are 1.0 with DRAM, 0.75 with GDS and at least 1.5 with Tutti."""
     dram, gds, tutti = values_of("Figure 8: requests/s with a mean TTFT up to 1 s")
     assert gds < dram < tutti
     assert tutti >= 1.5
