@@ -79,13 +79,14 @@ class Listener:
             if publishing or state.shared is not None:
                 self._shared.follow(pool, {endpoint: _place(endpoint) for endpoint in publishing})
             return
-        if state.index is not None:
-            state.index.of_models({endpoint.tokenizer for endpoint in publishing})
+        if state.index is None:
+            if not publishing:
+                return
+            state.index = ExactIndex(getrandbits(64))
+        state.index.of_models({endpoint.tokenizer for endpoint in publishing})
         for endpoint in publishing:
             if endpoint.feed in self._feeds:
                 continue
-            if state.index is None:
-                state.index = ExactIndex(getrandbits(64))
             endpoint.feed = self._feeds.follow(
                 *(endpoint.id, endpoint.events_url, _place(endpoint), state.index),
                 shares=endpoint.shares_store,

@@ -1,0 +1,34 @@
+"""What a router that follows KV events itself keeps of a pool between its steps."""
+
+from router.kv_events.listener import Listener
+from router.pool.pool import Pool
+from router.prefix.blocks import block_hashes
+from router.prefix.exact.index import HOST
+from router.tests.conftest import fleet, instance
+
+SIZE = 16
+
+
+def pool_of(count: int) -> Pool:
+    pool = Pool("demo")
+    pool.take_fleet(
+        fleet(*(instance(f"demo-{n}", f"http://127.0.0.1:{n + 1}", events="tcp://127.0.0.1:1") for n in range(count)))
+    )
+    return pool
+
+
+async def test_a_pools_store_is_kept_until_the_model_changes() -> None:
+    pool, listener, tokens = pool_of(1), Listener(), bytes(4 * SIZE * 8)
+    try:
+        await listener.step([pool])
+        index = pool.kv_event_state.index
+        assert index is not None
+        index.share("other", list(range(1, 9)), None, tokens, SIZE, HOST)
+        hashes = block_hashes(tokens, SIZE, index.seed)
+        await listener.step([pool])
+        assert index.match(hashes, SIZE) == {"other": (0, 128, 0)}
+        pool.endpoints["demo-0"].tokenizer = "/models/other"
+        await listener.step([pool])
+        assert index.match(hashes, SIZE) == {}
+    finally:
+        await listener.close()
