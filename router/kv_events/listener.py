@@ -4,6 +4,7 @@ tokenizer that a pool's instances name."""
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,7 @@ class Listener:
 def judge(pool: Pool) -> None:
     """Select the index to trust for each endpoint."""
     state = pool.kv_event_state
-    state.ahead = max((one.feed.ahead for one in pool.endpoints.values() if one.feed is not None), default=0)
+    state.ahead = _ahead(pool.endpoints.values())
     for endpoint in pool.endpoints.values():
         feed, before = endpoint.feed, endpoint.belief
         if feed is not None and state.index is not None:
@@ -140,6 +141,13 @@ def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, 
             if any(reach := (endpoint.by_kind.short_of(kind), endpoint.feed.unit if endpoint.feed is not None else 0))
         }
     return {kind: reach for kind, reach in made.items() if reach}
+
+
+def _ahead(endpoints: Iterable[Endpoint]) -> int:
+    """Return the tokens after a block that its name covers by most feeds followed now; by equally many, the fewer."""
+    feeds = [endpoint.feed for endpoint in endpoints if _publishes(endpoint)]
+    counts = Counter(feed.ahead for feed in feeds if feed is not None and feed.block_size)
+    return min(counts, key=lambda ahead: (-counts[ahead], ahead), default=0)
 
 
 def _unlike(feed: EventFeed, ahead: int) -> str:

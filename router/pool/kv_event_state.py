@@ -119,7 +119,7 @@ class KvEventState:
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
-        self.ahead = 0  # tokens after a block that its hash covers, for all instances
+        self.ahead = 0  # tokens after a block that its hash covers, as most instances name theirs
         self.suspected = 0  # coming requests for which an engine with several groups of layers may speculate
         # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
         # chunk below the device)

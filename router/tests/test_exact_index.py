@@ -332,8 +332,8 @@ async def test_instances_that_hash_blocks_differently_from_their_pool_are_not_pr
     for sim in sims:
         await sim.ask(PROMPT)
     async with running(redis_url) as (router, client):
-        await until(lambda: belief(router, "demo-1").index == "exact" and belief(router).reason == "events")
-        assert belief(router).why == UNLIKE.format(0, 1)
+        await until(lambda: belief(router).index == "exact" and belief(router, "demo-1").reason == "events")
+        assert belief(router, "demo-1").why == UNLIKE.format(1, 0)
         assert (await receipt(published, await ask(client)))["index"] in {"approximate", "exact"}
 
 

@@ -1,6 +1,11 @@
 """What a router that follows KV events itself keeps of a pool between its steps."""
 
-from router.kv_events.listener import Listener
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from router.kv_events.listener import Listener, judge
 from router.pool.pool import Pool
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import HOST
@@ -32,3 +37,26 @@ async def test_a_pools_store_is_kept_until_the_model_changes() -> None:
         assert index.match(hashes, SIZE) == {}
     finally:
         await listener.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "ahead"),
+    [
+        ([], 0),
+        ([(1, 16, "ready")], 1),
+        ([(0, 16, "ready"), (0, 16, "ready"), (1, 16, "ready")], 0),
+        ([(0, 16, "ready"), (1, 16, "ready"), (1, 16, "ready")], 1),
+        ([(1, 16, "ready"), (0, 16, "ready")], 0),
+        ([(0, 0, "ready"), (0, 0, "ready"), (1, 16, "ready")], 1),  # no block yet
+        ([(0, 16, "ready"), (1, 16, "stopped"), (1, 16, "failed")], 0),
+    ],
+)
+def test_prompts_are_hashed_as_most_instances_name_their_blocks(told: list[tuple[int, int, str]], ahead: int) -> None:
+    pool = pool_of(len(told))
+    for endpoint, (covered, size, state) in zip(pool.endpoints.values(), told, strict=True):
+        endpoint.state = state
+        known: Any = {"trouble": "", "complete": True, "names_layers": True, "but_for": "", "unit": 0}
+        feed: Any = SimpleNamespace(ahead=covered, block_size=size, **known)
+        endpoint.feed = feed
+    judge(pool)
+    assert pool.kv_event_state.ahead == ahead
