@@ -274,7 +274,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
             kind.speculation.add(by_rule, cached_tokens)
         else:
             kind.shortfall.add(allowed, cached_tokens, size)
-        if cached_tokens < prediction.exact_tokens and prediction.index == "exact":
+        if cached_tokens < prediction.exact_tokens:
             call.pool.kv_event_state.suspected = SUSPECTED
             _refute(call, endpoint, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)
@@ -285,7 +285,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
 def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
     """Handle fewer cached tokens than predicted: a store may have evicted the others without an event."""
     feed, index = endpoint.feed, call.pool.kv_event_state.index
-    if feed is None or index is None:
+    if feed is None or index is None or call.prediction.index != "exact":
         return
     size = feed.block_size or endpoint.block_size
     for known, hashes in call.prediction.block_hashes:

@@ -21,6 +21,7 @@ from router.policy.value import replace
 from router.pool.endpoint import Endpoint
 from router.prefix.accuracy import FEWEST
 from router.prefix.blocks import TOKEN_BYTES, Medium
+from router.prefix.exact.groups import FIRST
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE
 from router.request.call import Call
@@ -320,6 +321,29 @@ async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_
         assert [each["predicted_cached"] for each in made] == [112] * (SURE + 1) + [64]
         assert pool.kv_event_state.suspected == SUSPECTED
         assert pool.kv_event_state.reach == {}
+
+
+async def test_the_rule_of_an_engine_with_several_groups_of_layers_leads_back_to_its_exact_index(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=64))
+    monkeypatch.setattr(ExactIndex, "has_groups", True)
+    monkeypatch.setattr(ExactIndex, "speculating", lambda self, hashes, size: {"demo-0": (64, 32)})
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await ask(client)
+        index, by_kind = pool.kv_event_state.index, pool.endpoints["demo-0"].by_kind
+        await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
+        for _ in range(100):
+            by_kind.of("/v1/completions").exact.add(1_000, 0, 1_000)
+        await until(lambda: belief(router).index == "approximate")
+        made = [await receipt(published, await ask(client)) for _ in range(SURE + 1)]
+        assert {each["index"] for each in made} == {"approximate"}
+        assert by_kind.rule_for("/v1/completions") == FIRST
 
 
 async def test_instances_that_hash_blocks_differently_from_their_pool_are_not_predicted_exactly(
