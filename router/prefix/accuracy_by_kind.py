@@ -49,9 +49,10 @@ class AccuracyByKind:
             del self.kinds[min(new if len(new) >= MOST_NEW else known, key=lambda kind: self.kinds[kind].used)]
 
     def short_of(self, kind: str) -> int:
-        """Return the tokens by which hits of the kind fall short of the blocks that an engine has."""
+        """Return the tokens by which hits of the kind fall short of the blocks that an engine has; 0 with a rule, which
+        explains the same answers."""
         known = self.kinds.get(kind)
-        return known.shortfall.tokens if known is not None else 0
+        return known.shortfall.tokens if known is not None and known.speculation.rule == NONE else 0
 
     def rule_for(self, kind: str) -> int:
         """Return the rule by which an engine that speculates drops blocks, as answers of the kind tell."""

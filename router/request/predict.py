@@ -272,8 +272,7 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
         allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
         if by_rule := prediction.by_rule.get(endpoint.id):
             kind.speculation.add(by_rule, cached_tokens)
-        else:
-            kind.shortfall.add(allowed, cached_tokens, size)
+        kind.shortfall.add(allowed, cached_tokens, size)
         if cached_tokens < prediction.exact_tokens:
             call.pool.kv_event_state.suspected = SUSPECTED
             _refute(call, endpoint, cached_tokens)

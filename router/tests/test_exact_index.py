@@ -323,6 +323,33 @@ async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_
         assert pool.kv_event_state.reach == {}
 
 
+async def test_a_shortfall_that_is_explained_by_a_rule_is_deducted_no_second_time(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=96))
+    monkeypatch.setattr(ExactIndex, "speculating", lambda self, hashes, size: {"demo-0": (96, 80)})
+    published.policy()
+    published.fleet(sim_entry(start_sim()))
+    async with running(redis_url) as (router, client):
+        await until(lambda: belief(router).index == "exact")
+        pool = router.pools.get("demo")
+        assert pool is not None
+        await ask(client)
+        index = pool.kv_event_state.index
+        await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
+        for _ in range(SURE):  # as if all were sent before the first answer
+            await ask(client)
+        by_kind = pool.endpoints["demo-0"].by_kind
+        await until(lambda: pool.kv_event_state.reach == {"/v1/completions": {"demo-0": (16, 0)}})
+        monkeypatch.setattr(ExactIndex, "has_groups", True)
+        for _ in range(SURE):
+            await receipt(published, await ask(client))
+        await until(lambda: pool.kv_event_state.reach == {})
+        made = [await receipt(published, await ask(client)) for _ in range(SURE)]
+        assert [each["predicted_cached"] for each in made] == [96] * SURE
+        assert by_kind.kinds["/v1/completions"].shortfall.tokens == 0
+
+
 async def test_the_rule_of_an_engine_with_several_groups_of_layers_leads_back_to_its_exact_index(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
