@@ -350,7 +350,7 @@ async def test_a_shortfall_that_is_explained_by_a_rule_is_deducted_no_second_tim
         assert by_kind.kinds["/v1/completions"].shortfall.tokens == 0
 
 
-async def test_the_rule_of_an_engine_with_several_groups_of_layers_leads_back_to_its_exact_index(
+async def test_the_rule_by_which_an_engine_speculates_is_learnt_with_the_approximate_index_in_use_too(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usages, "parse", lambda raw: replace(PARSE(raw), cached_tokens=64))
