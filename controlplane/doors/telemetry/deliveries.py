@@ -40,7 +40,7 @@ def _figures(now: float) -> tuple[tuple[str, str, Callable[[Delivery], float]], 
         ("weir_delivery_candidate", "Version of the open delivery's candidate", lambda row: row.candidate.number),
         ("weir_delivery_step", "Step of the open delivery, from 1", lambda row: row.step + 1),
         ("weir_delivery_share", "Share of the requests that the candidate decides, 0 to 1", lambda row: row.share),
-        ("weir_delivery_shadow_share", "Share of the requests decided once more, 0 to 1", lambda row: row.shadow),
+        ("weir_delivery_shadow_share", "Share of the requests decided in shadow, 0 to 1", lambda row: row.shadow),
         ("weir_delivery_state_seconds", "Time since the delivery entered its state", age_s),
     )
 
@@ -103,6 +103,6 @@ def of_notices(now: float) -> Iterator[Metric]:
     waits = [((name,), count) for name, count, _, _ in found]
     yield gauge("weir_notices_waiting", "Notices that a channel has not been sent yet", channel, waits)
     lost = [((name,), count) for name, _, count, _ in found]
-    yield gauge("weir_notices_given_up", "Notices of the last 30 days that were given up", channel, lost)
+    yield gauge("weir_notices_given_up", "Notices of the last 30 days that were abandoned", channel, lost)
     ages = [((name,), max(0.0, now - oldest.timestamp()) if oldest else 0.0) for name, _, _, oldest in found]
     yield gauge("weir_notices_oldest_seconds", "Age of the oldest notice that waits", channel, ages)

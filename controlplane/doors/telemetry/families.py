@@ -35,7 +35,7 @@ CLASS_COUNTS: Mapping[Literal["rate", "n", "errors", "client_errors", "refused"]
     "errors": ("weir_class_window_errors", "Requests of the window that failed"),
     "client_errors": (
         "weir_class_window_client_errors",
-        "Requests of the window that were at fault themselves, as a prompt that is too long",
+        "Requests of the window that were invalid, such as a prompt that is too long",
     ),
     "refused": ("weir_class_window_refused", "Requests of the window that were refused"),
 }

@@ -45,9 +45,9 @@ class Page(Collector):
 def of_steps(client: redis.Redis) -> Iterator[Metric]:
     found = reports.read(client)
     last = [((name,), report.at) for name, report in found.items()]
-    yield gauge("weir_step_last_run_timestamp_seconds", "When the step last ended well (Unix)", ("step",), last)
+    yield gauge("weir_step_last_run_timestamp_seconds", "Time at which the step last succeeded (Unix)", ("step",), last)
     took = [((name,), report.took_s) for name, report in found.items()]
-    yield gauge("weir_step_duration_seconds", "How long the step's latest run took", ("step",), took)
+    yield gauge("weir_step_duration_seconds", "Duration of the step's latest run", ("step",), took)
 
 
 def _of_scaling(now: float) -> Iterator[Metric]:
@@ -67,9 +67,9 @@ def _of_scaling(now: float) -> Iterator[Metric]:
     held = [(key, float(point.held)) for key, point in latest.items()]
     yield each("weir_pool_held_requests", "Requests that wait in routers", held)
     full = [(key, advice.saturation) for key, advice in found.items()]
-    yield each("weir_pool_saturation", "The highest of the load's measures, each by its target; 1 is on target", full)
+    yield each("weir_pool_saturation", "Highest load measure relative to its target; 1 is on target", full)
     ages = [(key, max(0.0, now - point.at)) for key, point in latest.items()]
-    yield each("weir_pool_load_age_seconds", "Age of the load that these come from", ages)
+    yield each("weir_pool_load_age_seconds", "Age of the load measurements", ages)
 
 
 def _of_lease() -> Iterator[Metric]:
@@ -81,18 +81,18 @@ def _of_lease() -> Iterator[Metric]:
 def _of_sources(now: float) -> Iterator[Metric]:
     rows = list(InstanceSource.objects.select_related("pool").order_by("pool__name"))
     ages = [((row.pool.name,), 0.0 if row.away_since is None else now - row.away_since.timestamp()) for row in rows]
-    text = "Age of the latest answer of what lists the pool's instances, 0 while it answers"
+    text = "Age of the latest answer of the pool's instance source, 0 while it answers"
     yield gauge("weir_source_age_seconds", text, ("pool",), [(labels, max(0.0, age)) for labels, age in ages])
     listed = [((row.pool.name,), float(len(row.engines))) for row in rows]
     yield gauge("weir_source_engines", "Engines in that answer", ("pool",), listed)
     gone = Instance.objects.filter(retired=NOT_LISTED).values_list("pool__name").annotate(Count("pk"))
     counts = {row.pool.name: 0.0 for row in rows} | {name: float(count) for name, count in gone}
-    text = "Instances of the last hour that are no longer in it"
+    text = "Instances listed in the last hour that no longer are"
     yield gauge("weir_source_gone_engines", text, ("pool",), [((name,), count) for name, count in counts.items()])
 
 
 def _of_budgets(now: float) -> Metric:
-    text = "Spent part of a budget of a key or a pool in the present period"
+    text = "Share of a key's or pool's budget spent in the current period"
     found = [(one.row, one.ratio) for one in budgets_now(now)]
     rows = [((row.key.name if row.key else "", row.pool, row.unit, row.per), ratio) for row, ratio in found]
     return gauge("weir_budget_used_ratio", text, ("key", "pool", "unit", "per"), rows)

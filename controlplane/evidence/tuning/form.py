@@ -23,13 +23,13 @@ SCALES = (("", "automatic"), ("linear", "linear"), ("log", "logarithmic"))
 _OF_RANGE = re.compile(r"parameters\.(\d+)\.(\w+)")
 NUMBERS = {  # field → (title, hint)
     "trials": ("Trials", "points to simulate at most"),
-    "time_limit_s": ("Time limit, s", "of the search; empty: none"),
+    "time_limit_s": ("Time limit, s", "time limit of the search; empty: none"),
     "workers": ("Workers", "processes at the same time"),
     "seed": ("Seed", "equal seeds draw equal points"),
     "max_requests": ("Requests at most", "the newest of a recording"),
     "held_out": ("Held out", "share of the requests, 0–1: the last ones check the winners"),
-    "ttft_limit_ms": ("TTFT limit, ms", "of goodput; empty: p90 of the live version"),
-    "tpot_limit_ms": ("TPOT limit, ms", "of goodput; empty: p90 of the live version"),
+    "ttft_limit_ms": ("TTFT limit, ms", "limit for goodput; empty: p90 of the live version"),
+    "tpot_limit_ms": ("TPOT limit, ms", "limit for goodput; empty: p90 of the live version"),
 }
 
 

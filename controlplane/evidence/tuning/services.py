@@ -43,14 +43,14 @@ class RangeIn(Strict):
     path: str = Field(max_length=80, examples=["classes.heavy_new_tokens"])
     low: Finite | None = Field(None, description="Default: the parameter's own bound")
     high: Finite | None = None
-    step: Finite | None = Field(None, description="Between two values, from low on; default: any value")
+    step: Finite | None = Field(None, description="Distance between values, from low on; default: any value")
     log: bool | None = Field(None, description="On a logarithmic scale; default: where the bounds are 100 times apart")
 
 
 class TuningIn(Strict):
     """Every field is optional."""
 
-    pool: str = Field("", max_length=63, description="Default: the pool with most recorded requests")
+    pool: str = Field("", max_length=63, description="Default: the pool with the most recorded requests")
     trace: str = Field("", max_length=100, description="Default: the pool's recorded traffic, as for a preview")
     parameters: list[RangeIn] = Field(
         [], max_length=40, description="Default: the parameters by which the strategy decides"
@@ -59,13 +59,13 @@ class TuningIn(Strict):
     workers: Annotated[int, checked(WORKERS), limits(WORKERS)] = Field(
         2, description="Processes that simulate at the same time"
     )
-    seed: Seed = Field(1, description="Of the search and of the twin")
+    seed: Seed = Field(1, description="Seed of the search and of the twin")
     max_requests: Annotated[int, checked(REQUESTS), limits(REQUESTS)] = MAX_REQUESTS
-    ttft_limit_ms: Milliseconds | None = Field(None, description="Of goodput; default: the live version's p90")
+    ttft_limit_ms: Milliseconds | None = Field(None, description="Limit for goodput; default: the live version's p90")
     tpot_limit_ms: Milliseconds | None = None
     objectives: list[Objective] = Field(["ttft", "tpot", "goodput"], min_length=1, max_length=3)
     time_limit_s: Annotated[int, checked(TIME_LIMIT), limits(TIME_LIMIT)] | None = Field(
-        None, description="Of the search; default: none"
+        None, description="Time limit of the search; default: none"
     )
     held_out: Annotated[float, checked(HELD_OUT_SHARE), limits(HELD_OUT_SHARE)] = Field(
         HELD_OUT, description="Share of the requests, the last ones, that check the winners"

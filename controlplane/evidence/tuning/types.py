@@ -21,7 +21,7 @@ class GoalValues(TypedDict):
     n: Annotated[int, Description("Requests")]
     answered: int
     ttft_p90_ms: Annotated[float | None, Description("A request without an answer counts as infinite; null: infinite")]
-    tpot_p90_ms: Annotated[float | None, Description("Of answers with two tokens or more")]
+    tpot_p90_ms: Annotated[float | None, Description("Over answers with at least two tokens")]
     goodput: Annotated[float, Description("0–1 share of all requests that were answered within the limits")]
 
 
@@ -32,7 +32,7 @@ class TrialView(GoalValues):
 
 class GoalsBySplit(TypedDict):
     search: GoalValues
-    check: Annotated[GoalValues, Description("On the held-out requests")]
+    check: Annotated[GoalValues, Description("Result on the held-out requests")]
 
 
 class WinnerEffect(DifferenceBounds):
@@ -47,9 +47,9 @@ class WinnerEffect(DifferenceBounds):
 
 class Winner(GoalsBySplit):
     trial: int
-    reasons: Annotated[list[Reason], Description("What it is the best in on the searched requests")]
-    values: Annotated[dict[str, Any], Description("By path of the parameter")]
-    effect: Annotated[list[WinnerEffect], Description("Against the live version on the held-out requests")]
+    reasons: Annotated[list[Reason], Description("Objectives in which it is the best on the searched requests")]
+    values: Annotated[dict[str, Any], Description("Values by parameter path")]
+    effect: Annotated[list[WinnerEffect], Description("Difference from the live version on the held-out requests")]
 
 
 class LimitValues(TypedDict):

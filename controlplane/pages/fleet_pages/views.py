@@ -277,9 +277,7 @@ RESTART = InstanceAction("restart", "Restart", "Drains and restarts the process;
 STOP = InstanceAction(
     "stop", "Stop", "Drains, then stops the process; it stays stopped. Its KV cache is lost.", danger=True
 )
-RESTART_ELSEWHERE = replace(
-    RESTART, effect="Drains it, then looks at it anew. Its process stays: Weir does not run it."
-)
+RESTART_ELSEWHERE = replace(RESTART, effect="Drains it, then checks it again. Its process stays: Weir does not run it.")
 STOP_ELSEWHERE = replace(
     STOP, effect="Drains it and sends it nothing until it is started here. Its process stays: Weir does not run it."
 )

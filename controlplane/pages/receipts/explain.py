@@ -20,12 +20,12 @@ OUTCOMES = {
     "error": "It failed.",
     "refused": "The router refused it.",
     "cancelled": "The client went away before the end; the engine was told to stop.",
-    "picked": "A gateway was told where to send it, and did not tell what became of it.",
+    "picked": "A gateway was told where to send it and reported no result.",
 }
 
 # Explanations that say more than the outcome (docs/router.md#outcomes)
 RESULTS = {
-    "failed_alike": "It failed alike on two engines, so the request itself was at fault and no engine is.",
+    "failed_alike": "It failed alike on two engines, so the request itself was at fault and no engine was.",
     "failed_before_content": "The engine failed before it had sent any content.",
     "failed_after_content": "The engine failed in the middle of the answer, which is incomplete.",
     "router_failed": "The router failed, not an engine.",

@@ -25,7 +25,7 @@ EVENTS: dict[str, str] = {
     **{f"delivery.{state}": text for state, text in DELIVERY_STATES.items()},
     "delivery.emergency": "an administrator took a delivery past the rules",
     "policy.published": "a version was published directly",
-    "policy.pool_joined": "a pool routes by another policy from now on",
+    "policy.pool_joined": "a pool uses another policy from now on",
     "policy.emergency": "an administrator went past the rules of a policy",
     "policy.rolled_back": "a version was rolled back",
     "models.published": "a version of the document Models was published",

@@ -28,10 +28,10 @@ WORDS = {
 }
 START_EVERY_S = 15.0  # interval between attempts to start a delivery that a freeze holds back
 ACTIONS = {
-    "abort": "end it: every request goes by the live version again within a second; safe to repeat",
-    "pause": "stop the clock of its step",
-    "resume": "start the paused step anew; needs --reason",
-    "advance": "go on to the next step, whatever the guards say; needs --reason",
+    "abort": "abort it: the live version decides every request again within a second; safe to repeat",
+    "pause": "pause its current step",
+    "resume": "restart the paused step; needs --reason",
+    "advance": "advance to the next step, whatever the guards say; needs --reason",
 }
 
 

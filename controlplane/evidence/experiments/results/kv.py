@@ -44,7 +44,7 @@ class RunUse:
 class NamedGpu:
     """A GPU, whatever runs on it; the three lists have one value for each point."""
 
-    id: Annotated[str, Description("Node and number, as gpu-1/0")]
+    id: Annotated[str, Description("Node and number, such as gpu-1/0")]
     name: str
     memory_bytes: int
     at_s: Annotated[list[float], Description("After the start of the run, on the wall clock")]

@@ -18,7 +18,7 @@ JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 class DifferenceBounds(TypedDict):
     """A difference from a baseline in the metric's unit, its interval and the conclusion."""
 
-    difference: Annotated[float | None, Description("From the baseline, over the requests that both have")]
+    difference: Annotated[float | None, Description("Difference from the baseline, over the requests that both have")]
     low: Annotated[float | None, Description("Of the 95 % interval")]
     high: float | None
     verdict: Verdict
@@ -53,7 +53,7 @@ class DifferenceRow(Interval, OfClass):
     ]
     n: int
     left_out: NotRequired[
-        Annotated[int, Description("Requests of the class that only some arms have: in neither level")]
+        Annotated[int, Description("Requests of the class that only some arms have, left out of both levels")]
     ]
 
 
@@ -74,11 +74,13 @@ ExpectationRow = TypedDict(
         "ratio": float | None,
         "low": Annotated[float | None, Description("Interval of the ratio, or of the value; null at an infinite end")],
         "high": float | None,
-        "confidence": Annotated[float | None, Description("As asked; null: the value alone was compared")],
+        "confidence": Annotated[
+            float | None, Description("Confidence as requested; null: only the value was compared")
+        ],
         "level": Annotated[float | None, Description("Confidence of this interval after Holm's method")],
         "n": Annotated[int | None, Description("Requests behind the interval")],
         "needed_n": Annotated[
-            int | None, Description("Requests that would decide an inconclusive one; null: none would")
+            int | None, Description("Requests needed to decide an inconclusive verdict; null: no number suffices")
         ],
         "verdict": ExpectationVerdict,
         "passed": bool,

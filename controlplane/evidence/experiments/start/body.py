@@ -162,7 +162,7 @@ class ExperimentIn(Strict):
     """An experiment: the same load for each arm."""
 
     name: Text = Field(min_length=1, max_length=120, examples=["A vs B"])
-    question: Text = Field("", max_length=2_000, description="The question that it should answer")
+    question: Text = Field("", max_length=2_000, description="The question that the experiment should answer")
     trace: str = Field(min_length=1, max_length=100, examples=["agentic-demo"])
     pool: str = Field(
         min_length=1,
@@ -184,7 +184,7 @@ class ExperimentIn(Strict):
     arms: list[OneArm] = Field(
         min_length=1,
         max_length=ARMS_MAX,
-        description="A strategy or policy@version, each with key=value words behind it, or an object",
+        description="A strategy or policy@version, each followed by key=value words, or an object",
         examples=[["round_robin", "cache_aware", "adaptive_v1"]],
     )
     expect: list[ExpectIn] = Field([], max_length=50)

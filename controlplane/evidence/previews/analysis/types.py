@@ -66,10 +66,10 @@ class Saving(TypedDict):
     new_tokens: Annotated[
         int, Description("Prompt tokens that the draft finds in caches and the live version computes")
     ]
-    low: Annotated[float | None, Description("Of the 95 % interval of new_tokens; null for previews without one")]
+    low: Annotated[float | None, Description("Lower end of the 95 % interval of new_tokens; null if there is none")]
     high: float | None
-    gpu_hours: Annotated[float, Description("Of their arithmetic")]
-    dollars: Annotated[float | None, Description("By the price of a GPU-hour; null for instances without GPUs")]
+    gpu_hours: Annotated[float, Description("GPU-hours of computing these tokens")]
+    dollars: Annotated[float | None, Description("At the price of a GPU-hour; null for instances without GPUs")]
 
 
 class Bounds(TypedDict):
@@ -82,7 +82,7 @@ class Effect(TypedDict):
 
     changed: ChangedDecisions
     instances: list[InstanceRequests]
-    classes: Annotated[dict[str, ClassEffect], Description("all, and each class by the live version")]
+    classes: Annotated[dict[str, ClassEffect], Description("all, and each class as the live version assigns it")]
     refused: CountPair
     hit_share: Annotated[ValuePair, Description("Cached share of the prompt tokens, 0–1")]
     kv_usage: Annotated[ValuePair, Description("Mean over instances and time, 0–1")]
@@ -157,8 +157,6 @@ class PreviewView(TypedDict):
     trust: Annotated[list[Caution], Description("Cautions; empty: none")]
     first_result: Annotated[
         Effect | None,
-        Description(
-            "Of the first requests, later of all; until the preview is done, or after it failed or was cancelled"
-        ),
+        Description("Result of the first requests, later of all; until the preview is done, failed or was cancelled"),
     ]
     result: Annotated[Effect | None, Description("null until it is done")]

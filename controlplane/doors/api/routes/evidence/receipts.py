@@ -36,7 +36,7 @@ class DecidedOut(Schema):
     score: float | None = Field(
         description="Score by which the strategy compares instances, lowest wins; null if it had none"
     )
-    refused: str = Field(description="Why it was not a candidate; empty when it was")
+    refused: str = Field(description="Why it was not a candidate; empty if it was")
 
 
 class CandidateOut(DecidedOut):
@@ -64,7 +64,7 @@ class AttemptOut(Schema):
 class ReceiptOut(Schema):
     """A receipt (docs/redis.md). Times in ms count from `at`; null means unknown."""
 
-    request_id: str = Field(description="The client's, if it gave one")
+    request_id: str = Field(description="Id from the client, if it sent one")
     own_id: str | None = Field(None, description="Request id at the engines; the client gave the other one")
     earlier: str | None = Field(None, description="Name of the receipt of an earlier request with the same id")
     at: float = Field(description="Arrival, Unix seconds")
@@ -93,15 +93,17 @@ class ReceiptOut(Schema):
         None, description="ok, fallback, ineligible, failed or cancelled; null without an offload"
     )
     offload_reason: str | None = None
-    lent_by: str | None = Field(None, description="Decoder whose blocks of the session's last answer the prefill took")
-    lent_tokens: int | None = Field(None, description="Tokens of the prompt in them")
-    pull_ms: float | None = Field(
-        None, description="Of a pull from a peer, as predicted: prefill_ms and transfer_ms are what it took"
+    lent_by: str | None = Field(
+        None, description="Decoder that lent the prefill the blocks of the session's last answer"
     )
-    delivery: int | None = Field(None, description="Under way when the request was assigned")
+    lent_tokens: int | None = Field(None, description="Prompt tokens in those blocks")
+    pull_ms: float | None = Field(
+        None, description="Predicted duration of a pull from a peer; prefill_ms and transfer_ms are measured"
+    )
+    delivery: int | None = Field(None, description="Delivery under way when the request was assigned")
     arm: str | None = Field(None, description="Arm of that delivery: candidate or control")
     session: str | None = Field(None, description="Hash that all requests of a session share")
-    session_by: str | None = Field(None, description="What names the session, or why no name is taken")
+    session_by: str | None = Field(None, description="Source of the session's name, or why it has none")
     key: str | None = Field(None, description="Name of the API key")
     band: int | None = Field(None, description="Priority band as granted; null if none was requested")
     band_asked: int | None = None
@@ -110,13 +112,15 @@ class ReceiptOut(Schema):
     predicted_cached: int | None = None
     predicted_tiers: list[int] | None = Field(
         None,
-        description="Of these, on device, in host memory and on disk; null when none is known to be below the device",
+        description="Split of these: on device, in host memory and on disk; null if none is known below the device",
     )
-    predicted_store: int | None = Field(None, description="Of these, in a store that the pool shares; null: none")
+    predicted_store: int | None = Field(
+        None, description="Of these, tokens in a store that the pool shares; null: none"
+    )
     new_tokens: int | None = None
     cached_tokens: int | None = Field(None, description="As reported by the engine")
     cached_tiers: list[int] | None = Field(
-        None, description="Of these, from device, host memory and disk; null when the engine does not report it"
+        None, description="Split of these: from device, host memory and disk; null if the engine does not report it"
     )
     actual_prompt_tokens: int | None = Field(None, description="As counted by the engine")
     output_tokens: int | None = None

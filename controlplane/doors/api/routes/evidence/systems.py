@@ -86,7 +86,7 @@ class SystemFigureOut(Schema):
     published: float | None
     ours: float
     unit: str
-    error: float | None = Field(description="0.1: ours is 10 % above the published value")
+    error: float | None = Field(description="Relative difference; 0.1: ours is 10 % above the published value")
     fitted: bool = Field(description="`basis` is fitted")
     basis: Basis = Field(
         description="fitted: a parameter was solved from this value or chosen knowing it; arithmetic: it follows from "
@@ -112,9 +112,9 @@ class SystemAnswerOut(Schema):
     facts: list[SystemFactOut]
     charts: list[SystemChartOut]
     tables: list[SystemTableOut]
-    cautions: list[str] = Field(description="Why not to rely on it; empty: none")
-    links: list[SystemLinkOut] = Field(description="Pages to go on to with these inputs")
-    plays: list[SystemPlayOut] = Field(description="Experiments of these inputs on pools of the fleet")
+    cautions: list[str] = Field(description="Reasons not to rely on it; empty if there are none")
+    links: list[SystemLinkOut] = Field(description="Pages that continue with these inputs")
+    plays: list[SystemPlayOut] = Field(description="Experiments with these inputs on pools of the fleet")
 
 
 class SystemFiguresOut(Schema):

@@ -69,7 +69,7 @@ class AdviceOut(Schema):
     replicas: int
     advised: int
     prefills: int | None = Field(None, description="Of the replicas, how many prefill; null: sides are not scaled")
-    advised_prefills: int | None = Field(None, description="Of the advised replicas")
+    advised_prefills: int | None = Field(None, description="Of the advised replicas, how many prefill")
     why: str
     balance: str = Field("", description="Of prefill and decode instances, measured; empty: the pool has no roles")
 
