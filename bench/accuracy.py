@@ -2,10 +2,10 @@
 
 Replays sessions of coding_agent_trace.jsonl (in WEIR_TRACE_DIR) through a standalone router and simulated engines, once
 with their KV events (exact) and once without (approximate), with KV caches that hold everything, that evict, and that
-are smaller than the requests in flight. Sessions run in parallel, the requests of a session follow without a pause.
-Printed per cache and index: requests for which that index was in force, of all; mean predicted and mean actual cached
-tokens, the mean of |predicted - actual|, and the share of requests within one block (16 tokens). When engines run so
-fast (`--time-scale`) that the router cannot follow their events, the exact index is not in force, as `n` shows.
+are smaller than the requests in flight. Sessions run in parallel; the requests of a session follow without a pause.
+Prints per cache and index: how many of all requests that index predicted, mean predicted and mean actual cached
+tokens, the mean of |predicted - actual|, and the share of requests within one block (16 tokens). If engines run so
+fast (`--time-scale`) that the router cannot follow their events, it does not use the exact index, as `n` shows.
 """
 
 import argparse

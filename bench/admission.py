@@ -1,8 +1,8 @@
 """The cost of a turn in the admission queue: `python -m bench.admission [--turns 3000]`.
 
-One request that waits is woken, continues, and another one joins, in a queue that stays as long as it is: µs of CPU by
-the number of tenants and of waiting requests, with one priority band and with four; and those of estimating how long
-a request would wait.
+In each turn one waiting request is woken and leaves, and another one joins, so the queue keeps its length. Prints µs of
+CPU by the number of tenants and of waiting requests, with one priority band and with four, and the same for estimating
+how long a request would wait.
 """
 
 import argparse

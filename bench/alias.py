@@ -1,7 +1,7 @@
 """What a name of the document Models costs a request: `python -m bench.alias [--rounds 150]`.
 
-`prepare` chooses the target, renames the model in the body and hashes the prompt; beside it the same for a request that
-names its pool. µs of CPU, the least of all rounds, by the size of the prompt, with a session id and without.
+`prepare` chooses the target, renames the model in the body and hashes the prompt; a request that names its pool is
+measured for comparison. Prints µs of CPU, the minimum of all rounds, by prompt size, with a session id and without.
 """
 
 import argparse

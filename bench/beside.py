@@ -1,4 +1,4 @@
-"""The table of bench/README.md on the router beside others, made of what bench/router.py has measured. Pure."""
+"""Build the table in bench/README.md that compares the router with others from the results of bench/router.py. Pure."""
 
 import re
 import statistics
@@ -19,8 +19,9 @@ peer | direct | MB, Weir, peer |
 
 
 def table(shown: Iterable[Shown], weir: str, earlier: str) -> str:
-    """Return a row for each shape; pairs of figures are without a pause, and at one rate. `earlier`: an older build of
-    the router `weir`; empty without one."""
+    """Return a row for each shape, with pairs of figures: in a closed loop, and at one rate. `earlier`: an older build
+    of the router `weir`; empty without one.
+    """
     rows = [_row(*one, weir, f"{weir} in {earlier}") for one in shown]
     return HEAD.format(earlier=earlier or "an older build") + "".join(rows)
 
@@ -57,8 +58,9 @@ def _spread(rounds: Rounds) -> str:
 
 
 def _ratio(run: Mapping[str, Rounds], name: str, other: str) -> str:
-    """Return the median of the rounds' ratios, as other work on the machine affects both of a round. Too few requests
-    may cost nothing that the kernel counts."""
+    """Return the median of the rounds' ratios, since other work on the machine affects both values of a round. Too few
+    requests may cost nothing that the kernel counts.
+    """
     if other not in run or not min(one["cpu_ms"] for one in run[other]):
         return "–"
     rounds = zip(run[name], run[other], strict=True)

@@ -1,10 +1,10 @@
-"""What a batch costs the interactive requests beside it: TTFT p90 with and without, in the engine model.
+"""What a batch costs concurrent interactive requests: TTFT p90 with and without it, in the engine model.
 
     .venv/bin/python -m bench.beside_batch [--rates 2,8] [--most 64] [--seconds 70] [--seeds 4]
 
-Two engines of the demo fleet in virtual time, so other work on the machine changes nothing. The same requests arrive
-with and without a batch whose lines (500 tokens, answers of 200) are paced as the worker paces them, without the lowest
-band of the routers. Prints Markdown.
+Two engines of the demo fleet run in virtual time, so other work on the machine changes nothing. The same requests
+arrive with and without a batch whose lines (500 tokens, answers of 200) are paced as the worker paces them; the
+routers' lowest band is not modelled. Prints Markdown.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What a burst of requests gets: answers by status and code, which of them say when to come back, and for how long.
+"""What a burst of requests gets: answers by status and code, and how many name a time to retry after, and which.
 
     .venv/bin/python -m bench.burst [--requests 500,1000,2000,4000] [--engines 2] [--bytes 250] [--stream]
 
-A router alone before simulated engines. Every request comes at once, on a connection of its own, from this process.
+A standalone router in front of simulated engines. This process sends all requests at once, each on its own connection.
 """
 
 import argparse

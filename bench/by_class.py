@@ -1,7 +1,7 @@
-"""The design's question by class: what each class of requests gains or pays under an arm, against A.
+"""The design's question by class: what each class of requests gains or loses under an arm, compared with A.
 
-A request is warm, medium or heavy by what an unbounded prefix cache would hold of it, at the design's thresholds: each
-arm answers for the same requests.
+A request is warm, medium or heavy by what an unbounded prefix cache would hold of it, at the design's thresholds, so
+the classes have the same requests in every arm.
 """
 
 import math

@@ -58,7 +58,7 @@ PULL = 12.4  # GB/s
 
 
 class Taken(NamedTuple):
-    """Times in µs. The first is measured while nothing else evicts the processor's caches."""
+    """Times in µs. The first one is measured while nothing else evicts the processor's caches."""
 
     p10: float
     median: float

@@ -1,7 +1,7 @@
 """How long new pools wait: from `PUT /fleet` with N new pools until each has its instance created and is in Redis.
 
-Starts a Weir of its own, and measures each N on a quiet machine and beside processes that burn the CPU. The pools
-are bound to a node that does not exist, so no engine's start is in the figures.
+Starts its own Weir, and measures each N on a quiet machine and beside processes that burn CPU. The pools are bound to a
+node that does not exist, so the figures include no engine's start.
 
     .venv/bin/python -m bench.declare [--pools 8,32] [--burners 4]
 """

@@ -1,15 +1,15 @@
-"""What a delivery costs the routers, and how soon they are back on the live version.
+"""What a delivery costs the routers, and how soon they return to the live version.
 
     .venv/bin/python -m bench.delivery [--parts request,shadow,load,stop] [--rounds 2000] [--stops 200] [--rate 150]
 
-request  CPU of what a delivery adds to a request: its arm, its class, its tallies, and what is written each 5 s
-shadow   CPU of one more decision by the candidate, by the number of instances
+request  CPU that a delivery adds to a request: its arm, its class, its tallies, and what is written every 5 s
+shadow   CPU of a further decision by the candidate, by number of instances
 load     one router under load, in turn without a delivery, with half of the requests in the candidate's arm, and with
-         every request decided once more: CPU per request, time to the first byte
+         every request also decided in shadow: CPU per request, time to the first byte
 stop     three routers under load: from the write of weir:stop until each says in /healthz that it has stopped, and from
          the publication of a full rollout until each has acknowledged it
 
-What a router without a delivery pays for being able to have one: python -m bench.router --against CHECKOUT.
+For the cost of deliveries to a router without one: python -m bench.router --against CHECKOUT.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The least that a router in Python can cost: parse a request, send it to the engines in turn, pass the answer on.
+"""The lowest cost of a router in Python: parse a request, send it to the engines in turn, pass the answer on.
 
-`python -m bench.floor PORT ENGINE…` (ports). It decides nothing, keeps nothing and survives nothing; bench/router.py
-measures it as `floor`.
+`python -m bench.floor PORT ENGINE…` (ports). It decides nothing, keeps nothing and recovers from nothing;
+bench/router.py measures it as `floor`.
 """
 
 import asyncio

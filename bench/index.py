@@ -75,7 +75,7 @@ def events(index: ExactIndex, rng: random.Random) -> None:
     stored, removed = [], []
     for chain, tokens in zip(
         names, texts, strict=True
-    ):  # as many removed as stored, from the end of a chain, as in a full cache
+    ):  # removes as many blocks as are stored, from chain ends, like a full cache
         stored.append(measured(lambda: index.store("demo-0", chain, None, tokens, SIZE), 1))  # noqa: B023
         removed.append(measured(lambda: index.drop("demo-0", chain[::-1]), 1))  # noqa: B023
     for what, times in (("store", stored), ("remove", removed)):

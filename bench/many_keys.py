@@ -1,11 +1,11 @@
-"""Whether batches of many API keys end as if one that is stuck and one that is huge were not there.
+"""Whether the batches of many API keys end on time although one key is stuck and another has a huge batch.
 
     .venv/bin/python -m bench.many_keys [--keys 18] [--lines 60] [--huge 3000] [--rounds 3]
 
 A real `manage.py up` with two simulated engines. In each round every key starts a batch at the same moment: first
-alone, then while one key has used up its budget and another is in the middle of a huge batch. Prints for each round the
-ends, in seconds from the common start, and how much later they are: the median, and the key that lost most. A first
-round is not counted.
+alone, then while one key has used up its budget and another is in the middle of a huge batch. Prints for each round
+when the batches ended, in seconds from the common start, and how much later with the two: the median, and the key with
+the largest delay. A first round is not counted.
 """
 
 import argparse
@@ -45,11 +45,11 @@ for name, at in Batch.objects.filter(name__in={names}).values_list("name", "ende
 
 
 def ends(keys: list[Key], lines: int) -> list[float]:
-    """Start a batch of each key at once. Returns seconds until each one's end, by the database."""
+    """Start a batch of each key at once; return the seconds until each one's end, by the database."""
     with ThreadPoolExecutor(len(keys)) as pool:
         began = time.time()
         names = list(pool.map(lambda key: key.batch(lines, tokens=TOKENS), keys))
-    # One question a second: what asks more often takes processor time from the engines.
+    # Ask once a second: asking more often takes CPU from the engines.
     for key, name in zip(keys, names, strict=True):
         shown = key.weir.until(lambda key=key, name=name: _ended(key, name), f"the end of {name}", PATIENCE_S)
         assert (shown["status"], shown["request_counts"]["completed"]) == ("completed", lines), shown

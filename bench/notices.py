@@ -1,9 +1,9 @@
-"""How late notices come, and in which order: from the event until a webhook has it.
+"""How late notices arrive, and in which order: from the event until a webhook has it.
 
     .venv/bin/python -m bench.notices [--notices 40] [--rate 1] [--burners 4]
 
-Starts a Weir of its own with a receiver on this host, and publishes versions of a policy: each is an event. On a quiet
-machine, and beside processes that burn the CPU.
+Starts its own Weir with a receiver on this host, and publishes versions of a policy: each is an event. Measures on a
+quiet machine, and beside processes that burn CPU.
 """
 
 import argparse

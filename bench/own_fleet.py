@@ -1,7 +1,7 @@
-"""The adaptive-offload design on its author's fleet: changes that the author measured there, beside the twin's.
+"""The adaptive-offload design on its author's fleet: changes that the author measured there, next to the twin's.
 
-Published in agentic-kvc, commits d11d9f5cb9 and 42bcd31976, a report of 2026-05-22; its traffic is another agentic
-trace, and whether its TTFT is a mean or a median is not known here: medians stand beside it.
+Published in agentic-kvc, commits d11d9f5cb9 and 42bcd31976, a report of 2026-05-22. Its traffic is another agentic
+trace, and it does not say whether its TTFT is a mean or a median, so medians are shown as well.
 
 `python -m bench.own_fleet --traces FOLDER` writes tpot.csv: why D changes the TPOT, also with transfers in no time.
 """
@@ -68,7 +68,7 @@ def change(before: Sequence[float], now: Sequence[float]) -> tuple[float, float]
 
 
 def verdict(measured: float, middle: float, half: float) -> str:
-    """Tell whether the twin finds what was measured."""
+    """Tell whether the twin agrees with the measurement."""
     if abs(middle) <= half:
         return "no difference in either" if abs(measured) < NOISE else "no difference here"
     if abs(measured) < NOISE:
@@ -85,7 +85,7 @@ CAUSES: tuple[tuple[str, Callable[[Played], float]], ...] = (
 
 
 def causes(cell: Cell, seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
-    """Yield D's changes against A, with transfers and with such that take no time."""
+    """Yield D's changes against A, with transfers and with transfers that take no time."""
     a, d = (next(arm for arm in ON_FLEET_OF_DESIGN if arm["name"] == name) for name in ("A", "D at 9.7 GB-s"))
     instant = {**d, "fleet": {**d["fleet"], "engine": {**d["fleet"]["engine"], **INSTANT}}}
     before = [play(cell, a, seed) for seed in seeds]

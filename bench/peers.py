@@ -34,7 +34,7 @@ START_S = 90.0
 
 
 class Unavailable(Exception):
-    """A router cannot take part; the message says why."""
+    """A router that cannot take part; the message says why."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One run of a finding: a trace at a load, an arm and a seed in the twin; and the mean of several runs."""
+"""One run of a finding: a trace at a load with an arm and a seed in the twin; and the mean of several runs."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ class Played:
     drive_bytes: float = 0.0  # bytes written to drives by all instances
     virtual_s: float = 0.0
     interruptions: float = 0.0  # steps with another's prefill between two tokens of an answer, per 1,000 tokens
-    beside: float = 0.0  # mean number of answers that an answer is written beside, with itself
+    beside: float = 0.0  # mean number of answers generated at a time on an answer's instance, including itself
 
 
 def named(arm: Any) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def play(cell: Cell, arm: Mapping[str, Any], seed: int) -> Played:
 
 
 def _beside(ok: Sequence[Simulated]) -> float:
-    """Return the mean number of answers on an answer's instance while it is written."""
+    """Return the mean number of answers generated at the same time on an answer's instance."""
     open_s = beside_s = 0.0
     for instance in {one.instance for one in ok}:
         written = [one for one in ok if one.instance == instance]

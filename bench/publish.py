@@ -1,7 +1,7 @@
-"""How fast a published policy routes: two routers under load, N publishes over REST.
+"""How fast a published policy takes effect: two routers under load, N publishes over REST.
 
-For each publish and router: from the publish call's answer to the moment the first request was sent that came back with
-the new version in `x-weir-policy` (0 when a request sent before the answer did already). Starts a Weir of its own.
+For each publish and router: from the publish call's answer until the first request was sent whose answer has the new
+version in `x-weir-policy` (0 if that request was sent before the answer). Starts its own Weir.
 
     .venv/bin/python bench/publish.py [--publishes 50]
 """

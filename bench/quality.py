@@ -126,7 +126,7 @@ def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: in
 
 
 def _lasts_s(turn: TraceRequest) -> float:
-    """Estimate the duration, without the prompt."""
+    """Estimate the duration, not counting the prompt."""
     return min(turn.think_s, THINK_MOST_S) + TOKEN_S * turn.output_tokens
 
 

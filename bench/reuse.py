@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 @contextmanager
 def vllm(python: Path, folder: Path, name: str) -> Iterator[str]:
-    """Yield the engine's URL."""
+    """Run an engine; yield its URL."""
     port, side, events, replay = free_ports(4)
     publishes = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv"}
     publishes |= {"endpoint": f"tcp://*:{events}", "replay_endpoint": f"tcp://*:{replay}"}
@@ -78,7 +78,7 @@ def vllm(python: Path, folder: Path, name: str) -> Iterator[str]:
 
 @contextmanager
 def router(folder: Path, prefill: str, decode: str, model: Path) -> Iterator[str]:
-    """Yield its URL."""
+    """Run a router; yield its URL."""
     (port,) = free_ports(1)
     further = f"connector=nixl;kv.takes_lent=true;tokenizer={model}"
     urls = zip(ROLES, (prefill, decode), strict=True)
@@ -158,7 +158,7 @@ class Pair:
         return answer.text.count('weir_router_index_believed{index="exact"') < 2
 
     async def forget(self) -> None:
-        """Let the prefill engine forget what it has cached: it can once no decoder is to fetch any of it."""
+        """Empty the prefill engine's cache, which is possible once no decoder will fetch any of it."""
         for _ in range(60):
             answer = await self.client.post(self.prefill + "/reset_prefix_cache")
             probe = await self.ask(self.prefill, list(range(10, 138)), 1)
@@ -169,7 +169,7 @@ class Pair:
 
 
 async def measured(pair: Pair, conversations: int) -> list[Row]:
-    draw, rows = random.Random(), list[Row]()  # engines that run already know no prompt of an earlier run
+    draw, rows = random.Random(), list[Row]()  # engines that already run know no prompt of an earlier run
     await pair.ready()
     for name in ("a handshake", "an answer that shows what it lends"):
         await pair.first_turn(Conversation(name, tokens(draw, PROMPT)), draw)

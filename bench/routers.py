@@ -25,7 +25,7 @@ Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
 
 class Link:
-    """Receives what a router writes."""
+    """A link that receives what a router writes."""
 
     def __init__(self) -> None:
         self.client = self

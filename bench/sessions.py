@@ -1,4 +1,4 @@
-"""Generated sessions of kinds that no strategy was made with, for bench.unseen."""
+"""Generate sessions of kinds that no strategy was designed with, for bench.unseen."""
 
 import math
 import random
@@ -16,16 +16,16 @@ Spread = tuple[float, float]  # median, and deviation of the log
 
 @dataclass(frozen=True, slots=True)
 class SessionKind:
-    every_s: float  # between beginnings of sessions, on average
-    systems: tuple[int, ...]  # tokens of the system prompts, one of which begins a session
+    every_s: float  # mean time between the starts of sessions
+    systems: tuple[int, ...]  # tokens of the system prompts; each session begins with one
     opening: Spread  # tokens of a first message
-    read_share: float  # share of first messages that read something large instead
-    read: tuple[int, int]  # tokens of it
+    read_share: float  # share of first messages that include something large
+    read: tuple[int, int]  # tokens of that large part
     added: Spread  # tokens that a turn adds to the previous answer
     late_read_share: float
-    answer: Spread  # tokens
+    answer: Spread  # tokens of an answer
     think_s: Spread
-    turns: int  # mean
+    turns: int  # mean number of turns
     most: int = 120_000  # tokens of the longest prompt
 
 

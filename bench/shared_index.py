@@ -72,7 +72,7 @@ class Publisher:
         self._send([_stored(chain), gone])
 
     def tell_all(self) -> None:
-        """Tell what it holds to routers that have heard nothing of it, or parts."""
+        """Tell routers that know nothing of it, or only parts, everything that it holds."""
         self._send([{"type": "AllBlocksCleared"}, *map(_stored, self.held)])
 
     def _send(self, events: list[dict[str, Any]]) -> None:
@@ -88,8 +88,9 @@ def _stored(chain: list[int]) -> dict[str, Any]:
 
 
 def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> None:
-    """Run the publishers as a process, until it is ended. While `file` exists it is silent, and writes there how many
-    blocks a second were stored, and how many each engine holds; then each tells all that it holds."""
+    """Run the publishers as a process until it is ended. While `file` exists they are silent and write there how many
+    blocks were stored per second, and how many each engine holds; then each reports everything that it holds.
+    """
     context, free = zmq.Context(), (list(range(name, name + CHAIN)) for name in count(0, CHAIN))
     publishers = [Publisher(context, port, islice(free, most // CHAIN)) for port in ports]
     turns, began, done = cycle(publishers), time.monotonic(), 0.0

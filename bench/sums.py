@@ -1,14 +1,14 @@
-"""Sums over time: traffic with and without faults, after which what went in must have come out.
+"""Sums over time: after traffic with and without faults, what went in must have come out.
 
     .venv/bin/python -m bench.sums [--minutes 2] [--scale 30]
 
-It starts a Weir of its own: two routers, and two simulated engines that run `scale` times as fast, so that 2 minutes
-are an hour of theirs. Clients with an API key ask for whole answers, streams and two answers at once, and send what is
-refused. In the second half they also leave streams, and FAULTS come one after the other. Each half is summed when
-nothing is under way any more. Exit status 1 when a request that a router answered has no receipt or two of them, when
-tokens of the first half differ between engines, receipts, the key and the ledger of use, when the ledger has more
-requests than were sent or lost any but those of a router's last seconds before its kill, or when a router still counts
-a request.
+It starts its own Weir: two routers, and two simulated engines that run `scale` times as fast, so that 2 minutes are an
+hour of theirs. Clients with an API key ask for whole answers, streams and two answers at once, and send requests that
+are refused. In the second half they also leave streams, and FAULTS happen one after the other. Each half is summed when
+nothing is in flight any more. The exit status is 1 if a request that a router answered has no receipt or two of them,
+if tokens of the first half differ between engines, receipts, the key and the ledger of use, if the ledger has more
+requests than were sent or lost any but those of a router's last seconds before its kill, or if a router still counts a
+request.
 """
 
 import argparse
@@ -259,7 +259,7 @@ def wait(receipts: Receipts, seconds: float) -> None:
 
 
 def judge(name: str, half: Half, exact: bool) -> list[str]:
-    """Return what is wrong, according to the sums."""
+    """Return the inconsistencies that the sums show."""
     answered = {key for key, sent in half.sent.items() if sent.status.isdigit()}
     without = sorted(answered - half.written.keys())
     lost = [key for key in without if any(-FLUSHED_S < at - half.sent[key].at < FLUSHED_S for at in half.killed_at)]

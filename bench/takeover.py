@@ -1,4 +1,4 @@
-"""How long the control plane has no leader: two real control workers, of which the one that leads is killed or stopped.
+"""How long the control plane has no leader when, of two real control workers, the leader is killed or stopped.
 
 python -m bench.takeover [N]
 """

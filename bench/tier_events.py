@@ -120,7 +120,7 @@ def crossover(device: TierDevice, prompt: int) -> float:
 
 
 def bubble_s(device: TierDevice, cached: int, prompt: int) -> float:
-    """Return by how much a load lengthens the pass."""
+    """Return the time by which a load lengthens the pass."""
     asked, _ = loaded(device, cached, prompt)
     pass_s, _ = _pass(device, cached, prompt)
     return asked.first_token_s - asked.scheduled_s - pass_s

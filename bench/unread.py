@@ -1,8 +1,8 @@
-"""What clients cost that ask for streams and never read them: memory of the router for each, and the wait of others.
+"""The cost of clients that request streams and never read them: router memory for each, and the wait of others.
 
     .venv/bin/python -m bench.unread [--streams 135] [--seconds 15] [--chunk 120]
 
-A router alone before an engine that sends events as fast as it can. One client asks again and again meanwhile.
+A standalone router stands before an engine that sends events as fast as it can, while another client keeps asking.
 """
 
 import argparse
@@ -62,8 +62,9 @@ def resident(pid: int) -> int:
 
 
 async def others(port: int, seconds: float) -> list[float]:
-    """Return the duration of each request that another client makes meanwhile, 20 a second: of pages that the router
-    answers itself, as the engine here is busy with its streams."""
+    """Return the duration of each request of another client, 20 per second, for pages that the router answers itself,
+    since the engine is busy with its streams.
+    """
     took, until = [], time.monotonic() + seconds
     while time.monotonic() < until:
         began = time.monotonic()

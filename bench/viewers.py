@@ -95,7 +95,7 @@ def measure(web: Web, otto: str, viewers: dict[str, str], seconds: float, slug: 
 
 
 def walk(web: Web, otto: str, sessions: list[str], addresses: list[str]) -> None:
-    """Print which requests of viewers cost most."""
+    """Print which viewers' requests cost most."""
     cost: dict[str, float] = {}
     statuses: Counter[int] = Counter()
     clients = [httpx.Client(base_url=web.url, cookies={"sessionid": one}, timeout=LIMIT_S) for one in sessions]

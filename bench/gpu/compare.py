@@ -103,8 +103,7 @@ def limits_of(found: dict[str, Any]) -> EngineLimits:
 
 
 def requests_of(load: dict[str, Any]) -> list[RecordedRequest]:
-    """Return the requests as the client measured them, with the cached tokens of their receipts, matched by length and
-    order."""
+    """Return the requests as the client measured them, with cached tokens of receipts matched by length and order."""
     cached: dict[tuple[int, int], list[int]] = {}
     for one in sorted(load["receipts"], key=lambda one: float(one["at"])):
         key = (one["actual_prompt_tokens"], one["output_tokens"])

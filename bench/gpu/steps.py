@@ -151,8 +151,7 @@ class Bench:
         return self.timed(lambda: attend(query, key, value, is_causal=True, enable_gqa=True))
 
     def decode(self, shape: tuple[int, ...], sequences: int, context: int) -> float:
-        """Return the time of decode attention. The queries that share a head of keys are one product: each key is read
-        once."""
+        """Return the time of decode attention. Queries that share a key head are one product: each key is read once."""
         heads, kv_heads = shape[2:4]
         query = self.random(sequences, kv_heads, heads // kv_heads, HEAD)
         kv = [
