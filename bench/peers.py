@@ -28,7 +28,7 @@ from router.request_path import ROUTER
 from router.tests.values import stored
 
 HERE = Path(__file__).resolve().parent
-SOURCES = {"WEIR_COMPILED": "0"}  # what of Weir's runs unless it says otherwise
+SOURCES = {"WEIR_COMPILED": "0"}  # Weir runs from its sources unless a router sets otherwise
 TICKS = os.sysconf("SC_CLK_TCK")
 START_S = 90.0
 
@@ -58,7 +58,7 @@ class Setting:
     checkout: Path = HERE.parent  # folder of Weir's code
     python: str = sys.executable  # interpreter of Weir
     env: Mapping[str, str] = field(default_factory=dict)  # Weir's settings
-    authority: Path | None = None  # who vouches for the engines; None: they speak no TLS
+    authority: Path | None = None  # authority that signed the engines' certificates; None: no TLS
 
     @property
     def urls(self) -> list[str]:

@@ -67,7 +67,7 @@ class Played:
     fullest_kv: float  # mean KV usage of the fullest quarter of the instances, 0–1
     output_per_s: float = 0.0  # tokens per second
     waits_for_kv: float = 0.0  # share of the TTFT, part of `waits`
-    middle_kv: float = 0.0  # as `fullest_kv`, without the first and the last quarter of the arrivals
+    middle_kv: float = 0.0  # like `fullest_kv`, without the first and the last quarter of the arrivals
     peak_kv: float = 0.0  # highest sample of the same instances
     classes: tuple[str, ...] = ()  # class of each request by an unbounded prefix cache: the same in every arm
     drive_bytes: float = 0.0  # bytes written to drives by all instances

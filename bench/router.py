@@ -244,7 +244,7 @@ class Bench:
         return {**result, **cpu, "per_s": per_s, "mb": memory_mb(pids)}
 
     def compare(self, shape: Shape, routers: Routers, rate: float = 0.0) -> Rows:
-        """Measure all of them in turn, round by round; in a closed loop without a rate."""
+        """Measure all routers in turn, round by round; without a rate, in a closed loop."""
         running = {name: router for name, router in routers.items() if not isinstance(router, str)}
         rounds: dict[str, list[Result]] = {name: [] for name in running}
         for seed in range(self.options.rounds):

@@ -123,7 +123,7 @@ class _Found(ast.NodeVisitor):
 
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._depth += 1
-        for line in node.body:  # neither decorators, defaults nor annotations
+        for line in node.body:  # skips decorators, defaults and annotations
             self.visit(line)
         self._depth -= 1
 

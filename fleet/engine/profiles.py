@@ -306,7 +306,7 @@ def _made(gpu: str, model: str, tp: int, version: Version, dp: int, *, expert_pa
 
 
 def shared_layouts(gpu: str, model: str) -> list[tuple[int, int, bool]]:
-    """Return the measured layouts of ranks or dealt experts: tp, ranks, whether experts are dealt."""
+    """Return the measured layouts with several ranks or distributed experts: (tp, ranks, experts are distributed)."""
     return sorted((one.tp, one.dp, one.ep > 1) for one in _tabled(gpu, model) if one.dp > 1 or one.ep > 1)
 
 

@@ -32,7 +32,7 @@ class Identified:
     server: Server
     version: str = ""  # empty if it names none
     models: tuple[str, ...] = ()
-    events: str = ""  # as Wire.events; empty: it publishes no KV events, or none are wanted
+    events: str = ""  # like Wire.events; empty: it publishes no KV events, or none are wanted
     lacks: tuple[str, ...] = ()  # flags that the engine lacks for an exact index
     ranks: int = 1  # data-parallel ranks behind it, as it reports
     uncached: bool = False  # whether it reuses no prefix

@@ -46,7 +46,7 @@ class ObservedInstance:
     reason: str
     since: float  # Unix time at which its state began
     config_hash: str  # hash of its latest start
-    restart_asked: str  # who asked for a restart and why; empty: no request
+    restart_asked: str  # user who asked for a restart, and the reason; empty: no request
     idle: bool  # True if it is draining and its sample shows no requests
     next_start_at: float | None  # end of the back-off
     stop_deadline: float | None  # time of the SIGKILL

@@ -190,8 +190,9 @@ class StepTables:
 
 
 def head_norms_ms(engine: Any, text: dict[str, Any], tokens: int) -> float:
-    """Return the time of the norms. The reduction takes as long as one of the same number of bytes of activations,
-    which the library has measured."""
+    """Return the time of the norms. Their reduction takes as long as a reduction of equally many bytes of activations,
+    which the library has measured.
+    """
     if text.get("model_type") != "minimax_m2":
         return 0.0
     activations = max(1, math.ceil(tokens * NORM_BYTES / (2 * text["hidden_size"])))

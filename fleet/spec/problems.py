@@ -32,7 +32,7 @@ class Problems(list[Problem]):
             self.note(path, value, "must be a whole number", f"0 to {most:,}")
 
     def distinct(self, path: str, value: object, fits: Callable[[object], bool], items: str) -> None:
-        """Check a list without repetitions; `items` names its items in the message."""
+        """Check a list for invalid and repeated items; `items` describes them in the message."""
         if not isinstance(value, list) or len(set(map(str, value))) != len(value) or not all(map(fits, value)):
             self.note(path, value, f"must be a list of {items}, each once")
 

@@ -32,7 +32,7 @@ class Held:
     """An answer of the store: the amount that the router may spend beyond what it had spent at the request."""
 
     hold: int
-    rest: int | None  # what remains of the whole budget, neither spent nor held; None: unknown
+    rest: int | None  # part of the whole budget that is neither spent nor held; None: unknown
 
 
 class BudgetStore(Protocol):

@@ -21,7 +21,7 @@ LONGEST = 20  # characters of a number
 @dataclass(frozen=True, slots=True)
 class AskedBand:
     band: int = 0
-    by: str = ""  # where the band was requested; empty: nowhere
+    by: str = ""  # source of the requested band; empty: none was requested
 
 
 NOT_ASKED: Final = AskedBand()

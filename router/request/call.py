@@ -115,7 +115,7 @@ class Call:
         self.session_by = ""  # source of the session's name, or why it has none
         self.adapter = ""  # adapter of the pool's model
         self.sidecars = False  # True: a sidecar at each decoder carries out the offload, for a gateway
-        # serving/stored.py, limits/api_key_auth.py
+        # set by serving/stored.py and limits/api_key_auth.py
         self.reserved: list[tuple[Spending, int]] = []  # reserved from the budgets of key and pool
         self.limits = b""  # header lines with the remaining limits
         # serving/proxy.py

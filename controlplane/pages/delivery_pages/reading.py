@@ -71,7 +71,7 @@ class Presentation:
     next: Next
     stopping: str
     why: str
-    notice: str  # what stands in the way of continuing
+    notice: str  # reason why the delivery does not continue
     holds: tuple[str, ...]
     steps: tuple[tuple[StepRow, str], ...]  # each with a word for its place
     sessions: str  # a sentence on where a session's requests go

@@ -115,7 +115,7 @@ def wall(request: HttpRequest, share: Share) -> HttpResponse:
     response = render(request, "shares/wall.html", context)
     if settings.EMBED_ORIGINS:
         response._csp_replace = {"frame-ancestors": settings.EMBED_ORIGINS}  # type: ignore[attr-defined]
-        response.xframe_options_exempt = True  # it knows no origins
+        response.xframe_options_exempt = True  # X-Frame-Options cannot list origins
     return response
 
 

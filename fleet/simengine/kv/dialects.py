@@ -93,7 +93,7 @@ def _nixl_source(params: TransferParams) -> TransferSource | None:
 
 def nixl_response(peers: PeerConnector, request: EngineRequest) -> NixlBlocks:
     job = request.owner.job
-    lends = bool(job.params.kv.do_remote_prefill)  # it has taken a prompt, and lends that and its answer
+    lends = bool(job.params.kv.do_remote_prefill)  # an engine that received a prompt lends it and its answer
     tokens = request.computed if lends else request.prompt_tokens
     return NixlBlocks(
         do_remote_prefill=not lends,

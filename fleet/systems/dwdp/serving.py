@@ -117,7 +117,7 @@ class Queues:
 
     @property
     def next_end(self) -> float:
-        """Return the end of the first iteration to end; infinite if none runs."""
+        """Return when the next iteration ends; infinite if none runs."""
         return self._ends[0][0] if self._ends else math.inf
 
     def end_iterations(self, until: float) -> list[float]:

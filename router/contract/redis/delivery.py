@@ -133,7 +133,7 @@ class StopValue(RedisValue, tag=1, frozen=True, kw_only=True):
 
     delivery: int = 0  # 0: any delivery
     why: str
-    by: str  # who stopped it: router, person, judge
+    by: str  # origin of the stop: router, person or judge
     request: str = ""  # id of the request that the candidate could not decide
     at: float  # Unix s
 

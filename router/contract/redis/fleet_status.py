@@ -33,7 +33,7 @@ class LoadPoint(Struct, frozen=True, kw_only=True):
     ready: int  # instances
     running: float  # requests, summed over all instances, deferred ones included
     waiting: float  # requests that wait for capacity, summed over all instances
-    kv: float | None = None  # mean KV usage 0–1; None: no instance says
+    kv: float | None = None  # mean KV usage 0–1; None: no instance reports it
     ttft_p90_ms: dict[str, float] = {}  # by class, over the last minute
     answers_per_s: float = 0.0  # over the last minute
     held: int = 0  # requests waiting in routers

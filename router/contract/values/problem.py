@@ -17,7 +17,7 @@ VALUE_CHARS = 200  # characters of a rejected value in an answer
 class Problem:
     path: str  # "spec.pools[0].engine.seed"; empty: the whole document
     value: Any  # the given value
-    message: str  # what is wrong
+    message: str  # description of the problem
     allowed: str = ""  # accepted values, unless in the message
 
     @property

@@ -35,7 +35,7 @@ ADA, OTTO = Actor("user", "ada", is_admin=True), Actor("user", "otto")
 WHY = "less prefill on warm instances"
 CANARY = {"mode": "canary", "share": 0.1, "for_s": 600}
 FULL = {"mode": "full", "bake_s": 600}
-Path = Mapping[str, object]  # the values of an address's names
+Path = Mapping[str, object]  # value of each variable in an address
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Kind:
     path: str  # path where its ETag is read
     make: Callable[[], Path]
     writes: tuple[Write, ...]
-    shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # the part of an answer that writes change
+    shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # selects what writes may change
 
     def pairs(self) -> Iterator[tuple[Write, Write]]:
         """Each pair of writes, also of a write with itself."""

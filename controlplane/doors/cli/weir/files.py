@@ -45,7 +45,7 @@ class VersionAnswer:
     policy: str
     number: int
     document: Any
-    by: str = ""  # who published it, and why
+    by: str = ""  # user who published it, and the reason
 
     @classmethod
     def of(cls, found: Any) -> VersionAnswer:

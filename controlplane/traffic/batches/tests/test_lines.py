@@ -65,7 +65,7 @@ def test_the_number_of_models_in_a_batch_is_limited() -> None:
     assert (fault.code, fault.line, fault.param) == ("too_many_models", lines.MOST_MODELS + 1, "body.model")
 
 
-def test_a_cut_last_line_is_removed_and_written_again(data_dir: Path) -> None:
+def test_an_incomplete_last_line_is_removed_and_written_again(data_dir: Path) -> None:
     results = BatchResults("batch_1")
     for name in ("a", "b"):
         results.add(results.output, lines.answered(("batch_1", 1, name), 200, "r", {"x": "y" * 70_000}, None))

@@ -255,7 +255,7 @@ class Harm(StrEnum):
     BEYOND = "beyond"  # the whole interval is worse than the limit
     WORSE = "worse"  # the whole interval is worse than control, and not surely beyond the limit
     SLIGHT = "slight"  # the whole interval is worse than control, and no part of it beyond the limit
-    WITHIN = "within"  # it holds control, or better, and no part of it is beyond the limit
+    WITHIN = "within"  # the interval includes control or is better, and no part of it is beyond the limit
     UNKNOWN = "unknown"  # the interval holds both control and the limit: too few requests to tell
 
 
