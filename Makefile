@@ -60,9 +60,9 @@ test-browser: $(TESTS_STAMP)
 	@$(PY) docs/chromium.py
 	$(call pytest,$(PYTEST) --dist worksteal,2,browser)
 
-# Real vLLM, NIXL and Mooncake on the CPU, one fleet after the other: two of them fill a small machine.
+# Real vLLM, NIXL and Mooncake on the CPU: two fleets at a time, as an engine's start takes one core.
 test-engines: $(TESTS_STAMP) $(ENGINES_STAMP) $(SGLANG_STAMP)
-	$(call pytest,$(PYTEST) -p no:randomly,0,engines)
+	$(call pytest,$(PYTEST) -p no:randomly --dist loadscope,2,engines)
 
 # Codex, Claude Code and Qwen Code through a router to engines that simulate vLLM and SGLang, then to two real vLLM,
 # where only the loopback is: needs root or user namespaces, npm and Node.js.
