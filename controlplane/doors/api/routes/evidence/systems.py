@@ -112,7 +112,7 @@ class SystemAnswerOut(Schema):
     facts: list[SystemFactOut]
     charts: list[SystemChartOut]
     tables: list[SystemTableOut]
-    cautions: list[str] = Field(description="Reasons not to rely on it; empty if there are none")
+    cautions: list[str] = Field(description="Caveats; empty if there are none")
     links: list[SystemLinkOut] = Field(description="Pages that continue with these inputs")
     plays: list[SystemPlayOut] = Field(description="Experiments with these inputs on pools of the fleet")
 
