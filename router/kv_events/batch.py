@@ -11,13 +11,12 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import msgpack
 from msgspec import Struct
 
-from router.prefix.blocks import TOKEN_BYTES, extra_keys
+from router.prefix.blocks import TOKEN_BYTES, after_tokens, extra_keys
 from router.prefix.exact.index import DEVICE, DISK, HOST
 
 # Fields of an array event (vLLM's first format) in order, after the type. SGLang 0.5.18 and 0.5.19 put a map with the
@@ -157,7 +156,7 @@ def _stored(raw: Any) -> BlocksStored:
         tokens=tokens,
         block_size=size,
         tier=_tier(medium),
-        extras=[each + extra for each, extra in zip_longest(following, extras, fillvalue=b"")] if following else extras,
+        extras=after_tokens(following, extras) if following else extras,
         group=raw.get("group_idx"),
         whole=whole,
         looks_back=1 if kind == "full_attention" else None if kind is None else _looks_back(kind, raw),

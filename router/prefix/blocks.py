@@ -1,6 +1,6 @@
 """Hashes of a prompt's KV blocks, each chained to the one before: equal hash, equal prefix."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -45,6 +45,11 @@ def keys_ahead(tokens: bytes, blocks: int, size: int, ahead: int, keys: Sequence
     """Return each block's extra key: the `ahead` tokens after it come first, as in a vLLM that speculates."""
     ends = range(size * TOKEN_BYTES, (blocks + 1) * size * TOKEN_BYTES, size * TOKEN_BYTES)
     following = (tokens[end : end + ahead * TOKEN_BYTES] for end in ends)
+    return after_tokens(following, keys)
+
+
+def after_tokens(following: Iterable[bytes], keys: Sequence[bytes]) -> Sequence[bytes]:
+    """Return each block's extra key behind the tokens after the block, as they are hashed; either may end earlier."""
     return [each + key for each, key in zip_longest(following, keys, fillvalue=b"")]
 
 

@@ -1,10 +1,18 @@
 """Starts tunings, by one request of REST and the form, and opens drafts with the values of winners."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from controlplane.evidence.experiments.start.body import Milliseconds, Seed, Strict, checked, limits, number
+from controlplane.evidence.experiments.start.body import (
+    Milliseconds,
+    Seed,
+    Strict,
+    checked,
+    limits,
+    number,
+    without_fraction,
+)
 from controlplane.evidence.previews import services as previews
 from controlplane.evidence.previews.body import MAX_REQUESTS, MOST_REQUESTS
 from controlplane.evidence.previews.policy_job import as_seen, store
@@ -73,12 +81,7 @@ class TuningIn(Strict):
 
     @property
     def ranges(self) -> list[Range]:
-        return [Range(**{name: _whole(value) for name, value in each}) for each in self.parameters]
-
-
-def _whole(value: Any) -> Any:
-    """Return whole numbers as such: 1, not 1.0."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        return [Range(**{name: without_fraction(value) for name, value in each}) for each in self.parameters]
 
 
 def start(policy: Policy, actor: Actor, asked: TuningIn) -> Tuning:

@@ -38,6 +38,11 @@ def limits(field: fields.Field) -> Any:
     return Field(json_schema_extra={"minimum": field.range[0], "maximum": field.range[1]})
 
 
+def without_fraction(value: Any) -> Any:
+    """Return whole numbers as such: 600, not 600.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def number(low: float, high: float, kind: str = "float") -> fields.Field:
     return fields.Field(name="", kind=kind, range=(low, high))
 

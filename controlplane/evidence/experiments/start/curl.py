@@ -3,13 +3,12 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
 
 from controlplane.evidence.experiments.matrix.body import MatrixIn
-from controlplane.evidence.experiments.start.body import ExperimentIn
+from controlplane.evidence.experiments.start.body import ExperimentIn, without_fraction
 from router.contract.values.json_value import JsonObject
 
 DEFAULTS_SHOWN = {"mode", "duration_s", "time_scale", "load_factor", "seeds", "pacing"}
@@ -19,12 +18,7 @@ def body_of(asked: ExperimentIn | MatrixIn) -> JsonObject:
     """Return the body for the API, without optional fields that have their defaults."""
     given = asked.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     whole = asked.model_dump(mode="json", by_alias=True)
-    return {key: _plain(value) for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
-
-
-def _plain(value: Any) -> Any:
-    """Return whole numbers without a fraction: 600, not 600.0."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return {key: without_fraction(value) for key, value in whole.items() if key in given or key in DEFAULTS_SHOWN}
 
 
 def curl_of(request: HttpRequest, asked: ExperimentIn | MatrixIn) -> str:

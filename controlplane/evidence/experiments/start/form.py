@@ -1,6 +1,7 @@
 """The form that starts an experiment or a matrix: what was typed, as a body of the API, and each problem's field."""
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -182,7 +183,7 @@ def _asked(raw: JsonObject) -> Asked:
     return asked
 
 
-def size_of(asked: Asked, raw: JsonObject) -> str:
+def size_of(asked: Asked, raw: JsonObject, choices: Mapping[str, str]) -> str:
     """Say how many runs are asked for, and the baseline: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in 6 cells; the
     baseline is Least prefill work left."""
     parts = {"arm": len(asked.arms), "seed": len(asked.seeds)}
@@ -190,15 +191,11 @@ def size_of(asked: Asked, raw: JsonObject) -> str:
     if isinstance(asked, MatrixIn):
         parts |= {"trace": len(asked.traces), "load": len(asked.loads)}
         cells = f" in {counted(len(asked.traces) * len(asked.loads), 'cell')}"
-    runs = 1
-    for number in parts.values():
-        runs *= number
     first = list_of(raw, "arms")[:1]
     line = arm_line(first[0])
-    named = next((name for name, _ in in_words(first, raw.get("pool"))), line)
-    baseline = dict(arm_choices()).get(line, named)
+    baseline = choices.get(line) or next((name for name, _ in in_words(first, raw.get("pool"))), line)
     product = " × ".join(counted(number, name) for name, number in parts.items())
-    return f"{product} = {counted(runs, 'run')}{cells}; the baseline is {baseline}"
+    return f"{product} = {counted(math.prod(parts.values()), 'run')}{cells}; the baseline is {baseline}"
 
 
 def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:

@@ -84,17 +84,20 @@ def _started(request: HttpRequest, asked: Asked) -> HttpResponse:
 def curl(request: HttpRequest) -> HttpResponse:
     """Answer with the command and the runs of the form as it is, or the form's problems."""
     raw = raw_body(request.POST)
-    return render(request, "experiments/_curl.html", {**_said(request, raw, read(raw)), "is_update": True})
+    said = _said(request, raw, read(raw), dict(arm_choices()))
+    return render(request, "experiments/_curl.html", {**said, "is_update": True})
 
 
-def _said(request: HttpRequest, raw: JsonObject, found: tuple[Asked | None, Mapping[str, str]]) -> dict[str, Any]:
+def _said(
+    request: HttpRequest, raw: JsonObject, found: tuple[Asked | None, Mapping[str, str]], choices: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the command, and the runs, which need no name."""
     asked, problems = found
     unnamed = asked or read({**raw, "name": raw.get("name") or "unnamed"})[0]
     return {
         "curl": curl_of(request, asked) if asked else "",
-        "size": size_of(unnamed, raw) if unnamed else "",
-        "faults": labelled(problems, raw, dict(arm_choices())),
+        "size": size_of(unnamed, raw, choices) if unnamed else "",
+        "faults": labelled(problems, raw, choices),
     }
 
 
@@ -109,7 +112,7 @@ def _prefilled(request: HttpRequest) -> JsonObject:
     example = example_body()
     pool = example["pool"] if example["pool"] in names or not names else names[0]
     if (preset := presets(store_pool()).get(request.GET.get("preset", ""))) is not None:
-        load: JsonObject = {"traces": [example["trace"]], "loads": [0.5, 1, 2], "duration_s": 600, "mode": "twin"}
+        load: JsonObject = {"traces": [example["trace"]], "loads": [0.5, 1, 2], "duration_s": 600}
         return {**load, "pool": pool, "name": "", "arms": preset[1]}
     return _given_body(request, pool) or {**example, "pool": pool}
 
@@ -122,19 +125,19 @@ def _given_body(request: HttpRequest, pool: Json) -> JsonObject:
 
 
 def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) -> HttpResponse:
-    arms, choices, found = list_of(raw, "arms"), arm_choices(), read(raw)
-    typed = [arm for arm in arms if arm not in list(dict(choices))]
-    summary, asked = labelled(problems, raw, dict(choices)), found[0]
+    arms, choices, found = list_of(raw, "arms"), dict(arm_choices()), read(raw)
+    typed = [arm for arm in arms if arm not in list(choices)]
+    summary, asked = labelled(problems, raw, choices), found[0]
     errors: dict[str, str] = {}
     for problem in summary:
         errors[problem.field] = "; ".join(filter(None, [errors.get(problem.field, ""), problem.beside]))
     context = {
-        **_said(request, raw, found),
+        **_said(request, raw, found, choices),
         "values": {**(body_of(asked) if asked else {}), **({"mode": "twin"} if "traces" in raw else {}), **raw},
         "fields": {name: _plain(raw.get(name, ExperimentIn.model_fields[name].default)) for name in NUMBERS},
         "chosen_traces": _several(raw, "trace"),
         "ticks": [(name, LABELS[name], hint, errors.get(name, ""), *_ticks(raw, name)) for name, hint in HINTS.items()],
-        "choices": [(choice, title, choice in arms) for choice, title in choices],
+        "choices": [(choice, title, choice in arms) for choice, title in choices.items()],
         "order": [arm_line(arm) for arm in arms],
         "more_arms": "\n".join(map(arm_line, typed)),
         "in_words": in_words(typed, raw.get("pool")),
