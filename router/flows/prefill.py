@@ -24,7 +24,7 @@ from router.request.offload import (
     PromptRefused,
 )
 from router.upstream.answer import usage
-from router.upstream.errors import FirstByteTimeout, ProtocolError, RouterExhausted, UpstreamError
+from router.upstream.errors import FirstByteTimeout, KeyMissing, ProtocolError, RouterExhausted, UpstreamError
 from router.upstream.fetch import whole
 
 LARGEST = 16 * 1024 * 1024  # bytes of a prefill's answer; it may list the tokens and blocks of a long prompt
@@ -152,6 +152,8 @@ def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | N
 def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
     if isinstance(error, FirstByteTimeout):
         return PrefillSilent
+    if isinstance(error, KeyMissing):
+        return PrefillBusy
     return PrefillFailed if isinstance(error, RouterExhausted) else PrefillBroken
 
 

@@ -5,6 +5,7 @@ id. Targets whose pool was removed, or is not allowed for the request's key, get
 
 from collections.abc import Callable, Mapping
 
+from router.contract.answer.verdict import VERDICTS
 from router.contract.models import Alias, Condition, Target
 from router.http.errors import ErrorResponse
 from router.policy.value import replace
@@ -82,7 +83,7 @@ def may_fall_back(chosen: Chosen | None, condition: Condition) -> bool:
 def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
     """Move on to the next target; False if the refusal stands."""
     condition = CONDITION_OF.get(refusal.code)
-    is_the_clients = refusal.status < 500 and refusal.status != 429
+    is_the_clients = VERDICTS[refusal.result].fault == "client"
     is_final = not refusal.should_retry and refusal.retry_after_s is None  # the request may have crashed an engine
     if condition is None or is_the_clients or is_final or not may_fall_back(chosen, condition):
         return False

@@ -403,7 +403,7 @@ def _broke(
     fault.upstream_failed(call, endpoint, error)
     attempt.error, attempt.code = str(error), error.code
     has_content = outcome.begun and outcome.first_content is not None
-    attempt.result = "failed_after_content" if has_content else verdict.of_own_answer(502, error.code)
+    attempt.result = "failed_after_content" if has_content else verdict.of_own_answer(error.status, error.code)
     tried |= dict.fromkeys(failed_with(endpoint, error), attempt.error)
     if outcome.begun:
         raise error
@@ -611,11 +611,11 @@ def _refusal_error(call: Call, refusal: Refusal, tried: dict[str, str]) -> Error
 
 def _error_after(call: Call, error: UpstreamError) -> ErrorResponse:
     tried = ", ".join(attempt.instance for attempt in call.outcome.attempts)
-    if error.code == "upstream_timeout":
-        return ErrorResponse(504, "upstream_timeout", f"{error}; tried: {tried}")
-    if error.code == "router_exhausted":
-        return ErrorResponse(503, error.code, f"{error}; tried: {tried}: retry in 1 s", retry_after_s=1)
-    return _bad_gateway(call, f"{error}; tried: {tried}")
+    if error.status == 502:
+        return _bad_gateway(call, f"{error}; tried: {tried}")
+    after = 1 if error.status == 503 else None
+    retry = ": retry in 1 s" if after else ""
+    return ErrorResponse(error.status, error.code, f"{error}; tried: {tried}{retry}", retry_after_s=after)
 
 
 def _bad_gateway(call: Call, why: str) -> ErrorResponse:

@@ -114,7 +114,11 @@ async def test_a_conversation_without_a_session_stays_where_it_began(world):
 
 @pytest.mark.parametrize(
     ("behaviour", "condition"),
-    [(hang_up, "upstream_failed"), (reply({"no": 1}, 500), "upstream_failed"), (reply({"no": 1}, 429), "saturated")],
+    [
+        (hang_up, "upstream_failed"),
+        *((reply({"no": 1}, status), "upstream_failed") for status in (408, 500)),
+        (reply({"no": 1}, 429), "saturated"),
+    ],
 )
 async def test_before_the_first_byte_the_next_target_serves(world, behaviour, condition):
     w = await world(behaviour, failure__retries=0)

@@ -153,8 +153,10 @@ async def test_a_key_that_disappears_in_between_counts_against_no_engine(world, 
     pool = await settled(made, VARIABLE)
     monkeypatch.delenv("QWEN_API_KEY")
     answer = await made.ask()
-    assert answer.status_code == 502
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_instance_ready")
     assert "the environment variable QWEN_API_KEY is not set or empty" in answer.text
+    receipt = await made.receipt(answer)
+    assert [receipt["result"], receipt["fault"], receipt["attempts"][0]["result"]] == ["refused", "nobody", "refused"]
     assert pool.endpoints["demo-0"].breaker.state == "closed"
     assert not made.engines[0].received
 

@@ -7,16 +7,17 @@ from typing import Final
 NO_PROBE: Final = 0
 MOST_DISPUTED = 3  # failures undone until an answer is served, as a multiple of the breaker's failures
 DOUBTED_AFTER = 3  # consecutive requests rejected as wrong
+SPARED_S = 60.0  # how long failures of several tenants may last until they open the last breaker
 
 
 class Breaker:
     """Closed until `failures` in a row; then open for `open_s`; then one request tries the instance (half open).
 
     Back-pressure (429, 503) and cancellation are neither success nor failure. Failures of one tenant's requests do not
-    open the last closed breaker of a pool.
+    open the last closed breaker of a pool, those of several only if it has served nobody for SPARED_S.
     """
 
-    __slots__ = ("_disputed", "_failed", "_probe", "_probes", "_rejected", "_several", "_tenant", "opened_at")
+    __slots__ = ("_disputed", "_failed", "_probe", "_probes", "_rejected", "_several", "_since", "_tenant", "opened_at")
 
     def __init__(self) -> None:
         self._failed = 0
@@ -24,6 +25,7 @@ class Breaker:
         self._rejected = 0  # consecutive requests rejected as wrong
         self._tenant = ""  # tenant of the first consecutive failure
         self._several = False  # True if other tenants' requests failed, too
+        self._since = 0.0  # time of the first consecutive failure
         self.opened_at: float | None = None  # None while closed
         self._probe = NO_PROBE  # number of the request that is trying the instance
         self._probes = 0
@@ -79,18 +81,19 @@ class Breaker:
         """Return whether so many consecutive rejections suggest that the instance is at fault."""
         return self._rejected >= DOUBTED_AFTER
 
-    def failed(self, now: float, failures: int, tenant: str = "", spares: Callable[[], bool] | None = None) -> None:
-        """Count a failure of a request of `tenant`. An open breaker stays open for the same time again, unless it
-        failed only for this tenant and others need it. `spares` returns whether they do; it is called only if that
-        matters.
+    def failed(self, now: float, failures: int, tenant: str = "", spares: Callable[[bool], bool] | None = None) -> None:
+        """Count a failure of a request of `tenant`. An open breaker stays open for the same time again, unless others
+        need it and it failed only for this tenant, or for a short time. `spares` returns whether they do, given whether
+        several tenants' requests failed; it is called only if that matters.
         """
         if not self._failed:
-            self._tenant, self._several = tenant, False
+            self._tenant, self._several, self._since = tenant, False, now
         self._several = self._several or tenant != self._tenant
         self._failed += 1
         if self.opened_at is None and self._failed < failures:
             return
-        is_spared = not self._several and spares is not None and spares()
+        is_early = not self._several or now - self._since < SPARED_S
+        is_spared = is_early and spares is not None and spares(self._several)
         if self.opened_at is not None or not is_spared:
             self.opened_at = -math.inf if is_spared else now
 

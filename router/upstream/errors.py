@@ -14,6 +14,7 @@ UpstreamError
 
 class UpstreamError(Exception):
     code = "upstream_failed"  # code for the client, listed in docs/router.md
+    status = 502  # and its status
 
 
 class ConnectFailed(UpstreamError):
@@ -22,18 +23,22 @@ class ConnectFailed(UpstreamError):
 
 class RouterExhausted(ConnectFailed):
     code = "router_exhausted"
+    status = 503
 
 
 class KeyMissing(ConnectFailed):
-    pass
+    code = "no_instance_ready"
+    status = 503
 
 
 class FirstByteTimeout(UpstreamError):
     code = "upstream_timeout"
+    status = 504
 
 
 class AnswerStalled(UpstreamError):
     code = "upstream_timeout"
+    status = 504
 
 
 class HostSilent(UpstreamError):

@@ -72,13 +72,12 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
         _reconsider(pool, endpoint, tenant if endpoint.breaker.opened_at is None else None)
 
 
-def _spares(pool: Pool, endpoint: Endpoint, tenant: str) -> bool:
+def _spares(pool: Pool, endpoint: Endpoint, tenant: str, several: bool) -> bool:
     """Return whether others need the instance: as the last that does the same, or because the failures of this tenant
-    shut out another and no instance has served it since."""
+    shut out another and no instance has served it since. `several` is True if it fails for others, too."""
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
-    return _is_last(pool, endpoint) or (
-        tenant in pool.accused and any(other.breaker.opened_by == tenant for other in others)
-    )
+    is_accused = tenant in pool.accused and not several
+    return _is_last(pool, endpoint) or (is_accused and any(other.breaker.opened_by == tenant for other in others))
 
 
 def _is_last(pool: Pool, endpoint: Endpoint) -> bool:

@@ -147,7 +147,7 @@ def last_breaker_opens(patch: pytest.MonkeyPatch) -> None:
 def one_key_shuts_several_out(patch: pytest.MonkeyPatch) -> None:
     """Failures of one key shut out all instances but the last."""
     spares = failure_attribution._is_last
-    patch.setattr(failure_attribution, "_spares", lambda pool, endpoint, tenant: spares(pool, endpoint))
+    patch.setattr(failure_attribution, "_spares", lambda pool, endpoint, tenant, several: spares(pool, endpoint))
 
 
 def one_key_keeps_the_last_one_out(patch: pytest.MonkeyPatch) -> None:

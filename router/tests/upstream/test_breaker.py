@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from router.pool.endpoint import Endpoint
 from router.serving.prompt.sessions import Sessions
-from router.tests.conftest import instance
+from router.tests.conftest import instance, key_entry
 from router.tests.engine import break_off, events, hang_up, reply
-from router.upstream.breaker import Breaker
+from router.upstream.breaker import SPARED_S, Breaker
 
 OPEN_S = 10.0
 
@@ -228,16 +228,49 @@ async def test_one_clients_failures_never_open_the_last_breaker(world):
     assert (await w.ask()).status_code == 200
 
 
+def test_failures_of_several_clients_open_the_last_breaker_only_after_a_minute_without_a_served_answer():
+    breaker = Breaker()
+
+    def fails(now: float, *, is_last: bool = True) -> None:
+        breaker.failed(now, 2, f"client {now}", lambda several: is_last and several)
+
+    for now in (0.0, 1.0, SPARED_S - 1):
+        fails(now)
+    assert breaker.state == "closed"
+    breaker.served()
+    for now in (SPARED_S, SPARED_S + 30, 2 * SPARED_S - 1):
+        fails(now)
+    assert breaker.state == "closed"
+    fails(2 * SPARED_S)
+    assert breaker.refusal(2 * SPARED_S + 1, OPEN_S)
+
+
+async def test_several_clients_with_bad_requests_keep_nobody_from_the_last_instance(world):
+    async def behave(engine, request, writer):
+        await (hang_up if request.document["prompt"] == "bad" else reply())(engine, request, writer)
+
+    w = await world(behave, behave, failure__breaker_failures=2, failure__breaker_open_s=60)
+    secrets = [f"sk-weir-1-client{number}" for number in range(6)]
+    w.published.keys(*map(key_entry, secrets))
+    auth = w.router.pools.auth
+    await w.until(lambda: auth.ring is not None and auth.ring.by_hash, "the keys")
+    for secret in secrets * 8:
+        assert (await w.ask(prompt="bad", headers={"x-api-key": secret})).status_code == 502
+    assert (await w.ask()).status_code == 200
+
+
 def test_one_clients_failures_never_keep_the_last_instance_from_others():
     breaker = Breaker()
     for _ in range(2):
-        breaker.failed(0, 2, "mallory", lambda: False)
+        breaker.failed(0, 2, "mallory", lambda several: False)
     assert breaker.refusal(1, OPEN_S)
-    for last, tenant, is_shut in ((True, "mallory", False), (False, "mallory", True), (True, "alice", True)):
+    tries = ((1, True, "mallory", False), (1, False, "mallory", True), (1, True, "alice", False),
+             (SPARED_S, True, "alice", True))  # fmt: skip
+    for now, is_last, tenant, is_shut in tries:
         probe = breaker.begin()
-        breaker.failed(1, 2, tenant, lambda last=last: last)
+        breaker.failed(now, 2, tenant, lambda several, is_last=is_last: is_last)
         breaker.end(probe)
-        assert bool(breaker.refusal(1, OPEN_S)) is is_shut
+        assert bool(breaker.refusal(now, OPEN_S)) is is_shut
 
 
 async def test_back_pressure_does_not_open_the_breaker(world):
