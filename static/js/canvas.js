@@ -1,6 +1,9 @@
 // Code shared by the canvas charts: size in device pixels, lines with gaps, text.
 export const scale = () => globalThis.devicePixelRatio || 1;
 
+export const fontPx = (element) => Number.parseFloat(getComputedStyle(element).fontSize);
+export const rem = () => fontPx(document.documentElement) / 16; // text of the page, in sizes of ordinary text
+
 // Calls `drawn` whenever the canvas has a new size; false while it has none.
 export function fit(canvas, drawn) {
   const size = () => {

@@ -1,4 +1,5 @@
 // Draws all charts with Plotly, loaded once, without uploads and inline code.
+import { rem } from "./canvas.js";
 import { colour } from "./theme_colours.js";
 
 export { table } from "./chart_table.js";
@@ -50,7 +51,7 @@ export function plotly() {
 function axis(own) {
   return {
     color: colour("muted"), gridcolor: colour("rule"), linecolor: colour("rule"), zerolinecolor: colour("rule"),
-    tickfont: { size: 11 }, automargin: true, fixedrange: false, ...own,
+    tickfont: { size: 11 * rem() }, automargin: true, fixedrange: false, ...own,
   };
 }
 
@@ -58,10 +59,10 @@ export function layout(own = {}) {
   const { xaxis, yaxis, yaxis2, ...rest } = own;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 12, color: colour("text") },
-    margin: { l: 48, r: 12, t: 8, b: 28 }, hovermode: "x unified", showlegend: true,
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
-    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("control"), font: { color: colour("text"), size: 12 } },
+    font: { family: "system-ui, sans-serif", size: 12 * rem(), color: colour("text") },
+    margin: { l: 48 * rem(), r: 12, t: 8, b: 28 * rem() }, hovermode: "x unified", showlegend: true,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 * rem() }, bgcolor: "rgba(0,0,0,0)" },
+    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("control"), font: { color: colour("text"), size: 12 * rem() } },
     xaxis: axis(xaxis), yaxis: axis({ rangemode: "tozero", ...yaxis }), ...(yaxis2 ? { yaxis2: axis(yaxis2) } : {}), ...rest,
   };
 }

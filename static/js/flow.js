@@ -1,5 +1,5 @@
 // The flow of requests: class → rule → instance, as wide as their requests/s; arcs of KV blocks from prefill to decode.
-import { shortened } from "./canvas.js";
+import { rem, shortened } from "./canvas.js";
 import { table } from "./chart_table.js";
 import { bytesPerSecond, rate } from "./format.js";
 
@@ -47,7 +47,7 @@ export class Flow {
   }
 
   update(flow, filter, others) {
-    const width = Math.round(this.svg.getBoundingClientRect().width) || WIDTH;
+    const width = Math.round(this.svg.getBoundingClientRect().width / rem()) || WIDTH;
     const key = JSON.stringify([flow, filter, width]);
     if (key === this.key) return;
     Object.assign(this, { key, flow, filter, others, layout: layout(width, flow.arcs.length > 0) });

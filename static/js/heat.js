@@ -1,5 +1,5 @@
 // The KV heat map: instance × time on a canvas, with a contour above the limit of each pool's policy, and with gaps.
-import { fit, line, scale, shortened, ticks, write } from "./canvas.js";
+import { fit, fontPx, line, scale, shortened, ticks, write } from "./canvas.js";
 import { table } from "./chart_table.js";
 import { join, point } from "./crosshair.js";
 import { NO_DATA, cell, heatRows } from "./heat_data.js";
@@ -24,11 +24,11 @@ function between(place) {
 const OF_THE_DAY = { tick: hourMinute, moment: clock };
 
 export class Heat {
-  // most: rows beyond which neighbours are one, fewer where there is no room for their names; font: px of labels, 0: of the canvas; latest: write the newest cell of
+  // most: rows beyond which neighbours are one, fewer where there is no room for their names; latest: write the newest cell of
   // each row beside it; times: of the axis and of a reading; read: shows the text of a reading; open: called with the
   // pressed row; drawn: called with the map when its rows may be others
-  constructor(canvas, { most = 64, font = 11, latest = false, times = OF_THE_DAY, read = null, open = null, drawn = null } = {}) {
-    Object.assign(this, { canvas, most, font, latest, times, read, open, drawn, rows: [], cursor: null, elsewhere: null });
+  constructor(canvas, { most = 64, latest = false, times = OF_THE_DAY, read = null, open = null, drawn = null } = {}) {
+    Object.assign(this, { canvas, most, latest, times, read, open, drawn, rows: [], cursor: null, elsewhere: null });
     this.cells = document.createElement("canvas");
     fit(canvas, () => this.draw());
     if (!read) return;
@@ -60,7 +60,7 @@ export class Heat {
     const context = this.canvas.getContext("2d");
     context.clearRect(0, 0, width, height);
     if (!this.instances.length) return;
-    const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
+    const size = fontPx(this.canvas) * scale();
     context.font = `${size}px system-ui, sans-serif`;
     this.rows = this.named(Math.floor((height - size * 1.6 - 1) / size));
     this.drawn?.(this);

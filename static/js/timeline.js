@@ -1,5 +1,5 @@
 // A quantity over time on a canvas: its lines, its limit and events, readable by pointer or keyboard. Gaps stay gaps.
-import { fit, line, niceCeiling, niceFloor, scale, ticks, write } from "./canvas.js";
+import { fit, fontPx, line, niceCeiling, niceFloor, scale, ticks, write } from "./canvas.js";
 import { join, point } from "./crosshair.js";
 import { count, ms } from "./format.js";
 import { settings } from "./live_settings.js";
@@ -53,8 +53,8 @@ export function bands(lower, upper) {
 export class Timeline {
   // title: what it shows, for screen readers; read: shows the text of a reading, and gets whether the cursor is its own;
   // chosen: called with [from, to] in Unix s when a range was drawn; opened: with the time of a press or of Enter
-  constructor(canvas, quantity, { title = "", read = null, chosen = null, opened = null, font = 11, hours = true } = {}) {
-    Object.assign(this, { canvas, quantity, title, read, chosen, opened, font, hours, top: 0, low: 0, cursor: null, elsewhere: null, only: null });
+  constructor(canvas, quantity, { title = "", read = null, chosen = null, opened = null, hours = true } = {}) {
+    Object.assign(this, { canvas, quantity, title, read, chosen, opened, hours, top: 0, low: 0, cursor: null, elsewhere: null, only: null });
     fit(canvas, () => this.draw());
     if (!read) return;
     this.listen();
@@ -94,7 +94,7 @@ export class Timeline {
     context.clearRect(0, 0, width, height);
     const lines = this.lines();
     this.rescale(lines);
-    const size = (this.font || Number.parseFloat(getComputedStyle(this.canvas).fontSize)) * scale();
+    const size = fontPx(this.canvas) * scale();
     context.font = `${size}px system-ui, sans-serif`;
     const left = Math.max(...this.rules().map((value) => context.measureText(this.quantity.write(value)).width), size * 3) + size * 0.6;
     this.box = { left, right: width - size * 0.5, top: size * 0.8, bottom: height - size * (this.hours ? 1.7 : 0.7) };

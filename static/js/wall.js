@@ -26,9 +26,9 @@ let stamp = frame && ages.ofPage(snapshot);
 let drawn = stamp; // of the frame on the screen
 const series = new Series(snapshot.history);
 const heatData = new HeatData(snapshot.history?.heat);
-const heat = new Heat(byId("heat"), { font: 0, latest: true, drawn: tileNote });
+const heat = new Heat(byId("heat"), { latest: true, drawn: tileNote });
 const panels = [...document.querySelectorAll(".wall-class")].map((panel) => ({
-  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { font: 0, hours: false }),
+  panel, name: panel.dataset.class, chart: new Timeline(panel.querySelector("canvas"), latency("ttft"), { hours: false }),
 }));
 
 function classPanel({ panel, name, chart }, window, slo) {

@@ -550,6 +550,24 @@ def test_the_page_uses_its_width_and_its_charts_are_aligned(
     expect(page.locator("#policies")).to_contain_text("default v3 Adaptive, 1/1 routers")
 
 
+@pytest.mark.parametrize(("width", "height", "text_px", "least"), [(3840, 2160, 24, 0.75), (3440, 1440, 16, 0.45)])
+def test_text_and_charts_are_larger_on_a_screen_of_four_thousand_pixels_but_not_on_a_wide_one(
+    running: RunningFleet, open_page: Any, width: int, height: int, text_px: float, least: float
+) -> None:
+    page = open_page(width=width, height=height).drawn("/live")
+    px = "(node) => Number.parseFloat(getComputedStyle(node).fontSize)"
+    assert page.locator("html").evaluate(px) == text_px
+    assert page.locator("#heat").evaluate(px) == 11 * text_px / 16
+    name = page.locator("#flow .flow-name").first
+    box = name.bounding_box()
+    assert box is not None
+    assert box["height"] == pytest.approx(17 * text_px / 16, rel=0.3)
+    for path in ("/live", "/fleet/"):
+        main = open_page(width=width, height=height).goto(path).locator("main").bounding_box()
+        assert main is not None
+        assert least < main["width"] / width < 1
+
+
 def test_the_first_view_shows_the_slo_of_each_class_and_one_switch_sets_the_time_zone(
     running: RunningFleet, open_page: Any
 ) -> None:
