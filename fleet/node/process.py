@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ _START_FIELD = 22 - 3  # index counted from `state`, the first field after the c
 _CPU_FIELDS = slice(14 - 3, 18 - 3)  # user and system time, of the process itself and of its ended children
 _children: set[int] = set()
 _ends: dict[int, int] = {}  # pid → exit code of an ended child; negative: the signal that killed it
+_collecting = threading.Lock()  # one thread waits for a child and keeps its exit code before another looks for it
 ENDS_KEPT = 1_000
 _LOOKS = 10
 _LOOK_S = 0.002
@@ -61,21 +63,28 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
 
 def collect_ended() -> None:
     """Wait for ended children, which would otherwise remain as zombies."""
-    for pid in tuple(_children):
-        try:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            _children.discard(pid)
-            continue
-        if ended:
-            _children.discard(pid)
-            _ends[pid] = os.waitstatus_to_exitcode(status)
-            while len(_ends) > ENDS_KEPT:
-                _ends.pop(next(iter(_ends)))
+    with _collecting:
+        for pid in tuple(_children):
+            _collect(pid)
+
+
+def _collect(pid: int) -> None:
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        _children.discard(pid)
+        return
+    if ended:
+        _children.discard(pid)
+        _ends[pid] = os.waitstatus_to_exitcode(status)
+        while len(_ends) > ENDS_KEPT:
+            _ends.pop(next(iter(_ends)))
 
 
 def how_ended(pid: int | None) -> str:
     """Return the signal or exit status of a process that this worker started; for other processes it is unknown."""
+    if pid not in _ends:  # it may have ended since its launcher was refreshed
+        collect_ended()
     code = _ends.get(pid) if pid else None
     if code is None:
         return "the process ended (another worker started it, so its exit status is unknown)"

@@ -7,9 +7,10 @@ const LEVELS = { 3: "trouble", 2: "look" }; // by severity of the worst entry of
 const MOST = 90; // characters of a cause
 const LED = /^[a-z ]{1,20}: /; // by the word of a state: "failed: …" goes on a name
 
-// The cause without figures in brackets, what follows from it, and the request by which it was noticed.
+// The cause without figures in brackets, what follows from it, the request by which it was noticed, and the log of what
+// was killed.
 export function brief(reason) {
-  const cause = reason.replaceAll(/ \([^)]*\)/g, "").split(/; |: (?:GET|POST) /)[0];
+  const cause = reason.replaceAll(/ \([^)]*\)/g, "").replace(/( was killed by .*?): its log ends with: .*/, "$1").split(/; |: (?:GET|POST) /)[0];
   return cause.length > MOST ? `${cause.slice(0, MOST - 1).trimEnd()}…` : cause;
 }
 

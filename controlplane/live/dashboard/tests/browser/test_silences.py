@@ -103,9 +103,13 @@ SAID: list[tuple[list[tuple[int, str, str]], str, str]] = [
     ([], "well", "All is well"),
     ([(1, "demo", "the autoscaler would scale from 4 to 6: 7 wait")], "well", "All is well"),
     (
-        [(3, "demo-3", "failed: the process was killed by SIGKILL (signal 9)"), (2, "chat", "slow"), (1, "b", "late")],
+        [
+            (3, "demo-3", "failed: the process was killed by SIGKILL (signal 9) while ready: its log ends with: up"),
+            (2, "chat", "slow"),
+            (1, "b", "late"),
+        ],
         "trouble",
-        "demo-3 failed: the process was killed by SIGKILL, and 1 more",
+        "demo-3 failed: the process was killed by SIGKILL while ready, and 1 more",
     ),
     (
         [(3, "demo-3", "unreachable: no answer for 3.6 s: GET http://127.0.0.1:20000/health took longer than 0.5 s")],
