@@ -29,6 +29,7 @@ from router.kv_events.messages import (
     Over,
     Sent,
     Slots,
+    Speculating,
     Stretch,
     ToProcess,
     Welcome,
@@ -38,7 +39,8 @@ from router.kv_events.messages import (
 )
 from router.kv_events.sources import RankPlace
 from router.kv_events.turns import SharedTurns
-from router.prefix.exact.index import MAX_BLOCKS, ExactIndex
+from router.prefix.exact.groups import Parts, Rules, rules_of
+from router.prefix.exact.index import MAX_BLOCKS, NO_PARTS, ExactIndex
 from router.prefix.exact.stretches import summed
 from router.prefix.forecast.cache_forecast import InFlight
 
@@ -51,7 +53,9 @@ FEEDS_AT_ONCE = 50  # feeds reported before the event loop serves others
 SLICE_S = 0.0003  # time per iteration of the event loop for KV events, which look-ups may have to wait
 PAGE = resource.getpagesize()
 
-Hashes = dict[int, "array[int]"]  # a prompt's hashes by block size
+Hashes = dict[
+    int, tuple["array[int]", dict[int, "array[int]"]]
+]  # a prompt's hashes by block size, and those of the blocks' parts
 
 
 class PoolIndex:
@@ -67,18 +71,17 @@ class PoolIndex:
             blocks = self.engines[key].kv_tokens // (feed.block_size or self.engines[key].block_size)
             self.index.limit(key, max(blocks - 1, 0))  # vLLM reserves one block
 
-    def look_up(self, size: int, hashes: "array[int]", now: float) -> tuple[list[Stretch], list[tuple[int, int]]]:
+    def look_up(
+        self, size: int, hashes: "array[int]", now: float, parts: Parts, rules: Rules
+    ) -> tuple[list[Stretch], list[tuple[int, int]]]:
         index = self.index
-        stretches = index.stretches(hashes)
+        stretches = index.stretches(hashes, parts, rules)
         held = summed(index.changing(stretches), size, index.names)
         foreseen = index.foreseen(held, hashes, size, now)
         return [
             (end, *(mask.to_bytes((mask.bit_length() + 7) // 8, "little") for mask in masks))  # type: ignore[misc]
             for end, masks in stretches
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
-
-    def speculating(self, size: int, hashes: "array[int]") -> list[tuple[int, tuple[int, int]]]:
-        return [(self.index.slot(key), tokens) for key, tokens in self.index.speculating(hashes, size).items()]
 
     async def status(self, pool: str) -> IndexReport:
         """Collect the state. Look-ups are answered in between, as a thousand feeds take some milliseconds."""
@@ -90,7 +93,7 @@ class PoolIndex:
                 FeedStatus(
                     *(key, feed.trouble, feed.complete, feed.block_size, index.blocks(key), feed.event_at),
                     *(feed.confirmed_at, feed.gaps, feed.replayed, feed.purges, dict(feed.refused), feed.but_for),
-                    *(feed.names_layers, feed.unit, feed.ahead),
+                    *(feed.names_layers, feed.unit, feed.ahead, feed.parts),
                 )
             )
         return IndexReport(pool, index.bytes, index.has_lower, feeds)
@@ -219,28 +222,31 @@ class RouterConnection(asyncio.Protocol):
                 self.write(framed(Welcome(VERSION, self._process.seed)))
 
     def _look_up(self, asked: LookUp) -> None:
-        hashes: Hashes = {size: array("Q", prompt) for size, prompt in asked.prompts}
+        hashes: Hashes = {size: (array("Q", prompt), {}) for size, prompt in asked.prompts}
+        for size, pieces, within in asked.parts:
+            hashes[size][1][pieces] = array("Q", within)
         pool = self._process.pools.get(asked.pool)
         if pool is None:
             self.write(framed(Found(asked.number, [([], []) for _ in hashes])))
             return
-        now = time.monotonic()
-        found = Found(asked.number, [pool.look_up(size, prompt, now) for size, prompt in hashes.items()])
-        for size, prompt in hashes.items() if asked.speculating else ():
-            found.speculating += pool.speculating(size, prompt)
+        now, rules = time.monotonic(), rules_of({rule: int.from_bytes(bits, "little") for rule, bits in asked.rules})
+        found = [pool.look_up(size, prompt, now, parts, rules) for size, (prompt, parts) in hashes.items()]
         named = (pool, pool.index.renamed)
         if self._named.get(asked.pool) != named:
             self._named[asked.pool] = named
             self.write(framed(Slots(asked.pool, list(pool.index.names))))
-        self.write(framed(found))
+        self.write(framed(Found(asked.number, found)))
         self._look_ups[asked.number] = hashes
         if len(self._look_ups) > LOOK_UPS_KEPT:
             self._look_ups.popitem(last=False)
 
     def _sent(self, sent: Sent) -> None:
-        hashes = self._look_ups.get(sent.look_up, {}).get(sent.block_size)
+        hashes, parts = self._look_ups.get(sent.look_up, {}).get(sent.block_size, (None, NO_PARTS))
         pool = self._process.pools.get(sent.pool)
         if hashes is not None and pool is not None and sent.key in pool.feeds:
+            if sent.speculating:
+                by_rule = pool.index.by_rule(sent.key, hashes, sent.block_size, parts)
+                self.write(framed(Speculating(sent.number, by_rule)))
             foreseen = min(max(sent.foreseen, 0), len(hashes))
             self._under_way[sent.number] = pool.index.sent(sent.key, hashes, foreseen)
 

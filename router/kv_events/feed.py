@@ -119,6 +119,11 @@ class Feed:
         return self._groups.ahead
 
     @property
+    def parts(self) -> tuple[int, ...]:
+        """Return the tokens of blocks of windows that are parts of its blocks."""
+        return self._groups.parts
+
+    @property
     def unit(self) -> int:
         """Return the tokens of an offloaded chunk, which is loaded as a whole; 0 if blocks are loaded one by one."""
         return self._groups.unit
@@ -311,7 +316,7 @@ class Feed:
     def _store(self, event: BlocksStored, place: int) -> None:
         index, named = self._index, place >= FURTHER and self._groups.needs.rooted
         shared = not event.reports_removal and (event.remote or self._shares)
-        tokens = b"" if named else event.tokens
+        tokens = b"" if named and not self._groups.in_parts(place) else event.tokens
         store = index.share if shared else index.store
         store(self.instance, event.names, event.parent, tokens, event.block_size, place, event.extras)
         if not event.reports_removal:

@@ -37,6 +37,7 @@ class FollowedGroups:
         self._further: dict[int | None, int] = {}  # position among the further groups, by number
         # By position: tokens of its window, in its block, in its chunk, and whether it may be a drafter's
         self._backs: list[tuple[int, int, int, bool]] = []
+        self._sparse: set[int] = set()  # positions whose events leave out blocks
         self.block_size = 0  # tokens; 0 before its first event
         self.trouble = ""  # why no events can be followed
         self.but_for = ""  # kinds of request that remain unknown
@@ -107,9 +108,6 @@ class FollowedGroups:
             return None
         if not self._known and not self._is_dense(event):
             return None
-        chunk = self._chunk if event.chunked else 0
-        if event.chunked and not chunk:
-            self.but_for = CHUNKS
         position = self._further.get(event.group)
         if position is None:
             if len(self._further) == MOST:
@@ -117,15 +115,34 @@ class FollowedGroups:
                 return None
             position = self._further[event.group] = len(self._further)
             self._backs.append((event.looks_back, 0, 0, False))
-        if event.block_size > self._backs[position][1]:
-            drafts = event.whole or event.looks_back > 1  # neither a state nor a chunk, which speculation excludes
-            self._backs[position] = (event.looks_back, event.block_size, chunk, drafts)
-            self._learn()
+        self._take_need(position, event, event.looks_back)
         return FURTHER + position
+
+    def _take_need(self, position: int, event: BlocksStored, back: int) -> None:
+        """Take what a further group's event says of its layers. `back`: the tokens of its window."""
+        if event.block_size > self._backs[position][1]:
+            chunk = self._chunk if event.chunked else 0
+            if event.chunked and not chunk:
+                self.but_for = CHUNKS
+            drafts = event.whole or back > 1  # neither a state nor a chunk, which speculation excludes
+            self._backs[position] = (back, event.block_size, chunk, drafts)
+            self._learn()
+        if self.in_parts(FURTHER + position) and not _names_all(event):
+            self._sparse.add(position)
+            self._learn()
+
+    def in_parts(self, place: int) -> bool:
+        """Return whether the blocks at this place are parts of the first group's."""
+        return place >= FURTHER and self.needs.needs[place - FURTHER].parts > 1
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Return the tokens of blocks that are parts of the first group's."""
+        return tuple(sorted({self.block_size // need.parts for need in self.needs.needs if need.parts > 1}))
 
     def _is_dense(self, event: BlocksStored) -> bool:
         """Return whether events leave out no block, for a model without full attention."""
-        if len(event.tokens) != len(event.names) * event.block_size * TOKEN_BYTES:
+        if not _names_all(event):
             self.trouble = _SPARSE
             return False
         self.block_size, self.ahead = max(self.block_size, event.block_size), event.ahead
@@ -143,7 +160,14 @@ class FollowedGroups:
     def _learn(self) -> None:
         needs = []
         own = self.block_size or 1
-        for back, size, chunk, drafts in self._backs:
+        for position, (back, size, chunk, drafts) in enumerate(self._backs):
             step = math.lcm(size, self.block_size) // own or 1
-            needs.append(GroupNeed(-(-back // (step * own)), step, 0 if chunk % own else chunk // own, drafts))
+            parts = own // size if size and not own % size and position not in self._sparse else 1
+            blocks = -(-back * parts // (step * own))
+            needs.append(GroupNeed(blocks, step, 0 if chunk % own else chunk // own, drafts, parts))
         self.needs = GroupNeeds(tuple(needs), self._known)
+
+
+def _names_all(event: BlocksStored) -> bool:
+    """Return whether an event leaves out none of the blocks that its tokens fill."""
+    return len(event.tokens) == len(event.names) * event.block_size * TOKEN_BYTES

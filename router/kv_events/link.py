@@ -5,9 +5,10 @@ import asyncio
 import logging
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import cast
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
@@ -27,12 +28,14 @@ from router.kv_events.messages import (
     Over,
     Sent,
     Slots,
+    Speculating,
     ToRouter,
     Welcome,
     framed,
     read,
     to_router,
 )
+from router.prefix.exact.groups import PartsBySize
 
 log = logging.getLogger("weir.router")
 
@@ -59,6 +62,7 @@ class ProcessLink:
         self._follows: dict[str, list[FollowedEngine]] = {}
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Found | None]] = {}
+        self._sent: WeakValueDictionary[int, SharedSent] = WeakValueDictionary()
         self._rests_until = 0.0  # s, monotonic
         self._heard_at = 0.0  # s, monotonic
         self._connection: _Connection | None = None
@@ -99,8 +103,8 @@ class ProcessLink:
             if not engines:
                 del self._follows[pool]
 
-    async def look_up(self, pool: str, prompts: Prompts, *, speculating: bool = False) -> Found | None:
-        """Look a prompt up; None without an answer in time."""
+    async def look_up(self, pool: str, prompts: Prompts, parts: PartsBySize, rules: Mapping[int, int]) -> Found | None:
+        """Look a prompt up; None without an answer in time. `rules` has the slots that speculate, by rule."""
         connection, now = self._connection, time.monotonic()
         if connection is None or self.trouble or now < self._rests_until:
             self.lost += 1
@@ -111,7 +115,13 @@ class ProcessLink:
         asked = [
             (size, (hashes if isinstance(hashes, array) else array("Q", hashes)).tobytes()) for size, hashes in prompts
         ]
-        connection.write(framed(LookUp(number, pool, asked, speculating)))
+        within = [
+            (size, pieces, array("Q", hashes).tobytes())
+            for size, by_pieces in parts.items()
+            for pieces, hashes in by_pieces.items()
+        ]
+        masks = [(rule, bits.to_bytes((bits.bit_length() + 7) // 8, "little")) for rule, bits in rules.items()]
+        connection.write(framed(LookUp(number, pool, asked, within, masks)))
         timer = asyncio.get_running_loop().call_later(ANSWER_S, self._give_up, number)
         try:
             found = await waiting
@@ -123,11 +133,14 @@ class ProcessLink:
             self.seconds.observe(time.monotonic() - now)
         return found
 
-    def sent(self, look_up: int, pool: str, key: str, block_size: int, foreseen: int) -> int:
-        """Report that the looked-up prompt goes to an engine. Return a number, with which `over` reports its end."""
+    def sent(
+        self, look_up: int, pool: str, key: str, block_size: int, foreseen: int, *, speculating: bool
+    ) -> "SharedSent":
+        """Report that the looked-up prompt goes to an engine."""
         number = next(self._numbers)
-        self._tell(Sent(number, look_up, pool, key, block_size, foreseen))
-        return number
+        self._tell(Sent(number, look_up, pool, key, block_size, foreseen, speculating))
+        sent = self._sent[number] = SharedSent(self, number)
+        return sent
 
     def over(self, number: int) -> None:
         self._tell(Over(number))
@@ -164,21 +177,30 @@ class ProcessLink:
         self._heard_at = time.monotonic()
         match message:
             case Found():
-                waiting = self._waiting.get(message.number)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(message)
+                self._found(message)
+            case Speculating():
+                if (sent := self._sent.get(message.number)) is not None:
+                    sent.by_rule = message.by_rule
             case Slots():
                 self.names[message.pool] = message.keys
             case IndexReport():
-                before = self.status.get(message.pool)
-                for gone in before.feeds if before is not None else ():
-                    self.feeds.pop(gone.key, None)
-                self.status[message.pool] = message
-                self.feeds |= {feed.key: feed for feed in message.feeds}
+                self._report(message)
             case Costs():
                 self.resident_bytes, self.cpu_s = message.resident_bytes, message.cpu_s
             case Welcome():
                 self._welcome(message)
+
+    def _found(self, found: Found) -> None:
+        waiting = self._waiting.get(found.number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(found)
+
+    def _report(self, report: IndexReport) -> None:
+        before = self.status.get(report.pool)
+        for gone in before.feeds if before is not None else ():
+            self.feeds.pop(gone.key, None)
+        self.status[report.pool] = report
+        self.feeds |= {feed.key: feed for feed in report.feeds}
 
     def _welcome(self, message: Welcome) -> None:
         if message.version != VERSION:
@@ -187,6 +209,20 @@ class ProcessLink:
         log.info("the index process at %s follows KV events", self.path)
         for pool, engines in self._follows.items():
             self._tell(Follow(pool, engines))
+
+
+class SharedSent:
+    """A request in flight, as the index process knows it."""
+
+    __slots__ = ("__weakref__", "_link", "_number", "by_rule")
+
+    def __init__(self, link: ProcessLink, number: int) -> None:
+        self._link = link
+        self._number = number
+        self.by_rule: Sequence[int] = ()
+
+    def over(self, now: float) -> None:
+        self._link.over(self._number)
 
 
 class _Connection(asyncio.Protocol):

@@ -20,6 +20,7 @@ from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import EventFeed, KvEventState
 from router.pool.pool import Pool
 from router.prefix.belief import UNCACHED, Doubt
+from router.prefix.exact.groups import NONE
 from router.prefix.exact.index import ExactIndex
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
@@ -119,10 +120,13 @@ def judge(pool: Pool) -> None:
                 f" ({why})" if (why := endpoint.belief.why) else "",
             )
     state.reach = _reach(pool.endpoints)
+    if (rules := _rules(pool.endpoints)) != state.rules:
+        state.rules = rules
     in_force = {belief.index for endpoint in pool.endpoints.values() for belief in endpoint.beliefs.values()}
     state.believed_of_all, state.some_unknown = in_force == {"exact"} or not in_force, "none" in in_force
     followed = [endpoint for endpoint in pool.endpoints.values() if endpoint.feed is not None]
     useless = state.shared is not None and not state.shared.answers
+    state.parts = tuple(sorted({part for endpoint in followed if endpoint.feed for part in endpoint.feed.parts}))
     state.sizes = tuple(
         sorted({endpoint.feed.block_size or endpoint.block_size for endpoint in followed if endpoint.feed})
         if not useless
@@ -141,6 +145,16 @@ def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, 
             if any(reach := (endpoint.by_kind.short_of(kind), endpoint.feed.unit if endpoint.feed is not None else 0))
         }
     return {kind: reach for kind, reach in made.items() if reach}
+
+
+def _rules(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, int]]:
+    """Return the rules by which engines speculate, in the form of KvEventState."""
+    made: dict[str, dict[str, int]] = {}
+    for name, endpoint in endpoints.items():
+        for kind, known in endpoint.by_kind.kinds.items():
+            if known.speculation.rule != NONE:
+                made.setdefault(kind, {})[name] = known.speculation.rule
+    return made
 
 
 def _ahead(endpoints: Iterable[Endpoint]) -> int:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from router.contract.net.engine_tls import PLAIN, EngineTls
 
-VERSION = 1
+VERSION = 2
 LENGTH_BYTES = 4
 LONGEST = 64 * 1024 * 1024  # bytes of a frame: the block hashes of the largest body take less
 
@@ -49,7 +49,9 @@ class LookUp(Struct, array_like=True, tag="look_up"):
     number: int
     pool: str
     prompts: list[tuple[int, bytes]]  # (tokens in a block, 8-byte hashes in the host's order) of the same prompt
-    speculating: bool = False  # whether the rules of speculation are asked for, too
+    # (tokens in a block, parts of it, hashes): those of windows with smaller blocks
+    parts: list[tuple[int, int, bytes]] = []
+    rules: list[tuple[int, bytes]] = []  # (rule of speculation, slots as bits), NONE for the others
 
 
 class Sent(Struct, array_like=True, tag="sent"):
@@ -61,6 +63,7 @@ class Sent(Struct, array_like=True, tag="sent"):
     key: str
     block_size: int
     foreseen: int  # number of leading blocks expected there
+    speculating: bool = False  # whether its tokens by each rule of speculation are asked for
 
 
 class Over(Struct, array_like=True, tag="over"):
@@ -80,12 +83,17 @@ class Slots(Struct, array_like=True, tag="slots"):
 
 
 class Found(Struct, array_like=True, tag="found"):
-    """The tokens held of each prompt of a look-up, by slot: now, and later if that differs; and by each rule of
-    speculation, of engines with several groups of layers."""
+    """The tokens held of each prompt of a look-up, by slot: now, and later if that differs."""
 
     number: int
     prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]
-    speculating: list[tuple[int, tuple[int, int]]] = []
+
+
+class Speculating(Struct, array_like=True, tag="speculating"):
+    """The tokens of a sent prompt that its engine holds by each rule of speculation."""
+
+    number: int  # number of the Sent
+    by_rule: tuple[int, ...]
 
 
 class FeedStatus(Struct, array_like=True):
@@ -106,6 +114,7 @@ class FeedStatus(Struct, array_like=True):
     names_layers: bool = True
     unit: int = 0
     ahead: int = 0
+    parts: tuple[int, ...] = ()
 
 
 class IndexReport(Struct, array_like=True, tag="status"):
@@ -123,7 +132,7 @@ class Costs(Struct, array_like=True, tag="costs"):
 
 
 ToProcess = Hello | Follow | LookUp | Sent | Over
-ToRouter = Welcome | Slots | Found | IndexReport | Costs
+ToRouter = Welcome | Slots | Found | Speculating | IndexReport | Costs
 
 _encoder = msgspec.msgpack.Encoder()
 to_process: "msgspec.msgpack.Decoder[ToProcess]" = msgspec.msgpack.Decoder(ToProcess)

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence, Set
 import xxhash
 
 from router.contract.net.engine_tls import PLAIN
-from router.kv_events.link import ProcessLink, Prompts
+from router.kv_events.link import ProcessLink, Prompts, SharedSent
 from router.kv_events.messages import FeedStatus, FollowedEngine, Found, Stretch
 from router.kv_events.sources import RankPlace
 from router.pool.endpoint import Endpoint
 from router.pool.pool import Pool
+from router.prefix.exact.groups import PartsBySize, masks_of
 from router.prefix.exact.holders import Masks
 from router.prefix.exact.index import NOTHING
 from router.prefix.exact.stretches import Tokens, summed
@@ -39,6 +40,7 @@ class SharedFeed:
         self.gaps, self.replayed, self.purges = status.gaps, status.replayed, status.purges
         self.blocks, self.refused, self.but_for = status.blocks, Counter(status.refused), status.but_for
         self.names_layers, self.unit, self.ahead = status.names_layers, status.unit, status.ahead
+        self.parts = status.parts
 
     def refresh(self) -> None:
         trouble = self.link.trouble
@@ -105,21 +107,22 @@ class ProcessIndex:
         for feed in self._feeds.values():
             feed.refresh()
 
-    async def look_up(self, prompts: Prompts, *, speculating: bool = False) -> "ProcessLookUp | None":
-        """Look a prompt up; None if no process answers in time."""
-        asked = [link.look_up(self._pool, prompts, speculating=speculating) for link in self._asked]
+    async def look_up(self, prompts: Prompts, parts: PartsBySize, rules: Mapping[str, int]) -> "ProcessLookUp | None":
+        """Look a prompt up; None if no process answers in time. `rules`: see ExactIndex.rules."""
+        asked = [link.look_up(self._pool, prompts, parts, self._masks(link, rules)) for link in self._asked]
         answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         found = {link: answer for link, answer in zip(self._asked, answers, strict=True) if answer is not None}
         if not found:
             return None
         held: dict[str, Tokens] = {}
-        by_rule: dict[str, tuple[int, int]] = {}
         for link, answer in found.items():
             held |= self._held(link, answer, [size for size, _ in prompts])
-            names = self._names_of(link)
-            by_rule |= {names[slot]: tokens for slot, tokens in answer.speculating}
         numbers = {link: answer.number for link, answer in found.items()}
-        return ProcessLookUp(held, by_rule, numbers, self)
+        return ProcessLookUp(held, numbers, self)
+
+    def _masks(self, link: ProcessLink, rules: Mapping[str, int]) -> Mapping[int, int]:
+        bits = {name: 1 << slot for slot, name in enumerate(self._names_of(link))} if rules else {}
+        return masks_of(rules, bits)
 
     def _held(self, link: ProcessLink, answer: Found, sizes: Sequence[int]) -> dict[str, Tokens]:
         names = self._names_of(link)
@@ -138,47 +141,30 @@ class ProcessIndex:
             known = self._names[link] = (keys, [self._endpoints.get(key, "") for key in keys])
         return known[1]
 
-    def sent(self, looked_up: "ProcessLookUp", instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
+    def sent(
+        self, looked_up: "ProcessLookUp", instance: str, block_size: int, foreseen: int, *, speculating: bool
+    ) -> SharedSent | None:
         feed = self._feeds.get(instance)
         number = looked_up.numbers.get(feed.link) if feed is not None else None
         if feed is None or number is None:
             return None
-        return SharedSent(feed.link, feed.link.sent(number, self._pool, feed.key, block_size, foreseen))
+        return feed.link.sent(number, self._pool, feed.key, block_size, foreseen, speculating=speculating)
 
 
 class ProcessLookUp:
     """An answered look-up."""
 
-    __slots__ = ("_index", "held", "numbers", "speculating")
+    __slots__ = ("_index", "held", "numbers")
 
-    def __init__(
-        self,
-        held: Mapping[str, Tokens],
-        speculating: Mapping[str, tuple[int, int]],
-        numbers: Mapping[ProcessLink, int],
-        index: ProcessIndex,
-    ) -> None:
+    def __init__(self, held: Mapping[str, Tokens], numbers: Mapping[ProcessLink, int], index: ProcessIndex) -> None:
         self.held = held  # tokens that each instance will hold when it admits a request sent now
-        self.speculating = speculating  # as ExactIndex.speculating has them
         self.numbers = numbers  # number of the look-up by process
         self._index = index
 
-    def sent(self, instance: str, block_size: int, foreseen: int) -> "SharedSent | None":
-        """Report that the prompt goes to this instance, with `foreseen` leading blocks expected at admission."""
-        return self._index.sent(self, instance, block_size, foreseen)
-
-
-class SharedSent:
-    """A request in flight, as the index process knows it."""
-
-    __slots__ = ("_link", "_number")
-
-    def __init__(self, link: ProcessLink, number: int) -> None:
-        self._link = link
-        self._number = number
-
-    def over(self, now: float) -> None:
-        self._link.over(self._number)
+    def sent(self, instance: str, block_size: int, foreseen: int, *, speculating: bool = False) -> SharedSent | None:
+        """Report that the prompt goes to this instance, with `foreseen` leading blocks expected at admission. With
+        `speculating`, its tokens by each rule of speculation are asked for."""
+        return self._index.sent(self, instance, block_size, foreseen, speculating=speculating)
 
 
 class SharedIndexes:

@@ -9,6 +9,7 @@ from router.contract.metrics.metrics_page import Histogram
 from router.prefix.belief import Index, Reason
 from router.prefix.blocks import TOKEN_BYTES
 from router.prefix.chain import PromptChains
+from router.prefix.exact.groups import PartsBySize
 from router.prefix.exact.index import ExactIndex
 from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
@@ -50,6 +51,8 @@ class EventFeed(Protocol):
     def unit(self) -> int: ...
     @property
     def ahead(self) -> int: ...
+    @property
+    def parts(self) -> tuple[int, ...]: ...
 
     complete: bool
     event_at: float | None
@@ -61,6 +64,8 @@ class EventFeed(Protocol):
 class UnderWay(Protocol):
     """A request in flight whose prompt an index expects on an instance."""
 
+    by_rule: Sequence[int]
+
     def over(self, now: float) -> None: ...
 
 
@@ -68,9 +73,8 @@ class LookedUp(Protocol):
     """The answer of an index process to a look-up."""
 
     held: Mapping[str, Tokens]
-    speculating: Mapping[str, tuple[int, int]]
 
-    def sent(self, instance: str, block_size: int, foreseen: int) -> UnderWay | None: ...
+    def sent(self, instance: str, block_size: int, foreseen: int, *, speculating: bool = False) -> UnderWay | None: ...
 
 
 class SharedIndex(Protocol):
@@ -88,7 +92,7 @@ class SharedIndex(Protocol):
     def blocks(self, instance: str) -> Tokens: ...
 
     async def look_up(
-        self, prompts: Sequence[tuple[int, Sequence[int]]], *, speculating: bool = False
+        self, prompts: Sequence[tuple[int, Sequence[int]]], parts: PartsBySize, rules: Mapping[str, int]
     ) -> LookedUp | None: ...
 
 
@@ -120,7 +124,10 @@ class KvEventState:
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
         self.ahead = 0  # tokens after a block that its hash covers, as most instances name theirs
+        self.parts: tuple[int, ...] = ()  # tokens of windows' blocks that are parts of their engines' blocks
         self.suspected = 0  # coming requests for which an engine with several groups of layers may speculate
+        # By kind of request and instance, the rule by which engines with several groups of layers speculate
+        self.rules: Mapping[str, Mapping[str, int]] = {}
         # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
         # chunk below the device)
         self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}
@@ -137,6 +144,10 @@ class KvEventState:
         if chains is None:
             chains = self.chains[block_size] = PromptChains(BLOCK_SPANS, block_size * TOKEN_BYTES)
         return chains.hashes(tokens, seed)
+
+    def learnt(self, kind: str, instance: str, rule: int) -> None:
+        """Note by what rule the instance speculates."""
+        self.rules = {**self.rules, kind: {**self.rules.get(kind, {}), instance: rule}}
 
     @property
     def attention_chunk(self) -> int:

@@ -54,11 +54,6 @@ class AccuracyByKind:
         known = self.kinds.get(kind)
         return known.shortfall.tokens if known is not None and known.speculation.rule == NONE else 0
 
-    def rule_for(self, kind: str) -> int:
-        """Return the rule by which an engine that speculates drops blocks, as answers of the kind tell."""
-        known = self.kinds.get(kind)
-        return known.speculation.rule if known is not None else NONE
-
     def beliefs(self, trouble: str | None, unconfirmed: int = 0, *, doubt: Doubt) -> tuple[Belief, dict[str, Belief]]:
         """Return the belief of the instance, and of each kind with enough requests; "" is for all other kinds."""
         known = {

@@ -72,14 +72,27 @@ def chain_salt(adapter: str, salt: str) -> int:
     return xxhash.xxh64_intdigest(extra_key(adapter, salt)) if adapter or salt else 0
 
 
-def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes]) -> list[int]:
-    """Hash like `block_hashes`, including the extra keys that the engine hashes into each block."""
-    if not any(extras):
+def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes], known: Iterable[int] = ()) -> list[int]:
+    """Hash like `block_hashes`, including the extra keys that the engine hashes into each block. `known` has hashes of
+    the blocks, 0 for those to hash."""
+    known = [*known]
+    if not any(extras) and not any(known):
         return block_hashes(tokens, block_size, link)
     width = block_size * TOKEN_BYTES
+    starts = range(0, len(tokens) - width + 1, width)
     links = []
-    for number, start in enumerate(range(0, len(tokens) - width + 1, width)):
-        extra = extras[number] if number < len(extras) else b""
-        link = xxhash.xxh64_intdigest(tokens[start : start + width] + extra, link)
+    for start, extra, own in zip_longest(starts, extras[: len(starts)], known[: len(starts)]):
+        link = own or xxhash.xxh64_intdigest(tokens[start : start + width] + (extra or b""), link)
         links.append(link)
     return links
+
+
+def part_hashes(
+    tokens: bytes, size: int, parts: int, hashes: Sequence[int], seed: int, extras: Sequence[bytes]
+) -> list[int]:
+    """Hash the parts of each block except the last one, which has the block's hash. `extras` are those of all parts."""
+    width, found = size * TOKEN_BYTES, list[int]()
+    for number, link in enumerate((seed, *hashes[:-1]) if hashes else ()):
+        block = tokens[number * width : (number + 1) * width - width // parts]
+        found += linked(block, size // parts, link, extras[number * parts : (number + 1) * parts - 1])
+    return found

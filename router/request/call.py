@@ -15,6 +15,7 @@ from router.pool.kv_event_state import LookedUp, UnderWay
 from router.pool.pool import Pool
 from router.pool.rollout import Assignment
 from router.prefix.belief import Index, Reason
+from router.prefix.exact.groups import PartsBySize
 from router.prefix.exact.stretches import Tokens
 from router.request.bands import NOT_ASKED
 from router.request.chosen import Chosen
@@ -30,8 +31,8 @@ class Prediction:
     """A prompt's tokens, and where its prefix is cached, as far as known before an engine has answered."""
 
     __slots__ = (
-        *("approximate_tokens", "asked_at", "block_hashes", "by_rule", "engine_renders", "exact_tokens", "exactly"),
-        *("index", "kind", "looked_up", "prompt_tokens", "reads_cache", "reason", "shortened", "store_tokens"),
+        *("approximate_tokens", "asked_at", "block_hashes", "engine_renders", "exact_tokens", "exactly"),
+        *("index", "kind", "looked_up", "parts", "prompt_tokens", "reads_cache", "reason", "shortened", "store_tokens"),
         *("tiers", "under_way", "untokenized", "why"),
     )
 
@@ -41,9 +42,8 @@ class Prediction:
         self.reads_cache = True
         # (tokens in a block, hashes), if engines publish KV events
         self.block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
+        self.parts: PartsBySize = {}  # hashes of its blocks' parts, for windows with smaller blocks
         self.exactly: Mapping[str, Tokens] = {}  # exact index's tokens by instance
-        # By instance with several groups of layers, its tokens by each rule of speculation
-        self.by_rule: Mapping[str, tuple[int, int, int]] = {}
         self.asked_at = 0.0  # s, monotonic; when that index was asked
         self.looked_up: LookedUp | None = None  # answer of an index process
         self.under_way: UnderWay | None = None  # entry at the instance that computes the prompt

@@ -10,10 +10,10 @@ from typing import Final
 from router.pool.endpoint import Endpoint
 from router.pool.kv_event_state import KvEventState, Outcomes, SharedIndex, UnderWay
 from router.prefix.belief import Belief
-from router.prefix.blocks import TOKEN_BYTES, Medium, extra_keys, keys_ahead, linked, media_keys
+from router.prefix.blocks import TOKEN_BYTES, Medium, extra_keys, keys_ahead, linked, media_keys, part_hashes
 from router.prefix.chain import CHUNK_BYTES
-from router.prefix.exact.groups import NONE
-from router.prefix.exact.index import NOTHING, ExactIndex
+from router.prefix.exact.groups import EVERYONE, NONE
+from router.prefix.exact.index import NO_PARTS, NOTHING, ExactIndex
 from router.prefix.exact.stretches import Tokens as Tiers
 from router.prefix.request_kind import ASKS_PROMPT, kind_of, reads_cache
 from router.request.call import Call
@@ -24,6 +24,7 @@ LONGEST_WHY: Final = 200  # characters
 SUSPECTED: Final = 64  # requests after an answer that fell short
 SHORT = Belief("approximate", "its prompt was not read as tokens", "request")
 LATE = Belief("approximate", "the index process did not answer in time", "index_process")
+NO_RULES: Mapping[str, int] = {}
 _APPROXIMATE = ("approximate",)
 _NOT_NONE = ("approximate", "exact")
 
@@ -76,16 +77,25 @@ def take(call: Call, tokens: bytes, media: Sequence[Medium] = ()) -> None:
     adapter, salted, seed = call.adapter, salt.of(document), index.seed
     if salted and state.reader is not None and call.api_path in state.reader.unsalted:
         salted = ""
-    ahead, hashes = state.ahead, []
+    ahead, hashes, parts = state.ahead, [], {}
+
+    def keys(size: int, blocks: int) -> Sequence[bytes]:
+        plain = () if media else extra_keys(adapter, salted, blocks)
+        own = media_keys(adapter, salted, blocks, size, media, ahead) if media else plain
+        return keys_ahead(tokens, blocks, size, ahead, own) if ahead else own
+
     for size in state.sizes:
         # An engine computes at least one prompt token, to produce the first new one.
         whole = max(length - max(ahead, 1), 0) // size
-        plain = () if media else extra_keys(adapter, salted, whole)
-        keys = media_keys(adapter, salted, whole, size, media, ahead) if media else plain
-        if ahead:
-            keys = keys_ahead(tokens, whole, size, ahead, keys)
-        hashes.append((size, _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, keys)))
-    call.prediction.block_hashes = tuple(hashes)
+        own = _hashed(state, tokens[: whole * size * TOKEN_BYTES], size, seed, keys(size, whole))
+        hashes.append((size, own))
+        if state.parts:
+            parts[size] = {
+                size // part: part_hashes(tokens, size, size // part, own, seed, keys(part, whole * size // part))
+                for part in state.parts
+                if part < size and not size % part
+            }
+    call.prediction.block_hashes, call.prediction.parts = tuple(hashes), parts
 
 
 def _hashed(state: KvEventState, tokens: bytes, size: int, seed: int, extras: Sequence[bytes]) -> Sequence[int]:
@@ -97,8 +107,8 @@ async def ask(call: Call, shared: SharedIndex) -> None:
     prediction = call.prediction
     if not prediction.block_hashes:
         return
-    suspected = call.pool.kv_event_state.suspected > 0
-    prediction.looked_up = looked_up = await shared.look_up(prediction.block_hashes, speculating=suspected)
+    rules = call.pool.kv_event_state.rules.get(prediction.kind, NO_RULES)
+    prediction.looked_up = looked_up = await shared.look_up(prediction.block_hashes, prediction.parts, rules)
     if looked_up is None:
         prediction.block_hashes = ()
     else:
@@ -123,19 +133,13 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
 def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     state, endpoints, prediction = call.pool.kv_event_state, call.pool.endpoints, call.prediction
     found = prediction.exactly
-    speculating: Mapping[str, tuple[int, int]] = {}
     if isinstance(index, ExactIndex):
         prediction.asked_at = now = time.monotonic()
         prediction.exactly = found = {}
+        rules = index.rules(state.rules.get(prediction.kind, NO_RULES)) if state.rules else EVERYONE
         for size, hashes in prediction.block_hashes:
-            found |= index.look_up(hashes, size, now)
-            if state.suspected and index.has_groups:
-                speculating = {**speculating, **index.speculating(hashes, size)}
-    elif prediction.looked_up is not None:
-        found, speculating = prediction.looked_up.held, prediction.looked_up.speculating
-    if speculating:
-        state.suspected -= 1
-        prediction.exactly = found = _by_rule(call, found, speculating)
+            parts = prediction.parts[size] if prediction.parts else NO_PARTS
+            found |= index.look_up(hashes, size, now, parts, rules)
     if state.reach and (reach := state.reach.get(prediction.kind) or state.reach.get("")):
         prediction.exactly = found = _within(found, reach)
     if state.believed_of_all:
@@ -210,36 +214,22 @@ def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:
     if not hashes:
         return None
     foreseen = prediction.exactly.get(endpoint.id, NOTHING)[0] // size
+    state = call.pool.kv_event_state
+    suspected = state.suspected > 0
+    state.suspected -= suspected
     if prediction.looked_up is not None:
-        return prediction.looked_up.sent(endpoint.id, size, foreseen)
-    return index.sent(endpoint.id, hashes, foreseen) if index is not None else None
+        return prediction.looked_up.sent(endpoint.id, size, foreseen, speculating=suspected)
+    if index is None:
+        return None
+    sent = index.sent(endpoint.id, hashes, foreseen)
+    if suspected:
+        sent.by_rule = index.by_rule(endpoint.id, hashes, size, prediction.parts.get(size, NO_PARTS))
+    return sent
 
 
 def over(sent: UnderWay | None) -> None:
     if sent is not None:
         sent.over(time.monotonic())
-
-
-def _by_rule(call: Call, found: Mapping[str, Tiers], speculating: Mapping[str, tuple[int, int]]) -> dict[str, Tiers]:
-    """Apply the rule of each engine with several groups of layers, and note what the others predict."""
-    endpoints, by_rule, shorter = call.pool.endpoints, {}, dict(found)
-    for name, (first, every) in speculating.items():
-        if name not in found or name not in endpoints:
-            continue
-        device, host, disk = found[name]
-        whole = device + host + disk
-        by_rule[name] = tokens = (whole, min(first, whole), min(every, whole))
-        rule = endpoints[name].by_kind.rule_for(call.prediction.kind)
-        if rule != NONE:
-            call.pool.kv_event_state.suspected = SUSPECTED
-        left = tokens[rule]
-        device = min(device, left)
-        host = min(host, left - device)
-        shorter[name] = (device, host, left - device - host)
-        if not left:
-            del shorter[name]
-    call.prediction.by_rule = by_rule
-    return shorter
 
 
 def _within(found: Mapping[str, Tiers], reach: Mapping[str, tuple[int, int]]) -> dict[str, Tiers]:
@@ -270,15 +260,34 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
         accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
         allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
-        if by_rule := prediction.by_rule.get(endpoint.id):
-            kind.speculation.add(by_rule, cached_tokens)
+        if prediction.under_way is not None and prediction.under_way.by_rule:
+            _learn_rule(call, endpoint, prediction.under_way.by_rule, allowed, cached_tokens)
         kind.shortfall.add(allowed, cached_tokens, size)
-        if cached_tokens < prediction.exact_tokens:
-            call.pool.kv_event_state.suspected = SUSPECTED
-            _refute(call, endpoint, cached_tokens)
+        if cached_tokens != prediction.exact_tokens:
+            _missed(call, endpoint, cached_tokens - prediction.exact_tokens, cached_tokens)
         predicted = min(prediction.exact_tokens, prompt_tokens)
         for accuracy in (endpoint.exact, kind.exact):
             accuracy.add(predicted, cached_tokens, prompt_tokens)
+
+
+def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed: int, cached_tokens: int) -> None:
+    """Learn by what rule the instance speculates. `allowed`: fewer tokens than it holds, if some will be evicted."""
+    kind = call.prediction.kind
+    known = endpoint.by_kind.of(kind).speculation
+    before = known.rule
+    most = allowed if before == NONE else by_rule[NONE]
+    known.add([min(tokens, most) for tokens in by_rule], cached_tokens)
+    if known.rule != before:
+        call.pool.kv_event_state.learnt(kind, endpoint.id, known.rule)
+
+
+def _missed(call: Call, endpoint: Endpoint, error: int, cached_tokens: int) -> None:
+    """Handle another number of cached tokens than predicted. Without a rule of speculation, more are no sign of one."""
+    state = call.pool.kv_event_state
+    if error < 0 or endpoint.id in state.rules.get(call.prediction.kind, NO_RULES):
+        state.suspected = SUSPECTED
+    if error < 0:
+        _refute(call, endpoint, cached_tokens)
 
 
 def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:

@@ -5,6 +5,8 @@ evict those from the end, so the last block stands for all. Each need is a numbe
 the hit, fewer near the beginning. Chunked attention needs the blocks of its chunk, so none at the start of a chunk. The
 longest prefix that all groups allow is the hit.
 
+Blocks of a further group may be smaller than the first group's, which count as several parts then.
+
 Engines that speculate from hidden states (EAGLE, MTP) compute the last matching block of the drafter's groups again,
 before those groups limit each other: the first group's hit is a block shorter then, or a window must also be held a
 block beyond the hit. No event tells which groups are the drafter's, so a hit has a length for each rule.
@@ -15,14 +17,21 @@ Instances are bits of a mask, so one pass serves all instances that hold the sam
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from router.prefix.exact.holders import Masks
 from router.prefix.exact.stretches import Stretch
 
 NONE, FIRST, ALL = range(3)  # groups that compute their last block again: none, the first, all but states
 
-MaskAt = Callable[[int, int], int]  # (further group, position) → instances whose group holds that block
+# By first-group blocks in so many parts, except the last part of each: the hashes of the parts, in order
+Parts = Mapping[int, Sequence[int]]
+PartsBySize = Mapping[int, Parts]  # by tokens per first-group block
+# (further group, position in parts, parts per first-group block) → instances whose group holds that part
+MaskAt = Callable[[int, int, int], int]
+Rules = Sequence[tuple[int, int]]  # (rule of speculation, instances), each instance once
+EVERYONE: Rules = ((NONE, -1),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class GroupNeed:
     step: int = 1  # first-group blocks per own block
     chunk: int = 0  # first-group blocks per chunk of attention; 0 if unknown or none
     drafts: bool = False  # whether layers of its kind may be a drafter's
+    parts: int = 1  # own blocks per first-group block; with several, `blocks` and `step` count these
 
     def begins(self, end: int) -> int:
         """Return the start of the chunk in which a hit of `end` blocks ends; nothing before it is needed."""
@@ -65,30 +75,54 @@ class GroupNeeds:
                 shorter = before - before % self.align
                 waiting[shorter] = waiting.get(shorter, 0) | some
             if end > 0 and bits:
+                end -= self._lost(end) if rule == ALL else 0
                 found[end] = found.get(end, 0) | bits
         return found
+
+    def _lost(self, end: int) -> int:
+        """Return the blocks that a drafter's windows of smaller blocks lose at the beginning of a prompt, where vLLM
+        aligns what it holds, drops a block, and aligns the rest."""
+        left = end
+        for need in self.needs:
+            if need.parts > 1 and need.drafts and left * need.parts < need.blocks:
+                left = max(left - self.align, 0)
+        return end - left
 
     def _missing(self, end: int, bits: int, mask_at: MaskAt, rule: int) -> list[tuple[int, int]]:
         """Return where the hit ends instead: before the block that some instances lack."""
         shorter = []
         for group, need in enumerate(self.needs):
-            begins = need.begins(end)
-            ahead = need.step if rule == ALL and need.drafts else 0
-            for last in range(end + ahead - 1, max(end - need.blocks * need.step, begins) - 1, -need.step):
-                some = bits & ~mask_at(group, last)
+            parts, step = need.parts, need.step
+            begins, close = need.begins(end) * parts, end * parts
+            ahead = step if rule == ALL and need.drafts else 0
+            for last in range(close + ahead - 1, max(close - need.blocks * step, begins) - 1, -step):
+                some = bits & ~mask_at(group, last, parts)
                 if some:
-                    before = last + 1 - need.step
-                    while before > begins and not some & mask_at(group, before - 1):
-                        before -= need.step
-                    shorter.append((max(before - ahead, 0), some))
+                    before = last + 1 - step
+                    while before > begins and not some & mask_at(group, before - 1, parts):
+                        before -= step
+                    shorter.append((max(before - ahead, 0) // parts, some))
                     bits &= ~some
                     if not bits:
                         return shorter
         return shorter
 
 
+def rules_of(speculating: Mapping[int, int]) -> Rules:
+    """Return the rules of all instances. `speculating`: those that speculate, by rule."""
+    return ((NONE, ~reduce(or_, speculating.values(), 0)), *speculating.items())
+
+
+def masks_of(by_instance: Mapping[str, int], bits: Mapping[str, int]) -> dict[int, int]:
+    """Return the instances by rule, as masks; `bits` has the bit of each."""
+    masks: dict[int, int] = {}
+    for name, rule in by_instance.items():
+        masks[rule] = masks.get(rule, 0) | bits.get(name, 0)
+    return masks
+
+
 def limited(
-    runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
+    runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt, rules: Rules = EVERYONE
 ) -> Sequence[Stretch]:
     """Return the stretches of a prompt of `blocks` blocks, with each instance only as far as all its groups allow.
     `grouped` maps the instances with further groups to their needs."""
@@ -96,18 +130,19 @@ def limited(
     for needs, members in grouped.items():
         everyone |= members
         rootless |= 0 if needs.rooted else members
-    return _cut(runs, ends_by(NONE, runs, blocks, grouped, mask_at), everyone, rootless)
+    return _cut(runs, ends_by(rules, runs, blocks, grouped, mask_at), everyone, rootless)
 
 
 def ends_by(
-    rule: int, runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
+    rules: Rules, runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
 ) -> dict[int, int]:
     """Return the instances of `grouped` by the end of their hits, as `limited` has them; none has 0."""
     ends: dict[int, int] = {}
     for needs, members in grouped.items():
         for level, bits in _levels(runs, members) if needs.rooted else [(blocks, members)]:
-            for end, some in needs.allowed(level, bits, mask_at, rule).items():
-                ends[end] = ends.get(end, 0) | some
+            for rule, mask in rules:
+                for end, some in needs.allowed(level, bits & mask, mask_at, rule).items() if bits & mask else ():
+                    ends[end] = ends.get(end, 0) | some
     return ends
 
 

@@ -10,12 +10,24 @@ after the gap.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import takewhile
 from math import inf, nan
 
 from router.policy.held import named
-from router.prefix.blocks import TOKEN_BYTES, linked
-from router.prefix.exact.groups import ALL, FIRST, NONE, GroupNeeds, MaskAt, ends_by, limited
+from router.prefix.blocks import linked
+from router.prefix.exact.groups import (
+    ALL,
+    EVERYONE,
+    FIRST,
+    NONE,
+    GroupNeeds,
+    MaskAt,
+    Parts,
+    Rules,
+    ends_by,
+    limited,
+    masks_of,
+    rules_of,
+)
 from router.prefix.exact.holders import FURTHER, HolderSets, Masks, placed
 from router.prefix.exact.part import FIRST_ONLY, InstanceBlocks
 from router.prefix.exact.store import STORE, Readers
@@ -34,6 +46,7 @@ _SET_BYTES = 300  # rough size of a set of holders
 _COPY_BYTES = 120
 
 NOTHING = (0, 0, 0)
+NO_PARTS: Parts = {}
 
 Mapped = Sequence[Masks] | Readers  # holders by the number of their set
 
@@ -59,6 +72,7 @@ class ExactIndex:
         self._free: list[int] = []
         self.renamed = 0  # how often a slot got a name
         self._live = 0  # bits of the slots in use
+        self._rules: tuple[Mapping[str, int], int, Rules] = ({}, 0, EVERYONE)  # by instance, as of `renamed`, by bits
         self._grouped: dict[GroupNeeds, int] = {}  # slots of engines with further groups of layers, as bits
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._heads = Heads()
@@ -136,21 +150,21 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes],
     ) -> None:
-        """Place blocks on a tier. `block_of` gives our block for the engine's name, 0 if unknown."""
-        if not tokens:
+        """Place blocks on a tier, or by a further group. `block_of` gives our block for the engine's name, 0 if
+        unknown."""
+        link = self.seed if parent is None else block_of(parent)
+        if not tokens or not (link or tier == DEVICE):
             links = [(name, block_of(name)) for name in names]
             part.unknown += sum(not block for _, block in links)
             self._add(part, [name for name, block in links if block], [block for _, block in links if block], 0, tier)
             return
-        link = self.seed if parent is None else block_of(parent)
         if not link:
             part.unknown += len(names)
             return
-        # A store reports its blocks' tokens without salt and adapter, although its block names depend on them.
-        before = list(takewhile(bool, map(block_of, names))) if tier != DEVICE else []
-        start = before[-1] if before else link
-        rest = memoryview(tokens)[len(before) * block_size * TOKEN_BYTES :]
-        blocks = [*before, *linked(bytes(rest), block_size, start, extras[len(before) :])][: len(names)]
+        # A store reports its blocks' tokens without salt and adapter, although its block names depend on them. A block
+        # of a further group has the name of the first group's block that ends with it.
+        known = map(block_of, names) if tier != DEVICE else ()
+        blocks = linked(tokens, block_size, link, extras, known)[: len(names)]
         self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
@@ -256,36 +270,48 @@ class ExactIndex:
         """Return the slot of an instance that a look-up named."""
         return self._parts[instance].slot
 
-    def match(self, hashes: Sequence[int], block_size: int) -> dict[str, Tokens]:
+    def match(
+        self, hashes: Sequence[int], block_size: int, parts: Parts = NO_PARTS, rules: Rules = EVERYONE
+    ) -> dict[str, Tokens]:
         """Return the leading tokens held by each instance, by fastest tier; instances without any are omitted."""
-        return summed(self.stretches(hashes), block_size, self._names)
+        return summed(self.stretches(hashes, parts, rules), block_size, self._names)
 
-    def stretches(self, hashes: Sequence[int]) -> list[Stretch]:
-        """Return the stretches of a prompt with the same holders, from the first block; their bits index `names`."""
+    def stretches(self, hashes: Sequence[int], parts: Parts = NO_PARTS, rules: Rules = EVERYONE) -> Sequence[Stretch]:
+        """Return the stretches of a prompt with the same holders, from the first block; their bits index `names`.
+        `parts` has the hashes of its blocks' parts; `rules` those by which the instances speculate."""
         runs = self._runs(hashes)
-        return list(limited(runs, len(hashes), self._grouped, self._group_mask(hashes))) if self._grouped else runs
-
-    def speculating(self, hashes: Sequence[int], block_size: int) -> dict[str, tuple[int, int]]:
-        """Return the leading tokens of instances with further groups by the rules FIRST and ALL, as if they speculated;
-        those without any otherwise are omitted."""
         if not self._grouped:
-            return {}
-        runs, mask_at = self._runs(hashes), self._group_mask(hashes)
-        none, first, every = (
-            {name: end * block_size for end, bits in ends.items() for name in named(bits, self._names)}
-            for rule in (NONE, FIRST, ALL)
-            for ends in [ends_by(rule, runs, len(hashes), self._grouped, mask_at)]
-        )
-        return {name: (first.get(name, 0), every.get(name, 0)) for name in none}
+            return runs
+        return limited(runs, len(hashes), self._grouped, self._group_mask(hashes, parts), rules)
 
-    def _runs(self, hashes: Sequence[int]) -> list[Stretch]:
-        """Return the stretches by the first groups of layers alone."""
+    def by_rule(
+        self, instance: str, hashes: Sequence[int], block_size: int, parts: Parts = NO_PARTS
+    ) -> tuple[int, ...]:
+        """Return the leading tokens of an instance by each rule of speculation; empty without further groups."""
+        part = self._parts.get(instance)
+        if part is None or not part.groups.needs:
+            return ()
+        runs, grouped = self._runs(hashes, part.bit), {part.groups: part.bit}
+        mask_at = self._group_mask(hashes, parts)
+        ends = (ends_by(((rule, -1),), runs, len(hashes), grouped, mask_at) for rule in (NONE, FIRST, ALL))
+        return tuple(max(by_end, default=0) * block_size for by_end in ends)
+
+    def rules(self, by_instance: Mapping[str, int]) -> Rules:
+        """Return the rules of the instances, NONE for those that are not named."""
+        known, renamed, _ = self._rules
+        if known is not by_instance or renamed != self.renamed:
+            bits = {name: part.bit for name, part in self._parts.items()}
+            self._rules = by_instance, self.renamed, rules_of(masks_of(by_instance, bits))
+        return self._rules[2]
+
+    def _runs(self, hashes: Sequence[int], among: int = -1) -> list[Stretch]:
+        """Return the stretches by the first groups of layers alone. `among`: the bits of the instances."""
         get, reads = self._holders.get, self._readers
         anywhere: Callable[[int], int] = reads.anywhere if reads.bits else self._sets.anywhere.__getitem__
         masks: Mapped = reads if reads.bits else self._sets.masks
         runs: list[Stretch] = []
         start, number = 0, get(hashes[0]) if hashes else 0
-        alive = anywhere(number) & self._live
+        alive = anywhere(number) & self._live & among
         while alive:
             end = self._end_of_run(hashes, start, number, alive, masks)
             runs.append((end, placed(masks[number], alive)))
@@ -293,11 +319,18 @@ class ExactIndex:
             alive &= anywhere(number)
         return runs
 
-    def _group_mask(self, hashes: Sequence[int]) -> MaskAt:
+    def _group_mask(self, hashes: Sequence[int], parts: Parts) -> MaskAt:
         get, groups, blocks = self._holders.get, self._sets.groups, len(hashes)
 
-        def mask_at(group: int, position: int) -> int:
-            masks = groups[get(hashes[position])] if position < blocks else ()
+        def mask_at(group: int, position: int, pieces: int) -> int:
+            piece = position % pieces
+            within = parts.get(pieces) if piece < pieces - 1 else None
+            if within is None and piece < pieces - 1:
+                return -1  # not hashed: the blocks around it count
+            position //= pieces
+            if position >= blocks:
+                return 0
+            masks = groups[get(within[position * (pieces - 1) + piece] if within is not None else hashes[position])]
             return masks[group] if group < len(masks) else 0
 
         return mask_at
@@ -307,9 +340,11 @@ class ExactIndex:
         busy = self._heads.busy
         return [(end, (device & busy, host & busy, disk & busy)) for end, (device, host, disk) in stretches]
 
-    def look_up(self, hashes: Sequence[int], block_size: int, now: float) -> dict[str, Tokens]:
+    def look_up(
+        self, hashes: Sequence[int], block_size: int, now: float, parts: Parts = NO_PARTS, rules: Rules = EVERYONE
+    ) -> dict[str, Tokens]:
         """Return what each instance will hold when it admits a request sent now. `now`: s, monotonic."""
-        matched = self.match(hashes, block_size)
+        matched = self.match(hashes, block_size, parts, rules)
         return matched | self.foreseen(matched, hashes, block_size, now)
 
     # Requests in flight
@@ -385,11 +420,6 @@ class ExactIndex:
     def has_lower(self) -> bool:
         """Return whether an instance holds a block below its device."""
         return self._lower > 0
-
-    @property
-    def has_groups(self) -> bool:
-        """Return whether an instance has further groups of layers."""
-        return bool(self._grouped)
 
     @property
     def bytes(self) -> int:

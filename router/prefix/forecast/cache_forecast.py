@@ -77,7 +77,7 @@ class Heads(dict[int, dict[int, int]]):
 class InFlight:
     """A request in flight on an instance."""
 
-    __slots__ = ("_forecast", "_prompt", "chain", "foreseen", "fresh", "is_admitted", "own", "uses")
+    __slots__ = ("_forecast", "_prompt", "by_rule", "chain", "foreseen", "fresh", "is_admitted", "own", "uses")
 
     def __init__(
         self, forecast: "CacheForecast", hashes: Sequence[int], uses: int, foreseen: int, fresh: list[int]
@@ -87,6 +87,7 @@ class InFlight:
         self.chain = array("Q", hashes)  # chain of the prompt and of the growing answer
         self.uses = uses  # leading blocks found at admission or reported since
         self.foreseen = foreseen  # leading blocks expected at admission; earlier requests compute missing ones
+        self.by_rule: Sequence[int] = ()  # the instance's tokens by each rule of speculation, if asked for
         self.own = 0  # prompt blocks that no other request used when it was sent
         self.fresh = fresh  # blocks not held when it was sent; after its end, those not reported
         self.is_admitted = False

@@ -23,8 +23,8 @@ from router.kv_events.messages import Follow, Frames, Hello, LookUp, Over, Welco
 from router.kv_events.shared import SharedFeed, SharedIndexes
 from router.kv_events.sources import WHOLE
 from router.pool.pool import Pool
-from router.prefix.blocks import block_hashes
-from router.prefix.exact.groups import GroupNeed, GroupNeeds
+from router.prefix.blocks import block_hashes, part_hashes
+from router.prefix.exact.groups import ALL, FIRST, GroupNeed, GroupNeeds
 from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import HOST
 from router.tests.conftest import Published, fleet, instance, running
@@ -83,7 +83,7 @@ def prompt(blocks: int, seed: int = 1) -> tuple[bytes, Prompts]:
 
 async def found(pool: Pool, prompts: Prompts) -> Any:
     assert pool.kv_event_state.shared is not None
-    return await pool.kv_event_state.shared.look_up(prompts)
+    return await pool.kv_event_state.shared.look_up(prompts, {}, {})
 
 
 async def test_a_look_up_finds_what_the_index_holds_and_will_hold(tmp_path: Path) -> None:
@@ -110,6 +110,7 @@ async def test_a_look_up_finds_what_speculating_engines_with_groups_of_layers_re
     async with listening(tmp_path) as (process, path), sharing(path) as (pool, _):
         await until(lambda: "demo" in process.pools)
         index = process.pool("demo").index
+        process.pool("demo").feeds = dict.fromkeys((key(pool, name) for name in pool.endpoints), None)  # type: ignore[arg-type]
         tokens, prompts = prompt(8)
         for name in ("demo-0", "demo-1"):
             index.store(key(pool, name), list(range(1, 9)), None, tokens, SIZE)
@@ -117,11 +118,34 @@ async def test_a_look_up_finds_what_speculating_engines_with_groups_of_layers_re
         index.store(key(pool, "demo-0"), [1, 2, 3, 4, 5, 6, 7], None, b"", SIZE, FURTHER)
         looked_up = await found(pool, prompts)
         assert looked_up.held == {"demo-0": (112, 0, 0), "demo-1": (128, 0, 0)}
-        assert looked_up.speculating == {}
+        shared = pool.kv_event_state.shared
+        assert shared is not None
+        by_rule = await shared.look_up(prompts, {}, {"demo-0": ALL, "demo-2": FIRST})
+        assert by_rule is not None
+        assert by_rule.held == {"demo-0": (96, 0, 0), "demo-1": (128, 0, 0)}
+        sent, unasked = (looked_up.sent("demo-0", SIZE, 0, speculating=asked) for asked in (True, False))
+        await until(lambda: sent.by_rule)
+        assert (sent.by_rule, unasked.by_rule) == ((112, 112, 96), ())
+
+
+async def test_a_look_up_finds_windows_whose_blocks_are_parts_of_others(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (process, path), sharing(path) as (pool, _):
+        await until(lambda: "demo" in process.pools)
+        index, (tokens, prompts) = process.pool("demo").index, prompt(4)
+        (size, hashes), half = prompts[0], SIZE // 2
+        index.need(key(pool, "demo-0"), GroupNeeds((GroupNeed(2, drafts=True, parts=2),)))
+        index.store(key(pool, "demo-0"), [2, 4, 6, 8], None, tokens, SIZE)
+        index.store(key(pool, "demo-0"), [1, 2, 3, 4, 5], None, tokens[: 5 * half * 4], half, FURTHER)
+        parts = {size: {2: part_hashes(tokens, size, 2, hashes, SEED, ())}}
         assert pool.kv_event_state.shared is not None
-        asked = await pool.kv_event_state.shared.look_up(prompts, speculating=True)
-        assert asked is not None
-        assert asked.speculating == {"demo-0": (112, 96)}
+        for rules, blocks in (({}, 2), ({"demo-0": FIRST}, 2), ({"demo-0": ALL}, 2)):
+            looked_up = await pool.kv_event_state.shared.look_up(prompts, parts, rules)
+            assert looked_up is not None
+            assert looked_up.held == {"demo-0": (blocks * SIZE, 0, 0)}
+        index.drop(key(pool, "demo-0"), [5], FURTHER)
+        looked_up = await pool.kv_event_state.shared.look_up(prompts, parts, {"demo-0": ALL})
+        assert looked_up is not None
+        assert looked_up.held == {"demo-0": (SIZE, 0, 0)}
 
 
 async def test_the_store_of_a_pool_forgets_its_blocks_when_the_model_changes(tmp_path: Path) -> None:
@@ -196,7 +220,7 @@ async def test_a_late_answer_is_not_awaited(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (framed(Welcome(2, 1)), "version 2 of the messages, this router knows 1"),
+        (framed(Welcome(3, 1)), "version 3 of the messages, this router knows 2"),
         ((70 << 20).to_bytes(4, "little"), "a frame of 73,400,320 bytes; allowed are 67,108,864"),
         (framed(Over(1)), "a message that cannot be read"),
     ],
@@ -212,7 +236,7 @@ async def test_an_address_without_an_index_process_is_reported(tmp_path: Path, s
     link = ProcessLink(path)
     task = asyncio.create_task(link.run())
     await until(lambda: why in link.trouble)
-    assert await link.look_up("demo", [(16, [1])]) is None
+    assert await link.look_up("demo", [(16, [1])], {}, {}) is None
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     server.close()

@@ -69,6 +69,8 @@ MODELS: Mapping[str, Sequence[tuple[Any, ...]]] = {
     "full, window; MTP": [("full", 16), ("window", 16, 40)],
     "two windows, full; EAGLE": [("window", 16, 20), ("full", 16), ("window", 16, 100)],
     "coarse window; EAGLE": [("full", 16), ("window", 32, 70)],
+    "fine window; EAGLE": [("full", 32), ("window", 16, 70)],
+    "fine window; MTP": [("full", 32), ("window", 16, 70)],
     "states, full; MTP": [("state", 32), ("state", 32), ("full", 32)],
     "full, state; MTP": [("full", 16), ("state", 16)],
     "full, state, window; MTP": [("full", 16), ("state", 16), ("window", 16, 40)],

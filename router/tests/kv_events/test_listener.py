@@ -56,7 +56,7 @@ def test_prompts_are_hashed_as_most_instances_name_their_blocks(told: list[tuple
     for endpoint, (covered, size, state) in zip(pool.endpoints.values(), told, strict=True):
         endpoint.state = state
         known: Any = {"trouble": "", "complete": True, "names_layers": True, "but_for": "", "unit": 0}
-        feed: Any = SimpleNamespace(ahead=covered, block_size=size, **known)
+        feed: Any = SimpleNamespace(ahead=covered, block_size=size, parts=(), **known)
         endpoint.feed = feed
     judge(pool)
     assert pool.kv_event_state.ahead == ahead

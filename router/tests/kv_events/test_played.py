@@ -19,7 +19,7 @@ from router.kv_events.followed_groups import CHUNKS
 from router.kv_events.sources import discover
 from router.pool.kv_event_state import KvEventState
 from router.prefix.blocks import Medium
-from router.prefix.exact.groups import ALL, FIRST
+from router.prefix.exact.groups import ALL, FIRST, Parts, rules_of
 from router.prefix.exact.index import ExactIndex
 from router.prefix.shortfall import SURE, SpeculationRule
 from router.request import predict
@@ -52,28 +52,29 @@ def followed(
             continue
         tokens, *more, hit = rest
         media = [Medium(*each) for each in more[0]] if more and isinstance(more[0], list) else ()
-        size, hashes = hashed(feed, tokens, media, "" if media else "".join(more))
-        predicted = sum(feed._index.match(hashes, size).get("a", ()))
-        if learnt is not None:
-            by_rule = (predicted, *feed._index.speculating(hashes, size).get("a", (0, 0)))
-            predicted = by_rule[learnt.rule]
+        size, hashes, parts = hashed(feed, tokens, media, "" if media else "".join(more))
+        rules = rules_of({learnt.rule: 1} if learnt is not None else {})
+        predicted = sum(feed._index.match(hashes, size, parts, rules).get("a", ()))
+        if learnt is not None and (by_rule := feed._index.by_rule("a", hashes, size, parts)):
+            assert by_rule[learnt.rule] == predicted
             learnt.add(by_rule, hit)
         pairs.append((predicted, hit))
     feed._why = ""
     return feed, pairs
 
 
-def hashed(feed: Feed, tokens: list[int], media: Sequence[Medium], salt: str) -> tuple[int, Sequence[int]]:
-    """Return the block size and the hashes of a prompt's blocks for a request."""
+def hashed(feed: Feed, tokens: list[int], media: Sequence[Medium], salt: str) -> tuple[int, Sequence[int], Parts]:
+    """Return the block size, and the hashes of a prompt's blocks and of their parts, for a request."""
     state = KvEventState()
     state.index, state.sizes, state.ahead = feed._index, (feed.block_size or 1,), feed.ahead
+    state.parts = feed.parts
     asked = SimpleNamespace(prompt=SimpleNamespace(document={"cache_salt": salt} if salt else {}))
     call: Any = SimpleNamespace(
         pool=SimpleNamespace(kv_event_state=state), request=asked, prediction=Prediction(), adapter="", api_path=""
     )
     predict.take(call, packed(tokens), media)
     ((size, hashes),) = call.prediction.block_hashes
-    return size, hashes
+    return size, hashes, call.prediction.parts.get(size, {})
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if not DROPPING.keys() & model.split("; ")])
@@ -91,13 +92,13 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
 ) -> None:
     learnt = SpeculationRule()
     feed, pairs = followed(PLAYED[model], context, learnt=learnt)
-    if not feed._index.has_groups:  # each hit is one block shorter
+    if not feed._groups.needs.needs:  # each hit is one block shorter
         assert {predicted - hit for predicted, hit in pairs if predicted} == {feed.block_size}
         return
     wrong = [number for number, (predicted, hit) in enumerate(pairs) if predicted != hit]
     assert (learnt.rule, len(wrong) in (SURE, SURE + 1)) == (DROPPING[model.split("; ")[1]], True)
-    unit = feed.block_size * feed._groups.needs.align
-    assert sum(abs(predicted - hit) > unit for predicted, hit in pairs) <= 1
+    most = feed.block_size * feed._groups.needs.align * (2 if feed.parts else 1)
+    assert sum(abs(predicted - hit) > most for predicted, hit in pairs) <= 1
     assert sum(hit > 0 for _, hit in pairs[wrong[-1] + 1 :]) > 2
 
 

@@ -149,7 +149,7 @@ def test_a_kind_whose_answers_look_like_those_of_speculation_drops_no_block_of_o
     kinds = AccuracyByKind()
     for _ in range(SURE):
         kinds.of("/v1/completions echo").speculation.add((160, 144, 144), 144)
-    assert [kinds.rule_for(kind) for kind in ("/v1/completions echo", "/v1/completions")] == [FIRST, NONE]
+    assert [kinds.of(kind).speculation.rule for kind in ("/v1/completions echo", "/v1/completions")] == [FIRST, NONE]
 
 
 def test_many_wrong_kinds_are_reported_in_one_line():
