@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
-import msgspec
+
+from router.contract.answer import answers
+from router.contract.answer.said import Said
 
 PLAIN = {"accept-encoding": "identity"}  # no compression: a few compressed bytes may hold a gigabyte
 LONGEST_EVENT = 1024 * 1024  # bytes
 LARGEST = 1_000_000_000  # tokens
-_DATA = b"data:"
 
 
 class RequestFailed(Exception):
@@ -28,12 +29,6 @@ class NotAnswered(RequestFailed):
 
 class NotStreamed(RequestFailed):
     pass
-
-
-class StreamEvent(msgspec.Struct, frozen=True):
-    error: object = msgspec.UNSET
-    usage: object = None  # checked by its reader, whose message names the count
-    choices: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +77,18 @@ async def _check(answer: httpx.Response) -> None:
 async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
     prompt, tokens = 0, 0
     marks: list[tuple[float, int]] = []
-    async for at, event in _events(answer):
-        if event.error is not msgspec.UNSET:
-            raise NotAnswered(f"the stream failed: {str(event.error)[:200]}")
+    async for at, data in _events(answer):
+        event = _parsed(data)
+        if (error := answers.error_of(event)) is not None:
+            raise NotAnswered(f"the stream failed: {error.message[:200]}")
         if event.usage:
             prompt = _count(event.usage, "prompt_tokens")
         if event.choices:
-            # Each chunk counts as a token unless it carries a count.
-            tokens = _count(event.usage, "completion_tokens") if event.usage else tokens + 1
-            marks.append((at, tokens))
+            # Each chunk from the first content on counts as a token unless it carries a count.
+            counted = _count(event.usage, "completion_tokens") if event.usage else None
+            if marks or counted or (counted is None and answers.sign_of(event) == "content"):
+                tokens = tokens + 1 if counted is None else counted
+                marks.append((at, tokens))
     if not marks or not prompt:
         raise NotStreamed("the engine's stream has no tokens, or no usage at its end")
     return TokenTimes(sent_at, prompt, tuple(marks))
@@ -103,23 +101,22 @@ def _count(usage: object, key: str) -> int:
     return value
 
 
-async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, StreamEvent]]:
-    """Yield each event with the arrival time of its bytes."""
+async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, bytes]]:
+    """Yield the data of each event with the arrival time of its bytes."""
     rest = b""
     async for piece in answer.aiter_raw():
         at = time.monotonic()
-        *whole, rest = (rest + piece).split(b"\n\n")
+        *whole, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
         if len(rest) > LONGEST_EVENT:
             raise NotStreamed(f"an event of the stream is longer than {LONGEST_EVENT} bytes")
-        for event in whole:
-            data = event[len(_DATA) :].strip() if event.startswith(_DATA) else b""
+        for data in map(answers.payload, whole):
             if data and data != b"[DONE]":
-                yield at, _parsed(data)
+                yield at, data
 
 
-def _parsed(data: bytes) -> StreamEvent:
-    try:
-        return msgspec.json.decode(data, type=StreamEvent)
-    except msgspec.DecodeError:
+def _parsed(data: bytes) -> Said:
+    event = answers.said(data)
+    if event is None:
         message = f"an event of the stream is no JSON object: {data[:100].decode(errors='replace')}"
-        raise NotStreamed(message) from None
+        raise NotStreamed(message)
+    return event

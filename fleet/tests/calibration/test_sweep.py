@@ -165,6 +165,14 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
         (200, "application/json", b'{"choices":[]}', NotStreamed, "does not stream"),
         (200, "text/event-stream", b"data: [DONE]\n\n", NotStreamed, "no tokens"),
         (200, "text/event-stream", b'data: {"error":{"message":"worn out"}}\n\n', NotAnswered, "failed: .*worn out"),
+        (200, "text/event-stream", b'event: error\ndata: {"message":"worn out"}\n\n', NotAnswered, "failed: worn out"),
+        (
+            200,
+            "text/event-stream",
+            b'data: {"choices":[{"text":"a","finish_reason":"abort"}]}\n\n',
+            NotAnswered,
+            "gave the answer up: finish_reason abort",
+        ),
         (500, "text/plain", b"x" * 10_000_000, NotAnswered, "answers 500: x{200}$"),
         (200, "text/event-stream", b"data: " + b"x" * 2_000_000, NotStreamed, "longer than 1048576 bytes"),
         (200, "text/event-stream", b"data: {\n\n", NotStreamed, "no JSON object: {"),
@@ -192,6 +200,20 @@ async def test_an_engine_that_counts_only_at_the_end_is_counted_by_its_chunks() 
     end = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
     transport = answering(200, "text/event-stream; charset=utf-8", chunk * 3 + end)
     async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+        found = await stream_completion(client, "m", "hello", 3)
+    assert (found.prompt_tokens, [tokens for _, tokens in found.marks]) == (7, [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("end", "usage"), [(b"\n\n", b""), (b"\r\n\r\n", b', "usage": {"prompt_tokens":7,"completion_tokens":%d}')]
+)
+async def test_events_without_content_are_no_first_token(end: bytes, usage: bytes) -> None:
+    texts = (b"", b"", b"a", b"", b"b")
+    told = [usage % max(0, number - 1) if usage else b"" for number in range(5)]
+    chunks = [b'data: {"choices":[{"text":"%b"}]%b}' % both for both in zip(texts, told, strict=True)]
+    last = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}'
+    body = end.join([b": ping", *chunks, last, b"data: [DONE]", b""])
+    async with httpx.AsyncClient(base_url=URL, transport=answering(200, "text/event-stream", body)) as client:
         found = await stream_completion(client, "m", "hello", 3)
     assert (found.prompt_tokens, [tokens for _, tokens in found.marks]) == (7, [1, 2, 3])
 
