@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from router.policy.columns import RecordedColumns
 from router.policy.decide import decide
-from router.policy.reasons import in_words
+from router.policy.reasons import in_words, of_price
 from router.policy.types import Candidate, Decision, InstanceState, ParsedPolicy, PoolLoad, Rates, RoutingRequest
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ def situation(receipt: "Receipt") -> DecisionInputs:
         raise NotReplayable(f"the inputs of its decision cannot be read: {type(error).__name__} {error}") from None
 
 
+def reasons(receipt: "Receipt") -> tuple[str, ...]:
+    """Return the reasons of the receipt's decision, in words."""
+    return receipt.reasons if receipt.price is None else of_price(receipt.price)
+
+
 def recorded(receipt: "Receipt") -> ReplayedDecision:
     """Return the decision that a replayable receipt records."""
     columns = RecordedColumns(receipt.candidates)
@@ -89,7 +94,7 @@ def recorded(receipt: "Receipt") -> ReplayedDecision:
         flow="offload" if columns.prefill else "colocated",
         strategy=receipt.strategy or "",
         rule=receipt.rule or "",
-        reasons=receipt.reasons,
+        reasons=reasons(receipt),
         cached_tokens=receipt.predicted_cached or 0,
         new_tokens=receipt.new_tokens or 0,
         candidates=tuple(

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from router.contract.redis.receipt import Receipt
 from router.contract.values.json_value import JsonObject
 from router.policy.candidates import Candidates
-from router.policy.reasons import in_words
+from router.policy.reasons import InWords, in_words
 from router.request.call import Call
 from router.request.offload import Offload
 from router.upstream.answer.used import Usage
@@ -24,8 +24,9 @@ _UNDECIDED: Any = SimpleNamespace(
 _UNTOLD = Usage()
 
 
-def receipt(call: Call, router: str) -> dict[str, Any]:
-    """Return the receipt without the inputs of the decision."""
+def receipt(call: Call, router: str, *, worded: bool = True) -> dict[str, Any]:
+    """Return the receipt without the inputs of the decision; unless `worded`, its reader puts the reasons into words,
+    which would take a tenth of a request's instructions."""
     outcome = call.outcome
     usage = outcome.usage or _UNTOLD
     made: dict[str, Any] = {
@@ -59,7 +60,7 @@ def receipt(call: Call, router: str) -> dict[str, Any]:
         "tpot_ms": _rounded(outcome.tpot_ms),
         "e2e_ms": _rounded(outcome.e2e_ms),
     }
-    _add_decision(made, call)
+    _add_decision(made, call, worded)
     _add_circumstances(made, call)
     _add_further(made, call, usage)
     return made
@@ -76,14 +77,18 @@ def _attempts(call: Call) -> list[dict[str, Any]]:
     return made
 
 
-def _add_decision(made: dict[str, Any], call: Call) -> None:
+def _add_decision(made: dict[str, Any], call: Call, worded: bool) -> None:
     is_made, decision = call.decision is not None, call.decision or _UNDECIDED
     made["strategy"] = decision.strategy
     made["class"] = decision.request_class
     made["flow"] = call.outcome.flow if is_made else None
     made["instance"] = decision.instance or None
     made["rule"] = decision.rule
-    made["reasons"] = in_words(decision.reasons)
+    reasons: InWords = decision.reasons
+    if worded or isinstance(reasons, tuple):
+        made["reasons"] = in_words(reasons)
+    else:
+        made["price"] = reasons.terms()
     made["index"] = call.prediction.index if is_made else None
     made["predicted_cached"] = decision.cached_tokens
     made["new_tokens"] = decision.new_tokens
@@ -147,10 +152,10 @@ def _offload(offload: Offload) -> JsonObject:
     return made
 
 
-def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
+def encoded(call: Call, router: str, *, worded: bool = False) -> tuple[bytes, bytes]:
     """Return the receipt as JSON without the decision's inputs, and the inputs as further JSON fields up to the
     closing brace. The latter is empty without a decision."""
-    brief = orjson.dumps(receipt(call, router))
+    brief = orjson.dumps(receipt(call, router, worded=worded))
     candidates = call.decision.candidates if call.decision is not None else None
     if not isinstance(candidates, Candidates):
         return brief, b""
@@ -159,7 +164,7 @@ def encoded(call: Call, router: str) -> tuple[bytes, bytes]:
 
 def whole(call: Call, router: str, earlier: Call | None = None) -> bytes:
     """Return the whole receipt. `earlier` names the receipt of the previous request with the same id."""
-    brief, further = encoded(call, router)
+    brief, further = encoded(call, router, worded=True)
     parts = [brief[:-1], *([b'"earlier":"%b"' % name(earlier).encode()] if earlier is not None else ())]
     return b",".join([*parts, further]) if further else b",".join(parts) + b"}"
 

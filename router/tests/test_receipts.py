@@ -8,13 +8,19 @@ import redis
 from msgspec.structs import fields
 
 from router.contract.redis import redis_keys
-from router.contract.redis.codec import read
+from router.contract.redis.codec import RedisValue, read
 from router.contract.redis.receipt import Receipt
+from router.policy.replay import reasons
 from router.request.call import Call
 from router.sync import reporter
 from router.telemetry import receipts
 from router.tests.engine import break_off, events, hang, hang_up, reply, write_head
 from router.tests.values import loaded
+
+
+class OlderReceipt(RedisValue, tag=2, frozen=True, kw_only=True):
+    request_id: str
+    reasons: tuple[str, ...] = ()
 
 
 def raw_reply(answer):
@@ -45,6 +51,39 @@ async def test_a_served_request_leaves_a_complete_receipt(world):
     assert receipt["tpot_ms"] >= 0
     assert receipt["session"]
     assert "alice" not in json.dumps(receipt)
+
+
+async def test_reasons_for_the_least_price_are_numbers_that_the_reader_puts_into_words(world):
+    w = await world(None, None, strategy="priced")
+    written = await w.receipt(await w.ask())
+    assert "reasons" not in written
+    words = reasons(read(Receipt, json.dumps(written)))
+    assert words[0].startswith("least price: ")
+    assert words[1].startswith(f"its own wait on {written['instance']}: 0 queued, ")
+    assert words[3].startswith("decoding beside 0 requests and ")
+    assert words[4].endswith(": 2 of 2 compute no prompt")
+
+
+def test_receipts_of_older_routers_keep_their_reasons_and_older_readers_can_read_new_receipts():
+    plain = {"schema": 2, "request_id": "r", "at": 1.0}
+    price = [None, "a", 10, 5.4, 5, 3.2, 9.0, 8.0, 2, 0.5, 3, 700.0, 1.2, 0.25, "of a newer router"]
+    older, newer = (json.dumps({**plain, **more}) for more in ({"reasons": ["said"]}, {"price": price}))
+    assert reasons(read(Receipt, older)) == ("said",)
+    assert reasons(read(Receipt, newer)) == (
+        "least price: inf tokens of prefill",
+        "its own wait on a: 10 queued, 5 for 5 new, 3 for the transfer: late after 9, which counts as 8",
+        "a prefill stalls 2 requests: 0.50 · 11",
+        "decoding beside 3 requests and 700 tokens of context: 1",
+        "a stall weighs 0.50: 25 % of the pool compute no prompt",
+    )
+    assert read(OlderReceipt, newer).reasons == ()
+
+
+@pytest.mark.parametrize(
+    "price", [[], ["x"] * 14, [None] * 14, [None, "a", 1, 1, 1, None, None, None, 1, 1, 1, 1, 1, []]]
+)
+def test_a_list_that_is_no_price_has_no_reasons(price):
+    assert reasons(read(Receipt, json.dumps({"schema": 2, "request_id": "r", "at": 1.0, "price": price}))) == ()
 
 
 async def test_a_receipt_has_the_fields_of_the_contract(world):

@@ -10,6 +10,7 @@ from controlplane.pages.receipts.by_law import recorded
 from controlplane.pages.receipts.replay import is_passed_over
 from fleet.counted import counted, significant
 from router.contract.redis.receipt import Receipt, ReceiptAttempt
+from router.policy.replay import reasons
 from router.policy.strategies import title_of
 from router.policy.types import Candidate, InstanceState
 
@@ -325,12 +326,12 @@ def candidates(receipt: Receipt) -> list[CandidateRow]:
     found = recorded(receipt)
     scores = [one.score for one, _ in found if one.score is not None]
     highest = max(scores, default=0.0)
-    rows = []
+    rows, why_these = [], reasons(receipt)
     for one, state in found:
         chosen, score = one.id == receipt.instance, one.score
         bar = 100 * score / highest if score is not None and highest > 0 and score >= 0 else None
         passed_over = not chosen and is_passed_over(one, scored=bool(scores))
-        why = next((text for text in receipt.reasons if one.id in text), "")
+        why = next((text for text in why_these if one.id in text), "")
         rows.append(CandidateRow(one, state, chosen, bar, passed_over, why))
     return sorted(rows, key=_rank)
 

@@ -82,7 +82,8 @@ class Receipt(RedisValue, tag=2, frozen=True, kw_only=True):
     flow: str | None = None
     instance: str | None = None
     rule: str | None = None
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # empty if `price` holds them
+    price: tuple[Any, ...] | None = None  # fields of a LeastPrice (router/policy/reasons.py), in their order
     index: str | None = None  # predicting index: exact, approximate, none
     index_reason: str | None = None  # why no exact index predicted
     predicted_cached: int | None = None  # tokens, h

@@ -6,7 +6,7 @@ docs/policies.md derives each term.
 
 from collections.abc import Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from router.policy.fleet import FleetColumns
 from router.policy.reasons import Reasons
@@ -56,7 +56,7 @@ def rank(view: View) -> Pick:
     position = least(view, scores, fleet.running)
     instance, helper = fleet.instances[position], helpers[position] if helpers else None
     given = request, policy, view.paced, scores[position], instance, helper, equal, stall, idle, late
-    return Pick(instance, request_class, "least_price", Reasons(_in_words, given), fleet, scores, helper)
+    return Pick(instance, request_class, "least_price", Reasons(_terms, given), fleet, scores, helper)
 
 
 def _colocated(
@@ -139,7 +139,7 @@ class _Offloads:
         return _loss((instance.prefill_tokens + cost) / pace, self.late) + self.stall * _stalled(instance) * cost / pace
 
 
-def _in_words(
+def _terms(
     request: RoutingRequest,
     policy: ParsedPolicy,
     paced: bool,
@@ -150,24 +150,19 @@ def _in_words(
     stall: float,
     idle: float | tuple[int, int],
     late: float,
-) -> tuple[str, ...]:
+) -> tuple[Any, ...]:
+    """Return the fields of a LeastPrice."""
     fleet = FleetColumns((decoder,)) if helper is not None else _NOBODY
     view = View(request, fleet, policy, 0.0, fleet, paced)
     instance = helper or decoder
     new = request.prompt_tokens - view.cached_on(instance)
     cost, stalled = prefill_cost(view, new, equal), _stalled(instance)
-    moved = "" if helper is None else f", {_transfer(view, 0, assumed_rates(view)):,.0f} for the transfer"
+    moved = None if helper is None else _transfer(view, 0, assumed_rates(view))
     wait, late = instance.prefill_tokens + cost, late * view.pace_of(instance)
-    lost = f": late after {late:,.0f}, which counts as {_loss(wait, late):,.0f}" if wait > late else ""
+    is_late, lost = wait > late, _loss(wait, late)
     beside = _beside(view, decoder, stall * _context_weight(request, policy))
-    share = f"{idle[0]} of {idle[1]}" if isinstance(idle, tuple) else f"{100 * idle:.0f} % of the pool"
-    return (
-        f"least price: {price:,.0f} tokens of prefill",
-        f"its own wait on {instance.id}: {instance.prefill_tokens:,} queued, {cost:,.0f} for {new:,} new{moved}{lost}",
-        f"a prefill stalls {stalled} requests: {stall:.2f} · {stalled * cost:,.0f}",
-        f"decoding beside {decoder.running} requests and {_context(decoder):,.0f} tokens of context: {beside:,.0f}",
-        f"a stall weighs {stall:.2f}: {share} compute no prompt",
-    )
+    where = instance.id, instance.prefill_tokens, cost, new, moved, late if is_late else None, lost if is_late else None
+    return price, *where, stalled, stall, decoder.running, _context(decoder), beside, idle
 
 
 def _beside(view: View, instance: InstanceState, context: float) -> float:

@@ -22,7 +22,7 @@ from fleet.redis import connect
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S
 from router.policy.columns import FIELDS
-from router.policy.replay import NotReplayable, ReplayedDecision
+from router.policy.replay import NotReplayable, ReplayedDecision, reasons
 from router.policy.types import Candidate, InstanceState
 
 router = Router(tags=["receipts"])
@@ -232,7 +232,7 @@ def list_receipts(
 ) -> Any:
     """Recent receipts: the newest, or the slowest"""
     with readable():
-        return {"receipts": to_builtins(reader.search(connect(), query, limit))}
+        return {"receipts": [_plain(found) for found in reader.search(connect(), query, limit)]}
 
 
 @router.get("/{request_id}", response={200: WholeReceiptOut, **errors(503)}, by_alias=True, auth=needs("receipts:read"))
@@ -243,7 +243,7 @@ def get_receipt(request: HttpRequest, request_id: str) -> Any:
         spent = explain.waterfall(found, reader.alike(connect(), found))
     candidates = [_candidate(*each) for each in by_law.recorded(found)]
     return {
-        **to_builtins(found),
+        **_plain(found),
         "candidates": candidates,
         "left_out": explain.left_out(found),
         "time": _time(spent),
@@ -281,6 +281,10 @@ def explain_receipt(
         "recorded": _outcome(compared.recorded),
         "recomputed": _outcome(compared.recomputed),
     }
+
+
+def _plain(receipt: Receipt) -> dict[str, Any]:
+    return {**to_builtins(receipt), "reasons": reasons(receipt)}
 
 
 def _found(request_id: str) -> Receipt:
