@@ -10,9 +10,15 @@ _FIELDS = frozenset(
         *("tools", "tool_choice", "functions", "response_format", "reasoning", "reasoning_effort", "thinking"),
         *("output_config", "chat_template", "chat_template_kwargs", "documents", "add_generation_prompt"),
         *("continue_final_message", "add_special_tokens", "truncate_prompt_tokens", "mm_processor_kwargs"),
-        *("cache_salt", "suffix", "echo", "prompt_logprobs", "previous_response_id", "truncation"),
+        *("cache_salt", "suffix", "echo", "prompt_logprobs", "previous_response_id", "truncation", "prompt_embeds"),
+        *("n", "best_of", "use_beam_search"),  # each further answer finds the prompt of the first
     )
 )
+# Values that change nothing
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    **{"n": (None, 1), "best_of": (None, 1), "use_beam_search": (None, False)},
+    "prompt_embeds": (None,),
+}
 # Message fields on which templates branch
 ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that require the prompt to be computed
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
@@ -45,9 +51,8 @@ def kind_of(api_path: str, document: Mapping[str, Any], *, plain: bool = False) 
             }
     except (TypeError, AttributeError):  # not a message; the engine refuses it
         named = set()
-    if _MARKS.isdisjoint(named) and _FIELDS.isdisjoint(document) and not several:
-        return api_path
-    return " ".join((api_path, *sorted(_FIELDS.intersection(document) | _MARKS & named | several)))
+    fields = {name for name in _FIELDS.intersection(document) if document[name] not in _NEUTRAL.get(name, ())}
+    return " ".join((api_path, *sorted(fields | _MARKS & named | several)))
 
 
 def _are_several(prompt: object) -> bool:
