@@ -1,9 +1,20 @@
 """The structs, names and paths that the newest engines publish, compared with those that Weir reads."""
 
+import __future__
+
 import ast
+import asyncio
+import logging
+import queue
 import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, Optional
 
@@ -34,6 +45,8 @@ from router.tests.contracts.wheels import DOCUMENT, ROOT, sources, table, wheel
 from router.tests.engines import surface
 from router.tests.engines.servers import SERVERS
 from router.tests.kv_events.encode_published import ENGINES, TOKENS, batch, definitions
+from router.tests.ports import free_ports
+from router.tests.test_exact_index import until
 from router.tokenize.tokenizer import packed
 
 contracts = pytest.mark.contracts
@@ -111,6 +124,54 @@ def test_ranks_of_sglang_are_numbered_alike_with_attention_in_parallel_and_witho
     numbered = functions("sglang", "sglang/srt/disaggregation/kv_events.py", "select_kv_publisher_dp_rank")
     of = numbered["select_kv_publisher_dp_rank"]
     assert [of(4, rank, None) for rank in range(4)] == [of(1, 0, rank) for rank in range(4)] == [0, 1, 2, 3]
+
+
+@contracts
+async def test_ranks_of_sglangs_own_publisher_are_followed_apart_from_their_first_event_on() -> None:
+    names, ports = publisher(), free_ports(4)
+    places = {"endpoint": f"tcp://127.0.0.1:{ports[0]}", "replay_endpoint": f"tcp://127.0.0.1:{ports[2]}"}
+    ranks = [names["ZmqEventPublisher"](rank, **places, topic="kv", bind=True) for rank in range(2)]
+    address = f"{places['endpoint']}?replay={places['replay_endpoint']}&topic=kv"
+    stored, index = {"parent_block_hash": None, "block_size": 16, "lora_id": None}, ExactIndex(SEED)
+
+    def held(prompt: int) -> object:
+        return index.match(linked(packed([prompt] * 16), 16, SEED, ()), 16)
+
+    for rank, sender in enumerate(ranks):  # before anybody listens
+        event = names["BlockStored"](block_hashes=[7], token_ids=[rank] * 16, **stored)
+        sender.publish(names["KVEventBatch"](time.time(), [event]))
+    with zmq.Context() as context:
+        feeds = [
+            Feed(f"a#{rank}", partial(discover, address, RankPlace(rank, rank, 2)), index, context) for rank in range(2)
+        ]
+        tasks = [asyncio.create_task(feed.run()) for feed in feeds]
+        await until(lambda: all(feed.confirmed_at and feed.block_size for feed in feeds))
+        assert [held(0), held(1)] == [{"a#0": (16, 0, 0)}, {"a#1": (16, 0, 0)}]
+        ranks[1].publish(names["KVEventBatch"](time.time(), [names["BlockRemoved"](block_hashes=[7])]))
+        await until(lambda: held(1) == {})
+        assert (held(0), [feed.complete for feed in feeds]) == ({"a#0": (16, 0, 0)}, [True, True])
+        for task, sender in zip(tasks, ranks, strict=True):
+            task.cancel()
+            sender.shutdown()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def publisher() -> dict[str, Any]:
+    """Return SGLang's publisher and its events."""
+    path = "sglang/srt/disaggregation/kv_events.py"
+    tree = ast.parse(sources("sglang", path)[path])
+    tree.body = [node for node in tree.body if getattr(node, "name", "") in ("EventPublisher", "ZmqEventPublisher")]
+    library = {"ABC": ABC, "abstractmethod": abstractmethod, "Queue": queue.Queue, "count": count, "deque": deque}
+    modules = {
+        "atexit": SimpleNamespace(register=bool),
+        "queue": queue,
+        "threading": threading,
+        "time": time,
+        "zmq": zmq,
+    }
+    made = {**structs("sglang"), **library, **modules, "logger": logging.getLogger("sglang")}
+    exec(compile(tree, path, "exec", flags=__future__.annotations.compiler_flag), made)
+    return made
 
 
 @contracts
