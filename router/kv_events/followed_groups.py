@@ -16,6 +16,7 @@ from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import DEVICE
 
 MOST = 32  # further groups
+MOST_PARTS = 64  # parts of a block, as each is hashed for each prompt
 _SPARSE = "all layers of its model keep a window or a state only, and its events do not say for which blocks"
 _UNTOLD = "some layers of its model keep a window or a state, and its events do not say how long"
 _HOSTED = "its layers with full attention keep their blocks in host memory (vLLM's HiSparse), which is not followed"
@@ -163,6 +164,7 @@ class FollowedGroups:
         for position, (back, size, chunk, drafts) in enumerate(self._backs):
             step = math.lcm(size, self.block_size) // own or 1
             parts = own // size if size and not own % size and position not in self._sparse else 1
+            parts = parts if parts <= MOST_PARTS else 1
             blocks = -(-back * parts // (step * own))
             needs.append(GroupNeed(blocks, step, 0 if chunk % own else chunk // own, drafts, parts))
         self.needs = GroupNeeds(tuple(needs), self._known)

@@ -70,6 +70,27 @@ async def test_blocks_copied_to_another_tier_outlive_the_device_whether_events_n
             assert seen == [(2, 0, 0), (2, 2, 0), (0, 2, 0), (0, 0, 0)]
 
 
+@pytest.mark.parametrize(
+    ("size", "left_out", "parts"), [(32, 0, (32,)), (2, 0, (2,)), (32, 1, ()), (1, 0, ()), (48, 0, ())]
+)
+def test_windows_of_smaller_blocks_are_followed_by_parts_if_these_are_few_and_all_named(
+    size: int, left_out: int, parts: tuple[int, ...]
+) -> None:
+    with zmq.Context() as context:
+        feed = Feed("a", lambda: discover(""), ExactIndex(seed=1), context)
+        full = {"block_hashes": [1], "block_size": 128, "group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+        names = [*range(2, 128 // size + 1), 1][left_out:]
+        window = {"block_hashes": names, "block_size": size, "group_idx": 1, "kv_cache_spec_kind": "sliding_window"}
+        alike = {"type": "BlockStored", "parent_block_hash": None, "medium": "GPU"}
+        for event in (
+            {**alike, **full, "token_ids": [1] * 128},
+            {**alike, **window, "token_ids": [1] * (128 // size * size), "kv_cache_spec_sliding_window": 40},
+        ):
+            feed._tell(decode(msgpack.packb([1.0, [event]])))
+        assert feed.parts == parts
+        assert feed._index.held_by("a") == 1 + (128 // size if parts else 1)
+
+
 async def test_a_reset_of_the_cache_empties_its_part(sim: Sim) -> None:
     async with following(sim.url) as followed:
         await sim.ask(PROMPT)
