@@ -228,8 +228,12 @@ def _facts(found: OffloadFound) -> tuple[Fact, ...]:
     law = law_of(_profile(inputs))
     pays = decodes_that_pay(law, heavy, found.moved_s) if heavy.requests else None
     decoding = inputs.instances - inputs.prefill_instances
+    meant = {"heavy": f"from {inputs.heavy_new_tokens:,} new tokens on"}
     return (
-        *(Fact(name.capitalize(), each.requests * 100, "% of requests") for name, each in found.shares.items()),
+        *(
+            Fact(name.capitalize(), each.requests * 100, "% of requests", meant.get(name, ""))
+            for name, each in found.shares.items()
+        ),
         Fact("Rate", found.trace.rate, "requests/s", f"of {len(found.trace.requests):,} requests"),
         Fact(
             "Transfer of a heavy prompt",

@@ -12,6 +12,7 @@ from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.output import display, near
 from controlplane.evidence.experiments.tests.conftest import body, record, write_records
+from controlplane.evidence.traces.summary import HEAVY_NEW_TOKENS
 from router.policy.schema.document import default
 
 pytestmark = pytest.mark.django_db
@@ -85,6 +86,19 @@ def test_the_page_shows_the_levels_of_the_api(otto_client, ci, ended, request_cl
     found = {key: "" if levels[key] is None else repr(levels[key]) for key in shown if key in levels}
     assert found == {key: shown[key] for key in found}
     assert len(found) >= 26
+
+
+def test_heavy_and_cached_are_shown_with_what_they_mean(otto_client, ended):
+    """Policies have another threshold, and a decoder that holds no prefix reports what it received as cached."""
+    experiment = ended()
+    heavy, every = (
+        otto_client.get(f"/experiments/{experiment.pk}/?class={name}").content.decode() for name in ("heavy", "all")
+    )
+    assert HEAVY_NEW_TOKENS == 20_000 != default()["classes"]["heavy_new_tokens"]
+    assert "Class heavy (by an unbounded cache: heavy from 20,000 new tokens)" in heavy
+    for page in (heavy, every):
+        assert "Cached or transferred share of prompt tokens" in page
+        assert not re.search(r">\s*Cached share", page)
 
 
 @pytest.mark.parametrize("baseline", ["round_robin", "adaptive_v1"])

@@ -75,6 +75,17 @@ def test_scaled_workers_match_the_offered_load_and_settle() -> None:
     assert all(one.point.answers_per_s > 1.6 and one.decode_busy > 0.4 for one in ends)
 
 
+@pytest.mark.parametrize("rate", [0.4, 0.8, 1.2])
+def test_decoders_are_filled_by_the_offered_load_and_not_to_their_batch(rate: float) -> None:
+    """By Little's law: requests of a batch of 8 are those that arrive while an answer is written."""
+    setup = guide()
+    (reading, *_) = readings(setup, rate)
+    answer_s = setup.work.output_tokens * setup.decode_law.step_s(1, 0.0, 0, 1)
+    assert (reading.prefills, reading.decodes) == (1, 1)
+    assert reading.decode_busy == pytest.approx(rate * answer_s / setup.decode_batch, rel=0.2)
+    assert reading.point.answers_per_s == pytest.approx(rate, rel=0.15)
+
+
 def test_more_requests_than_can_be_served_give_a_caution() -> None:
     assert any("queues grow" in one for one in ask(NEURON, {"rate": 5.0}).cautions)
     assert not any("queues grow" in one for one in ask(NEURON, {}).cautions)

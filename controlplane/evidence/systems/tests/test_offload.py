@@ -37,6 +37,20 @@ def test_every_request_has_a_class_and_a_lower_threshold_makes_more_heavy() -> N
     assert "only they would move" in usual.verdict
 
 
+@pytest.mark.parametrize("tokens", [20_000, 40_000])
+def test_heavy_is_named_with_its_threshold(tokens: int) -> None:
+    (heavy,) = (one for one in asked(heavy_new_tokens=tokens).facts if one.label == "Heavy")
+    assert heavy.note == f"from {tokens:,} new tokens on"
+
+
+def test_decoders_are_filled_by_the_offered_load() -> None:
+    """No constant: twice the load, or answers that take twice as long, hold twice the KV."""
+    once, fuller, slower = (asked(**given) for given in ({}, {"load_factor": 2.0}, {"tpot_ms": 60.0}))
+    for name in ("KV in use, static", "KV in use, adaptive"):
+        assert fact(fuller, name) == pytest.approx(2 * fact(once, name))
+        assert fact(slower, name) == pytest.approx(2 * fact(once, name))
+
+
 def test_static_decode_instances_hold_everything_and_an_adaptive_pool_spreads_it() -> None:
     answer = asked(instances=8, prefill_instances=6, tpot_ms=100.0)
     assert fact(answer, "KV in use, static") == pytest.approx(4 * fact(answer, "KV in use, adaptive"))

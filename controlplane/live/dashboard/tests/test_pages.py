@@ -12,6 +12,7 @@ from controlplane.live.dashboard.frame.build import class_words
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing import ApiCaller
 from router.contract.redis.staleness import SAMPLE_STALE_S
+from router.policy.schema import document as documents
 
 
 def ahead() -> float:
@@ -149,6 +150,11 @@ def test_a_class_is_described_only_when_its_thresholds_are_known() -> None:
     limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
     assert class_words(limits)["warm"] == "more than 50 % cached or under 5,000 new tokens"
     assert class_words({}) == {}
+
+
+def test_heavy_is_named_with_the_threshold_of_the_policy() -> None:
+    limits = documents.default()["classes"]
+    assert class_words(limits)["heavy"] == f"{limits['heavy_new_tokens']:,} new tokens or more"
 
 
 def test_the_api_returns_the_newest_frame_and_the_history(ci: ApiCaller, live_redis: redis.Redis) -> None:
