@@ -73,7 +73,7 @@ class DepLaw(Law):
         if not self.hot_experts:
             return 0.0
         moe = self.moe
-        routed = computing(moe, self.gpu, self.reached, tokens, 0.0, moe.experts / self.ranks).routed(moe)
+        routed = computing(moe, self.gpu, self.reached, tokens, 0.0, moe.experts / self.ranks).routed
         return routed * spread_of_ranks(moe.experts, moe.top_k, self.hot_experts, self.ranks)
 
     def _dealt(self, chunks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -96,7 +96,7 @@ def generation_law(moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, kv_byte
     return Law(
         fixed_s=HOST_S,
         compute_s_per_token=(active + projections + reached.other_ms_per_token / 1e3) / gpus,
-        weights_s=attention_bytes / memory,  # read by each GPU
+        weights_s=(attention_bytes + moe.shared * moe.expert_bytes * moe.moe_layers) / memory,  # read by each GPU
         attention_s_per_pair=moe.pair_flops * moe.layers / (gpu.attention_flops * reached.attention) / gpus,
         kv_s_per_token=kv_bytes_per_token / memory / gpus,
         allreduce_s_per_token=per_token_ms / 1e3 / gpus,

@@ -16,6 +16,7 @@ from fleet.engine.dwdp.waiting import waiting_ms
 DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
 HIDDEN_WITHIN = 0.01  # share of the layer below which an exposed copy is called hidden
 MOST_TOKENS = 2**24
+DIGITS = 9  # of ms: below them a difference is only rounding
 _NORMAL, _RARE = NormalDist(), 1e-6
 
 
@@ -47,41 +48,42 @@ class Prompts:
 class Computing:
     """Computing times of one MoE layer in ms, including its share of the layers without experts."""
 
-    experts: float
+    routed: float  # experts that the router chose
+    shared: float  # experts that every token uses
     projections: float
     attention: float
     other: float
-    reads_experts: bool = False  # whether memory limits them
-    reads_projections: bool = False
+    reads: tuple[bool, bool, bool] = (False, False, False)  # whether memory limits the first three
+
+    @property
+    def experts(self) -> float:
+        return self.routed + self.shared
 
     @property
     def reading(self) -> float:
         """Return the time of the parts that memory limits."""
-        return self.experts * self.reads_experts + self.projections * self.reads_projections
+        routed, shared, projections = self.reads
+        return self.routed * routed + self.shared * shared + self.projections * projections
 
     @property
     def arithmetic(self) -> float:
-        computed = self.experts * (not self.reads_experts) + self.projections * (not self.reads_projections)
+        routed, shared, projections = self.reads
+        computed = self.routed * (not routed) + self.shared * (not shared) + self.projections * (not projections)
         return computed + self.attention + self.other
 
     @property
     def total(self) -> float:
-        return self.experts + self.projections + self.attention + self.other
-
-    def routed(self, moe: Moe) -> float:
-        """Return the time of the experts that are spread over a DEP group; the rest is spent on a GPU's own prompts."""
-        return self.experts * moe.top_k / (moe.top_k + moe.shared)
-
-    def routed_arithmetic(self, moe: Moe) -> float:
-        return self.routed(moe) * (not self.reads_experts)
+        return self.routed + self.shared + self.projections + self.attention + self.other
 
     def slowed(self, slowed_ms: float) -> "Computing":
         """Return the times if arithmetic together takes that much longer, as all of it runs at one clock."""
         pace = 1 + slowed_ms / self.arithmetic
+        routed, shared, projections = (1 if read else pace for read in self.reads)
         return replace(
             self,
-            experts=self.experts * (1 if self.reads_experts else pace),
-            projections=self.projections * (1 if self.reads_projections else pace),
+            routed=self.routed * routed,
+            shared=self.shared * shared,
+            projections=self.projections * projections,
             attention=self.attention * pace,
             other=self.other * pace,
         )
@@ -89,21 +91,20 @@ class Computing:
 
 def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: float, experts_read: float) -> Computing:
     """Return the computing times. `pairs` counts pairs of a token and an earlier one; `experts_read` counts experts
-    whose weights are read from device memory."""
-    used, per_moe_layer = moe.top_k + moe.shared, moe.layers / moe.moe_layers
-    arithmetic = used * moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
-    reading = (experts_read + moe.shared) * moe.expert_bytes / gpu.memory_bytes_per_s
+    of the router's choice whose weights are read from device memory; the others are always."""
+    per_moe_layer = moe.layers / moe.moe_layers
+    per_expert = moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
+    per_read = moe.expert_bytes / gpu.memory_bytes_per_s
     projecting = 2 * moe.attention_weights * tokens / (gpu.projection_flops * reached.projections)
     projections_read = moe.attention_weights * moe.attention_bytes_per_weight / gpu.memory_bytes_per_s
-    projections = max(projecting, projections_read)
     attention = pairs * moe.pair_flops / (gpu.attention_flops * reached.attention)
     return Computing(
-        max(arithmetic, reading) * 1e3,
-        projections * per_moe_layer * 1e3,
+        max(moe.top_k * per_expert, experts_read * per_read) * 1e3,
+        moe.shared * max(per_expert, per_read) * 1e3,
+        max(projecting, projections_read) * per_moe_layer * 1e3,
         attention * per_moe_layer * 1e3,
         reached.other_ms_per_token * tokens / moe.moe_layers,
-        reading > arithmetic,
-        projections_read > projecting,
+        (experts_read * per_read > moe.top_k * per_expert, per_read > per_expert, projections_read > projecting),
     )
 
 
@@ -130,12 +131,11 @@ def dep_layer_ms(
     is an additional delay of each GPU, `wait_ms` of all."""
     ranks = len(own)
     mean = sum(tokens for tokens, _ in own) / ranks
-    shared = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks)
-    parts = [computing(moe, gpu, reached, tokens, pairs, 0.0) for tokens, pairs in own]
-    local = [part.total - part.routed(moe) for part in parts]
-    slowest = max(each + late for each, late in zip(local, late_ms, strict=True))
-    layer = shared.routed(moe) + all_to_all_ms(moe, gpu, reached, mean, ranks) + slowest + wait_ms
-    busy = fmean(part.arithmetic - part.routed_arithmetic(moe) for part in parts) + shared.routed_arithmetic(moe)
+    spread = computing(moe, gpu, reached, mean, 0.0, moe.experts / ranks)
+    local = [replace(computing(moe, gpu, reached, tokens, pairs, 0.0), routed=0.0) for tokens, pairs in own]
+    slowest = max(part.total + late for part, late in zip(local, late_ms, strict=True))
+    layer = spread.routed + all_to_all_ms(moe, gpu, reached, mean, ranks) + slowest + wait_ms
+    busy = fmean(part.arithmetic for part in local) + spread.routed * (not spread.reads[0])
     return layer + reached.power.slowed_beside(busy, layer - busy)
 
 
@@ -245,7 +245,7 @@ class Phase:
     @property
     def exposed_ms(self) -> float:
         """Return how long a layer waits for the copy, with contention."""
-        return self.dwdp_ms - self.window_ms
+        return round(self.dwdp_ms - self.window_ms, DIGITS)
 
     @property
     def ratio(self) -> float:
@@ -269,7 +269,7 @@ class Phase:
     @property
     def local_ms(self) -> float:
         """Return a DEP group's GPU time for its own prompts: all but the routed experts."""
-        return self.dep_computing.total - self.dep_computing.routed(self.moe)
+        return self.dep_computing.total - self.dep_computing.routed
 
     @property
     def uneven_ms(self) -> float:
@@ -279,7 +279,7 @@ class Phase:
     @cached_property
     def wait_ms(self) -> float:
         """Return how long a layer waits for the slowest GPU of the group."""
-        hot_ms = self.hot_ms(self.dep_computing.routed(self.moe))
+        hot_ms = self.hot_ms(self.dep_computing.routed)
         return self._waiting_ms(self.dep_ranks, self.uneven_ms, hot_ms)
 
     def hot_ms(self, routed_ms: float) -> float:

@@ -69,7 +69,7 @@ def _dep_ms(phase: Phase, prompts: float) -> float:
     even = replace(phase, max_tokens=max(1, round(prompts * mean / ranks)), filled=1.0).dep_computing
     cv = phase.prompts.cv / max(1.0, prompts / ranks) ** 0.5
     skew = phase.reached.skew_ms_per_token * prompts * mean / ranks / phase.moe.moe_layers
-    hot = phase.hot_ms(even.routed(phase.moe))
+    hot = phase.hot_ms(even.routed)
     wait = waiting_ms(busy, fullest.uneven_ms, cv, math.hypot(skew, hot))
     shares = [(each, each * pairs) for each in own]
     return dep_layer_ms(phase.moe, phase.gpu, phase.reached, shares, [0.0] * ranks, wait)

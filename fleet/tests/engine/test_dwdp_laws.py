@@ -5,9 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from fleet.engine.dwdp.laws import DepLaw, DwdpLaw
+from fleet.engine.dwdp.laws import MEMORY_REACHED, DepLaw, DwdpLaw, generation_law
+from fleet.engine.dwdp.machine import DEEPSEEK_R1, GB200
 from fleet.engine.dwdp.phase import Prompts
-from fleet.engine.dwdp.table_1 import TOKENS
+from fleet.engine.dwdp.table_1 import REACHED, TOKENS
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import StepPlan
 from fleet.systems.dwdp.published import r1_phase
@@ -84,6 +85,15 @@ def test_decodes_count_as_a_token_of_some_gpu_and_read_their_context() -> None:
     plan.add(request, 1)
     for law in (DEP4, DWDP4):
         assert law.plan_s(plan) == pytest.approx(law.step_s(1, 0.0, 1_001, 1), rel=0.3)
+
+
+def test_each_gpu_of_a_generation_server_reads_its_share_of_the_experts_and_the_shared_one() -> None:
+    moe = DEEPSEEK_R1
+    for gpus in (4, 8):
+        law, alone = (generation_law(each, GB200, REACHED, gpus, 0.0) for each in (moe, replace(moe, shared=0)))
+        read_s = moe.expert_bytes * moe.moe_layers / (GB200.memory_bytes_per_s * MEMORY_REACHED)
+        assert law.weights_s - alone.weights_s == pytest.approx(read_s)
+        assert law.experts_s == pytest.approx(moe.experts / gpus * read_s)
 
 
 def test_a_larger_generation_server_is_faster() -> None:

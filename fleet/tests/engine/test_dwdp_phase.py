@@ -15,6 +15,9 @@ from fleet.systems.dwdp.published import gpt_oss_phase, r1_phase, roofline
 R1 = r1_phase(Prompts.uniform(8192, 0.8))
 
 
+READ_MS = R1.moe.expert_bytes / R1.gpu.memory_bytes_per_s * 1e3  # of an expert
+
+
 def linked(phase: Phase, gb_per_s: float) -> Phase:
     return replace(phase, gpu=replace(phase.gpu, link_bytes_per_s=gb_per_s * 1e9))
 
@@ -111,14 +114,33 @@ def test_a_slow_link_exposes_the_copy_and_dep_wins() -> None:
 
 
 def test_decode_never_hides_the_copy() -> None:
-    decode = replace(R1, max_tokens=256, filled=1.0)
+    decode = replace(R1, max_tokens=32, filled=1.0)
     assert decode.dwdp_computing.experts == pytest.approx(257 * decode.moe.expert_bytes / 8e12 * 1e3)
     assert decode.exposed_ms > 5 * decode.window_ms / 3
 
 
-def test_dep_reads_only_its_own_experts() -> None:
-    one = roofline(1024)
-    assert one.dep_computing.experts == pytest.approx(one.dwdp_computing.experts * 65 / 257)
+def test_a_layer_of_dep_that_memory_limits_reads_64_experts_and_the_shared_one() -> None:
+    small = replace(R1, max_tokens=32, filled=1.0, prompts=Prompts(32))
+    assert small.dep_computing.experts == pytest.approx(small.dwdp_computing.experts * 65 / 257)
+    assert small.dep_computing.experts == pytest.approx(65 * READ_MS)
+    assert small.dep_computing.routed == pytest.approx(64 * READ_MS)
+
+
+def test_a_step_of_dep_reads_as_many_experts_as_the_closed_form() -> None:
+    own, idle = [(32.0, 0.0)] * 4, [0.0] * 4
+    reached = replace(R1.reached, power=UNLIMITED)
+    without = replace(R1.moe, bytes_per_weight=0.0)
+    read, unread = (dep_layer_ms(moe, R1.gpu, reached, own, idle) for moe in (R1.moe, without))
+    parts = computing(without, R1.gpu, reached, 32.0, 0.0, 64)
+    assert read - unread == pytest.approx(65 * READ_MS - parts.experts)
+
+
+def test_the_shared_expert_is_computed_where_the_others_are_only_read() -> None:
+    """They are products of their own; figure 3's smallest prompt lies between the two limits."""
+    parts = roofline(1024).dep_computing
+    assert parts.reads == (True, False, False)
+    assert parts.routed == pytest.approx(64 * READ_MS)
+    assert READ_MS < parts.shared < 8 * READ_MS
 
 
 @pytest.mark.parametrize(
@@ -133,7 +155,7 @@ def test_a_faster_clock_shortens_the_arithmetic_of_a_layer_of_dep_but_no_read(
         dep_layer_ms(moe, R1.gpu, replace(R1.reached, power=each), own, [0.0] * 4) for each in (power, UNLIMITED)
     )
     part = computing(moe, R1.gpu, R1.reached, *own[0], experts / 4)
-    assert (part.reads_experts, part.reads_projections) == read
+    assert (part.reads[0], part.reads[2]) == read
     assert layer - unlimited == pytest.approx(power.slowed_beside(part.arithmetic, unlimited - part.arithmetic))
 
 

@@ -119,6 +119,12 @@ def test_slices_expose_less_than_whole_pulls() -> None:
     assert table.rows[0][2] > table.rows[1][2] > table.rows[1][1]  # type: ignore[operator]
 
 
+def test_a_hidden_copy_makes_no_layer_longer_by_rounding() -> None:
+    for merged in (False, True):
+        (table,) = (one for one in ask(DWDP, {"clients": 0, "merged": merged}).tables if one.title.startswith("Copies"))
+        assert [row[4] for row in table.rows[:2]] == [0.0, 0.0]
+
+
 def test_slices_and_an_all_gather_are_shown_beside_whole_pulls() -> None:
     answer = ask(DWDP, {"chunked": True, "chunk_tokens": 4_096, "slice_us": 20.0, "slice_mib": 3.0})
     slices = next(table for table in answer.tables if table.title == "Slices in flight")
@@ -234,13 +240,15 @@ def test_the_gain_ends_where_a_user_is_served_fastest_and_both_modes_have_whole_
     assert fmean(cast(float, row["DWDP over DEP"]) for row in rows[-6:]) == pytest.approx(1.12, abs=0.03)
 
 
-def test_the_page_of_findings_has_the_steps_of_whole_groups() -> None:
-    text = (Path(__file__).resolve().parents[4] / "docs/findings/reproduced.md").read_text()
-    spans = []
-    for gpus in (4, 8):
-        gains = [point.gain for point in within(curve_of(DwdpInputs(generation_gpus=gpus)))]
-        spans.append(f"{min(gains):.1f} to {max(gains):.1f}")
-    assert f"In whole groups of four it jumps: {spans[0]} and {spans[1]}." in text
+def test_the_page_of_findings_has_the_gains_of_the_curve_with_and_without_whole_groups() -> None:
+    text = (ROOT / "docs/findings/reproduced.md").read_text()
+    curves = [within(curve_of(DwdpInputs(generation_gpus=gpus))) for gpus in (4, 8, 32)]
+    four, eight, many = ([point.even_gain for point in curve] for curve in curves)
+    spans = [f"{min(gains):.2f} to {max(gains):.2f}" for gains in (four, eight)]
+    assert f"with 4 generation GPUs {spans[0]}, with 8 {spans[1]}, with 32 {fmean(many):.2f}." in text
+    whole = [[point.gain for point in curve] for curve in curves[:2]]
+    jumps = [f"{min(gains):.1f} to {max(gains):.1f}" for gains in whole]
+    assert f"In whole groups of four it jumps: {jumps[0]} and {jumps[1]}." in text
 
 
 def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:

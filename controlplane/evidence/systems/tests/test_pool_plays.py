@@ -64,7 +64,7 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
         ("tutti", {"runs": 1, "requests": 100}, ["leval at 1.5", "Documents that are read again"]),
         ("neuron", {}, ["Prompts of 8K at"]),
         ("neuron", {"prefills": 2, "decodes": 3}, ["Prompts of 8K at"]),
-        ("dwdp", {}, [f"{users} tokens/s for a user" for users in (227, 187, 154, 136, 127, 121, 116)]),
+        ("dwdp", {}, [f"{users} tokens/s for a user" for users in (217, 180, 150, 132, 124, 119, 114)]),
         (
             "dwdp",
             {"model": "gpt-oss-120b", "gpu": "B200"},
