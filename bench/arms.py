@@ -1,16 +1,19 @@
 """The design's arms A, B and D over HTTP: each replayed on a cold pool of its own, through a router.
 
     .venv/bin/python -m bench.arms [--duration 600] [--time-scale 8] [--seeds 1] [--traces FOLDER] [--write]
-    .venv/bin/python -m bench.arms --fleet examples/cpu-nixl.yaml [--heavy 1500] [--sessions 8] [--every 6] [--write]
-    .venv/bin/python -m bench.arms --python PYTHON --model Llama-3.1-8B --heavy 8000 [--gpus 0,0] [--write]
+    .venv/bin/python -m bench.arms --fleet examples/cpu-nixl.yaml --seeds 2 [--arms A,D] [--sessions 10] [--write]
+    .venv/bin/python -m bench.arms --python PYTHON --model Llama-3.1-8B --heavy 8000 --seeds 2 [--gpus 0,0] [--write]
 
 The first plays eight simulated engines of the author's fleet under the coding agent's sessions (generated ones without
 FOLDER, which is WEIR_TRACE_DIR), and the same in the twin. The second plays the first pool of a fleet document, whose
 engines must move KV: two vLLM over NIXL on the CPU. The third makes such a document for vLLM on GPUs, whose weights are
 generated; the engines share one GPU by default, and --share is each one's part of its memory, the pool's own idle
-engines included. Real engines get generated sessions whose first prompts have 0.5 to 1.5 times HEAVY tokens.
+engines included. Real engines get generated sessions, whose first prompts have 0.75 to 1.75 times HEAVY tokens; a seed
+draws when they start.
 
-KV moved: requests whose prompt's KV came from another engine. A starts each comparison; ± is the 95 % interval.
+KV moved: requests whose prompt's KV came from another engine; without: offloads that fell back, or failed. Predicted:
+of the others, those whose cached tokens were predicted to the token. A starts each comparison; in brackets is the 95 %
+interval.
 """
 
 import argparse
@@ -34,18 +37,21 @@ from bench import sheets
 from bench.gpu.models import CONFIGS
 from bench.played import TRACES
 from controlplane.evidence.experiments.matrix import presets
+from controlplane.evidence.experiments.results.statistics.stats import quantile_of
+from controlplane.evidence.traces.formats.coding_agent import BLOCK_TOKENS, SESSION_GAP_S
 from controlplane.tests import real_up
 from controlplane.tests.engines.fleet import CODE, PASSWORD, Fleet, all_ready
 from router.contract.pools import of_run
 
 DESIGN = (presets.A, presets.B, presets.D[1])  # D at 9.7 GB/s
 COLUMNS = (
-    *("fleet", "arm", "played", "requests", "KV moved", "TTFT p50, s", "p90", "TPOT p50, ms", "p90", "E2E p50, s"),
+    *("fleet", "arm", "played", "seeds", "requests", "KV moved", "offloads without", "cached tokens predicted"),
+    *("TTFT p50, s", "p90", "TPOT p50, ms", "p90", "E2E p50, s"),
     *("heavy: TTFT p50, s", "heavy: TPOT p90, ms"),
 )
 AGAINST_A = ("ttft_p50_ms", "tpot_p90_ms")
-TURNS, TURN, ANSWER, BLOCK = 4, 0.1, 48, 16  # sessions of real engines; a turn as a share of HEAVY
-PAUSE_S = 3.0
+FIRST, TURN = (0.75, 1.75), 0.1  # prompts of real engines' sessions, as shares of HEAVY
+TURNS, ANSWER, PAUSE_S = 4, 48, 3.0
 READY_S, PLAYED_S = 900.0, 3_600.0  # limits
 
 
@@ -88,11 +94,12 @@ def running(options: argparse.Namespace) -> Iterator[tuple[Fleet, str]]:
 
 
 def arms(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return A, B and D; real engines keep their fleet, and their short prompts are heavy from fewer tokens."""
+    """Return the arms; real engines keep their fleet, and their short prompts are heavy from fewer tokens."""
+    design = [one for one in DESIGN if str(one["name"])[0] in options.arms]  # type: ignore[index, call-overload]
     if not is_real(options):
-        return list(map(presets.on_fleet_of_design, DESIGN))
+        return list(map(presets.on_fleet_of_design, design))
     classes = {"classes.heavy_new_tokens": options.heavy, "classes.warm_new_tokens": options.heavy // 4}
-    return [{"name": str(one["name"])[0], "strategy": one["strategy"], "overrides": classes} for one in DESIGN]  # type: ignore[index, call-overload]
+    return [{"name": str(one["name"])[0], "strategy": one["strategy"], "overrides": classes} for one in design]  # type: ignore[index, call-overload]
 
 
 def is_real(options: argparse.Namespace) -> bool:
@@ -100,21 +107,18 @@ def is_real(options: argparse.Namespace) -> bool:
 
 
 def sessions(options: argparse.Namespace) -> str:
-    """Return generated sessions in Mooncake's format: each turn repeats the one before and adds to it."""
-    draw, rows, block = random.Random(1), [], 0
+    """Return generated sessions in the coding agent's format: each turn repeats the one before and adds to it."""
+    draw, rows = random.Random(1), []
     for number in range(options.sessions):
-        at = number * options.every
-        tokens, ids = round(draw.uniform(0.5, 1.5) * options.heavy), list[int]()
+        tokens, at, think_s = round(draw.uniform(*FIRST) * options.heavy), 0.0, 0.0
         for _ in range(TURNS):
-            while len(ids) < -(-tokens // BLOCK):
-                ids.append(block := block + 1)
-            row = {"timestamp": round(1000 * at), "input_length": tokens, "output_length": ANSWER, "hash_ids": [*ids]}
-            rows.append({**row, "session_id": f"s{number}"})
-            at += PAUSE_S + draw.expovariate(1 / PAUSE_S)
-            del ids[tokens // BLOCK :]  # the last block was not whole
+            row = {"session": f"s{number}", "t": round(at, 3), "think_time": round(think_s, 3)}
+            row |= {"input_length": tokens, "output_length": ANSWER, "runs": [[0, -(-tokens // BLOCK_TOKENS)]]}
+            rows.append(json.dumps(row))
+            think_s = PAUSE_S + draw.expovariate(1 / PAUSE_S)
+            at += think_s
             tokens += round(TURN * options.heavy) + ANSWER
-    head = json.dumps({"time_unit": "ms", "block_tokens": BLOCK})
-    return "\n".join([head, *(json.dumps(row) for row in sorted(rows, key=lambda row: int(row["timestamp"])))])
+    return "\n".join(rows)
 
 
 def trace_of(options: argparse.Namespace, fleet: Fleet) -> str:
@@ -142,7 +146,9 @@ def played(fleet: Fleet, pool: str, options: argparse.Namespace, trace: str, mod
     """Play the arms; yield their rows."""
     body = {"name": "A, B and D", "trace": trace, "pool": pool, "mode": mode, "duration_s": options.duration}
     body |= {"seeds": [*range(1, options.seeds + 1)], "arms": arms(options)}
-    if mode == "replay" and not is_real(options):
+    if is_real(options):
+        body["load_factor"] = SESSION_GAP_S / options.every
+    elif mode == "replay":
         body["time_scale"] = options.time_scale
     number = fleet.rest("POST", "/experiments", body)[0]["id"]
     of = f"/experiments/{number}"
@@ -157,32 +163,47 @@ def played(fleet: Fleet, pool: str, options: argparse.Namespace, trace: str, mod
         print(f"{mode}: {warning}", flush=True)
     requests = list(csv.DictReader(io.StringIO(fetch(fleet, f"{of}/results?format=csv"))))
     for arm in found["arms"]:
-        pulled = pulled_over_http(fleet, number, arm) if mode == "replay" else None
-        yield row(arm, requests, found["differences"], pulled)
+        mine = [one for one in requests if one["arm"] == arm["name"]]
+        caches = cached_over_http(fleet, number, arm) if mode == "replay" else cached_in_twin(mine)
+        yield row(arm, mine, found["differences"], caches, options.seeds)
 
 
-def pulled_over_http(fleet: Fleet, number: int, arm: dict[str, Any]) -> int:
-    """Count the offloads that succeeded, by receipts: engines do not say in answers where cached tokens came from."""
+def cached_over_http(fleet: Fleet, number: int, arm: dict[str, Any]) -> list[str]:
+    """Return what receipts say of offloads and caches, as engines do not say in answers where cached tokens came
+    from."""
     pools = [of_run(number, run["id"]) for run in arm["runs"]]
     found = [one for pool in pools for one in fleet.rest("GET", f"/receipts?pool={pool}&limit=500")[0]["receipts"]]
-    return sum(one["offload"] == "ok" for one in found)
+    offloads = [one["offload"] for one in found if one["offload"]]
+    moved = offloads.count("ok")
+    others = [(one["predicted_cached"] or 0, one["cached_tokens"] or 0) for one in found if one["offload"] != "ok"]
+    right = sum(predicted == cached for predicted, cached in others)
+    return [part(moved, len(found)), str(len(offloads) - moved), f"{right} of {len(others)}"]
+
+
+def cached_in_twin(requests: Sequence[dict[str, str]]) -> list[str]:
+    return [part(sum(float(one["cached_pulled"] or 0) > 0 for one in requests), len(requests)), "–", "–"]
+
+
+def part(count: int, whole: int) -> str:
+    return f"{count} ({100 * count / whole:.0f} %)" if count else "0"
 
 
 def row(
     arm: dict[str, Any],
     requests: Sequence[dict[str, str]],
     differences: Sequence[dict[str, Any]],
-    pulled: int | None,
+    caches: Sequence[str],
+    seeds: int,
 ) -> list[str]:
     every, heavy = (arm["classes"].get(name, {}) for name in ("all", "heavy"))
-    mine = [one for one in requests if one["arm"] == arm["name"]]
-    moved = sum(float(one["cached_pulled"] or 0) > 0 for one in mine) if pulled is None else pulled
-    answered = sum(one["outcome"] == "ok" for one in mine)
+    heavy = heavy if heavy.get("n") else heavy_ones(requests)
+    answered = sum(one["outcome"] == "ok" for one in requests)
     ratios = [against(arm["name"], metric, differences) for metric in AGAINST_A]
     return [
         arm["name"],
-        f"{answered} of {len(mine)}",
-        str(moved),
+        str(seeds),
+        f"{answered} of {len(requests)}",
+        *caches,
         *(seconds(every, name) for name in ("ttft_p50_ms", "ttft_p90_ms")),
         *(ms(every, name) for name in ("tpot_p50_ms", "tpot_p90_ms")),
         seconds(every, "e2e_p50_ms"),
@@ -190,6 +211,13 @@ def row(
         ms(heavy, "tpot_p90_ms"),
         *ratios,
     ]
+
+
+def heavy_ones(requests: Sequence[dict[str, str]]) -> dict[str, float | None]:
+    """Return the figures of what the router called heavy, as the classes of results keep the design's threshold."""
+    mine = [one for one in requests if one["routed_class"] == "heavy"]
+    ttft, tpot = ([float(one[name]) for one in mine if one[name]] for name in ("ttft_ms", "tpot_ms"))
+    return {"ttft_p50_ms": quantile_of(ttft, 0.5), "tpot_p90_ms": quantile_of(tpot, 0.9)}
 
 
 def seconds(values: Mapping[str, float | None], name: str) -> str:
@@ -220,8 +248,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--share", type=float, default=0.22, help="of a GPU's memory for each engine, with --python; 0.22 of 141 GB"
     )
+    parser.add_argument("--arms", default="A,B,D", help="of the design; A first")
     parser.add_argument("--heavy", type=int, default=1_500, help="tokens from which real engines' prompts are heavy")
-    parser.add_argument("--sessions", type=int, default=8, help="of real engines")
+    parser.add_argument("--sessions", type=int, default=10, help="of real engines")
     parser.add_argument("--every", type=float, default=6.0, metavar="S", help="between starts of these sessions")
     parser.add_argument("--duration", type=float, default=600.0, help="s of the trace")
     parser.add_argument("--time-scale", type=float, default=8.0, help="of simulated engines")

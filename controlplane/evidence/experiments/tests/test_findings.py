@@ -384,29 +384,54 @@ def test_every_measurement_that_contradicts_a_publication_is_in_the_text():
 
 
 def test_sessions_of_real_engines_repeat_their_turns_and_begin_around_the_threshold():
-    options = argparse.Namespace(sessions=6, heavy=1_500, every=6.0)
-    turns = {}
-    for one in registry.read(arms.sessions(options).encode(), 1).requests:
+    trace, turns = arms.sessions(argparse.Namespace(sessions=6, heavy=1_500)).encode(), {}
+    once, again = (registry.read(trace, seed) for seed in (1, 2))
+    assert [one.at_s for one in once.requests] != [one.at_s for one in again.requests], "a seed draws the starts"
+    for one in once.requests:
         turns.setdefault(one.session, []).append([*chain(*one.blocks)])
     assert len(turns) == 6
     for first, *later in turns.values():
-        assert 750 <= len(first) * arms.BLOCK <= 2_266
+        assert 1_125 <= len(first) * arms.BLOCK_TOKENS <= 2_688
         assert len(later) == arms.TURNS - 1
         assert all(turn[: len(first) - 1] == first[:-1] for turn in later)
     assert len({turn[0][0] for turn in turns.values()}) == 6, "sessions share nothing"
 
 
+def rows_of_arms():
+    head, *rows = sheets.read("arms")
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
 def test_offloads_moved_kv_over_http_as_in_the_twin_and_the_other_arms_moved_none():
-    moved = {tuple(row[:3]): int(row[4]) for row in sheets.read("arms")[1:]}
-    assert {played for _, _, played in moved} == {"twin", "over HTTP"}
-    assert all((count > 0) is arm.startswith("D") for (_, arm, _), count in moved.items())
+    assert {row["played"] for row in rows_of_arms()} == {"twin", "over HTTP"}
+    assert all((row["KV moved"] != "0") is row["arm"].startswith("D") for row in rows_of_arms())
+
+
+def test_two_real_engines_answered_every_request_moved_kv_without_a_failure_and_cached_what_was_predicted():
+    a, d = (row for row in rows_of_arms() if row["fleet"] == "cpu-nixl")
+    text = (FINDINGS / "design.md").read_text()
+    for row in (a, d):
+        answered, _, sent = row["requests"].partition(" of ")
+        assert answered == sent
+        assert int(sent) >= 60
+        assert int(row["seeds"]) >= 2
+        assert row["offloads without"] == "0"
+        right, _, all_others = row["cached tokens predicted"].partition(" of ")
+        assert right == all_others
+        assert int(all_others) == int(sent) - int(row["KV moved"].split()[0])
+    assert f"D moved the KV of {d['KV moved'].split()[0]} of {d['requests'].split()[-1]} prompts over NIXL" in text
+    assert f"TTFT p50 is {d['TTFT p50, s']} s, under A {a['TTFT p50, s']}." in text
 
 
 def test_the_text_about_arms_over_http_agrees_with_its_table():
-    rows = [row for row in sheets.read("arms")[1:] if row[0].startswith("8 sim")]
+    rows = [row for row in rows_of_arms() if row["fleet"].startswith("8 sim")]
     text = (FINDINGS / "design.md").read_text()
-    for column, words in ((5, "TTFT p50 is {} s, in the twin {}:"), (11, "heavy TPOT p90 is {} ms, in the twin {}.")):
-        values = ([row[column] for row in rows if row[2] == how] for how in ("over HTTP", "twin"))
+    said = {
+        "TTFT p50, s": "TTFT p50 is {} s, in the twin {}:",
+        "heavy: TPOT p90, ms": "heavy TPOT p90 is {} ms, in the twin {}.",
+    }
+    for column, words in said.items():
+        values = ([row[column] for row in rows if row["played"] == how] for how in ("over HTTP", "twin"))
         assert words.format(*("{}, {} and {}".format(*each) for each in values)) in text
 
 
