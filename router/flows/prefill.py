@@ -64,7 +64,8 @@ async def _fetch(
     call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, request_id: str = ""
 ) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
-    with endpoint.lease(tokens, call.pool.queue.wake, call.outcome):
+    with endpoint.lease(tokens, call.pool.queue.wake, call.outcome) as lease:
+        lease.tenant = call.tenant
         return await _leased(call, endpoint, offload, body, limit_s, request_id)
 
 

@@ -27,6 +27,7 @@ class Lease:
         "_weight",
         "alone",
         "is_media",
+        "tenant",
         "tokens",
     )
 
@@ -40,6 +41,7 @@ class Lease:
         self._probe = endpoint.breaker.begin() if endpoint.breaker.opened_at is not None else NO_PROBE
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
+        self.tenant = ""  # owner of the request
         self.is_media = False  # True for an image or sound, whose time its prompt does not tell
         endpoint.prefilling.add(self)
         endpoint.requests += 1

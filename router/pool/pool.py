@@ -58,9 +58,9 @@ class Pool:
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
-        self.accused: set[str] = (
-            set()
-        )  # tenants whose failures alone shut an instance out, and who were not served since
+        # Tenants whose failures alone shut an instance out, and who were not served since
+        self.accused: set[str] = set()
+        self.silent: list[Endpoint] = []  # stalled for clients' requests alone
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines

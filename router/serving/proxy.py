@@ -206,7 +206,7 @@ class Proxy:
     def _decide(self, call: Call, tried: dict[str, str]) -> Decision:
         pool = call.pool
         request, now = self._sessions.request(call), (self._loop or self._running_loop()).time()
-        excluded = {**call.outside, **tried} if call.outside else tried
+        excluded = _excluded(call, tried) if call.outside or pool.silent else tried
         homes = _homes(call) if call.adapter else None
         if call.assigned is None:
             decision, call.version = pool.decide(request, excluded, now, None, homes), pool.version
@@ -237,6 +237,7 @@ class Proxy:
         attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
+        lease.tenant = call.tenant
         _expect_other_times(call, lease) if call.api_path in CLASSLESS else None
         connection: EngineResponse | None = None
         try:
@@ -514,12 +515,19 @@ def _homes(call: Call) -> FleetView[Endpoint] | None:
     return call.pool.homes(adapter)
 
 
+def _excluded(call: Call, tried: Mapping[str, str]) -> dict[str, str]:
+    """Return the instances that the request must not use, with the reasons. Whoever has a request without a token on an
+    engine that fails clients does not try it, as the request may be the cause."""
+    silent = call.pool.silent if call.key is not None else ()
+    own = (one.id for one in silent if any(lease.tenant == call.tenant for lease in one.prefilling))
+    return {**(call.outside or {}), **dict.fromkeys(own, "its requests there have no token yet"), **tried}
+
+
 def _is_servable(call: Call, tried: Mapping[str, str]) -> bool:
     indivisible, generates = division(call)
     request = RoutingRequest(0, indivisible=indivisible, generates=generates)
-    excluded = {**call.outside, **tried} if call.outside else tried
     homes = _homes(call) if call.adapter else None
-    return call.pool.able(request, excluded, asyncio.get_running_loop().time(), call.rules, homes)
+    return call.pool.able(request, _excluded(call, tried), asyncio.get_running_loop().time(), call.rules, homes)
 
 
 def _hold(call: Call, tried: Mapping[str, str], now: float) -> WakeHold | None:

@@ -10,7 +10,7 @@ from router.contract.redis import redis_keys
 from router.policy.types import KV_UNKNOWN
 from router.pool.endpoint import Endpoint
 from router.pool.health.progress import CONFIRM_S, LEAST_S, SERVED, UNMOVED_READINGS
-from router.tests.conftest import World, entry
+from router.tests.conftest import World, entry, key_entry
 from router.tests.engine import (
     ANSWER,
     Engine,
@@ -253,6 +253,28 @@ async def test_engines_whose_counters_may_move_only_at_an_answers_end_get_the_ti
     assert not endpoint(w).progress.stalled
     await hold_s(w, 9)
     assert endpoint(w).progress.stalled
+    await end(*asked)
+
+
+async def test_a_client_whose_requests_hang_does_not_keep_others_from_the_engine(world: Build) -> None:
+    async def hangs_at_one_prompt(engine: Engine, request: Received, writer: Writer) -> None:
+        await (hang if request.document["prompt"] == "bad" else reply())(engine, request, writer)
+
+    w = await world(hangs_at_one_prompt)
+    await proven(w, "demo-0")
+    w.published.fleet(entry("demo-0", w.engines[0].url, kind="vllm"))
+    w.published.keys(key_entry("sk-weir-1-mallory"))
+    auth = w.router.pools.auth
+    await w.until(lambda: endpoint(w).kind == "vllm" and auth.ring is not None and auth.ring.by_hash)
+    mallorys = {"prompt": "bad", "headers": {"x-api-key": "sk-weir-1-mallory"}}
+    asked = tasks(w, 1, **mallorys)
+    await w.until(lambda: endpoint(w).requests)
+    await hold_s(w, 50)
+    assert endpoint(w).progress.stalled
+    refused = await w.ask(**mallorys)
+    assert (refused.status_code, "its requests" in refused.json()["error"]["message"]) == (503, True)
+    assert (await w.ask()).status_code == 200
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
     await end(*asked)
 
 

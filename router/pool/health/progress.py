@@ -63,7 +63,6 @@ class Progress:
         "_clients",
         "_counted",
         "_ended_s",
-        "_fails_clients",
         "_is_blind",
         "_kept_s",
         "_moved",
@@ -77,6 +76,7 @@ class Progress:
         "_trial",
         "_unmoved",
         "by_requests",
+        "fails_clients",
         "is_producing",
         "is_proven",
         "is_suspected",
@@ -91,7 +91,7 @@ class Progress:
         self.by_requests = False  # trials use clients' requests, as the engine refuses the router's
         self._quiet = Silence()  # without any token
         self._clients = Silence()  # without a token of a client's request
-        self._fails_clients = False  # stalled although it answers the router's own requests
+        self.fails_clients = False  # stalled although it answers the router's own requests
         self._abandoned_s = inf  # duration of the shortest request that ended without a token, up to the last check
         self._came = False  # a token came since the last check
         self._serves = False  # a client's request had a token since the last check
@@ -218,7 +218,7 @@ class Progress:
         """End the silence, and end a stall unless only clients' requests are stalled."""
         self._quiet.end(is_proven=self.is_proven)
         self._came, self.is_proven, self.is_suspected = False, True, False
-        if not self._fails_clients:
+        if not self.fails_clients:
             if self.stalled and not holds:
                 self._clients.s = 0.0  # the requests have ended
             self._return()
@@ -233,7 +233,7 @@ class Progress:
         self._clients.s, self._moved, self._probes = 0.0, 0.0, 0
 
     def _return(self) -> None:
-        self.stalled, self.by_requests, self._fails_clients, self._rest_s = "", False, False, 0.0
+        self.stalled, self.by_requests, self.fails_clients, self._rest_s = "", False, False, 0.0
 
     @property
     def quiet_s(self) -> float:
@@ -255,7 +255,7 @@ class Progress:
         is_over = self._clients.is_over(max(after_s, late_s), factor, prefill_s)
         if is_over and self._clients.s > self._quiet.s and not self.is_suspected:
             self.stalled = f"stalled: tokens of the router's own requests alone for {_with_limit(self._clients)}"
-            self._fails_clients = True
+            self.fails_clients = True
             self.try_by_requests()
         return bool(self.stalled)
 

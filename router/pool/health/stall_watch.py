@@ -30,6 +30,7 @@ def look(pool: Pool, now: float, passed_s: float, routers: int = 1) -> None:
             log.warning("pool %s: %s is %s", pool.name, endpoint.id, progress.stalled or "no longer stalled")
             endpoint.touch()
             pool.queue.wake_all()
+    pool.silent = [endpoint for endpoint in pool.endpoints.values() if endpoint.progress.fails_clients]
 
 
 def _judge(pool: Pool, endpoint: Endpoint) -> bool:
