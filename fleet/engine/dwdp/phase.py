@@ -16,7 +16,7 @@ from fleet.engine.dwdp.waiting import waiting_ms
 DISPATCH_AND_COMBINE_BYTES = 3  # bytes per element of a token and expert: one to the expert, two back
 HIDDEN_WITHIN = 0.01  # share of the layer below which an exposed copy is called hidden
 MOST_TOKENS = 2**24
-DIGITS = 9  # of ms: below them a difference is only rounding
+DIGITS = 9  # decimals of a time in ms; a smaller difference is rounding
 _NORMAL, _RARE = NormalDist(), 1e-6
 
 

@@ -15,7 +15,7 @@ from fleet.systems.dwdp.published import gpt_oss_phase, r1_phase, roofline
 R1 = r1_phase(Prompts.uniform(8192, 0.8))
 
 
-READ_MS = R1.moe.expert_bytes / R1.gpu.memory_bytes_per_s * 1e3  # of an expert
+READ_MS = R1.moe.expert_bytes / R1.gpu.memory_bytes_per_s * 1e3  # time to read one expert
 
 
 def linked(phase: Phase, gb_per_s: float) -> Phase:
