@@ -93,7 +93,7 @@ function follow() {
     if (target.hasAttribute?.("hx-get") && !repeats(target)) failed(target, "error", "You are signed out.");
   });
   document.addEventListener("htmx:afterSwap", (event) => clearState(event.target));
-  for (const part of document.querySelectorAll('[hx-trigger="load"]')) setState(part, "loading");
+  for (const part of document.querySelectorAll('.panel[hx-trigger="load"]')) setState(part, "loading");
 }
 
 if (forced) {

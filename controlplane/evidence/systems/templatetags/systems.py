@@ -44,9 +44,11 @@ def rest(text: str) -> str:
 
 @register.filter
 def quantity(fact: Fact) -> str:
-    """Show a fact with its unit; from 1,000 ms on in seconds, as elsewhere."""
+    """Show a fact with its unit; from 1,000 ms on in seconds and with dollars before the figure, as elsewhere."""
     if fact.unit == "ms" and not isinstance(fact.value, str):
         return figures.ms(fact.value)
+    if fact.unit.startswith("$") and fact.value is not None:
+        return f"${cell(fact.value)}{fact.unit[1:]}"
     return f"{cell(fact.value)} {fact.unit}".strip()
 
 

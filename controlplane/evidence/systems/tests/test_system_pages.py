@@ -16,8 +16,8 @@ from django.test import Client
 from bench import sheets
 from controlplane.common.computing import WAITING
 from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, inputs_of
-from controlplane.evidence.systems.system import Answer, Chart, System, Table
-from controlplane.evidence.systems.templatetags.systems import as_table, lead, rest
+from controlplane.evidence.systems.system import Answer, Chart, Fact, System, Table
+from controlplane.evidence.systems.templatetags.systems import as_table, lead, quantity, rest
 from controlplane.testing import ApiCaller, api_caller
 from fleet.kinds.options.option import options_of
 from router.contract.values.problem import InvalidInput
@@ -348,6 +348,14 @@ def test_the_pictures_are_returned_as_data(vera_client: Client) -> None:
     charts = json.loads(found[1])
     assert [chart["title"] for chart in charts] == [chart.title for chart in ask(SYSTEMS["tutti"], {}).charts]
     assert content.count("data-chart=") == content.count("View as table") == len(charts)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(1184.0, "ms", "1.18 s"), (2.7, "", "2.7"), (0.0239, "$ per million tokens", "$0.0239 per million tokens")],
+)
+def test_a_figure_is_written_as_on_other_pages(value: float, unit: str, shown: str) -> None:
+    assert quantity(Fact("Figure", value, unit)) == shown
 
 
 def test_a_table_of_a_picture_has_a_row_for_each_x_of_any_line() -> None:

@@ -148,7 +148,7 @@ def _open(change: Change) -> Refusal | None:
 
 def open_conflict(held: Delivery) -> Conflict:
     name = f"{held.policy.name} v{held.candidate.number}"
-    text = f"{name} is being delivered ({held.state}); wait for it, or abort it"
+    text = f"{name} is being delivered; wait for it, or abort it"
     return Conflict(text, kind="open", current=held.etag)
 
 

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from controlplane.evidence.systems.registry import SYSTEMS
+from controlplane.testing_browser import DRAWN, START_S
 from controlplane.testing_reading import faults_of
 
 pytestmark = pytest.mark.browser
@@ -30,7 +31,10 @@ def test_every_picture_is_drawn_and_everybody_can_read_the_page(open_page: Any, 
 
 
 def test_the_list_shows_the_answer_of_each_page(open_page: Any) -> None:
-    page = open_page("vera").drawn("/systems/")
+    page = open_page("vera").goto("/systems/")
+    assert page.locator("[data-replaced]").count() == 0  # what each page is about can be read meanwhile
+    page.wait_for_function(DRAWN, timeout=START_S * 1000)
+    assert page.title() == "Systems · Weir"
     said = page.locator(".system-default").all_inner_texts()
     for slug, answer in zip(SYSTEMS, said, strict=True):
         page.goto(page.url.partition("/systems/")[0] + f"/systems/{slug}/")
