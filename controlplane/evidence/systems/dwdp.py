@@ -114,9 +114,9 @@ def _facts(phase: Phase, smallest: int | None, pools: tuple[ContextPool, Context
         ),
         Fact(
             "TTFT, mean",
-            f"{dep.ttft_s * 1e3:,.0f} → {dwdp.ttft_s * 1e3:,.0f}",
-            "ms",
-            f"waiting: {dep.wait_s * 1e3:,.0f} → {dwdp.wait_s * 1e3:,.0f}",
+            f"{ms(dep.ttft_s * 1e3)} → {ms(dwdp.ttft_s * 1e3)}",
+            "",
+            f"waiting: {ms(dep.wait_s * 1e3)} → {ms(dwdp.wait_s * 1e3)}",
         ),
         Fact("Window over copy", phase.ratio, "", "computing over copying"),
         Fact("Smallest MNT that hides the copy", smallest, "tokens", "contention included"),
