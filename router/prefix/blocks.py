@@ -76,6 +76,8 @@ def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes], k
     """Hash like `block_hashes`, including the extra keys that the engine hashes into each block. `known` has hashes of
     the blocks, 0 for those to hash."""
     known = [*known]
+    if known and all(known):
+        return known
     if not any(extras) and not any(known):
         return block_hashes(tokens, block_size, link)
     width = block_size * TOKEN_BYTES
