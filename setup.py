@@ -1,4 +1,4 @@
-"""The packages of the wheel. Pages, static files, examples and the list of settings lie in `controlplane` there."""
+"""The packages of the wheel. Pages, static files, examples and the list of settings are in its `controlplane`."""
 
 from setuptools import find_packages, setup
 

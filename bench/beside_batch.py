@@ -68,7 +68,7 @@ class World:
 
 
 def play(seed: int, rate: float, seconds: float, most: int) -> World:
-    """Play the load. `most`: lines at a time; 0: no batch."""
+    """Play the load with at most `most` lines of the batch in flight; 0 means no batch."""
     world, arrivals = World(seed), random.Random(f"arrivals {seed}")
     due, sampled, paced = arrivals.expovariate(rate), 0.0, turns.LinePace()
     for tick in range(1, round(seconds / TICK_S) + 1):

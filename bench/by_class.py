@@ -68,7 +68,7 @@ ARMS = (presets.A, *presets.OFFLOADS, STORE_ARM, *presets.SPLITS)  # all are com
 
 
 def shares(runs: Runs) -> str:
-    """Return the shares of the cell's requests by class, whichever the arm."""
+    """Return the share of each class in the cell's requests, which is the same in every arm."""
     played = next(iter(runs.values()))
     each = [(group, fmean(one.classes.count(group) / len(one.classes) for one in played)) for group in CLASSES]
     return ", ".join(f"{percent(share)} {group}" for group, share in each)
@@ -120,7 +120,7 @@ def changes(
     groups: Sequence[str],
     metrics: Sequence[ClassMetric] = METRICS,
 ) -> tuple[str, str]:
-    """Return (what is less than in `base`, what is more) where the interval over the paired seeds excludes zero."""
+    """Return (decreases, increases) against `base` whose intervals over the paired seeds exclude zero."""
     gains, pays = [], []
     for group in groups:
         ratios = [*_ratios(base, played, group, metrics)]

@@ -162,7 +162,7 @@ def _noisy(one: RecordedRequest, draw: random.Random) -> RecordedRequest:
 
 
 def _cost_s(law: Law) -> float:
-    """Return the cost of a request with eight beside it."""
+    """Return the cost of a request while eight others are generated."""
     context = 8 * (1_300 + ANSWER // 2)
     smooth = Law(**{name: getattr(law, name) for name in Law.__dataclass_fields__})
     return smooth.prefill_s(860) + ANSWER * smooth.step_s(8, 0.0, context, 8) / 8

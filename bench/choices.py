@@ -119,7 +119,7 @@ def fleets_of(curves: Mapping[int, Curve], clients: int) -> Iterator[MeasuredFle
 
 
 def chosen_of(fleets: Sequence[MeasuredFleet], limit_s: float, case: str, error: float) -> ChosenFleet | None:
-    """Return None where nothing is to be chosen: no measured fleet holds the limit, or the smallest does."""
+    """Return None if there is nothing to choose: no measured fleet holds the limit, or the smallest does."""
     right = min((one.gpus for one in fleets if one.measured_s <= limit_s), default=None)
     if right is None or all(one.gpus >= right for one in fleets):
         return None

@@ -77,7 +77,7 @@ def hardware(engine: Mapping[str, Any], instances: int) -> Hardware:
 
 
 def dollars_per_hour(engine: Mapping[str, Any], instances: int) -> float:
-    """Return the cost of that many engines at the default prices."""
+    """Return the cost of this number of engines at the default prices."""
     held = hardware(engine, instances)
     return Prices().per_hour(held.gpus, held.dram_gb, held.ssd_gb)
 

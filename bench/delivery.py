@@ -303,7 +303,7 @@ def load(bench: RouterBench, ports: list[int], options: argparse.Namespace) -> N
 
 
 class _Routers:
-    """Several routers on one Redis of their own."""
+    """Several routers that share one Redis."""
 
     def __init__(self, bench: RouterBench, folder: Path, count: int) -> None:
         self._bench, self._folder, self._count, self._stack = bench, folder, count, ExitStack()

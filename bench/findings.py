@@ -81,7 +81,7 @@ class Fleet:
 
     @property
     def capacity(self) -> float:
-        """Return the prompts that it computes per second, each of one chunk."""
+        """Return how many prompts of one chunk the fleet computes per second."""
         return self.engines / law_of(profile(self.gpu, self.model_profile, self.tp)).prefill_s(CHUNK)
 
     def __str__(self) -> str:
@@ -193,7 +193,7 @@ class Player:
                 yield from walls.rows(f"{trace}, {load:g}×: ", self.runs(self.cell(trace, load), arms))
 
     def classes(self) -> Iterator[str]:
-        """Yield who gains and who pays, on recorded traffic whose prompts share prefixes."""
+        """Yield which classes gain and which lose, on recorded traffic whose prompts share prefixes."""
         yield from ("", f"| {' | '.join(by_class.SHARES)} |", "|---" * len(by_class.SHARES) + "|")
         yield by_class.DESIGN_SHARES
         for trace in self.traces:

@@ -72,7 +72,7 @@ def report(alone: list[float], beside: list[float]) -> str:
 
 
 def beside(stuck: Key, huge: Key, others: list[Key], options: argparse.Namespace) -> list[float]:
-    """Measure the ends while both others' batches are under way, and cancel those."""
+    """Measure the ends while batches of the two other keys are running, then cancel those batches."""
     waiting, long = stuck.batch(10), huge.batch(options.huge, tokens=TOKENS)
     stuck.weir.until(lambda: (at := stuck.shown(waiting)) and at["waiting"], "the stuck batch", PATIENCE_S)
     stuck.weir.until(lambda: (at := huge.shown(long)) and at["request_counts"]["completed"], "the huge one", PATIENCE_S)

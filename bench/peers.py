@@ -280,12 +280,12 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """Return the user and system seconds of all of them."""
+    """Return the user and system seconds of all the processes."""
     return sum(_ticks(pid, 11) + _ticks(pid, 12) for pid in pids) / TICKS
 
 
 def kernel_s(pids: Sequence[int]) -> float:
-    """Return the system seconds of all of them."""
+    """Return the system seconds of all the processes."""
     return sum(_ticks(pid, 12) for pid in pids) / TICKS
 
 
@@ -294,6 +294,6 @@ def _ticks(pid: int, field: int) -> int:
 
 
 def memory_mb(pids: Sequence[int]) -> float:
-    """Return the resident memory of all of them."""
+    """Return the resident memory of all the processes."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

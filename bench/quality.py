@@ -107,7 +107,7 @@ def at_rate(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]
 
 
 def sessions(requests: Sequence[TraceRequest], window: int, count: int, seed: int, total: int) -> list[TraceRequest]:
-    """Return the first turns of that many sessions, drawn by the seed; sessions start one after the other."""
+    """Return the first turns of the given number of sessions, drawn by the seed; sessions start one after the other."""
     draw = random.Random(seed)
     turns: dict[str, list[TraceRequest]] = defaultdict(list)
     for one in registry.window(requests, float("inf"), window):

@@ -50,7 +50,7 @@ from router.tests.values import stored
 
 SIZE, CHAIN = 16, 32
 REST = [random.Random(1).getrandbits(17) for _ in range(CHAIN * SIZE - 1)]  # tokens of a chain after its first
-STEP_S = 0.01  # interval of the publishers: engines publish after each of their steps, at times of their own
+STEP_S = 0.01  # interval of the publishers: engines publish after each of their steps, at their own times
 LOOK_S = 0.1
 CONNECTED_S = 60.0
 ON_DEVICE = r'^weir_router_index_blocks{instance="bench-(\d+)",.*tier="device"} (\S+)$'
@@ -72,7 +72,7 @@ class Publisher:
         self._send([_stored(chain), gone])
 
     def tell_all(self) -> None:
-        """Tell routers that know nothing of it, or only parts, everything that it holds."""
+        """Report everything that the engine holds to routers that know none or only part of it."""
         self._send([{"type": "AllBlocksCleared"}, *map(_stored, self.held)])
 
     def _send(self, events: list[dict[str, Any]]) -> None:
@@ -110,8 +110,9 @@ def publish_events(ports: list[int], blocks: float, most: int, file: Path) -> No
 
 
 def exact(port: int, file: Path, *, waits: bool = True) -> tuple[str, str]:
-    """Return the blocks stored per second and, once silent, of how many engines the router knows exactly what they
-    hold. `waits`: for all of them."""
+    """Return the blocks stored per second and, once the engines are silent, the number of engines whose blocks the
+    router knows exactly. With `waits`, wait until it knows those of all engines.
+    """
     file.touch()
     until = time.monotonic() + SILENT_S
     while time.monotonic() < until:

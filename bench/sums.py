@@ -59,7 +59,7 @@ spec:
   pools:
     - {{name: sums, model: llama-3.1-8b, kind: sim, replicas: 2, engine: {{time_scale: {scale}, seed: 1}}}}
 """
-# What a client asks for, on top of model and prompt; what is refused has a status of its own.
+# What a client asks for, on top of model and prompt; what is refused has its own status.
 ASKS: dict[str, dict[str, Any]] = {
     "whole": {},
     "stream": {"stream": True},

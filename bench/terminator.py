@@ -15,7 +15,9 @@ TLS = "transport_sockets.tls.v3.DownstreamTlsContext"
 
 @contextmanager
 def terminator(folder: Path, pairs: Sequence[tuple[int, int]], pin: Iterable[object]) -> Iterator[Path]:
-    """Pass what comes to each first port over TLS on to the second one; yield the file of the trusted authority."""
+    """Forward TLS connections from the first port of each pair to its second port; yield the file of the authority to
+    trust.
+    """
     found = importlib.util.find_spec("envoy")
     if found is None or found.origin is None:
         raise Unavailable("--tls needs Envoy: make test-deploy installs it (requirements-deploy.txt)")

@@ -1,5 +1,6 @@
-"""The Celery application: its queues carry orders to nodes and jobs; the steps have threads of their own
-(controlplane/base/schedule)."""
+"""The Celery application: its queues carry orders to nodes and jobs; the steps have their own threads
+(controlplane/base/schedule).
+"""
 
 import os
 

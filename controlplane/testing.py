@@ -72,8 +72,9 @@ def is_left_out(text: str, expression: str) -> bool:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let each process of xdist, which imports all tests, begin at another place, so that on a fresh checkout it
-    compiles its share of the files, and finds the rest compiled."""
+    """Let each process of xdist begin its imports at another place, so that on a fresh checkout each process compiles
+    its share of the files and finds the rest compiled.
+    """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
     if number == 0:  # collection itself begins at the first file
         return
@@ -88,8 +89,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Freeze what is imported and collected: as it stays to the end, the garbage collector need not search it,
-    neither meanwhile nor later."""
+    """Freeze what is imported and collected: it stays until the end, so the garbage collector need not search it."""
     gc.disable()
     try:
         return (yield)
@@ -100,9 +100,10 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On PostgreSQL, keep only tests that use a database, since the rest is the same on every server: all tests that
-    commit, which differ by the order of their transactions, all tests in a file about what a database does, and a
-    few of every other file."""
+    """On PostgreSQL, keep only tests that use a database, since the others are the same on every server: all tests that
+    commit, which differ by the order of their transactions, all tests in a file about what a database does, and a few
+    of every other file.
+    """
     if _POSTGRES:
         files: dict[Path, list[pytest.Item]] = {}
         for item in filter(uses_database, items):
@@ -116,9 +117,10 @@ OF_DATABASES = re.compile(r"IntegrityError|DataError|CaptureQueries|MigrationExe
 
 
 def on_postgres(tests: list[pytest.Item], text: str) -> set[pytest.Item]:
-    """Choose tests of a file with this text: one case of each test, as cases differ by their input; and, if no test
-    is about databases, the first, the middle and the last, as a file's tests mostly send the same queries. Pages
-    that commit nothing are left out, as most read through selectors that REST routes also use."""
+    """Choose tests of a file with this text: one case of each test, as cases differ by their input; and, if no test is
+    about databases, the first, the middle and the last, because the tests of a file mostly send the same queries. Pages
+    that commit nothing are left out, as most read through selectors that REST routes also use.
+    """
     others = sorted((test for test in tests if not commits(test) and not shows(test)), key=lambda test: test.nodeid)
     once = [*{test.nodeid.partition("[")[0]: test for test in reversed(others)}.values()]
     if once and not OF_DATABASES.search(text):
@@ -151,8 +153,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name and count tests that passed only at the second attempt, as this hides a flaw in them or in the product.
-    With WEIR_SECOND_CHANCES they are also appended to that file, which .ci/run prints at its end."""
+    """Name and count tests that passed only at the second attempt, because such a pass hides a flaw in the tests or in
+    the product. With WEIR_SECOND_CHANCES they are also appended to that file, which .ci/run prints at its end.
+    """
     if not config.getoption("--second-chance"):
         return
     lines = second_chances(terminalreporter.stats)
@@ -254,9 +257,9 @@ def redis_client(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture(autouse=True)
 def live_redis(redis_client: redis.Redis) -> redis.Redis:
-    """Return a client of an empty Redis, to which Django's code under test also connects.
-    It is used by every test, so that none sees what another has left, and the server does not depend on the order of
-    the tests. Tests that need it to be unreachable use `redis_away`.
+    """Return a client of an empty Redis, to which Django's code under test also connects. Every test uses it, so that
+    none sees what another has left, and the server does not depend on the order of the tests. Tests that need Redis to
+    be unreachable use `redis_away`.
     """
     from controlplane.live.dashboard.charted import ranges
 

@@ -1,5 +1,5 @@
-"""The web process as users see it: uvicorn in a process of its own, a file database, a private Redis, and Chromium.
-Import the fixtures in the conftest.py of a folder of browser tests: `from controlplane.testing_browser import *`.
+"""The web process as users see it: uvicorn in its own process, a file database, a private Redis, and Chromium. Import
+the fixtures in the conftest.py of a folder of browser tests: `from controlplane.testing_browser import *`.
 """
 
 import atexit

@@ -125,7 +125,7 @@ def in_both_themes(page: Page, *, minor: bool = True) -> list[str]:
 
 
 def too_wide(page: Page) -> list[str]:
-    """Return what is too wide for a narrow screen; the page stays at that width."""
+    """Return the parts that are too wide for a narrow screen; the page stays at that width."""
     page.set_viewport_size({"width": NARROW, "height": 700})
     try:
         page.wait_for_function(f"document.documentElement.scrollWidth <= {NARROW}", timeout=5_000)

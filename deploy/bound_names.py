@@ -42,7 +42,7 @@ def bound(source: str, compiled: Container[str], root: Path) -> str:
 
 
 def _stored(tree: ast.Module) -> set[str]:
-    """Return the names that functions may mean otherwise."""
+    """Return the names that functions may bind to something else."""
     stored: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -96,7 +96,7 @@ def _definitions(file: Path) -> dict[str, ast.stmt]:
 
 
 def _kind(module: str, name: str, compiled: Container[str], root: Path) -> str:
-    """Return how a name of a module is bound; empty if mypyc needs none of it, or what it means is not plain."""
+    """Return how a name of a module is bound; empty if mypyc needs no binding, or if the name's value is not plain."""
     file = _file(module, root)
     if file is None:
         return "" if module in _KNOWN or module.startswith(("collections", "typing")) else "called"

@@ -28,7 +28,7 @@ DEPTH = 10_000  # of mypyc's recursion
 
 
 def compile_copy(copy: CompiledCopy, folder: Path) -> None:
-    """The folder is complete or, after an error, without a stamp."""
+    """Compile the copy. The folder is complete or, after an error, without a stamp."""
     from mypyc.build import mypycify
     from setuptools import setup
 

@@ -47,7 +47,7 @@ def main(folder: Path, *, compiled: bool) -> None:
 
 
 def build(folder: Path, folders: tuple[str, ...], files: dict[str, str], *, compiled: bool) -> None:
-    """Build in a copy: in a clone setuptools packs what an earlier build left behind, too."""
+    """Build in a copy of the sources: in a clone, setuptools would also pack what an earlier build left behind."""
     with tempfile.TemporaryDirectory() as work:
         for name in folders:
             unused = UNUSED if compiled else (*UNUSED, FOLDER.name)

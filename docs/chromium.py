@@ -1,4 +1,4 @@
-"""Say where Chromium is, or how to get it: exit status 1 without one."""
+"""Report where Chromium is, or how to get it: exit status 1 without one."""
 
 import os
 import shutil

@@ -145,7 +145,7 @@ def start_delivery(api: Api) -> int:
 
 
 def open_draft(api: Api) -> None:
-    """With changes in it, so that there is a diff to show."""
+    """Open a draft with changes, so that there is a diff to show."""
     _, etag = api.call("POST", "/policies/default/draft", {})
     api.call("PATCH", "/policies/default/draft", CHANGE, etag)
 
@@ -157,7 +157,7 @@ def run_experiment(api: Api, body: dict[str, Any]) -> int:
 
 
 def play_dwdp(api: Api, page: Page) -> int:
-    """A point of the middle of DWDP's curve, on a pool of context servers."""
+    """Play a point in the middle of DWDP's curve, on a pool of context servers."""
     api.call("PUT", "/fleet", yaml.safe_load(CONTEXT_SERVERS.read_text()))
     page.goto("/systems/dwdp/")
     page.get_by_text("Play a point in the twin").click()
@@ -212,7 +212,7 @@ class Embedder(BaseHTTPRequestHandler):
 
 
 def use_keys(api: Api, weir: RealUp) -> None:
-    """Requests of two keys, one of them with a budget."""
+    """Send requests of two keys, one of them with a budget."""
     for name, requests in (("assistant", 24), ("nightly-eval", 12)):
         key, _ = api.call("POST", "/keys", {"name": name})
         if name == "assistant":
@@ -228,7 +228,7 @@ def use_keys(api: Api, weir: RealUp) -> None:
 
 
 def adopt(api: Api) -> None:
-    """The demo's engines as those of a pool that something else runs, and names of models that both pools serve."""
+    """The demo's engines as those of a pool that another system runs, and names of models that both pools serve."""
     instances, _ = api.call("GET", "/instances?pool=demo")
     urls = [one["url"] for one in instances[:4]]
     found, _ = api.call("POST", "/fleet/discover", {"engine": {"urls": urls}})
@@ -282,7 +282,7 @@ def asked() -> list[Picture]:
 
 
 def prepare(api: Api, weir: RealUp, pictures: list[Picture]) -> dict[str, int]:
-    """What the pictures show, by name: numbers of their addresses."""
+    """Create what the pictures show; return the numbers of the addresses by name."""
     jobs = {picture.job for picture in pictures}
     began, ids = time.monotonic(), {}
     if "adopted" in jobs:  # first: no fleet is applied while a delivery runs

@@ -22,7 +22,7 @@ SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
 
 
 def training_text() -> Iterator[str]:
-    """Training text with the byte pairs of plain English."""
+    """Return training text with the byte pairs of plain English."""
     things = ("river", "weir", "water", "engine", "token", "prompt", "answer", "cache", "block", "router")
     for first in things:
         for second in things:
@@ -68,7 +68,7 @@ def make(folder: str, config: dict[str, object] | None = None) -> None:
 
 
 def filled(tokenizer: str, size: int) -> str:
-    """Entries that no text is split into: an engine answers with any of the numbers of its vocabulary."""
+    """Return entries that no text is split into: an engine answers with any of the numbers of its vocabulary."""
     found = json.loads(tokenizer)
     known = found["model"]["vocab"]
     known |= {f"<{number}>": number for number in range(len(known), size)}

@@ -11,8 +11,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def significant(value: float | str | None, decimals: int = 3, limit: float | None = None) -> str:
-    """Format with three significant digits, or with as many as distinguish the value from a limit beside it.
-    `decimals` is the largest number of decimals."""
+    """Format with three significant digits, or with enough of them to distinguish the value from a limit beside it.
+    `decimals` is the largest number of decimals.
+    """
     if not isinstance(value, int | float):
         return UNKNOWN
     if value == 0:

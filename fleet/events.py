@@ -72,7 +72,7 @@ def record_pool(
     *,
     version: int = 0,
 ) -> InstanceEvent:
-    """Record an event of a pool. `version`: configuration whose rollout this event begins or ends."""
+    """Record an event of a pool. `version` is the configuration whose rollout begins or ends with this event."""
     event = _recorded(kind, text, actor, reason, seconds, pool=pool.name)
     if not pool.ephemeral_owner:
         announce(kind, pool.name, f"{pool.name}: {text}", actor, event.at.timestamp(), (pool.name,), version)

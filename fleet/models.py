@@ -234,8 +234,9 @@ class Instance(models.Model):
 
     @property
     def engine_key(self) -> str:
-        """Return the reference of the key that its engine requires; empty if none. For an engine that Weir did not
-        start, it comes from the pool's current options."""
+        """Return the reference of the key that the instance's engine requires; empty if none. For an engine that Weir
+        did not start, it comes from the pool's current options.
+        """
         given = self.started_from
         kind = given.known_kind
         options = given.engine if kind is None or kind.launched else self.pool.engine
@@ -243,7 +244,7 @@ class Instance(models.Model):
 
     @property
     def tls(self) -> EngineTls:
-        """Return the certificates for connecting to it; only engines that Weir did not start have any."""
+        """Return the certificates for connecting to the engine; only engines that Weir did not start have any."""
         given = self.pool.engine.get(TLS) if self.pool.kind == "external" else None
         return engine_tls(given) if given else PLAIN
 
@@ -253,7 +254,7 @@ class Instance(models.Model):
 
     @property
     def started_from(self) -> EngineConfig:
-        """Return the configuration of its latest start, or before the first start that of its pool."""
+        """Return the configuration of the instance's latest start, or before the first start that of its pool."""
         if not self.config:
             return EngineConfig(self.pool.model, self.pool.kind, self.pool.engine)
         return convert(self.config, EngineConfig)
@@ -309,7 +310,7 @@ class AdapterHome(models.Model):
 
     @property
     def held(self) -> bool:
-        """Return whether requests for the adapter may go there."""
+        """Return whether requests for the adapter may go to this instance."""
         return self.state == self.State.LOADED
 
 
@@ -359,8 +360,8 @@ class InstanceEvent(models.Model):
 
 
 class Calibration(jobs.Job):
-    """Measurements of a running engine (fleet/calibration). They refer to it by name, so that they outlive its row.
-    The twin computes with the newest finished calibration; older ones remain as history.
+    """Measurements of a running engine (fleet/calibration). They refer to the engine by name, so that they outlive its
+    row. The twin computes with the newest finished calibration; older ones remain as history.
     """
 
     TASK, TURN_FIELDS = "fleet.calibrate", ("node",)

@@ -121,8 +121,9 @@ def prices() -> Prices:
 
 
 def waits_for_group(instance: Instance) -> str:
-    """Return why a ready instance gets no requests, which is that others of its group are not ready; empty if it
-    gets requests."""
+    """Return why a ready instance gets no requests, which is the case if others of its group are not ready; empty if it
+    gets requests.
+    """
     group = _group_of(instance) if instance.state == State.READY else ()
     if not group:
         return ""
@@ -140,7 +141,7 @@ def group(instance: Instance) -> list[Instance]:
 
 
 def _group_of(instance: Instance) -> tuple[int, ...]:
-    """Return the ordinals of its group; empty for a kind or options that are no longer known."""
+    """Return the ordinals of the instance's group; empty for a kind or options that are no longer known."""
     try:
         kind = KINDS[instance.pool.kind]
         return kind.group(build(kind.spec, instance.pool.engine), instance.ordinal)

@@ -235,14 +235,13 @@ def wake(instance_name: str, actor: str, reason: str = "") -> Instance:
 
 
 def can_sleep(instance: Instance) -> bool:
-    """Return whether its kind supports sleep with its current options."""
+    """Return whether the instance's kind supports sleep with the current options."""
     given = instance.started_from
     return given.known_kind is not None and given.known_kind.can_sleep(given.options())
 
 
 def check_group(instance: Instance, verb: str) -> None:
-    """Raise NotPossible for an instance whose group would not change along with it: the group serves only as a
-    whole."""
+    """Raise NotPossible for an instance whose group would not change along with it: a group serves only as a whole."""
     others = [one for one in selectors.group(instance) if one.pk != instance.pk]
     if any(one.desired != _LEADS_TO.get(verb) for one in others):
         names = ", ".join(one.name for one in others)
@@ -286,8 +285,9 @@ def scale_pool(pool_name: str, replicas: int, actor: str, reason: str = "") -> P
 
 
 def _ask(instance: Instance, verb: str, actor: str, reason: str, *, stopped: str = "", **fields: Any) -> Instance:
-    """Carry out a request to an instance. `stopped` says what to do instead if the instance is stopped on request;
-    empty if that does not matter."""
+    """Carry out an order to an instance. `stopped` says what to do instead if the instance is stopped on request; empty
+    if that does not matter.
+    """
     if stopped and instance.desired == DesiredState.STOPPED:
         raise NotPossible(f"{instance.name} is stopped on request; {stopped}")
     fields["desired"] = _LEADS_TO.get(verb, instance.desired)

@@ -90,7 +90,7 @@ def _allowed(scale: Scale, kind: Kind, spec: Any, more_prefills: int = 0) -> Sca
 
 
 def listed_in(pool: Pool) -> dict[str, ListedEngine]:
-    """Return the engines that its source lists, by key; empty before its first answer."""
+    """Return the engines that the pool's source lists, by key; empty before the source's first answer."""
     source = InstanceSource.objects.filter(pool=pool).first()
     return source.listed if source is not None else {}
 
@@ -191,8 +191,9 @@ def _is_idle(row: Instance, sample: InstanceSample | None) -> bool:
 
 
 def _holds_kv(row: Instance, sample: InstanceSample) -> bool:
-    """Return whether a prefill instance holds KV of an answered prompt, which its decoder has not pulled yet. The
-    engine itself may use one block."""
+    """Return whether a prefill instance holds KV of an answered prompt that its decoder has not pulled yet. The engine
+    itself may use one block.
+    """
     facts = row.facts
     if facts.role != PREFILL or facts.connector not in PULLED_FROM_PREFILL:
         return False

@@ -61,7 +61,9 @@ def log_failure(name: object) -> Iterator[None]:
 
 @contextmanager
 def tries() -> Iterator[Try]:
-    """Use as `with tries() as row:`, and do the work on each row in `with row(name):`. Raise RowsFailed at the end."""
+    """Process rows: write `with tries() as row:`, and do the work on each row in `with row(name):`. Raise RowsFailed at
+    the end.
+    """
     failed: dict[str, Exception] = {}
 
     @contextmanager
@@ -97,7 +99,7 @@ class _Failed:
 
 
 class Failures:
-    """Log of repeating failures: each reason is logged once, and again after it has lasted for LOGGED_AGAIN_S."""
+    """A log of repeated failures: each reason is logged once, and again after it has lasted for LOGGED_AGAIN_S."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

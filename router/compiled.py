@@ -21,7 +21,7 @@ STAMP = "made_of"  # file in a copy's folder with the digest from `made_of`
 
 @dataclass(frozen=True, slots=True)
 class CompiledCopy:
-    """A package of which some modules are compiled."""
+    """A package some of whose modules are compiled."""
 
     package: str
     modules: tuple[str, ...]  # within the package
@@ -35,8 +35,9 @@ class CompiledCopy:
         return [f"{self.package}.{module}" for module in self.modules]
 
     def made_of(self, root: Path = ROOT) -> str:
-        """Return a digest of the package's sources and this Python's binary interface. All sources count, as a compiled
-        module depends on the layout of what it imports."""
+        """Return a digest of the package's sources and this Python's binary interface. All sources count, because a
+        compiled module depends on the layout of what it imports.
+        """
         digest = hashlib.sha256(str(sysconfig.get_config_var("SOABI")).encode())
         sources = root.joinpath(*self.package.split("."))
         for path in sorted(sources.glob("**/*.py")):

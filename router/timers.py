@@ -12,10 +12,9 @@ Item = TypeVar("Item")
 
 
 class Deadlines(Generic[Item]):
-    """Calls `expire` with each item whose deadline has passed, up to GRAIN_S late.
-    A busy loop runs its timers before it reads its sockets, where data may be waiting that arrived in time. A late
-    check therefore waits for some iterations of the loop first, so that the process's own work does not count as a
-    peer's silence.
+    """Calls `expire` with each item whose deadline has passed, up to GRAIN_S late. A busy loop runs its timers before
+    it reads its sockets, where data that arrived in time may be waiting. A late check therefore waits for some
+    iterations of the loop first, so that the process's own work does not count as a peer's silence.
     """
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer", "drop")

@@ -1,4 +1,4 @@
-"""What a failed query says about the database as a whole, in words for pages and REST."""
+"""What a failed query says about the database as a whole, as text for pages and REST."""
 
 from django.db import InterfaceError, InternalError, OperationalError
 
@@ -9,7 +9,7 @@ _REFUSALS = ("readonly database", "read-only transaction")
 
 
 def says_read_only(message: str) -> bool:
-    """Return whether the error is that of a database that refuses all writes."""
+    """Return whether the error means that the database refuses all writes."""
     return any(words in message for words in _REFUSALS)
 
 
@@ -18,7 +18,7 @@ def is_read_only(error: BaseException | None) -> bool:
 
 
 def trouble_of(error: BaseException | None) -> str:
-    """Return what keeps the database from serving; empty if only the query failed, or something else."""
+    """Return why the database cannot serve; empty if only the query failed or the error is unrelated."""
     if is_read_only(error):
         return READ_ONLY
     return AWAY if isinstance(error, OperationalError | InterfaceError) else ""

@@ -38,7 +38,7 @@ CLOCK = Path(__file__).with_name("clock.c")
 
 
 class Impossible(Exception):
-    """The row needs something that this machine lacks, which the message names."""
+    """The row needs something that this machine lacks; the message names it."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ def completion(weir: RealUp) -> str:
 
 
 def api(weir: RealUp, path: str, body: object = None, method: str | None = None, timeout_s: float = 15) -> Any:
-    """Raises OSError for every answer that is no success."""
+    """Return the answer's JSON. Raises OSError for an unsuccessful answer."""
     token = (weir.folder / "token").read_text().strip()
     request = urllib.request.Request(f"http://127.0.0.1:{weir.web_port}/api/v1{path}", method=method)
     request.add_header("authorization", f"Bearer {token}")
@@ -260,7 +260,7 @@ def _draft_value(weir: RealUp) -> int | None:
 
 
 def _heavy(stored: Mapping[str, Any]) -> int | None:
-    """The operator's parameter in a version or draft."""
+    """Return the operator's parameter in a version or draft."""
     return stored["document"].get("classes", {}).get("heavy_new_tokens")
 
 

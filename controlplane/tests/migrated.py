@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def migrated(folder: Path) -> None:
-    """Copy it into the folder as `weir.sqlite3`."""
+    """Copy the database into the folder as `weir.sqlite3`."""
     shutil.copy(_made_once(), folder / "weir.sqlite3")
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the tests: a new cluster in /tmp, on loopback, removed when they end."""
+"""A PostgreSQL server for the tests: a new cluster in /tmp, on loopback, removed at the end of the tests."""
 
 import contextlib
 import os

@@ -14,7 +14,7 @@ INSTALL = "apt-get install prometheus"
 
 class DebiansPrometheus:
     def __init__(self, folder: Path) -> None:
-        """`folder` holds prometheus.yml and what it names."""
+        """Use `folder`, which holds prometheus.yml and the files that it names."""
         program = shutil.which("prometheus")
         assert program is not None, INSTALL
         address = f"127.0.0.1:{free_port()}"
@@ -31,7 +31,7 @@ class DebiansPrometheus:
         self._process.wait()
 
     def get(self, path: str) -> Any:
-        """Return `data` of an answer; None while it does not answer."""
+        """Return `data` of an answer; None while Prometheus does not answer."""
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=10) as answer:
                 return json.load(answer)["data"]

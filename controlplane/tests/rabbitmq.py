@@ -1,4 +1,4 @@
-"""A RabbitMQ server for the tests, on loopback, stopped when they end."""
+"""A RabbitMQ server for the tests, on loopback, stopped at the end of the tests."""
 
 import contextlib
 import os

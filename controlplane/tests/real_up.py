@@ -49,7 +49,7 @@ def environment(folder, **extra):
 
 
 def up(folder, *flags, **extra):
-    """Run it to its end, for starts that are refused at once."""
+    """Run `up` to its end, for starts that are refused at once."""
     return subprocess.run(
         [sys.executable, "manage.py", "up", *flags],
         cwd=CODE,
@@ -94,7 +94,7 @@ class RealUp:
         self.until(lambda: text in self.output.read_text(), f"`{text}` in {self.output.read_text()}", patience_s)
 
     def until(self, holds, what, patience_s=PATIENCE_S):
-        """Return what `holds` returned when it was true."""
+        """Return the value of `holds` once it is true."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
             if found := holds():
@@ -104,21 +104,22 @@ class RealUp:
         raise AssertionError(f"waited in vain for {what}; {self.output.read_text()}")
 
     def shell(self, code):
-        """The words that the code prints in a `manage.py shell` of this Weir."""
+        """Return the words that the code prints in a `manage.py shell` of this Weir."""
         argv = [sys.executable, "manage.py", "shell", "--no-imports", "--verbosity", "0", "-c", code]
         env = environment(self.folder, **self.extra)
         return subprocess.run(argv, cwd=CODE, env=env, capture_output=True, text=True, check=True).stdout.split()
 
     def stop(self, number=signal.SIGINT):
-        """Return the seconds until it had ended."""
+        """Return the seconds until `up` had ended."""
         began = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(timeout=PATIENCE_S)
         return time.monotonic() - began
 
     def forbid_writes(self):
-        """Make files below its folder that are opened from now on read-only. Raise OSError where mounting is not
-        allowed."""
+        """Make files below the folder that are opened from now on read-only. Raise OSError where mounting is not
+        allowed.
+        """
 
         def is_mounted():
             mounted = subprocess.run(["mount", "--bind", self.folder, self.folder], capture_output=True, text=True)
@@ -145,11 +146,13 @@ class RealUp:
             return 0
 
     def children(self):
-        """Return name → pid of what it has started itself."""
+        """Return name → pid of the processes that `up` has started itself."""
         return record.leftovers(self.folder / "run" / "processes.json")
 
     def child(self, name):
-        """Return the pid of what it has started under that name, recorded or not; None while that does not run."""
+        """Return the pid of the process that `up` has started under that name, recorded or not; None while that process
+        does not run.
+        """
         mark, parent = MARKS.get(name, name).encode(), self.process.pid
         children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
         return next((pid for pid in children if mark in _command(pid)), None)
@@ -162,7 +165,7 @@ class RealUp:
         return process.find({"WEIR_DATA_DIR": str(self.folder)}) + self.engines()
 
     def left(self):
-        """Return what remains of it; a killed process takes a moment to disappear."""
+        """Return what remains of the processes; a killed process takes a moment to disappear."""
         end = time.monotonic() + 20.0
         while (found := self.everything()) and time.monotonic() < end:
             time.sleep(0.05)
@@ -171,8 +174,9 @@ class RealUp:
 
 @contextlib.contextmanager
 def running(*flags, folder=None, command=MANAGE, **extra):
-    """Start it and wait until it answers; whatever happens, nothing of it remains. Its own folder gets a migrated
-    database, whose creation would otherwise take seconds."""
+    """Start `up` and wait until it answers; whatever happens, no process of it remains. Its folder gets a migrated
+    database, whose creation would otherwise take seconds.
+    """
     if folder is None:
         folder = new_folder()
         if "DATABASE_URL" not in extra:

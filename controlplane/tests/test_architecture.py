@@ -1,5 +1,6 @@
-"""imports.txt lists every import between packages, and in the control plane between its wings: an allow-list that is
-no longer than needed. docs/architecture.md describes each package."""
+"""imports.txt lists every import between packages, and in the control plane between its wings: the allow-list is no
+longer than needed. docs/architecture.md describes each package.
+"""
 
 import re
 from pathlib import Path

@@ -59,8 +59,9 @@ def vera_api(vera: User) -> ApiCaller:
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Computes in this process what would be computed outside the web process, without counting it. Summaries
-    of built-in traces, computed once per process, are not counted either."""
+    """Run computations in this process that would run outside the web process, without counting them. Summaries of
+    built-in traces, computed once per process, are not counted either.
+    """
     library.entries(with_built_in=True)
     computing.REMEMBERING.clear()
     names: list[str] = []

@@ -1,5 +1,6 @@
-"""Pods that start and stop, and a pool that sleeps, during requests of clients: a real `manage.py up`, an API server
-of the tests, and engines that something else starts."""
+"""Pods that start and stop, and a pool that sleeps, during requests of clients: a real `manage.py up`, an API server of
+the tests, and engines that another system starts.
+"""
 
 import os
 import signal
@@ -53,7 +54,7 @@ class Answer:
 
 
 class Scene:
-    """Engines with addresses of their own, like Pods."""
+    """Engines with their own addresses, like Pods."""
 
     def __init__(self, weir: Any, cluster: Cluster, port: int, stack: ExitStack) -> None:
         self.weir, self.cluster, self.port = weir, cluster, port

@@ -34,7 +34,7 @@ def nothing_is_remembered() -> Iterator[None]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was computed; each call returns its number."""
+    """The record of what was computed; each call returns its number."""
     made: list[Any] = []
 
     def beside(function: Any, given: Any) -> int:

@@ -24,7 +24,7 @@ def declared():
 
 
 def optional(group):
-    """Return the packages of a group that may be missing; they are imported where they are used."""
+    """Return the packages of a group that may be missing; the code imports them where it uses them."""
     groups = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["dependency-groups"]
     return {normal(re.match(r"[\w-]+", line)[0]) for line in groups[group]}
 

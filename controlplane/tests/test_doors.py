@@ -232,7 +232,7 @@ def ada_at(ada, ada_client, network, tmp_path, monkeypatch):  # noqa: F811
 
 
 def is_harmful():
-    """Return whether the harmful document decides any pool's requests."""
+    """Return whether the harmful document decides requests of any pool."""
     live = {policy.name: policy.versions.get(number=policy.live).document for policy in Policy.objects.all()}
     return any(live[pool.policy]["strategy"]["name"] == "random" for pool in Pool.objects.filter(removed=False))
 
@@ -332,7 +332,7 @@ def test_a_dry_run_of_the_fleet_document_answers_as_the_application_does(world, 
 
 @pytest.fixture
 def changed(world):
-    """The pool taker worked with that model; one of its instances has failed with the next one."""
+    """The pool taker worked with that model; one of its instances has failed with its next model."""
     fleet_of = document(chat="careful", taker="loose")
     actions.apply(fleet_of, ADA, reason=WHY)
     PoolVersion.objects.filter(pool__name="taker").update(proven_at=timezone.now())
@@ -546,7 +546,7 @@ def test_every_verb_of_weir_is_listed():
 
 
 def calls(name):
-    """Return the functions that call it, by module."""
+    """Return the functions that call the function `name`, by module."""
     found = set()
     for top in ("controlplane", "fleet"):
         for path in (CODE / top).rglob("*.py"):

@@ -58,7 +58,7 @@ def test_nothing_acknowledged_and_no_request_is_lost(worlds, name):
 
 
 def test_missing_changes_are_found():
-    """Tests the check itself: an operator who believes to have published more than there is."""
+    """The operator believes to have published more than there is; this tests the check itself."""
 
     class Api(faults.Operator):
         def __init__(self):

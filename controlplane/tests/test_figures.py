@@ -23,12 +23,13 @@ API key; Action; Actor; Acts for; Address; Allowed; Approved; Arms; Asked for; A
 By; Caveats; Cells; Changes; Class; Command; Compared; Created; Created by; Delivery; Desired state;
 Document of; Draft; Endpoint; Engine; Epoch; Event; Events; Falls back to; Family; Format; Formats; Formula; From;
 GPU; GPUs; Homes; Host; Image; In routing; Instance; KV events; Kind; Labels; Layout; Limits; Live for; Live now; Live
-version; Measured; Mine; Model; Needs; New; Next; Node; Now and next, or its end; Old; Outcome; Owner; Past the rules;
+version; Measured; Mine; Model; Needs; New; Next; Node; Now and next, or outcome; Old; Outcome; Owner;
 Per; Pid; Pod; Pod on; Policies; Policy; Pool; Pool and model; Pools; Ports; Prefix; Previewed; Product; Proposed;
 Published; Reaches; Reason; Repeats; Replaced; Replicas; Resets; Restores; Result; Role; Router; Rule; Runs; SHA-256;
 Same id before; Scale; Scopes; Seeds; Served by; Session; Shadow; Shows; Started; Started by; Started from; State;
 Status; Strategy; Subject; System; Text; Theirs; Time, actor, reason; Times; Trace; Traffic; Twin; URL;
-Verdict; Versions; What changed; What it does; What it means; Who; Why; Why again; …; … …, required
+Verdict; Versions; What changed; What it does; What it means; Who; Why; Why deliver it again; Rules bypassed;
+…; … …, required
 """  # labels of cells and terms that show no figure
 NAMED_BY = ("data-total", "data-part")  # the figures that scripts write
 

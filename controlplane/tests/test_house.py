@@ -47,7 +47,7 @@ def definitions() -> list[Defined]:
 
 
 def within(node: ast.AST) -> Iterator[Defined]:
-    """Only statements define names; visiting expressions would take most of the time."""
+    """Only statements define names, so only they are visited; visiting expressions would take most of the time."""
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):
         for inner in getattr(node, field, ()):
             if isinstance(inner, Defined):

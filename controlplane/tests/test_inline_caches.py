@@ -1,4 +1,4 @@
-"""Names that compiled code has looked up before: whatever changes since then is seen."""
+"""Names that compiled code has looked up before: every later change is seen."""
 
 import importlib.util
 import shutil

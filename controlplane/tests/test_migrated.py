@@ -18,7 +18,7 @@ UNKNOWN = ("fleet", "9999_of_tomorrow")
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Gives these answers in turn instead of the database's, the last one forever."""
+    """Return these answers in turn instead of the database's; repeat the last one forever."""
 
     def answering(*answers):
         left = list(answers)

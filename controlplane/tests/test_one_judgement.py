@@ -1,4 +1,4 @@
-"""A replay, a batch and a gateway reach the same outcome as the router's receipt, whatever engines answer."""
+"""A replay, a batch and a gateway judge every answer of an engine as the router's receipt does."""
 
 import itertools
 from typing import Any

@@ -33,8 +33,9 @@ def sources():
 
 
 def openers(code):
-    """Return (line, call) of each call that makes a connection; an httpx client with a pinned transport does not by
-    itself."""
+    """Return (line, call) of each call that makes a connection; an httpx client with a pinned transport makes none by
+    itself.
+    """
     if not any(name in code for name in (*OPENERS, "httpx")):
         return
     for node in ast.walk(ast.parse(code)):

@@ -1,5 +1,6 @@
-"""Only the OS user that runs Weir can open the data folder, as with the database anybody could become an
-administrator."""
+"""Only the OS user that runs Weir can open the data folder, since anybody with the database could become an
+administrator.
+"""
 
 import os
 import sqlite3

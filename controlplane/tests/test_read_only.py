@@ -39,7 +39,9 @@ def switch(state: str) -> None:
 
 @pytest.fixture
 def caller(transactional_db: None, redis_away: None, ada: User, data_dir: object) -> ApiCaller:
-    """Ada over REST. She has used her token before, as the time of its first use cannot be written later."""
+    """Ada, a caller over REST. She has used her token before, because the time of its first use cannot be written
+    later.
+    """
     ensure_default_policy()
     kinds.pool()
     return api_caller(ada)

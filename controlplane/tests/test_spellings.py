@@ -94,7 +94,7 @@ async def sent(port: int | None, engine: Engine, method: str, target: str, key: 
 
 
 async def picked(gateway: Gateway, method: str, target: str, key: str = MAY) -> bool:
-    """Return whether the gateway was given an instance, for all pages but those that any instance may answer."""
+    """Return whether the gateway was given an instance, for every page except those that any instance may answer."""
     lines = {":method": method, ":path": target, "authorization": f"Bearer {key}"}
     asking, work = gateway.begin(headers(lines) + modes(), body(DOCUMENT))
     asking.say(None)

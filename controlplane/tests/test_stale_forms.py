@@ -1,4 +1,6 @@
-"""Forms that post the version on which they are based: each is refused once someone else changed what it showed."""
+"""Forms that post the version on which they are based: each is refused once someone else has changed the object that it
+showed.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +37,7 @@ ADA = kinds.ADA
 ROWS = (ApiKey, ApiToken, Budget, Channel, Freeze, Share, User)
 POOL, INSTANCE, NODE = "/fleet/pools/demo/", "/fleet/instances/demo-0/", "/fleet/nodes/gpu-1/"
 POLICY = "/policies/default/"
-# Forms with another kind of version: an ETag of their own, or the digest of the plan that they show.
+# Forms with another kind of version: their own ETag, or the digest of the plan that they show.
 OWN_VERSION = {
     "delivery-act", "draft", "draft-deliver", "draft-discard", "draft-publish", "draft-resolve", "fleet-apply",
     "models-alias", "models-discard", "models-draft", "models-publish", "models-rollback", "policy-rollback",
@@ -276,7 +278,7 @@ UNNAMED = {
     "", "healthz", "metrics", "shared-wall", "badge", "experiment-curl",  # they change nothing
     "logout", "sign-in-link", "password", "oidc-backchannel-logout",  # a person's own session and password
     "fleet-adopt", "fleet-calibrate", "fleet-calibrate-from-traffic", "traces",  # they create something
-    "draft-autosave", "fleet-new-pool", "fleet-edit-pool",  # with a version of their own
+    "draft-autosave", "fleet-new-pool", "fleet-edit-pool",  # with their own version
     "v1/files", "v1/files/<str:name>", "v1/files/<str:name>/content",  # OpenAI's API: rows of the key that change once
     "v1/batches", "v1/batches/<str:name>", "v1/batches/<str:name>/cancel",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""All of Weir with PostgreSQL and Redis servers that something else runs."""
+"""All of Weir with PostgreSQL and Redis servers that another system runs."""
 
 import json
 import subprocess

@@ -144,7 +144,7 @@ async def test_a_process_that_cannot_be_started_once_weir_is_up_is_tried_again(s
 
 
 async def test_a_worker_that_dies_while_it_starts_once_weir_is_up_is_started_again(supervise, monkeypatch, capsys):
-    """Without this rule the worker would end all of Weir, as a worker does that dies before Weir is up."""
+    """Without this rule the worker would end all of Weir, like a worker that dies before Weir is up."""
     monkeypatch.setitem(ready.CHECKS, "never", lambda *_: asyncio.sleep(0, False))
     weir = supervise(process("web"), replace(process("experiments", "background"), ready=Ready("never")))
     async with running(weir) as task:

@@ -1,4 +1,4 @@
-"""A database of an earlier version, with data, is migrated, and everything in it is still there and readable."""
+"""A database of an earlier version, with data, is migrated, and all its data is still there and readable."""
 
 import gzip
 import json

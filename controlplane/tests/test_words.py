@@ -19,13 +19,13 @@ PRODUCT = [
 
 
 def retired() -> set[str]:
-    """Return single words only, as the meaning of "route (the rule)" cannot be checked."""
+    """Return the single words among the synonyms, since a meaning such as "route (the rule)" cannot be checked."""
     cells = [row[-1] for row in ROWS if len(row) == 4]
     return {word for cell in cells for word in re.split(r",\s*", cell) if re.fullmatch(r"[a-z]+", word)} - {"not"}
 
 
 def names(code: str, banned: set[str]) -> Iterator[tuple[str, int]]:
-    """Return the names and where they are; code without any of the words is not parsed."""
+    """Return the names and their places; code without any of the words is not parsed."""
     lower = code.lower()
     if not any(word in lower for word in banned):
         return

@@ -129,7 +129,7 @@ def _starts(row: Calibration) -> list[FitStart]:
 
 
 def _beside(measuring: Coroutine[Any, Any, Calibrated], beat: Callable[[], None]) -> Calibrated:
-    """Measure in a separate thread, so that a heartbeat that waits for the database does not delay the measurement."""
+    """Measure in a separate thread, so that a heartbeat waiting for the database does not delay the measurement."""
     stop = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         result = executor.submit(asyncio.run, _until(stop, measuring))

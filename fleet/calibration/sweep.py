@@ -20,8 +20,8 @@ from fleet.calibration.streamed_request import TokenTimes, stream_completion
 
 SHARE = 0.08  # share of the total time within which a load may be repeated
 # Share of the total time to idle before a single request, since in traffic such a request meets an idle engine with
-# cold caches. On a core of its own, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms
-# after 800 ms.
+# cold caches. On its own core, vLLM's first token took 27 ms after a pause of 20 ms, 32 ms after 300 ms and 36 ms after
+# 800 ms.
 IDLE = 1 / 300
 MOST_ROUNDS = 9
 WARM_UP = 3  # requests that do not count: the first one compiles and allocates

@@ -87,7 +87,9 @@ def _scale(pool: Pool, spec: Autoscale, now: dt.datetime) -> Advice:
 
 
 def _sleeps(pool: Pool, spec: Autoscale) -> bool:
-    """Return whether the pool sleeps: all its instances do, except those that an operator has stopped or drained."""
+    """Return whether the pool sleeps: whether all its instances sleep, except those that an operator has stopped or
+    drained.
+    """
     if spec.min or spec.to_zero != "sleep":
         return False
     desired = set(pool.instances.filter(retired="").values_list("desired", flat=True))

@@ -44,6 +44,6 @@ def why_not(node: Node, now: dt.datetime) -> str:
         return ""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (
-        f"{node.name} still holds {', '.join(names[:_SHOWN])}{more}. Unreachable instances start on another node "
+        f"{node.name} still holds {', '.join(names[:_SHOWN])}{more}. Unreachable instances are started on another node "
         f"after a while if their placement allows one; otherwise stop them or change the placement"
     )

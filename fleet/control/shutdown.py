@@ -1,4 +1,4 @@
-"""Ends every engine of a node. The desired state stays, so Weir starts them again at its next start."""
+"""Ends every engine of a node. Their desired state is kept, so Weir starts them again at its next start."""
 
 from django.utils import timezone
 

@@ -27,7 +27,9 @@ class NoAnswer(SleepRefused):
 
 
 class HasFailed(SleepRefused):
-    """The engine answers 5xx. If the step may be repeated, it counts as taken, as part of it may have been done."""
+    """The engine answers 5xx. If the step may be repeated, it counts as taken, because part of it
+    may have been done.
+    """
 
 
 _under_way: set[int] = set()  # keys of rows with an order in progress; all orders of a node come to this process

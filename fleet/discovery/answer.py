@@ -27,7 +27,7 @@ class Listing:
 
 
 def judged(spec: ExternalSpec, pool: str, found: Iterable[ListedEngine]) -> Listing:
-    """Return the pool's engines with their roles, without duplicates; only the first 512."""
+    """Return the pool's engines with their roles, without duplicates, at most the first 512."""
     engines: dict[str, ListedEngine] = {}
     refused = []
     for listed in sorted(found, key=lambda one: (one.name, one.url)):

@@ -1,6 +1,6 @@
-"""A DNS name as a source: all of its addresses, looked up again when the answer expires.
-If no name server knows the name, the operating system's resolver is asked, as /etc/hosts has names, too. It returns
-neither SRV records nor the lifetime of an answer.
+"""A DNS name as a source: all of its addresses, looked up again when the answer expires. If no name server knows the
+name, the operating system's resolver is asked, because /etc/hosts may have the name. The resolver returns neither SRV
+records nor the lifetime of an answer.
 """
 
 import random

@@ -101,8 +101,9 @@ def _changes(before: Mapping[str, ListedEngine], after: Mapping[str, ListedEngin
 
 
 def _take(instance: Instance, found: ListedEngine) -> None:
-    """Adopt the listed values. A new address, role, or start of its container begins a new epoch, and routers forget
-    its cache."""
+    """Adopt the listed values. A new address, role or container start begins a new epoch, and routers forget the
+    instance's cache.
+    """
     before = instance.listing
     fields: dict[str, object] = {"listed": to_builtins(found)}
     if before is not None and (before.url, before.role) != (found.url, found.role):

@@ -220,7 +220,7 @@ class BlockPool:
         return blocks
 
     def _forget(self, key: int, block: int) -> None:
-        """Remove one of several blocks with the same content."""
+        """Forget one of several blocks with the same content."""
         copies = self._copies[key]
         if self._cached[key] == block:
             self._cached[key] = copies.pop(0)

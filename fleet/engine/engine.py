@@ -240,7 +240,7 @@ class Engine:
         return self.complete() if self.begin(math.inf) is not None else None
 
     def advance(self, until_s: float) -> list[StepResult]:
-        """Return all steps that end by that time. Runs of decode steps are computed in closed form."""
+        """Return all steps that end by the given time. Runs of decode steps are computed in closed form."""
         results: list[StepResult] = []
         while True:
             run = self.coming_run()
@@ -337,7 +337,7 @@ class Engine:
         return None
 
     def hold_until(self, end_s: float) -> None:
-        """Extend the step in progress until then; if there is none, delay the next."""
+        """Extend the step in progress until the given time; if there is none, delay the next step."""
         if self._plan is not None:
             self._plan.end_s = end_s
         else:
@@ -524,8 +524,9 @@ class Engine:
         return result
 
     def _has_capacity(self, steps: int) -> bool:
-        """Return whether every running request can continue for that many steps without preemption, and without
-        evictions on which a step waits."""
+        """Return whether every running request can continue for the given number of steps without preemption, and
+        without evictions on which a step waits.
+        """
         scheduler, pool = self._scheduler, self.pool
         free = pool.free if pool.evicting is None else pool.blank
         if len(scheduler.running) * (steps // self.limits.block_size + 1) <= free:

@@ -52,7 +52,7 @@ class RequestLoad:
         return LoadRange(_range(self.in_flight), _range(self.new_tokens))
 
     def outside(self, known: LoadRange) -> tuple[str, ...]:
-        """Return in words the parts of this load beyond the known range; empty if none matters."""
+        """Describe the parts of this load beyond the known range; empty if none matters."""
         found = (
             _beyond("requests at once on an instance", known.in_flight, self.in_flight),
             _beyond("new tokens in a prompt", known.new_tokens, self.new_tokens),

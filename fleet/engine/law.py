@@ -86,7 +86,7 @@ class Law:
 
     @property
     def equal_cost_tokens(self) -> float:
-        """Return the context at which attention costs a new token as much as everything else; 0: unknown."""
+        """Return the context at which attention costs a new token as much as everything else; 0 means unknown."""
         prefill_s = self.compute_s_per_token + self.allreduce_s_per_token
         return prefill_s / self.attention_s_per_pair if self.attention_s_per_pair else 0.0
 

@@ -55,7 +55,7 @@ class Lockstep:
         return []
 
     def advance(self, until_s: float) -> list[list[StepResult]]:
-        """Return all steps that end by that time, for each engine."""
+        """Return all steps that end by the given time, for each engine."""
         results: list[list[StepResult]] = [[] for _ in self.engines]
         while (ended := self._next_within(until_s)) is not None:
             for found, result in zip(results, ended, strict=False):
@@ -136,7 +136,7 @@ def _slowest_for(pace: DecodeRun, run: DecodeRun) -> int:
 
 
 class RankSteps:
-    """One engine of a group that is driven by the wall clock, with the others beside it."""
+    """One engine of a group that the wall clock drives together with the others."""
 
     def __init__(self, group: Lockstep, place: int) -> None:
         self._group = group

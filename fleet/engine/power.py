@@ -44,8 +44,9 @@ class Clock:
         self._at_s = 0.0  # end of that second
 
     def step_s(self, start_s: float, step_s: float, computing_s: float) -> float:
-        """Return the duration of a step that starts then, at the clock that results from the time before.
-        `computing_s` is the arithmetic part at full clock."""
+        """Return the duration of a step that starts at the given time, at the clock that results from the time before.
+        `computing_s` is the arithmetic part at full clock.
+        """
         computing_s = min(computing_s, step_s)
         share = self._share * math.exp((self._at_s - start_s) / WINDOW_S)
         slowed_s = computing_s * self.slowdown(share)

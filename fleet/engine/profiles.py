@@ -31,11 +31,13 @@ ASYNC_SINCE: Version = (0, 14)  # first version in which asynchronous scheduling
 
 
 class UnknownProfile(LookupError):
-    """The GPU or model is unknown, or does not fit on so many GPUs; the message lists the known ones."""
+    """The GPU or model is unknown, or the model does not fit on this number of GPUs; the message
+    lists the known ones.
+    """
 
 
 class NoRoom(UnknownProfile):
-    """The model is known and does not fit on so many GPUs."""
+    """The model is known and does not fit on this number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Profile:
 
     @property
     def about(self) -> str:
-        """Return the source of its constants, in a line."""
+        """Return the source of the profile's constants, in one line."""
         tables = self.tables
         if tables is not None:
             return f"tables of {self.gpu}, {self.model}, {tables.layout} ({tables.source})"
@@ -99,17 +101,17 @@ class Profile:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Return caveats to show beside its results."""
+        """Return caveats to show beside results of the profile."""
         return self.tables.notes if self.tables is not None else ()
 
     @property
     def family(self) -> str:
-        """Return the family of its tables; empty if it has a fit."""
+        """Return the family of the profile's tables; empty if the profile has a fit."""
         return self.tables.family if self.tables is not None else ""
 
     @property
     def has_experts(self) -> bool:
-        """True if its data-parallel ranks compute each layer's experts together."""
+        """True if the data-parallel ranks compute each layer's experts together."""
         return self.sizes.expert_bytes > 0 if self.tables is None else self.tables.has_experts
 
     @property
@@ -324,7 +326,9 @@ def _not_tabled(gpu: str, model: str, tp: int, dp: int, *, expert_parallel: bool
 
 
 def _sizes(tables: Tables) -> ModelProfile:
-    """Return the sizes of the whole model in the form in which its GPUs hold it. Values that only a fit needs are 0."""
+    """Return the sizes of the whole model in the number format in which its GPUs hold it. Values that only a fit needs
+    are 0.
+    """
     return ModelProfile(
         params=0,
         weight_bytes=tables.weight_bytes * tables.tp,

@@ -25,7 +25,7 @@ class Limits:
     max_num_batched_tokens: int = 8192
     batching: str = VLLM  # key of fleet.engine.neuron_batches.BATCHING
     async_scheduling: bool = True  # True: a step is planned while the previous one runs
-    ranks: int = 1  # GPUs with prompts of their own; a whole prompt must fit into the share of one GPU
+    ranks: int = 1  # GPUs with their own prompts; a whole prompt must fit into the share of one GPU
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Pickle the constructor's arguments, so that compiled and interpreted classes read each other's pickles."""
@@ -203,7 +203,7 @@ class Scheduler:
         self.blocked = not self._has_slot(self.waiting[0] if self.waiting else None)
 
     def _has_slot(self, request: EngineRequest | None) -> bool:
-        """Return whether there is a slot for the first waiting request, or for any that comes."""
+        """Return whether there is a slot for the first waiting request, or for any request that arrives."""
         return len(self.running) < self.limits.max_num_seqs
 
     def _chunk(self, request: EngineRequest, budget: int) -> int:

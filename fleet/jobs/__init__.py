@@ -98,8 +98,9 @@ def send(job: Job) -> None:
 
 
 def send_next(model: type[Job], waited_s: float = 0.0) -> None:
-    """Send the next queued jobs for which there is room, if their task was last sent `waited_s` ago or earlier. Each
-    queue gets all the room, so a job whose worker does not run does not hold up other workers."""
+    """Send the next queued jobs that fit, if their task was last sent `waited_s` ago or earlier. Each queue gets the
+    whole capacity, so a job whose worker does not run does not hold up other workers.
+    """
     queued = model._default_manager.filter(status=QUEUED)
     now, room, chosen = timezone.now(), _room(model), Counter[str]()
     for job in _startable(model) if room else ():
@@ -204,8 +205,9 @@ def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
 
 
 def give_way(job: Job) -> bool:
-    """Queue a job again after its turn if another owner's is next. Return True if the work stops here; it continues
-    at its next turn."""
+    """Queue a job again after its turn if another owner's job is next. Return True if the work stops here; it continues
+    at its next turn.
+    """
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
@@ -289,8 +291,7 @@ def requeue(job: Job, cause: str, **values: Any) -> bool:
 
 
 def run_again(job: Job, cause: str, **values: Any) -> None:
-    """Let another worker perform a job whose worker is lost, after the parts that it keeps; the second time it
-    fails."""
+    """Let another worker perform a job whose worker is lost, keeping its finished parts; the second time it fails."""
     if requeue(job, cause, **values):
         send_next(type(job))
     else:

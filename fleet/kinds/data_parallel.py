@@ -48,7 +48,9 @@ def group(spec: Ranked, ordinal: int) -> tuple[int, ...]:
 
 
 def leader(spec: Ranked, ordinal: int) -> int | None:
-    """Return the first instance of the group, whose address the others are started with; None for the first itself."""
+    """Return the first instance of the group, whose address the others are started with; None for the first instance
+    itself.
+    """
     ordinals = group(spec, ordinal)
     return ordinals[0] if ordinals and ordinals[0] != ordinal else None
 

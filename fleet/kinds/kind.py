@@ -22,7 +22,7 @@ from router.contract.values.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a command line depends on besides the options."""
+    """The inputs of a command line besides the options."""
 
     instance: str
     model: str  # name under which the engine serves
@@ -207,7 +207,7 @@ def whole_replicas(kind: Kind, spec: Any, replicas: int) -> tuple[int, int]:
 
 
 def split_group(kind: Kind, spec: Any, replicas: int) -> str:
-    """Return in words the allowed numbers next to one that splits a group; empty if it splits none."""
+    """Describe the nearest allowed numbers for one that splits a group; empty if it splits none."""
     fewer, more = whole_replicas(kind, spec, replicas)
     most = kind.max_replicas(spec)
     too_many = most is not None and more > most
@@ -229,12 +229,13 @@ def check_engine(kind: Kind, given: Mapping[str, object], path: str, model: str 
 
 
 class NotJudged(Exception):
-    """A check reads an option that is faulty itself."""
+    """A check reads an option that is itself faulty."""
 
 
 def _judged(spec: Any, faulty: Container[str]) -> Any:
-    """Return the options with the faulty ones unreadable. The result has a dataclass of its own, for
-    `dataclasses.replace`."""
+    """Return the options with the faulty ones unreadable. The result has its own dataclass, for
+    `dataclasses.replace`.
+    """
 
     def read(self: Any, name: str) -> Any:
         if name in faulty:

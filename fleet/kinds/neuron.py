@@ -164,8 +164,9 @@ def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, object]:
 
 
 def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
-    """Return where the two servers of a pair meet: at a port of the prefill server. With an etcd, each uses its own
-    port."""
+    """Return where the two servers of a pair meet: at a port of the prefill server. With an etcd, each server uses its
+    own port.
+    """
     if spec.etcd:
         return {"etcd": spec.etcd, "kv_port": launch.ports["side"]}
     other = pair(spec, launch.ordinal)
@@ -231,8 +232,9 @@ def max_replicas(spec: NeuronSpec) -> int | None:
 
 
 def fixed_sides(spec: NeuronSpec, prefills: int, decodes: int) -> str:
-    """Return why the sides cannot grow that far: they grow towards each other in the list of cores, and must not
-    meet."""
+    """Return why the sides cannot grow to these sizes: they grow towards each other in the list of cores, and must not
+    meet.
+    """
     needed = max(prefills, spec.prefill_instances) * cores_of(spec, PREFILL) + decodes * spec.tensor_parallel
     if needed <= len(spec.cores):
         return ""

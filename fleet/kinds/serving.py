@@ -67,7 +67,7 @@ def role_of(role: str, prefill_instances: int, ordinal: int) -> InstanceRole:
 
 
 def ordinals_of(prefill_instances: int, prefills: int, replicas: int) -> frozenset[int]:
-    """Return the ordinals of `replicas` instances of which `prefills` prefill, whatever the previous numbers."""
+    """Return the ordinals of `replicas` instances, `prefills` of which prefill, whatever the previous numbers were."""
     added = range(FIRST_ADDED_PREFILL, FIRST_ADDED_PREFILL + prefills - prefill_instances)
     decoders = range(prefill_instances, prefill_instances + replicas - prefills)
     return frozenset([*range(min(prefills, prefill_instances)), *decoders, *added])

@@ -40,8 +40,7 @@ class Transfer:
 
 
 def rank_0(port: int, spec: "VllmSpec", launch: Launch) -> int | str:
-    """Return the port of the group's rank 0, given the port of the instance's first rank, as vLLM adds the rank to
-    it."""
+    """Return the port of the group's rank 0, given the port of the instance's first rank: vLLM adds the rank to it."""
     first = data_parallel.first(spec, launch.ordinal)
     if not first:
         return port
@@ -205,8 +204,9 @@ def modes(spec: "VllmSpec") -> tuple[str, ...]:
 
 
 def made(spec: "VllmSpec", launch: Launch) -> Transfer:
-    """Return the KV transfer of an instance. vLLM loads a prompt from the first of several connectors that has part
-    of it, and saves to all."""
+    """Return the KV transfer of an instance. From several connectors, vLLM loads a prompt from the first that has part
+    of it, and saves to all.
+    """
     parts = [MODES[mode](spec, launch) for mode in modes(spec)]
     return parts[0] if len(parts) == 1 else _joined(parts)
 

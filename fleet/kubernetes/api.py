@@ -90,8 +90,9 @@ class KubernetesApi:
         return found.items, found.metadata.resource_version
 
     def watch_pods(self, selector: str, version: str, timeout_s: float) -> Iterator[tuple[str, Pod]]:
-        """Yield (type, Pod) of each event from that version, until the server ends the watch after `timeout_s`. Raise
-        Expired."""
+        """Yield (type, Pod) of each event after the given version, until the server ends the watch after `timeout_s`.
+        Raise Expired.
+        """
         query = {"labelSelector": selector, "watch": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(int(timeout_s)), "allowWatchBookmarks": "true"}
         response = self._send("GET", self._path("pods"), query, read_s=timeout_s + CONNECT_S)
@@ -121,7 +122,7 @@ class KubernetesApi:
         return self._read(Pod, "GET", self._path("pods", name))
 
     def delete_pod(self, name: str, grace_s: float) -> bool:
-        """Delete a Pod, with a kill after the grace; False if it does not exist."""
+        """Delete a Pod, killing it after the grace period; return False if it does not exist."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": max(1, int(grace_s))}
         try:
             self._ask("DELETE", self._path("pods", name), body=options)
@@ -140,7 +141,7 @@ class KubernetesApi:
         return self._read(ObjectList[Resource], "GET", self._path("resourcequotas")).items
 
     def may(self, verb: str, resource: str, part: str = "") -> bool:
-        """Return whether the server allows it (SelfSubjectAccessReview)."""
+        """Return whether the server allows the request (SelfSubjectAccessReview)."""
         asked = {"namespace": self.namespace, "verb": verb, "resource": resource, "subresource": part}
         body = {
             "apiVersion": "authorization.k8s.io/v1",

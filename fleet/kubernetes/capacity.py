@@ -39,7 +39,7 @@ class Capacity:
     machines: int | None = None
 
     def over(self, base: "Capacity") -> "Capacity":
-        """Return its known values, completed by those of `base`."""
+        """Return the known values of this capacity, completed by those of `base`."""
         known = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
         return replace(base, **known)
 

@@ -202,7 +202,7 @@ def _resources(start: PodStart) -> Json:
 
 
 def _devices(start: PodStart) -> dict[str, str]:
-    """Return the accelerators: as many as in the placement, or else the tensor-parallel size."""
+    """Return the accelerators: the number in the placement, or else the tensor-parallel size."""
     count = start.placement.gpus or start.kind.devices(start.options, start.prepared.wire.role)
     return {start.kind.device or NVIDIA: str(count)} if count else {}
 

@@ -62,7 +62,7 @@ class Mirror:
             self._set_trouble(str(error))
 
     def wait_listed(self, seconds: float) -> None:
-        """Wait for this long at most until the first list has arrived or failed."""
+        """Wait until the first list has arrived or failed, at most for the given time."""
         self._looked.wait(seconds)
 
     def pods(self) -> dict[str, Pod]:

@@ -101,7 +101,9 @@ class Pods:
         )
 
     def live_inventory(self, known: Inventory) -> Inventory:
-        """Return the inventory with the reason why Pods cannot be started or watched now; empty if they can."""
+        """Return the inventory with the reason why Pods cannot be started or watched now; the reason is empty if they
+        can.
+        """
         return structs.replace(known, trouble=next((mirror.trouble for mirror in self._mirrors.values()), ""))
 
     def claim(self, instance: Instance) -> int | None:
@@ -208,7 +210,7 @@ class Pods:
         return {pod.name: pod.instance for pod in running}
 
     def _after(self, node: str, names: set[str], limit_s: float) -> set[str]:
-        """Return the Pods that still run after the time limit."""
+        """Return the Pods that still run after the time limit has passed."""
         end = time.monotonic() + limit_s
         while (there := names & self._running(node).keys()) and time.monotonic() < end:
             time.sleep(_POLL_S)

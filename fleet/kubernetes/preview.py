@@ -28,7 +28,9 @@ class PodPreview:
 
 
 def preview_pod(pool: PoolSpec) -> PodPreview | None:
-    """Return the Pod of the next start; None if the instance could also run on a host, or on no reporting node."""
+    """Return the Pod of the next start; None if the instance could also run on a host, or could run on no reporting
+    node.
+    """
     found_node = _namespace_node(pool)
     if found_node is None:
         return None

@@ -35,7 +35,7 @@ _CAUSES: Mapping[str, str] = {
 
 
 def located(pod: Pod) -> tuple[str, KvWire] | None:
-    """Return (URL, facts for routers), once its address is known."""
+    """Return (URL, facts for routers), once the Pod's address is known."""
     address = pod.status.pod_ip
     if not address:
         return None
@@ -71,7 +71,7 @@ def deletion_of(pod: Pod) -> float | None:
 
 
 def failure_cause(pod: Pod, log: Sequence[str]) -> str:
-    """Return why it ended, with advice."""
+    """Return why the Pod ended, with advice."""
     status, ended = pod.status, pod.terminated
     if status.phase == "Failed" and status.reason:
         return _with_cause(status.reason, status.message)

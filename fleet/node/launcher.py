@@ -56,7 +56,8 @@ class Launcher(Hashable, Protocol):
 
     def claim(self, instance: Instance) -> int | None:
         """Return None if nothing runs and this epoch may start, otherwise the epoch that has already started. Raise
-        StartDeferred."""
+        StartDeferred.
+        """
 
     def start(self, instance: Instance) -> StartedInstance:
         """Start the instance. Raise OSError, NoPort, DependencyNotReady or LookupError."""
@@ -73,7 +74,7 @@ class Launcher(Hashable, Protocol):
     def status(self, instance: Instance) -> ProcessStatus: ...
 
     def failure_cause(self, instance: Instance) -> str:
-        """Return why it ended, with advice for the operator."""
+        """Return why the instance ended, with advice for the operator."""
 
     def inventory(self) -> Inventory:
         """Return the node's resources; they are read once a minute."""

@@ -46,7 +46,7 @@ def _names(uses: Iterable[str], spans: Mapping[str, int]) -> dict[str, list[str]
 
 
 def _kept(instance: Instance, names: list[str], held: Mapping[str, Port]) -> int | None:
-    """Return the first port of those held, if all are still free and consecutive; otherwise release them."""
+    """Return the first of the held ports, if all are still free and consecutive; otherwise release them."""
     ports = [held[name] for name in names if name in held]
     numbers = [port.number for port in ports]
     fits = len(ports) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names)))

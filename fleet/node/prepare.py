@@ -31,7 +31,7 @@ class DependencyNotReady(Exception):
 
 
 class PairNotStarted(Exception):
-    """The other instance of the pair, whose address is needed, was never started."""
+    """The other instance of the pair was never started, but its address is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ def this_host(instance: Instance) -> LaunchSite:
 
 
 def folder_of(instance_name: str) -> Path:
-    """Return the folder for its configuration files, and for its output unless the document names another folder."""
+    """Return the folder for the instance's configuration files, and for its output unless the document names another
+    folder.
+    """
     return (engine_user.base() if settings.ENGINE_USER else Path(settings.DATA_DIR) / "instances") / instance_name
 
 
@@ -91,8 +93,9 @@ def prepare(
 
 
 def with_key(prepared: PreparedStart, given: EngineConfig) -> PreparedStart:
-    """Add the engine's own key to its environment rather than its command line, which others can read. The result is
-    used only for the start, and neither stored nor shown. Raise EngineKeyMissing."""
+    """Add the engine's own key to its environment rather than to its command line, which others can read. The result is
+    used only for the start, and is neither stored nor shown. Raise EngineKeyMissing.
+    """
     reference = str(given.engine.get(engine_key.OPTION) or "")
     if not reference:
         return prepared
@@ -119,7 +122,7 @@ def _launch(
 
 
 def volume_of(instance: Instance) -> str:
-    """Return the folder of its KV tier on this host's disk; empty if it has none."""
+    """Return the folder of the instance's KV tier on this host's disk; empty if it has none."""
     if instance.pod:
         return ""  # not on this host
     given = instance.started_from
@@ -130,8 +133,8 @@ def volume_of(instance: Instance) -> str:
 
 
 def peers_of(instance: Instance) -> dict[str, str]:
-    """Return, by name, the addresses of the services of needed pools and of the paired instance.
-    Raise DependencyNotReady if a pool has none yet, PairNotStarted if the instance has none.
+    """Return, by name, the addresses of the services of needed pools and of the paired instance. Raise
+    DependencyNotReady if a pool has no address yet, PairNotStarted if the instance has none.
     """
     given = instance.started_from
     kind, spec = KINDS[given.kind], given.options()
@@ -144,7 +147,7 @@ def peers_of(instance: Instance) -> dict[str, str]:
 
 
 def _address(name: str, kind: Kind) -> str:
-    """Return the address of a started instance, ready or not: it keeps its ports."""
+    """Return the address of a started instance, ready or not: the instance keeps its ports."""
     row = Instance.objects.filter(name=name).exclude(url="").select_related("pool").first()
     port = _port(row, kind.pair_port) if row is not None else None
     if row is None or port is None:
@@ -169,12 +172,14 @@ def _port(row: Instance, use: str) -> int | None:
 
 
 def address_of(row: Instance) -> str:
-    """Return the host of its URL."""
+    """Return the host of the instance's URL."""
     return urlsplit(row.url).hostname or settings.NODE_ADDRESS
 
 
 def write_files(prepared: PreparedStart, folder: Path, user: EngineUser | None = None) -> None:
-    """Write the files, readable only by the engine's user, and create the folders of its KV tier and its metrics."""
+    """Write the files, readable only by the engine's user, and create the folders of the instance's KV tier and
+    metrics.
+    """
     if user is None:
         _write_files(prepared, folder)
         return

@@ -203,7 +203,7 @@ def _variables(held: set[bytes]) -> dict[str, str]:
 
 
 def _environments(entries: list[Path]) -> Iterator[tuple[int, set[bytes]]]:
-    """Yield pids and variables. While a process replaces its program it shows none, so it is read again."""
+    """Yield pids and variables. A process that is replacing its program shows no variables, so it is read again."""
     for _ in range(_LOOKS):
         executing = []
         for entry in entries:

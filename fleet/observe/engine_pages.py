@@ -45,7 +45,7 @@ class EnginePages:
     async def metrics(
         self, row: Instance, kind: Kind | Server, timeout_s: float, refused: Counter[str]
     ) -> EngineMetrics | None:
-        """Return its metrics. `refused` counts values that could not be read, by reason."""
+        """Return the engine's metrics. `refused` counts values that could not be read, by reason."""
         if not kind.metrics_path:
             return None
         cache = cache_page(row.pool.engine, row.url)
@@ -83,8 +83,9 @@ class EnginePages:
         return _lengths(body) if body is not None else {}, refusal(status, path, row.engine_key)
 
     async def paused(self, row: Instance, path: str, timeout_s: float) -> bool | None:
-        """Return whether it is paused; None if its server cannot say so: an older server, or one without developer
-        paths."""
+        """Return whether the engine is paused; None if its server cannot say so: an older server, or one without
+        developer paths.
+        """
         try:
             lines = line_if_any(row.engine_key)
             status, body = await self.prober.get(row.url + path, timeout_s, lines=lines, tls=row.tls)
@@ -96,8 +97,9 @@ class EnginePages:
         return said if status in (200, 503) else None
 
     async def _schedules(self, row: Instance, timeout_s: float) -> bool:
-        """Return whether the scheduler of an SGLang that takes no requests answers: it answers while paused, but not
-        while it hangs."""
+        """Return whether the scheduler of an SGLang that takes no requests answers: a paused scheduler answers, a hung
+        one does not.
+        """
         try:
             lines = line_if_any(row.engine_key)
             url = row.url + SGLANG.version_path

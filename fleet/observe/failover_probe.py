@@ -1,6 +1,6 @@
-"""Probes the instances of a silent node from the control host.
-A dead worker does not mean a dead node: an engine that answers keeps its requests. An engine that does not answer
-either becomes unreachable, and later starts on another node (fleet/plan/reconcile.py).
+"""Probes the instances of a silent node from the control host. A dead worker does not mean a dead node: an engine that
+answers keeps its requests. An engine that does not answer becomes unreachable, and later starts on another node
+(fleet/plan/reconcile.py).
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Identifies an engine that something else started by its own answers, any of which may be missing.
-Only its own address is asked: redirects are not followed, and each connection passes the address policy.
+"""Identifies an engine that another system started by its own answers, any of which may be missing. Only its own
+address is asked: redirects are not followed, and each connection passes the address policy.
 """
 
 import asyncio
@@ -57,7 +57,9 @@ class AskedEngine:
     tls: EngineTls = PLAIN
 
     async def page(self, path: str, largest: int, *, tells_all: bool = False) -> tuple[int, bytes] | None:
-        """Return a page. With `tells_all`, nothing is known without it, and AnswersLate is raised if it is late."""
+        """Return a page. `tells_all` means that nothing is known without the page, so AnswersLate is raised if it is
+        late.
+        """
         url = self.url + path
         try:
             return await self.prober.get(url, ASK_S, largest, line_if_any(self.key), self.tls)
@@ -72,7 +74,9 @@ class AskedEngine:
 
 
 async def identify(prober: Prober, url: str, spec: ExternalSpec) -> Identified | None:
-    """Identify the engine; None if nothing answers there like an OpenAI server. Raise NotLetIn and AnswersLate."""
+    """Identify the engine; None if nothing at the address answers like an OpenAI server. Raise NotLetIn and
+    AnswersLate.
+    """
     asked = AskedEngine(prober, url, spec.engine_key or "", engine_tls(spec.tls))
     listed = await _json(asked, MODELS)
     if listed is None:
@@ -108,7 +112,9 @@ async def _server(asked: AskedEngine, listed: Any) -> Server:
 
 
 async def _events(asked: AskedEngine, spec: ExternalSpec, about: Any) -> tuple[str, int]:
-    """Return where its KV events can be followed, unless the options already name it, and its number of ranks."""
+    """Return where the engine's KV events can be followed, unless the options already name it, and
+    its number of ranks.
+    """
     if spec.kv_events is not None or spec.kv_endpoint is not None:
         return "", spec.data_parallel_size
     sources = await _json(asked, "/kv_event_sources")
@@ -124,8 +130,9 @@ async def _events(asked: AskedEngine, spec: ExternalSpec, about: Any) -> tuple[s
 
 
 def sglang_events(events: Mapping[str, Any], url: str, ranks: int) -> str:
-    """Return the addresses from its /server_info (SGLang 0.5.23), which has one port per rank, counted from a base.
-    Empty if it does not have `ranks` ranks."""
+    """Return the addresses from the engine's /server_info (SGLang 0.5.23), which has one port per rank, counted from a
+    base. Empty if the engine does not have `ranks` ranks.
+    """
     port, replay, topic = events.get("endpoint_port_base"), events.get("replay_endpoint_port_base"), events.get("topic")
     if events.get("publisher") != "zmq" or not _is_port(port) or events.get("dp_size", 1) != ranks:
         return ""

@@ -1,4 +1,4 @@
-"""What an engine that something else started lacks for an exact prefix index, as names of its flags. Pure."""
+"""What an engine that another system started lacks for an exact prefix index, as names of its flags. Pure."""
 
 from collections.abc import Mapping
 
@@ -27,8 +27,9 @@ _OF_SGLANG = (
 
 
 def half_of(server: str, about: object) -> str:
-    """Return which part of requests an SGLang server computes, prefill or decode; empty if both, or if it does not
-    say."""
+    """Return which part of requests an SGLang server computes, prefill or decode; empty if both, or if the server does
+    not say.
+    """
     mode = about.get("disaggregation_mode") if server == "sglang" and isinstance(about, Mapping) else None
     return mode if mode in ("prefill", "decode") else ""
 
@@ -41,17 +42,19 @@ def misplaced(half: str, role: str, connector: str) -> str:
 
 
 def is_uncached(server: str, about: object, page: bytes | None) -> bool:
-    """Return whether it reuses no prefix. `page` is its metrics, if they tell. Decode servers of SGLang never reuse
-    one."""
+    """Return whether the engine reuses no prefix. `page` is its metrics, which may show that. Decode servers of SGLang
+    never reuse a prefix.
+    """
     if server == "sglang" and isinstance(about, Mapping):
         return about.get("disable_radix_cache") is True and half_of(server, about) != "decode"
     return page is not None and parse_metrics(page, SERVERS[server].scrape).uncached
 
 
 def lacking(server: str, about: object, *, events: bool, ranks: int = 0, uncached: bool = False) -> tuple[str, ...]:
-    """Return the missing flags. `about` is the version page, where SGLang lists its options. `events` is True if it
-    publishes KV events. `ranks` is its number of ranks if the pool declares another. `uncached` is True if it reuses
-    no prefix."""
+    """Return the missing flags. `about` is the version page, where SGLang lists its options. `events` is True if the
+    engine publishes KV events. `ranks` is its number of ranks if the pool declares another number. `uncached` is True
+    if it reuses no prefix.
+    """
     if server not in UNCACHED:
         return ()
     known = about if server == "sglang" and isinstance(about, Mapping) else {}

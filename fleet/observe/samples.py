@@ -105,7 +105,7 @@ class InstanceReadings:
         return self.moved.per_s()
 
     def gpu(self, gpus: Iterable[NodeGpu]) -> GpuSample | None:
-        """Return the figures of its GPUs; for a simulated engine, figures computed from its law."""
+        """Return the figures of the instance's GPUs; for a simulated engine, figures computed from its law."""
         found = tuple(gpus)
         if found:
             return gpu_sample(found)

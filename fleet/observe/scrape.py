@@ -56,7 +56,7 @@ from router.contract.redis.router_status import RouterStatus
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 
 PROBE_S = 1.0
-IDENTIFY_S = 2.0  # time limit for all requests to identify an engine that something else started
+IDENTIFY_S = 2.0  # time limit for all requests to identify an engine that another system started
 PRODUCES_S = 5.0  # time after its latest token for which an engine counts as producing
 AGAIN_S = 0.5  # delay before a failed probe is repeated, so that one hiccup takes no instance out of routing
 LOST_PROBE_S = 0.8  # time limit for a known unreachable instance, which must not delay the step
@@ -96,14 +96,14 @@ class ScrapedAnswer:
     metrics: EngineMetrics | None
     error: str
     refused: Counter[str] = field(default_factory=Counter)
-    identified: Identified | None = None  # identity of an engine that something else started, if asked in this step
+    identified: Identified | None = None  # identity of an engine that another system started, if asked in this step
     has_page: bool = True  # True if it has a metrics page
     models: dict[str, int | None] = field(default_factory=dict)  # empty if not requested in this step
     closed_why: str = ""  # why it takes no requests: its key is missing or refused, or it is paused
 
     @property
     def is_late(self) -> bool:
-        """Return whether neither of its pages was answered in time."""
+        """Return whether neither of the instance's pages was answered in time."""
         return self.health == "slow" and self.metrics is None
 
 
@@ -185,7 +185,7 @@ class Scraper:
         return ScrapedAnswer(health, serves, metrics, error, refused, identified, page, models, closed_why)
 
     async def _paused(self, row: Instance, kind: Kind | Server, health: Health) -> str:
-        """Return why it holds requests back although it looks idle and healthy; empty if it does not."""
+        """Return why the engine holds requests back although it looks idle and healthy; empty if it does not."""
         known, by_health = self._memory.get(row.name), kind.pause_path == kind.health_path
         is_asked = health == "error" and row.state != State.LOADING if by_health else health == "ok"
         if not (kind.pause_path and is_asked) or known is None or known.epoch != row.epoch or not known.can_pause:
@@ -196,15 +196,17 @@ class Scraper:
 
     async def _returned(self, row: Instance) -> tuple[Identified | None, str]:
         """Return the identity of an engine that is about to return, perhaps restarted with other options, and why it
-        takes no requests. Without an answer, the earlier values stay."""
+        takes no requests. Without an answer, the earlier values remain.
+        """
         with suppress(NotLetIn, AnswersLate):
             found, _ = await self._identify(row, State.UNREACHABLE)
             return found, misplaced(found.half, row.facts.role, row.facts.connector) if found is not None else ""
         return None, ""
 
     async def _identify(self, row: Instance, state: State = State.LOADING) -> tuple[Identified | None, bool]:
-        """Return its identity, and whether it was asked. It is asked in each epoch until it is ready, as another
-        engine may have taken over the address."""
+        """Return the engine's identity, and whether it was asked for it. It is asked in each epoch until it is ready,
+        because another engine may have taken over the address.
+        """
         if KINDS[row.pool.kind].launched or row.state != state:
             return None, False
         options, tls = row.started_from.options(), row.pool.engine.get("tls") or {}
@@ -225,9 +227,9 @@ class Scraper:
     async def _models(
         self, row: Instance, kind: Kind | Server, refused: Counter[str]
     ) -> tuple[bool, dict[str, int | None], str]:
-        """Return whether it serves the pool's model, which models it lists, and an explanation if it requires a key.
-        It is asked once per epoch until it serves the model, as an engine's models do not change while it runs. Its key
-        may change, so an engine with a key is asked repeatedly.
+        """Return whether the engine serves the pool's model, which models it lists, and an explanation if it requires a
+        key. It is asked once per epoch until it serves the model, because an engine's models do not change while it
+        runs. Its key may change, so an engine with a key is asked repeatedly.
         """
         known = self._memory.get(row.name)
         is_known = known is not None and known.epoch == row.epoch and known.serves_model

@@ -113,7 +113,7 @@ def advise(
 
 
 def _at_zero(points: Sequence[LoadPoint]) -> Advice:
-    """Advise a pool at zero: waiting requests wake it."""
+    """Advise a pool at zero instances: waiting requests wake it."""
     held = points[-1].held if points else 0
     return Advice(1, f"{held} waiting for an instance") if held else Advice(0, "at zero: the next request wakes it")
 
@@ -139,7 +139,7 @@ def _fewer(down: Advice, spec: Autoscale, replicas: int) -> Advice:
 
 
 def _needs_since(points: Sequence[LoadPoint], spec: Autoscale, now: float, span_s: float, needs: Needs) -> list[Advice]:
-    """Return the need at each point of the last `span_s` seconds; empty if the points cover too little of it."""
+    """Return the need at each point of the last `span_s` seconds; empty if the points cover too little of them."""
     recent = [point for point in points if point.ready and now - point.at <= span_s + EVERY_S]
     if not recent or now - recent[0].at < _COVERED * span_s:
         return []
@@ -157,8 +157,9 @@ def needed(point: LoadPoint, spec: Autoscale) -> Advice:
 
 
 def _of_side(side: Side, point: LoadPoint, spec: Autoscale) -> LoadPoint:
-    """Return the point as if the side were the pool. Waiting requests and a missed TTFT show on both sides, but
-    count for the busier one."""
+    """Return the point as if the side were the whole pool. Waiting requests and a missed TTFT show on both sides, but
+    count for the busier side only.
+    """
     mine, other = (point.prefill, point.decode) if side == "prefill" else (point.decode, point.prefill)
     if mine is None or other is None:
         return structs.replace(point, ready=0)

@@ -97,14 +97,14 @@ def start_hash(pool: DesiredPool, instance: ObservedInstance) -> str:
 
 
 def changed(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return why a change of the pool replaces this process; empty if it does not, or the change is halted."""
+    """Return why a change of the pool replaces this process; empty if no change does, or the change is halted."""
     if pool.halted or instance.config_hash == pool.config_hash:
         return ""
     return "its configuration changed"
 
 
 def outdated(pool: DesiredPool, instance: ObservedInstance) -> str:
-    """Return why this process must be replaced; empty if it need not."""
+    """Return why this process must be replaced; empty if it need not be."""
     return instance.restart_asked or changed(pool, instance)
 
 

@@ -1,6 +1,6 @@
-"""Chooses the node on which an instance starts: by pinned nodes and labels, then by free resources, then by spread.
-Pure.
-Only instances that are about to start are placed; an instance returns to its previous node if it fits there.
+"""Chooses the node on which an instance starts: first by pinned nodes and labels, then by free resources, then by
+spread. Pure. Only instances that are about to start are placed; an instance returns to its previous node if it fits
+there.
 """
 
 from collections import Counter
@@ -119,7 +119,7 @@ def _preference(demand: PendingStart, capacity: _Capacity) -> tuple[bool, int, i
 
 
 def refusal(placement: Placement, node: NodeView) -> str:
-    """Return why the node accepts no start of that placement, even with free resources; empty if it does."""
+    """Return why the node accepts no start with this placement, even with free resources; empty if it does."""
     misplaced = not_allowed(placement, node)
     if misplaced:
         return misplaced
@@ -133,7 +133,7 @@ def refusal(placement: Placement, node: NodeView) -> str:
 
 
 def not_allowed(placement: Placement, node: NodeView) -> str:
-    """Return why the document does not allow that node; empty if it does."""
+    """Return why the document does not allow the node; empty if it does."""
     if placement.nodes and node.name not in placement.nodes:
         return "is not in its placement.nodes"
     labels = dict(node.labels)

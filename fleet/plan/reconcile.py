@@ -131,7 +131,7 @@ def _with_nodes(
     held: Mapping[str, HeldResources],
     nodes: Mapping[str, NodeView],
 ) -> list[Action]:
-    """Give each start its node; without a node, a start is replaced by a rest with the reason."""
+    """Give each start a node; a start for which there is none is replaced by a rest with the reason."""
     found = list(actions)
     starts = {action.instance for action in found if action.kind == "start"}
     if not starts:

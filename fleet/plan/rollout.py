@@ -47,7 +47,7 @@ def in_change(
 def headcount(
     pool: DesiredPool, instances: Sequence[ObservedInstance], moves: Collection[str], may_start: bool
 ) -> list[Action]:
-    """Return the instances to create, to keep after all, or to retire."""
+    """Return the instances to create, to keep rather than remove, or to retire."""
     if pool.removed:
         return []
     if pool.listed is not None:

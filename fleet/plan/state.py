@@ -139,7 +139,7 @@ def _is_busy(observation: Observation) -> bool:
 
 
 def _lost(observation: Observation) -> str:
-    """Return why it must not get requests; empty if it may."""
+    """Return why the instance must not get requests; empty if it may."""
     if observation.suspended:
         return observation.suspended_why or "the process is suspended (SIGSTOP or a debugger)"
     if observation.closed_why:
@@ -175,12 +175,14 @@ def is_stalled(reason: str) -> bool:
 
 
 def stalled_reason(why: str, *, proven: bool) -> str:
-    """Return the reason of a stalled instance. `why` is in the routers' words."""
+    """Return the reason of a stalled instance. `why` is quoted from the routers' reports."""
     return f"{_STALLED if proven else _UNPROVEN}: {why.removeprefix(f'{_STALLED}: ')}"
 
 
 def stall_move(record: InstanceRecord, reason: str) -> Move | None:
-    """Return the move that follows from what routers report. `reason` says why it is stalled; empty if it is not."""
+    """Return the move that follows from the routers' reports. `reason` says why the instance is stalled; empty if it is
+    not.
+    """
     if reason and record.state in ("ready", "draining"):
         return Move("unreachable", reason)
     if not reason and record.state == "unreachable" and is_stalled(record.reason):
@@ -189,8 +191,9 @@ def stall_move(record: InstanceRecord, reason: str) -> Move | None:
 
 
 def replace_after_s(reason: str, silent_s: float | None) -> float:
-    """Return how long an instance that is unreachable for this reason may take to recover by itself. `silent_s` is
-    the pool's limit for an instance that does not answer."""
+    """Return how long an instance that is unreachable for this reason may take to recover by itself. `silent_s` is the
+    pool's limit for an instance that does not answer.
+    """
     if reason in (PAUSED, NOT_READY):  # someone paused it and will resume it
         return inf
     if reason.startswith(_UNPROVEN):

@@ -50,8 +50,9 @@ def from_tables(layout: Layout) -> Tables:
 
 
 def make_all(layouts: Sequence[Layout], timeout_s: float = TIMEOUT_S) -> list[Tables | str]:
-    """Build the tables in the order of the layouts; a text instead of a table says why there is none. Raise NotMade
-    without the library."""
+    """Build the tables in the order of the layouts; where there is no table, a text says why. Raise NotMade without the
+    library.
+    """
     if not is_installed():
         raise NotMade(MISSING)
     asked = b"\n".join(map(msgspec.json.encode, layouts))

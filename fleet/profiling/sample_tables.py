@@ -124,7 +124,7 @@ def _tried(steps: "StepTables") -> dict[str, Any]:
 
 
 def _bytes(folder: str, gpu: str, width: dict[str, Any]) -> dict[str, float]:
-    """Return the bytes of the weights and of a token's KV. The profile decides whether they fit."""
+    """Return the bytes of the weights and of a token's KV. The profile decides whether these fit."""
     from aiconfigurator_core.sdk import estimate_kv_cache
 
     share = {"memory_fraction_kind": "of_total", "memory_fraction_value": 0.9}

@@ -110,8 +110,9 @@ def _allocate() -> int:
 
 
 def _raise_to(order: int) -> bool:
-    """Raise the order to this one. Return False if that order was already allocated here: then its reader saw the
-    same state as this one, or a later state."""
+    """Raise the order to this one. Return False if that order was already allocated here: its reader then saw the same
+    state as this one, or a later state.
+    """
     return bool(PublicationOrder.objects.filter(pk=1, last__lt=order).update(last=order))
 
 
@@ -138,7 +139,9 @@ def refused_by_routers() -> set[str]:
 
 
 def differing(found: Published, refused: Collection[str] = ()) -> list[str]:
-    """Return the keys with another value in Redis, those refused, and those whose pool is not listed there."""
+    """Return the keys whose value differs in Redis, those that routers refuse, and those whose pool is not listed
+    there.
+    """
     with connect().pipeline(transaction=False) as pipe:
         pipe.mget(list(found))
         pipe.smembers(redis_keys.POOLS)

@@ -94,7 +94,7 @@ class _Worker:
         self._lease = lease
 
     async def _renew(self) -> None:
-        """Renew the lease. An answer without a TTL means that it has expired."""
+        """Renew the lease. An answer without a TTL means that the lease has expired."""
         answer = await self._post("/v3/lease/keepalive", ID=self._lease)
         if not answer.result.TTL:
             self._lease = ""

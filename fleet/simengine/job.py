@@ -131,7 +131,7 @@ class EngineJob:
         return sum(choice.request.generated for choice in self.choices)
 
     async def progress(self) -> None:
-        """Wait until there are tokens to send, the job is complete, or the client is gone."""
+        """Wait until there are tokens to send, the job is complete, or the client has left."""
         while not self.has_news:
             self._waiter = asyncio.get_running_loop().create_future()
             try:

@@ -1,4 +1,4 @@
-"""The data-parallel ranks behind one address: each is an engine with a cache of its own, as in vLLM."""
+"""The data-parallel ranks behind one address: each is an engine with its own cache, as in vLLM."""
 
 from collections.abc import Iterable, Sequence
 

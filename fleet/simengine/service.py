@@ -234,7 +234,7 @@ class Service:
                 request.owner.job.kv = connector.computed(request, request.owner.hold_as)
 
     def _decline(self, choice: Choice) -> None:
-        """Tell the source of its KV that it will not be pulled."""
+        """Tell the source of the request's KV that it will not be pulled."""
         source, choice.source = choice.source, None
         if source is not None and self._connector is not None:
             self._connector.decline(source)
@@ -277,7 +277,7 @@ class Service:
         self._driver.pulled(choice.request, tokens)
 
     def _lost(self, choice: Choice, error: TransferFailed) -> bool:
-        """Return whether the prompt is computed here instead."""
+        """Return whether the prompt is computed here instead, because the KV was lost."""
         self._metrics.transfer_failed()
         if not self._recomputes:
             choice.job.fail(ApiError(500, f"KV load failed: {error}", kind="InternalServerError"))

@@ -82,7 +82,7 @@ def source_refusals(source: str, path: str) -> list[Problem]:
 
 
 def refused_on_node(source: str) -> str:
-    """Return why this node does not let its engine load it; links are followed."""
+    """Return why this node does not let its engine load the adapter; links are followed."""
     return next((problem.text for problem in _paths(configured(), source, "source", os.path.realpath)), "")
 
 

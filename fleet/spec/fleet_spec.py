@@ -258,8 +258,9 @@ def _pool_spec(pool: Mapping[str, object]) -> PoolSpec:
 
 
 def _default_replicas(pool: Mapping[str, Any]) -> int:
-    """Return the number of all engines in a list that something else started; 1 if Weir starts them or a source
-    lists them."""
+    """Return the number of all engines in a list that another system started; 1 if Weir starts them or a source lists
+    them.
+    """
     kind = KINDS[pool["kind"]]
     listed = None if kind.launched else kind.max_replicas(build(kind.spec, pool.get("engine", {})))
     return 1 if listed is None else min(listed, MAX_REPLICAS)

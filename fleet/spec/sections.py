@@ -176,8 +176,9 @@ class Autoscale:
 
 
 def wakes_on_demand(given: Mapping[str, object]) -> bool:
-    """Return whether the pool may have no instance and waiting requests bring one: through this autoscaler, or in
-    the mode advisory through whatever follows its advice."""
+    """Return whether the pool may have no instance and waiting requests start one: through this autoscaler, or, in the
+    mode advisory, through the system that follows its advice.
+    """
     return bool(given) and autoscale_of(given).min == 0
 
 
@@ -209,7 +210,7 @@ class Access(Struct, frozen=True):
     """Which parts of requests reach the engines."""
 
     trusted_keys: frozenset[str] = frozenset()  # names of API keys whose requests may have fields that steer engines
-    salt_by_key: bool = False  # True: each API key has a cache of its own
+    salt_by_key: bool = False  # True: each API key has its own cache
     billing_line: BillingLine = "auto"  # treatment of Claude Code's line
 
 

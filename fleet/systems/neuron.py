@@ -140,6 +140,7 @@ def largest_batch(itl_s: float, law: Law, work: Workload, most: int, *, disaggre
 
 
 def held_rate(batch: int, transfer_s: float, slot_wait_s: float) -> float:
-    """Return λ, the rate at which the slots of a prefill worker with that batch never run out: λ·(T_x + slot wait) ≤
-    B_p − 1."""
+    """Return λ, the highest rate at which the slots of a prefill worker with this batch never run out: λ·(T_x + slot
+    wait) ≤ B_p − 1.
+    """
     return (batch - 1) / (transfer_s + slot_wait_s)

@@ -71,7 +71,7 @@ def _share(group: Sequence[Classified], requests: int, new_tokens: int) -> Class
 
 
 def resident_tokens(requests: Iterable[Classified], rate: float, tpot_s: float) -> float:
-    """Return the KV of all requests that are decoding at one moment; `rate` is in requests per second."""
+    """Return the KV tokens of all requests that are decoding at one moment; `rate` is in requests per second."""
     each = ((one.prompt_tokens + one.output_tokens / 2) * one.output_tokens * tpot_s for one in requests)
     return rate * fmean(each)
 

@@ -72,7 +72,7 @@ class Cluster:
     # Called by a test
 
     def before(self) -> None:
-        """Called before each answer; a test may replace it."""
+        """A hook before each answer; a test may replace it."""
 
     def start(self) -> None:
         handler = type("Handler", (_Handler,), {"cluster": self})
@@ -116,7 +116,7 @@ class Cluster:
         self.refusals.append(Refusal(method, path, status, message, times, headers))
 
     def expire(self) -> None:
-        """Forget earlier versions: a watch that asks for one is told that it has expired."""
+        """Forget earlier versions: a watch that asks for one gets the error that it has expired."""
         with self.changed:
             self.oldest = self.version + 1
             self.put("pods", "unrelated", {"metadata": {"name": "unrelated", "labels": {}}, "spec": {}, "status": {}})

@@ -11,7 +11,7 @@ from fleet.redis.ordered_write import Published
 
 @contextmanager
 def between_reading_and_writing(happens: Callable[[], object]) -> Iterator[None]:
-    """Call `happens` once, during the next publication in this process; it may publish itself."""
+    """Call `happens` once, during the next publication in this process; it may itself publish."""
     write, left = ordered_write.write, [happens]
 
     def late(order: int, found: Published) -> int:

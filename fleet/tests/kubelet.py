@@ -17,7 +17,7 @@ _BASE = Path(__file__).resolve().parents[2]
 
 
 class Kubelet:
-    """A kubelet that gives each Pod a loopback address of its own; `python3` is this interpreter."""
+    """A kubelet that gives each Pod its own loopback address; `python3` is this interpreter."""
 
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster

@@ -166,8 +166,8 @@ class Model:
         return {name for name, (kind, _) in self.orders.items() if kind == "wake" or self.rows[name].asleep is not None}
 
     def obeyed(self, name: str) -> None:
-        """Start an order to sleep 2 s after it was given, if it still applies, and finish each order after 5 s.
-        Every third one is never reported.
+        """Start an order to sleep 2 s after it was given, if it still applies, and finish each order after 5 s. Every
+        third order is never reported.
         """
         kind, at = self.orders.get(name, ("", self.now))
         if name not in self.begun() and self.now >= at + 2:

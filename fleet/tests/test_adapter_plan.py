@@ -1,4 +1,6 @@
-"""Place LoRA adapters: few moves, no third try where a load failed twice, and one more home while all are full."""
+"""Placing LoRA adapters: few moves, no third attempt where a load failed twice, and one more home
+while all are full.
+"""
 
 import pytest
 from hypothesis import given

@@ -31,7 +31,7 @@ def test_a_document_made_from_an_older_fleet_is_refused_even_if_both_arrive_at_o
     record = services.events.record_pool
 
     def late(*given: object, **more: object) -> object:
-        """Start the second change within the first one's transaction."""
+        """Start the second change within the transaction of the first."""
         first_holds.set()
         second_asks.wait(timeout=1)
         return record(*given, **more)

@@ -1,4 +1,4 @@
-"""Describe in words what applying a document would change."""
+"""Describe what applying a document would change."""
 
 import dataclasses
 from typing import Any

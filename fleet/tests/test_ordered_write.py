@@ -1,4 +1,4 @@
-"""Redis keeps the publication that read the database later, whichever writes first."""
+"""Redis keeps the publication that read the database last, whichever write arrives first."""
 
 import ast
 import threading

@@ -19,7 +19,7 @@ MODELS = {"object": "list", "data": [{"id": "m"}]}
 
 
 class Engine(BaseHTTPRequestHandler):
-    """The pages of vLLM or SGLang, as far as a node reads them."""
+    """The pages of vLLM or SGLang that a node reads."""
 
     dialect = "vllm"
     protocol_version = "HTTP/1.1"

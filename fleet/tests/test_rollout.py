@@ -54,7 +54,7 @@ def test_in_place_never_exceeds_max_unavailable(replicas: int, unavailable: int)
 
 @given(st.integers(1, 3), st.integers(2, 4), st.integers(1, 8), st.integers(0, 2))
 def test_instances_that_serve_together_change_together(groups: int, size: int, unavailable: int, more: int) -> None:
-    """With `more` instances that serve alone, as many groups are out as fit, but at least one."""
+    """Besides the groups, `more` instances serve alone. As many groups are out as fit, but at least one."""
     replicas = groups * size + more
     of = {at: tuple(range(at - at % size, at - at % size + size)) for at in range(groups * size)}
     pool = changing(replicas, Update(max_unavailable=unavailable), ordinals=frozenset(range(replicas)), groups=of)

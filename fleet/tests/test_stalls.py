@@ -1,4 +1,4 @@
-"""An instance that routers report as stalled leaves routing for all of them, is restarted if Weir started it, and
+"""An instance that routers report as stalled leaves routing for all routers, is restarted if Weir started it, and
 returns when they report it as working.
 """
 

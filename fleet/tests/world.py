@@ -73,7 +73,7 @@ def document(replicas: int = 1, name: str = "p", **engine: Any) -> dict[str, Any
 
 
 def deliver(order: str, node: str, instance: str, epoch: int) -> None:
-    """Carry out an order at once, as the node's worker would."""
+    """Carry out an order immediately, as the node's worker would."""
     if order == "start":
         node_agent.start_instance(instance, epoch)
     elif order in ("sleep", "wake"):

@@ -18,7 +18,7 @@ class Handling(Enum):
 
 
 class BehindGateway(Enum):
-    """What the endpoint picker does with a path that a router answers itself."""
+    """How the endpoint picker treats a path that a router answers itself."""
 
     SAME = "the same"
     ANY = "any instance of the pool"

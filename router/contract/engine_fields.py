@@ -64,7 +64,9 @@ def long_session(document: Mapping[str, object]) -> str:
 
 
 def _is_long(name: object) -> bool:
-    """Return whether a name is too long. An object or array always is, as serializing a large one takes a second."""
+    """Return whether a name is too long. An object or array always is, because serializing a large
+    one takes a second.
+    """
     return len(name) > LONGEST_SESSION if isinstance(name, str) else isinstance(name, list | dict)
 
 

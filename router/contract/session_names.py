@@ -58,7 +58,7 @@ _OLD_CLAUDE_CODE = re.compile(r"user_[0-9a-f]{64}_account_[0-9a-f-]*_session_(?P
 
 
 class SessionNames:
-    """The rows that a router uses."""
+    """Return the text; empty if there is none."""
 
     def __init__(self, rows: Sequence[NameRow] = NAMES) -> None:
         ranked = list(enumerate(rows))

@@ -20,13 +20,14 @@ def is_media(kind: str) -> bool:
 
 
 def stand_in(part: object) -> str:
-    """Return text of IMAGE_TOKENS tokens of four bytes. Equal parts share their KV blocks, others do not."""
+    """Return text of IMAGE_TOKENS tokens of four bytes. Equal parts share their KV blocks; different parts do not."""
     return xxhash.xxh64_hexdigest(orjson.dumps(part)) * (IMAGE_TOKENS * 4 // _TEXT)
 
 
 def as_message(item: object) -> object:
-    """Return an item of `/v1/responses` that is no message as a message whose role is the item's type; return messages
-    unchanged."""
+    """Return an item of `/v1/responses` that is not a message as a message whose role is the item's type; return
+    messages unchanged.
+    """
     if not isinstance(item, dict) or "role" in item or (field := _ITEMS.get(str(item.get("type")))) is None:
         return item
     return {"role": item["type"], "content": item.get(field)}

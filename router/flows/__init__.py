@@ -70,7 +70,7 @@ async def _with_others(
 
 
 def _alone(call: Call, endpoint: Endpoint) -> Awaitable[EngineResponse]:
-    """Let the instance compute the prompt itself; refuse if it only decodes, as it would wait forever."""
+    """Let the instance compute the prompt itself; refuse if it only decodes, because it would wait forever."""
     if endpoint.role == "decode":
         why = call.outcome.offload.reason if call.outcome.offload is not None else "no instance computes the prompt"
         message = f"{endpoint.id} only decodes: {why}: retry in 1 s"
@@ -125,8 +125,9 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
 async def _through(
     call: Call, decision: Decision, prefiller: Endpoint, endpoint: Endpoint, offload: Offload
 ) -> EngineResponse:
-    """Retry failed prefills on other instances, as often as the policy allows. A pull is never retried, as it needs the
-    instance that holds the KV."""
+    """Retry failed prefills on other instances, as often as the policy allows. A pull is never retried, because it
+    needs the instance that holds the KV.
+    """
     flow = OFFLOADS[endpoint.connector]
     tokens, tried = decision.prefill_new_tokens, {endpoint.id, prefiller.id}
     left: int = call.rules["failure.retries"]

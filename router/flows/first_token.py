@@ -157,7 +157,7 @@ def _add(said: Said, parts: dict[str, Any], depth: int = 0) -> None:
 
 
 def _remove(said: Said, parts: dict[str, Any], *, at_once: bool) -> None:
-    """Remove known text from the object. `at_once` is True if nothing came before."""
+    """Remove known text from the object. `at_once` is True if no event came before."""
     for name, part in list(parts.items()):
         if isinstance(part, str) and name in said:
             _remove_text(said, parts, name, at_once=at_once)

@@ -133,7 +133,7 @@ def _error_in(raw: bytes, api_path: str) -> AnswerError | None:
 
 
 def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | None, raw: bytes) -> PrefillFailed:
-    """Count the failure like that of any other request."""
+    """Count the failure in the same way as that of any other request."""
     message = raw[:200].decode("utf-8", "replace") if error is None else error.message
     why = f"{endpoint.id} answered {status}: {message}"
     if fault.is_about_the_engines_key(call, endpoint, status):
@@ -159,8 +159,9 @@ def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:
-    """Take over the usage that the prefill instance reports: only that instance knows how much of the prompt was
-    cached."""
+    """Take over the usage that the prefill instance reports, because only that instance knows how much of the prompt
+    was cached.
+    """
     used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:
         offload.prefill_usage = replace(used, cached_tokens=endpoint.cached_tokens(used.cached_tokens))

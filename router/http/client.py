@@ -24,7 +24,7 @@ class IncomingRequest(Struct):
 
 
 def client_of(incoming: IncomingRequest) -> str:
-    """Return the client that a request counts for: its API key, else its network."""
+    """Return the client for which a request counts: its API key, or else its network."""
     return incoming.key_id or network_of(incoming.peer)
 
 
@@ -42,7 +42,9 @@ class ClientConnection(Protocol):
         """Send the head with these header lines, perhaps together with the body's first bytes."""
 
     def write(self, data: bytes) -> bool:
-        """Write. True if the client reads too slowly; the caller then waits for `on_room` before it writes more."""
+        """Write the data. Return True if the client reads too slowly; the caller then waits for `on_room` before it
+        writes more.
+        """
 
     def write_chunk(self, chunk: bytes) -> bool:
         """Frame the part as a chunk, then write it like `write`."""

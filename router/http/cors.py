@@ -63,7 +63,7 @@ def is_asked(incoming: IncomingRequest) -> bool:
 
 
 def cors(given: str | None) -> Cors | None:
-    """Parse the origins; None: pages of other origins may not read answers. Raise ValueError."""
+    """Parse the origins. None means that pages of other origins may not read answers. Raise ValueError."""
     if not given:
         return None
     names = [name.strip() for name in given.split(",")]

@@ -94,7 +94,7 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
 
 
 def saying_when(status: int, lines: bytes) -> bytes:
-    """Add a missing retry-after to an engine's header lines; if it is far away, tell clients not to retry."""
+    """Add a missing retry-after to an engine's header lines; if the time is far away, tell clients not to retry."""
     named = _RETRY_AFTER.findall(lines)
     after = retry_after(status) if all(unit for unit, _ in named) else None
     if after is not None:

@@ -145,8 +145,9 @@ class HttpExchange:
             self._wake()
 
     def _takes_share(self, size: int) -> bool:
-        """Count the body towards its client's share, again with each part, as the API key is known only after the first
-        part."""
+        """Count the body towards its client's share, again with each part, because the API key is known only after the
+        first part.
+        """
         if self._share:
             self._leave_share()
         self._client = client_of(self.incoming)

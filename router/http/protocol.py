@@ -160,7 +160,7 @@ class HttpProtocol(asyncio.Protocol):
             self._running.on_room()
 
     def _rest(self, data: bytes, stop: Exception) -> bytes:
-        """Return the unread bytes after the parser stopped at a request that offers another protocol."""
+        """Return the bytes that the parser left unread when it stopped at a request that offers another protocol."""
         if isinstance(stop, httptools.HttpParserUpgrade):
             rest = data[stop.args[0] :]
             return self._without_offer() + rest if self._offers else rest
@@ -171,8 +171,9 @@ class HttpProtocol(asyncio.Protocol):
         return b""
 
     def _without_offer(self) -> bytes:
-        """Return the head without the offered upgrade, since the parser does not read the body of a request that offers
-        one."""
+        """Return the head without the offered upgrade, because the parser does not read the body of a request that
+        offers one.
+        """
         self._offers = False
         self._limits.read_bytes, self._limits.body_came = 0, False
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]

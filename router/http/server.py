@@ -131,7 +131,7 @@ _CLIENT_LEFT = (errno.ENOTCONN, errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTE
 
 
 def _unless_client_left(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ignore uvloop's report of a socket that its peer closed, which is no error of the router."""
+    """Ignore uvloop's report that a peer closed its socket, which is not an error of the router."""
     error = context.get("exception")
     if not (isinstance(error, OSError) and error.errno in _CLIENT_LEFT and "transport" in context):
         loop.default_exception_handler(context)

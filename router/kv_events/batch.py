@@ -168,7 +168,7 @@ def _stored(raw: Any) -> BlocksStored:
 
 
 def _following(raw: Any, blocks: int) -> Sequence[bytes]:
-    """Return the tokens after each block that its name covers: vLLM's since 0.33 while it speculates."""
+    """Return the tokens after each block that the block's name covers: vLLM's since 0.33, while it speculates."""
     given = raw.get("lookahead_token_ids")
     if given is None:
         return ()
@@ -257,7 +257,7 @@ def _extra(extra: object) -> bytes:
 
 
 def _extras(raw: Any, begins: bool, blocks: int) -> Sequence[bytes]:
-    """Return the extra keys. `begins`: the first block is a prompt's first."""
+    """Return the extra keys. `begins` is True if the first block is the first of a prompt."""
     given, adapter = raw.get("extra_keys"), raw.get("lora_name") or raw.get("lora_id")
     if given:
         return [_extra(extra) for extra in given] if any(given) else ()

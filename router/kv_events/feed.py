@@ -104,18 +104,18 @@ class Feed:
 
     @property
     def but_for(self) -> str:
-        """Return the kinds of request that an exact index of this engine does not know."""
+        """Return the kinds of request that the exact index of this engine does not know."""
         store = UNTOLD_STORE if self._untold or self._shares else ""
         return "; ".join(filter(None, (self._groups.but_for, store)))
 
     @property
     def names_layers(self) -> bool:
-        """Return whether its events say which kind of layers stored a block."""
+        """Return whether the engine's events say which kind of layers stored a block."""
         return self._groups.names_layers
 
     @property
     def ahead(self) -> int:
-        """Return the tokens after each block that its name covers."""
+        """Return the tokens after each block that the block's name covers."""
         return self._groups.ahead
 
     @property
@@ -327,7 +327,7 @@ class Feed:
             raise IndexFull(f"its KV events name more than {MOST_BLOCKS:,} blocks")
 
     def _lose(self) -> None:
-        """Clear the instance, as missing events cannot be replayed."""
+        """Clear the instance, because missing events cannot be replayed."""
         self._empty()
         self.complete = False
 

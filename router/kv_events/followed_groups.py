@@ -142,7 +142,7 @@ class FollowedGroups:
         return tuple(sorted({self.block_size // need.parts for need in self.needs.needs if need.parts > 1}))
 
     def _is_dense(self, event: BlocksStored) -> bool:
-        """Return whether events leave out no block, for a model without full attention."""
+        """Return whether events leave out no block, as is required of a model without full attention."""
         if not _names_all(event):
             self.trouble = _SPARSE
             return False

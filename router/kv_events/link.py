@@ -69,7 +69,7 @@ class ProcessLink:
 
     @property
     def trouble(self) -> str:
-        """Return why its answers cannot be used; "" if they can."""
+        """Return why the process's answers cannot be used; "" if they can."""
         if self.why:
             return self.why
         silent_s = time.monotonic() - self._heard_at

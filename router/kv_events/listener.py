@@ -74,7 +74,7 @@ class Listener:
         await self._feeds.close()
 
     def _follow(self, pool: Pool) -> None:
-        """Follow each endpoint by a feed of its own, per epoch and data-parallel rank."""
+        """Follow each endpoint by its own feed, per epoch and data-parallel rank."""
         state = pool.kv_event_state
         publishing = [endpoint for endpoint in pool.endpoints.values() if _publishes(endpoint)]
         if self._shared is not None:
@@ -158,7 +158,9 @@ def _rules(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, int]]:
 
 
 def _ahead(endpoints: Iterable[Endpoint]) -> int:
-    """Return the tokens after a block that its name covers by most feeds followed now; by equally many, the fewer."""
+    """Return the tokens after a block that its name covers, as in most of the feeds followed now; on a tie, the smaller
+    number.
+    """
     feeds = [endpoint.feed for endpoint in endpoints if _publishes(endpoint)]
     counts = Counter(feed.ahead for feed in feeds if feed is not None and feed.block_size)
     return min(counts, key=lambda ahead: (-counts[ahead], ahead), default=0)

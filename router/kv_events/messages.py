@@ -140,7 +140,7 @@ to_router: "msgspec.msgpack.Decoder[ToRouter]" = msgspec.msgpack.Decoder(ToRoute
 
 
 class BadFrame(ValueError):
-    """The bytes are no valid message; the exception has the reason."""
+    """The bytes are not a valid message; the exception has the reason."""
 
 
 def framed(message: Struct) -> bytes:

@@ -13,7 +13,7 @@ FORGOTTEN_S = 60.0  # how long a delay counts, at most twice this: a clock may b
 
 class Sequence:
     def __init__(self, apply: Callable[[bytes], None], lose: Callable[[], None], ask: Callable[[int], bool]) -> None:
-        """`ask(n)` requests a replay from number n and returns False if the engine offers none."""
+        """Set up the sequence. `ask(n)` requests a replay from number n and returns False if the engine offers none."""
         self._apply = apply
         self._lose = lose
         self._ask = ask

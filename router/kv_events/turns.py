@@ -9,7 +9,7 @@ from typing import Protocol
 
 class WaitingFeed(Protocol):
     def work(self, until: float) -> None:
-        """Work until this value of time.perf_counter, or until nothing is left."""
+        """Work until the given value of time.perf_counter, or until nothing is left."""
 
 
 class SharedTurns:

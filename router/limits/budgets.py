@@ -1,10 +1,9 @@
 """Budgets of API keys and pools: a request is sent only if its highest possible cost fits into what this router may
-spend.
-A router holds a part of what remains of the budget and asks for more when that is used up (`BudgetStore.hold`), so most
-requests need no round trip. What all routers hold and have spent never exceeds the limit; spending exceeds it at most
-by the cost of requests in flight beyond their estimates. While the store is unreachable, a router spends what it holds,
-then its share of the last known remainder, then it refuses. Together, routers exceed the limit at most by grants made
-since the other routers last asked, which is at most REPORT_S ago.
+spend. A router holds a part of what remains of the budget and asks for more when that part is used up
+(`BudgetStore.hold`), so most requests need no round trip. What all routers hold and have spent never exceeds the limit;
+spending exceeds it at most by the cost of requests in flight beyond their estimates. While the store is unreachable, a
+router spends what it holds, then its share of the last known remainder, and then refuses. Together, routers exceed the
+limit at most by grants made since the other routers last asked, which is at most REPORT_S ago.
 """
 
 import time
@@ -29,7 +28,9 @@ LATE_S = 3600.0  # time for requests under way after a period's end
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An answer of the store: the amount that the router may spend beyond what it had spent at the request."""
+    """An answer of the store: the amount that the router may spend, in addition to what it had spent at the time of the
+    request.
+    """
 
     hold: int
     rest: int | None  # part of the whole budget that is neither spent nor held; None: unknown
@@ -41,8 +42,9 @@ class BudgetStore(Protocol):
     routers: int  # routers that share a budget
 
     async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
-        """Report the spending, and hold up to `want` of what remains instead of `had`. None if the store is
-        unreachable."""
+        """Report the spending, and hold up to `want` of the remainder instead of `had`. None if the store is
+        unreachable.
+        """
 
 
 class LocalBudgets:
@@ -85,9 +87,10 @@ class Budgets:
         *,
         price: float = 0.0,
     ) -> None:
-        """Reserve the most that a request of so many tokens may cost, in `reserved`. Raise ErrorResponse; the caller
+        """Reserve in `reserved` the most that a request of this many tokens may cost. Raise ErrorResponse; the caller
         then settles what has been reserved so far. `price` is in micro-dollars per token, used if the budget has no
-        price of its own yet."""
+        price yet.
+        """
         for budget in budgets:
             spending = self.of(budget, at)
             amount = _estimate(spending, tokens, price)

@@ -15,7 +15,7 @@ def most_output(document: JsonObject, api_path: str) -> int:
 
 
 def output_limit(document: JsonObject, api_path: str) -> int | None:
-    """Return the tokens that the request allows the engine to generate in all answers; None: no limit."""
+    """Return the tokens that the request allows the engine to generate in all answers; None means no limit."""
     if api_path not in LIMITS:
         return 0
     given = [value for name in LIMITS[api_path] if (value := _positive(document.get(name)))]

@@ -1,6 +1,6 @@
-"""The price of a token in each pool, for dollar budgets without a price of their own yet.
-It is the mean cost of the pool's requests in this router over all periods. Before the first request has ended, it is
-the list price of the most expensive instance at the rate of a single stream.
+"""The price of a token in each pool, for dollar budgets without their own price yet. It is the mean cost of the pool's
+requests in this router over all periods. Before the first request has ended, it is the list price of the most expensive
+instance at the rate of a single stream.
 """
 
 from router.contract.redis.budgets import MICRO

@@ -37,7 +37,7 @@ class Allowance:
         return min(max(0.0, amount - self.held), float(self.limit))
 
     def owed_s(self, amount: float) -> float:
-        """Return the seconds of refill before `amount` can be spent; 0 or less if it is held."""
+        """Return the seconds of refill before `amount` can be spent; 0 or less if the amount is held already."""
         return (min(amount, self.limit) - self.held) / self.rate
 
     def lent(self, granted: float, left: float, now: float) -> None:

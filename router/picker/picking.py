@@ -194,8 +194,9 @@ def _of_gateway(client: ClientConnection) -> GatewayStream:
 
 
 def _elsewhere(call: Call) -> dict[str, str]:
-    """Return the instances that cannot continue the response that the request refers to. Answers do not pass through
-    the picker, so only the instance of the request's session is known to store one. Raise ErrorResponse."""
+    """Return the instances that cannot continue the response to which the request refers. Answers do not pass through
+    the picker, so only the instance of the request's session is known to store one. Raise ErrorResponse.
+    """
     previous = call.request.prompt.document.get("previous_response_id") if call.api_path == stored.PATH else None
     if not isinstance(previous, str) or not previous or len({one.instance for one in call.pool.endpoints.values()}) < 2:
         return {}
@@ -209,8 +210,9 @@ def _elsewhere(call: Call) -> dict[str, str]:
 
 
 def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
-    """Return the instances that the gateway cannot reach, with the reason. `subset` has addresses with or without
-    port; None: all."""
+    """Return the instances that the gateway cannot reach, with the reason. `subset` has addresses with or without port;
+    None means all.
+    """
     found = {}
     for endpoint in pool.endpoints.values():
         where = address(endpoint)
@@ -245,7 +247,8 @@ def _headers(call: Call, endpoint: Endpoint, prefiller: Endpoint | None) -> list
 
 def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
     """Add the engine's key. An instance without a readable key leaves routing only a moment later; until then, raise
-    ErrorResponse."""
+    ErrorResponse.
+    """
     try:
         return list(pairs(with_key(lines, endpoint.engine_key)))
     except KeyMissing as error:
@@ -329,7 +332,7 @@ def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
 
 
 def _judged(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> tuple[Result, str, int]:
-    """Return the result of an answer, what is wrong with it, and the status that says so."""
+    """Return the result of an answer, what is wrong with the answer, and the status that says so."""
     asks_stream = call.request.prompt.stream
     error = answers.unlike_asked(kind, call.api_path, asks_stream=asks_stream) if status == 200 else None
     if error is not None:
@@ -340,7 +343,8 @@ def _judged(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> tuple[R
 
 
 def _is_alone_in_doubt(pool: Pool, endpoint: Endpoint) -> bool:
-    """Return whether this instance alone keeps rejecting requests that another would serve, since a picker cannot ask
-    both."""
+    """Return whether this instance alone keeps rejecting requests that another instance would serve, since a picker
+    cannot ask both.
+    """
     others = [one for one in pool.endpoints.values() if one.instance != endpoint.instance and one.takes_requests]
     return endpoint.breaker.is_doubted and any(not one.breaker.is_doubted for one in others)

@@ -222,7 +222,7 @@ class GatewayStream:
 
     @property
     def refusal(self) -> bytes | None:
-        """Return the refusal of a request that was not passed on; None if it was."""
+        """Return the refusal of a request that was not passed on; None if it was passed on."""
         if self._refusal is None or self.is_picked:
             return None
         return messages.refused(*self._refusal, "weir")

@@ -133,7 +133,7 @@ class FleetColumns(Sequence[InstanceState]):
         return self._part(lambda column: dropped(column, position))
 
     def at(self, positions: Sequence[int]) -> "FleetColumns":
-        """Return the fleet of the instances at the positions; `is_paced` is that of these alone."""
+        """Return the fleet of the instances at the positions; `is_paced` refers to these instances alone."""
         if len(positions) < 2:
             fleet = self._part(lambda column: [column[position] for position in positions])
         else:
@@ -147,7 +147,7 @@ class FleetColumns(Sequence[InstanceState]):
 
 
 class _FleetPart(FleetColumns):
-    """Some instances of a fleet, for one decision. It derives further columns from the fleet's."""
+    """Some instances of a fleet, for one decision. Further columns are derived from the fleet's columns."""
 
     __slots__ = ("_part_of", "_whole")
 

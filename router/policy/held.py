@@ -42,7 +42,7 @@ class HeldByLevel(Mapping[str, int]):
         return sum(mask.bit_count() for _, mask in self.levels)
 
     def of(self, names: Sequence[str]) -> list[int]:
-        """Return the tokens of each of these instances."""
+        """Return the tokens that each of these instances holds."""
         bits, levels = map(self.bits.get, names, repeat(0)), self.levels
         if len(levels) == 1:
             (tokens, mask), *_ = levels

@@ -56,7 +56,7 @@ class RoutingRequest(Value, frozen=True):
     )
     rates: Rates = UNKNOWN
     prefix_key: int = 0  # 0–65535, from the hash of the prompt's first 1,024 bytes: equal beginnings, equal keys
-    turn: int = 0  # number of requests decided before, as round robin keeps no state of its own
+    turn: int = 0  # number of requests decided before, as round robin keeps no state
     indivisible: str = ""  # why one instance must compute prompt and answer; empty if two may
     generates: bool = True  # whether the answer consists of tokens; others need no decode instance
     band: int = 0  # priority band; bands below 0 leave some capacity to the others

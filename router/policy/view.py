@@ -109,8 +109,9 @@ class View:
 
     @property
     def work(self) -> list[float]:
-        """(n_i + ongoing_i)/pace_i: the instance's work with this request, in tokens of the pool's median instance.
-        Losing the cache counts as work."""
+        """(n_i + ongoing_i)/pace_i: the instance's work if it gets this request, in tokens of the pool's median
+        instance. Losing the cache counts as work.
+        """
         made = self._work
         if made is None:
             made = self._work = self.at_pace(list(map(add, self.new, self.ongoing)))

@@ -125,9 +125,9 @@ class Affinity:
         return session
 
     def session_of_chain(self, hashes: Sequence[int]) -> str | None:
-        """Return the session whose previous prompt is the longest prefix of this one; a new name if there is none.
-        A prompt is continued once. Later prompts with the same beginning only share its instructions; they get a name
-        of their own, or none if they also end there.
+        """Return the session whose previous prompt is the longest prefix of this one; a new name if there is none. A
+        prompt is continued once. Later prompts with the same beginning only share its instructions; they get their own
+        name, or none if they also end there.
         """
         if not hashes:
             return None

@@ -101,8 +101,9 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def _is_tried(self) -> bool:
-        """Return whether clients' requests are tried on it although it is published as stalled, as only they can show
-        that it has recovered."""
+        """Return whether clients' requests are tried on the engine although it is published as stalled, because only
+        they can show that it has recovered.
+        """
         return self.progress.by_requests and bool(self.progress.stalled) and self.reason.startswith("stalled")
 
     @property
@@ -121,7 +122,7 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def takes_requests(self) -> bool:
-        """Return whether its state allows requests; an open breaker is checked per request."""
+        """Return whether the endpoint's state allows requests; an open breaker is checked per request."""
         return self.routable and not self.progress.stalled
 
     @property
@@ -193,8 +194,9 @@ class Endpoint(LearnedFromAnswers):
             self.touch()
 
     def note_full(self) -> None:
-        """Treat its load as unknown until the next sample or check, since it refused a request for lack of capacity: an
-        instance that refuses at once looks empty."""
+        """Treat the endpoint's load as unknown until the next sample or check, because it refused a request for lack of
+        capacity: an instance that refuses at once looks empty.
+        """
         self.kv_usage, self.waiting = KV_UNKNOWN, 0
         self.touch()
 

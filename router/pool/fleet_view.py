@@ -84,7 +84,7 @@ class FleetView(Generic[E]):
         return part
 
     def _hear(self) -> None:
-        """Tell each view which of its instances changed."""
+        """Tell each view which of its instances have changed."""
         for name in self._reported:
             for changed in self._readers[name]:
                 changed.add(name)

@@ -143,8 +143,9 @@ class Shortlist:
     def _cheapest(
         self, positions: list[int], of_request: float, of_context: float, draw: float, most: int, *, idle: bool
     ) -> list[int]:
-        """Return the cheapest instances in order; the draw breaks ties, as in `_least`. `idle` is True if so many may
-        cost nothing that further prices are not needed."""
+        """Return the cheapest instances in order; the draw breaks ties, as in `_least`. `idle` is True if enough
+        instances may cost nothing that further prices are not needed.
+        """
         start = int(draw * SPREAD % 1.0 * len(positions))
         positions = positions[start:] + positions[:start]
         queued, requests, context = self._queued, self._requests, self._context
@@ -273,7 +274,9 @@ def _drawn(able: Sequence[int], draw: float, most: int) -> Sequence[int]:
 
 
 def _in_turn(positions: Sequence[int], turn: int, most: int) -> Sequence[int]:
-    """Return the block of instances at this turn: over as many turns as instances, each is chosen once."""
+    """Return the block of instances at this turn: each instance is chosen once in as many turns as
+    there are instances.
+    """
     if not positions:
         return ()
     first = turn % len(positions) // most * most

@@ -40,8 +40,9 @@ class AccuracyByKind:
         return found
 
     def _make_room(self) -> None:
-        """Forget a kind, but never a plain API: those are few, and clients cannot invent more. Kinds with few judged
-        answers replace only each other, however many arrive."""
+        """Forget a kind, but never a plain API: plain APIs are few, and clients cannot invent more. Kinds with few
+        judged answers replace only each other, however many arrive.
+        """
         further = [kind for kind in self.kinds if " " in kind]
         if len(further) >= MOST_KINDS:
             new = [kind for kind in further if self.kinds[kind].judged < JUDGED]
@@ -49,8 +50,9 @@ class AccuracyByKind:
             del self.kinds[min(new if len(new) >= MOST_NEW else known, key=lambda kind: self.kinds[kind].used)]
 
     def short_of(self, kind: str) -> int:
-        """Return the tokens by which hits of the kind fall short of the blocks that an engine has; 0 with a rule, which
-        explains the same answers."""
+        """Return the tokens by which hits of the kind fall short of the blocks that an engine has; 0 if there is a
+        rule, because the rule explains the same answers.
+        """
         known = self.kinds.get(kind)
         return known.shortfall.tokens if known is not None and known.speculation.rule == NONE else 0
 

@@ -187,9 +187,9 @@ class PrefixIndex:
     def correct(self, instance: str, hashes: Sequence[int], cached_chunks: int) -> int:
         """Learn from the cached part of a prompt, which the engine reports with its answer. Return the chunks evicted.
         The instance holds the prompt itself now, since the engine has just computed it. Fewer cached chunks than
-        predicted mean that the engine evicted more than assumed, so that many of the least recently used chunks are
-        dropped. No more are dropped: if an engine is underestimated, sessions leave although it holds their KV, which
-        costs more than computing a prompt unexpectedly.
+        predicted mean that the engine evicted more than assumed, so the same number of the least recently used chunks
+        are dropped. No more are dropped: if an engine is underestimated, sessions leave although it holds their KV,
+        which costs more than computing a prompt unexpectedly.
         """
         eviction = self._evictions.get(instance)
         if eviction is None or not hashes:

@@ -1,8 +1,8 @@
-"""The chunks of all instances: chains of hashes, cut into runs only where the holders change.
-A run is a part of a chain that the same instances hold from its first chunk to its last. A chunk's hash also stands for
-all chunks before it. A run is therefore identified by its first hash, two parts are equal if their last hashes are, and
-the point where they diverge is located by bisection. Chains that branch off a run are runs of their own, identified by
-their first hash; `parent` leads back, so chunks that an instance loses are reached from the end of a chain.
+"""The chunks of all instances: chains of hashes, cut into runs only where the holders change. A run is a part of a
+chain that the same instances hold from its first chunk to its last. A chunk's hash also stands for all chunks before
+it. A run is therefore identified by its first hash, two parts are equal if their last hashes are, and the point where
+they diverge is located by bisection. Chains that branch off a run are separate runs, identified by their first hash;
+`parent` leads back, so chunks that an instance loses are reached from the end of a chain.
 """
 
 from array import array

@@ -142,7 +142,8 @@ class Call:
     @property
     def _pair(self) -> str:
         """Return the number of the attempt, and of its next prefill instance if there is one: the decoder may still
-        hold what it was asked for with the previous instance."""
+        hold what it requested from the previous instance.
+        """
         number, offload = len(self.outcome.attempts), self.outcome.offload
         return f"{number}.{offload.moves}" if offload is not None and offload.moves else str(number)
 

@@ -33,7 +33,7 @@ def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int) -> boo
 
 
 def words(endpoint: Endpoint, status: int) -> str:
-    """Return the engine's fault in words, for such an answer."""
+    """Describe the engine's fault that the answer shows."""
     if endpoint.engine_key:
         return f"answered {status} to its engine key"
     return f"answered {status}: it asks for a key, and none is named ({engine_key.OPTION})"
@@ -71,8 +71,9 @@ def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
 
 
 def _partners(call: Call, offload: Offload) -> set[str]:
-    """Return both instances of an offload, as either may have failed because it lacked the other's KV. Return neither
-    while the decoder computes the prompt itself."""
+    """Return both instances of an offload, because either may have failed for lack of the other's KV. Return neither
+    while the decoder computes the prompt itself.
+    """
     if offload.outcome in ("fallback", "ineligible"):
         return set()
     ends = (call.pool.endpoints.get(name) for name in (offload.prefill, call.instance))
@@ -80,7 +81,7 @@ def _partners(call: Call, offload: Offload) -> set[str]:
 
 
 def prefilled(call: Call) -> None:
-    """Attribute failed prefills to their engines, since another one has computed the same prompt."""
+    """Attribute failed prefills to their engines, because another engine has computed the same prompt."""
     failures, offload = call.outcome.failures, call.outcome.offload
     call.outcome.is_prefilled = True
     if failures and offload is not None:
@@ -95,8 +96,9 @@ def _kind(error: UpstreamError) -> str:
 
 
 def is_spent(call: Call) -> bool:
-    """Return whether no further engine is tried: the request failed in the same way on two, or may have crashed one and
-    then failed on another."""
+    """Return whether no further engine is tried: the request failed in the same way on two engines, or may have crashed
+    one and then failed on another.
+    """
     return _are_alike(call) or may_have_ended_one(call)
 
 
@@ -112,7 +114,7 @@ def was_sent_on(call: Call) -> bool:
 
 
 def _earlier(call: Call) -> list[Failure]:
-    """Return the failures that none of the latest failure's instances can have caused."""
+    """Return the failures that no instance of the latest failure can have caused."""
     failures = call.outcome.failures
     return [failure for failure in failures[:-1] if failure.among.isdisjoint(failures[-1].among)]
 
@@ -124,8 +126,9 @@ def _are_alike(call: Call) -> bool:
 
 
 def forgive(call: Call, alone: str = "") -> bool:
-    """Undo the counts of equal failures. Return False if they stay: they differ, or these engines serve nobody. `alone`
-    is a kind of failure for which one engine's answer suffices, as no other can be asked."""
+    """Undo the counts of equal failures. Return False if they stay: because they differ, or because these engines serve
+    nobody. `alone` is a kind of failure for which one engine's answer suffices, because no other can be asked.
+    """
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):
         return False

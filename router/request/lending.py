@@ -28,7 +28,7 @@ _PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # paths whose a
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """What an engine must say about its blocks, so that another engine can take them."""
+    """The facts that an engine must report about its blocks before another engine can take them."""
 
     do_remote_decode: bool
     remote_block_ids: list[list[int]]  # by group of layers
@@ -44,7 +44,7 @@ Word = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class Located(Protocol):
-    """What an answer said about its KV (router/serving/answer/kv_location.py)."""
+    """The location of KV that an answer reports (router/serving/answer/kv_location.py)."""
 
     where: bytes
     prompt_ids: bytes
@@ -73,7 +73,7 @@ def learn(call: Call, located: Located) -> None:
     tokens, groups = blocks.remote_num_tokens, blocks.remote_block_ids
     words = [word for ids in (located.prompt_ids, *located.answer_ids) for word in _read(ids, list[Word]) or ()]
     size = (decoder.feed.block_size if decoder.feed is not None else 0) or decoder.block_size
-    # Layers with windows or states have groups of their own, which do not match a shorter prefix.
+    # Layers with windows or states have their own groups, which do not match a shorter prefix.
     if len(groups) != 1 or len(groups[0]) != -(-tokens // size) or len(words) < tokens:
         return
     hashes = _hashes(call, words[:tokens], size)
@@ -82,7 +82,7 @@ def learn(call: Call, located: Located) -> None:
 
 
 def _read(raw: bytes, kind: type[Read]) -> Read | None:
-    """Read what an engine said about its KV; None for anything else."""
+    """Read what an engine reports about its KV; None for anything else."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError:
@@ -152,14 +152,14 @@ def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
 
 
 def _beginning(blocks: LentBlocks, tokens: int) -> JsonObject:
-    """Return where the first of them are, as the engine takes the end of the list it is given."""
+    """Return where the first of the blocks are: the engine takes the end of the list that it is given."""
     where: JsonObject = orjson.loads(blocks.where)
     (ids,) = cast(list[list[Json]], where["remote_block_ids"])
     return where | {"remote_block_ids": [ids[: tokens // blocks.size]], "remote_num_tokens": tokens}
 
 
 def taken(call: Call, blocks: LentBlocks) -> None:
-    """Note that the blocks were there, so that a decoder that once lacked some is trusted again."""
+    """Note that the blocks were there, so that a decoder that once lacked blocks is trusted again."""
     decoder = call.pool.endpoints.get(blocks.decoder)
     if decoder is not None:
         decoder.lends_s = min(2 * decoder.lends_s, KEPT_S)

@@ -16,7 +16,7 @@ class PrefillFailed(Exception):
     status = 502  # answer's status if no other instance computes the prompt
 
     def __init__(self, why: str, *, decoder: str = "") -> None:
-        """`decoder` failed after the prefill, because the KV was missing or for a reason of its own."""
+        """`decoder` failed after the prefill, because the KV was missing or for a reason unrelated to it."""
         super().__init__(why)
         self.decoder = decoder
 
@@ -26,7 +26,7 @@ class PrefillBroken(PrefillFailed):
 
 
 class PrefillErred(PrefillBroken):
-    """The engine answered with an error of its own."""
+    """The engine answered with its own error."""
 
 
 class PrefillBusy(PrefillBroken):

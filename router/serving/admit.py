@@ -49,7 +49,7 @@ def settle(call: Call) -> None:
 async def until_woken(
     admission: Admission, wait: Wait, prepare: Callable[[], Awaitable[None]] | None = None
 ) -> Refusal | None:
-    """Wait; return the refusal if no wakeup came. `prepare` supplies the inputs of a new decision."""
+    """Wait; return the refusal if no wakeup arrived. `prepare` supplies the inputs of a new decision."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 

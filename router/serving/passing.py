@@ -34,7 +34,7 @@ class _Unleased:
     has_content = True
 
     def goes_on(self) -> None:
-        """Do nothing, as the answer says nothing about an engine's progress."""
+        """Do nothing: this answer does not show an engine's progress."""
 
 
 _UNLEASED = _Unleased()

@@ -95,7 +95,7 @@ class Pools:
             self.changed()
 
     def changed(self) -> None:
-        """Update the names; call this after a pool was added or removed, or got another model."""
+        """Update the names. Call this after a pool was added or removed, or got another model."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
         # A served pool takes precedence over an observed one with the same model.
         by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
@@ -133,7 +133,7 @@ class Pools:
         self.names = {**own, **self.aliases}
 
     def alias(self, name: str) -> Alias | None:
-        """Return what the name stands for; None for a model's own name, such as a pool's name that its engines list."""
+        """Return the target of the name; None for a model's own name, such as a pool's name that its engines list."""
         alias = self.names.get(name)
         if alias is None or name in self.aliases:
             return alias
@@ -162,7 +162,9 @@ class Pools:
         ]
 
     def _is_unserved(self, target: Target) -> bool:
-        """Return whether its pool is gone, or no ready instance lists it. Adapters with a source are loaded by Weir."""
+        """Return whether the target's pool is gone, or no ready instance lists the name. Adapters with a source are
+        loaded by Weir.
+        """
         pool = self._pools.get(target.pool)
         if pool is None:
             return True
@@ -180,7 +182,7 @@ class Pools:
         return target.model or (pool.model if pool is not None else "")
 
     def _length(self, targets: Iterable[Target]) -> int | None:
-        """Return the model's length; for an adapter without a length of its own, that of its base model."""
+        """Return the model's length; for an adapter that states none, that of its base model."""
         found = (
             models.get(self._engines_name(target)) or models.get(self._pools[target.pool].model)
             for target in targets

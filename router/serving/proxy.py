@@ -390,7 +390,7 @@ class Proxy:
 
 
 def _expect_other_times(call: Call, lease: Lease) -> None:
-    """Expect no token, or that of an image or sound, which may come late."""
+    """Expect no token, or the token of an image or sound, which may come late."""
     lease.is_media = call.api_path in MEDIA
     if not lease.is_media:
         lease.expect_no_token()
@@ -415,7 +415,9 @@ def _broke(
 
 
 def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
-    """Handle an engine that rejects its pool's key, which is no client's fault. Return True to try another instance."""
+    """Handle an engine that rejects its pool's key, which is never a client's fault. Return True to try another
+    instance.
+    """
     attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, attempt.status or 0)
     fault.failed(call, endpoint, fault.KEY)
     tried[endpoint.id] = attempt.error
@@ -435,8 +437,9 @@ def _code(result: Result) -> str:
 
 
 def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, *, able: bool) -> bool:
-    """Count a failed answer against the engine. Return False if it is passed on, as the request is at fault. `able` is
-    True if another instance may be asked."""
+    """Count a failed answer against the engine. Return False if the answer is passed on because the request is at
+    fault. `able` is True if another instance may be asked.
+    """
     kind = fault.FAILED
     if answer.result == "client_error":
         status = attempt.status if answer.error is None else answer.error.status

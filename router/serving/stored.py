@@ -71,7 +71,7 @@ class FairlyKept(Generic[V]):
                 del self._of_keys[key_id]
 
     def first(self, count: int) -> list[tuple[str, str, V]]:
-        """Return some of them, each key's oldest first."""
+        """Return some of the values, each key's oldest first."""
         return list(islice(self._each(), count))
 
     def _each(self) -> Iterator[tuple[str, str, V]]:

@@ -62,7 +62,7 @@ class StoredCalls:
     async def _asked(
         self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
     ) -> Connection:
-        """Send the call to the instance. `is_known` is True if the client sent a key of Weir."""
+        """Send the call to the instance. `is_known` is True if the client sent a key that Weir knows."""
         lines = with_key(headers.forwarded(incoming.headers, dict(incoming.headers)), endpoint.engine_key)
         request = request_bytes(incoming, endpoint.upstream, lines + headers.id_line(own_id), sent)
         connection = await endpoint.upstream.open(

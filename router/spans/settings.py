@@ -1,4 +1,6 @@
-"""The settings of spans: OpenTelemetry's environment variables, and two of Weir's."""
+"""Take one of this second's samples; `now` is monotonic seconds. Clients can request samples by `traceparent`, but not
+beyond this limit.
+"""
 
 import re
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ class WatchedAnswer:
 
 
 class Rules(NamedTuple):
-    """What a pool's engines get of a request, as in FleetValue."""
+    """The changes that a pool's engines require to a request, as in FleetValue."""
 
     trusted_keys: frozenset[str] = frozenset()
     salt_by_key: bool = False
@@ -124,7 +124,7 @@ class Watched:
         )
 
     def sample(self, pool: str) -> InstanceSample | None:
-        """Return the sample; None until its metrics have been read once."""
+        """Return the sample; None until the instance's metrics have been read once."""
         if self.metrics is None:
             return None
         return sample_of(self.metrics, id=self.listed.id, pool=pool, epoch=self.epoch, at=self.sampled_at)
@@ -232,7 +232,7 @@ class InstanceWatch:
         return await self._prober.get(listed.url + path, TIMEOUT_S, largest, lines, listed.tls)
 
     async def _health(self, watched: Watched) -> tuple[str, bool]:
-        """Return why it is unhealthy, and whether it is only slow."""
+        """Return why the instance is unhealthy, and whether it is only slow."""
         listed, path = watched.listed, watched.health_path
         try:
             status, _ = await self._get(listed, path, HEALTH_LARGEST)

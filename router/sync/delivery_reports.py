@@ -74,7 +74,7 @@ class DeliveryReports:
 
     @staticmethod
     async def _cells(tallies: DeliveryTallies) -> dict[Arm, dict[str, dict[int, CellTally]]]:
-        """Yield one arm and class at a time, as all at once would delay requests for milliseconds."""
+        """Yield one arm and class at a time, because writing all at once would delay requests for milliseconds."""
         cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}
         for arm, name in tallies.requests():
             cells.setdefault(arm, {})[name] = tallies.read(arm, name)

@@ -138,7 +138,7 @@ class LiveState:
             await self._look_at_splits(self._pools.all())
 
     async def _look_at_splits(self, pools: Iterable[Pool]) -> None:
-        """Check the splits before acknowledging, as an acknowledgement says whether the split is in effect."""
+        """Check the splits before acknowledging, because an acknowledgement says whether the split is in effect."""
         await self.signals.look(pools)
         for name, pool in list(self._to_acknowledge.items()):
             if self.on_version is not None:

@@ -106,8 +106,9 @@ class Reporter:
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
-        """Report the status. Reports are serialized, as otherwise the older of two concurrent reports could be
-        written last."""
+        """Report the status. Reports are serialized; otherwise the older of two concurrent reports could be written
+        last.
+        """
         async with self._reporting:
             await self._report(time.time())
 

@@ -142,7 +142,7 @@ class DeliveryTallies:
                 self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
     def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
-        """Count the first content, or the end of a request without any, however it ends."""
+        """Count the first content, or the end of a request without any content, however it ends."""
         self._under_way.pop(id(call), None)
         self._slow.discard(id(call))
         if ttft_ms is not None:

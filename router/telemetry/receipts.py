@@ -67,7 +67,7 @@ def receipt(call: Call, router: str, *, worded: bool = True) -> dict[str, Any]:
 
 
 def _attempts(call: Call) -> list[dict[str, Any]]:
-    """Return the attempts. The last attempt has the result of the request, unless it failed by itself."""
+    """Return the attempts. The last attempt has the result of the request, unless the attempt itself failed."""
     made: list[dict[str, Any]] = []
     for attempt in call.outcome.attempts:
         result = attempt.result

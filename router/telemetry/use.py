@@ -160,7 +160,7 @@ class UseCounter:
 
 
 def _model(call: Call) -> str:
-    """Return the engine's name of the model, as clients could create any number of rows with names of their own."""
+    """Return the engine's name of the model, as clients could create any number of rows with their own names."""
     if call.alias is not None:
         return call.alias.serves
     return call.adapter if call.adapter in call.pool.adapters else call.pool.model

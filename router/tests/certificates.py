@@ -20,7 +20,9 @@ class Issued:
     key: Path
 
     def server(self, clients: "Authority | None" = None) -> ssl.SSLContext:
-        """`clients` is the authority that signs certificates of clients; None: clients need none."""
+        """Create a server's certificate. `clients` is the authority that signs certificates of clients; None if clients
+        need none.
+        """
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.load_cert_chain(self.certificate, self.key)
         if clients is not None:

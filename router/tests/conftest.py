@@ -121,7 +121,7 @@ class World:
         return await self.client.post(path, json={"model": "llama", "prompt": "hello", **body}, headers=headers)
 
     async def until(self, true: Callable[[], Any], what: str = "") -> None:
-        """Wait until it is true; fail if it does not become true in time."""
+        """Wait until the condition is true; fail if it does not become true in time."""
         for _ in range(3000):
             if true():
                 return
@@ -129,7 +129,7 @@ class World:
         raise AssertionError(f"never came true: {what or true}")
 
     async def message(self, channel: redis.client.PubSub) -> dict[str, Any]:
-        """Return the next message of the channel; the router, in the same loop, may send it only now."""
+        """Return the next message of the channel; the router, in the same loop, may not have sent it yet."""
         got: list[Any] = []
         await self.until(lambda: got or got.extend(filter(None, [_message(channel)])), "message")
         return json.loads(got[0]["data"])
@@ -165,8 +165,9 @@ async def running(
 
 @pytest.fixture(autouse=True)
 def promptly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of routers write, read and are stopped here: none waits for more receipts, for requests that are on
-    their way, for a read to end, or for what a router writes of responses and use, and tells others."""
+    """Stop without delay: hundreds of routers write, read and are stopped here. None waits for more receipts, for
+    requests in transit, for a read to end, or for what a router writes of responses and use and tells others.
+    """
     monkeypatch.setattr(redis_source, "FLUSH_S", 0.02)
     monkeypatch.setattr(server, "LINGER_S", 0.01)
     monkeypatch.setattr(live_state, "LISTEN_S", 0.02)
@@ -184,7 +185,7 @@ def published(live_redis: redis.Redis) -> Published:
 
 @pytest.fixture
 async def world(published: Published, redis_url: str) -> AsyncIterator[Callable[..., Any]]:
-    """Call it with one behaviour per engine, and overrides of the policy."""
+    """A function that starts a World; call it with one behaviour per engine, and overrides of the policy."""
     async with AsyncExitStack() as stack:
 
         async def build(

@@ -78,7 +78,7 @@ class Engine:
 
 
 async def _closed(reader: asyncio.StreamReader) -> None:
-    """Return when the other side has closed; bytes of a next request are not consumed."""
+    """Return when the other side has closed the connection; bytes of a next request are not consumed."""
     while not reader.at_eof():
         await asyncio.sleep(0.005)
 
@@ -194,7 +194,7 @@ async def hang(engine: Engine, request: Received, writer: Writer) -> None:
 
 
 async def first_then_wait(engine: Engine, request: Received, writer: Writer) -> None:
-    """Send one event, and the others when released."""
+    """Send one event, and the others once released."""
     write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
     write_chunk(writer, events()[0])
     await writer.drain()

@@ -1,4 +1,4 @@
-"""A fake engine that also answers what only a router asks: health, metrics and models."""
+"""A fake engine that also answers a router's own requests: health, metrics and models."""
 
 import json
 

@@ -1,7 +1,8 @@
-"""A router without sockets, so that what a request costs can be counted: bytes in, bytes out, in one process.
+"""A router without sockets, so that the cost of a request can be counted: bytes in, bytes out, in one process.
 
-Everything from the client's bytes to its answer runs as under `python -m router`, but for transports that hand bytes
-over in the next turn of the loop. As a program it serves so many requests under valgrind and says how many.
+Everything from the client's bytes to its answer runs as under `python -m router`, except for transports that hand bytes
+over in the next turn of the loop. As a program it serves the given number of requests under valgrind and prints that
+number.
 """
 
 import asyncio
@@ -189,7 +190,7 @@ class Stage:
         return client
 
     def _keep_connection(self, upstream: ConnectionPool) -> None:
-        """Give the router a connection that it seems to have kept, so that it opens none itself."""
+        """Give the router a connection that it seems to have kept open, so that it opens none."""
         connection, transport = Connection(upstream, self.loop), _Engine(self)
         transport.protocol = connection
         connection.connection_made(transport)  # type: ignore[arg-type]
@@ -235,7 +236,7 @@ async def staged(shape: str, warm: int = 400, chunks: int = CHUNKS) -> Stage:
 
 
 async def counted(shape: str, count: int = 200, chunks: int = CHUNKS) -> Counter[str]:
-    """Count the router's Python calls for so many requests, by function."""
+    """Count the router's Python calls for the given number of requests, by function."""
     stage = await staged(shape, chunks=chunks)
     stage.prepare(count)
     calls: Counter[str] = Counter()

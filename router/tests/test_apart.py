@@ -1,4 +1,4 @@
-"""Names that a client chooses are its own: two clients that choose the same name stay separate."""
+"""Names that a client chooses apply to that client alone: two clients that choose the same name stay separate."""
 
 import orjson
 import pytest
@@ -222,7 +222,7 @@ async def test_an_image_that_two_keys_name_alike_is_two_images_to_an_engine(worl
     ],
 )
 def test_an_image_in_a_score_request_has_a_name_for_each_key(path, one, other):
-    """vLLM reuses an image's embeddings by its name alone if it has seen the name before."""
+    """vLLM reuses an image's embeddings by name alone if it has seen the name before."""
     image = {"content": [{"type": "image_embeds", "image_embeds": None, "uuid": "logo"}]}
     _, sent = prepare.read(orjson.dumps({one: image, other: ["a text", image]}), path, (), "bob")
     document = orjson.loads(sent)

@@ -1,4 +1,4 @@
-"""Priority bands: who may ask for which, and what the engine sees of them."""
+"""Priority bands: who may ask for which band, and what the engine sees of bands."""
 
 import asyncio
 import json

@@ -41,7 +41,7 @@ def test_no_compiled_module_makes_records_or_keeps_values_in_a_dictionary():
 
 
 def test_exceptions_have_only_class_variables():
-    """When compiled, they lose other class attributes: `refusal.code` raised AttributeError."""
+    """When compiled, exceptions lose other class attributes: `refusal.code` raised AttributeError."""
     wrong = [
         f"{name}.{node.name}: {ast.unparse(line)}"
         for name, node in CLASSES

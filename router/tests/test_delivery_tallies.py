@@ -183,7 +183,9 @@ async def test_each_generation_counts_from_zero_and_leaves_out_earlier_requests(
 
 
 async def test_a_long_answer_counts_for_the_generation_that_routed_it(world):
-    """The first byte arrives during its generation, the end long after the next one began."""
+    """The first byte arrives during the generation that routed the request, the end long after the next generation
+    began.
+    """
     w = await world(stream(events(40), pause_s=0.05))
     await split(w, 0.5)
     asking = asyncio.ensure_future(w.ask(stream=True))

@@ -278,7 +278,7 @@ async def test_an_answer_with_fewer_cached_tokens_than_predicted_refutes_the_oth
 async def test_an_engine_that_recomputes_the_last_block_is_predicted_with_one_less(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most versions do so with speculative decoding."""
+    """Most versions recompute it with speculative decoding."""
 
     def shorter(used: usages.Usage) -> usages.Usage:
         return replace(used, cached_tokens=max((used.cached_tokens or 0) - 16, 0))
@@ -676,7 +676,7 @@ async def test_a_request_that_the_exact_index_cannot_know_is_counted_with_its_re
 async def test_a_long_prompt_is_tokenised_by_the_models_own_tokenizer_outside_the_loop(
     start_sim: Callable[..., Sim], published: Published, redis_url: str, folder: Path
 ) -> None:
-    """The sim has other tokens, so nothing matches; but the prompt is counted in the model's own tokens."""
+    """The sim has other tokens, so nothing matches; but the prompt is counted in the model's tokens."""
     sim = start_sim()
     published.policy()
     published.fleet(sim_entry(sim, tokenizer=str(folder)))

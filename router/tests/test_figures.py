@@ -185,7 +185,7 @@ class Quiet(WSGIRequestHandler):
 
 
 async def test_a_page_is_requested_in_the_format_that_keeps_engines_metric_names() -> None:
-    """The engines' library writes `vllm_…` for `vllm:…` if the client accepts what Prometheus 2 does."""
+    """The engines' library writes `vllm_…` for `vllm:…` if the client accepts the same formats as Prometheus 2."""
     registry, prober = CollectorRegistry(), Prober()
     Gauge("vllm:num_requests_running", "as of an engine", registry=registry).set(3)
     with make_server("127.0.0.1", 0, make_wsgi_app(registry), handler_class=Quiet) as server:

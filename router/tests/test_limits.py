@@ -163,7 +163,7 @@ async def test_a_stream_of_eight_answers_that_its_client_leaves_is_charged_for_e
     [(None, None, 10), (8, 8, 80), ("1000", 32, 320), (10**6, 32, 320), (0, 1, 10), ("0_1000", 32, 320)],
 )
 async def test_an_abandoned_stream_is_charged_for_the_part_that_was_sent(world, interval, sent, tokens):
-    """Charge by events, each of which has as many tokens as vLLM is asked to put into one."""
+    """The charge counts events, each of which has as many tokens as vLLM is asked to put into one."""
 
     async def ten_events(engine, request, writer):
         write_head(writer, 200, "content-type: text/event-stream", "transfer-encoding: chunked")
@@ -221,7 +221,7 @@ async def test_an_abandoned_stream_costs_its_events_whatever_usage_it_reported(w
 
 
 async def test_an_abandoned_stream_is_charged_per_event_as_complete_streams_were(world):
-    """The stream of an engine with speculative decoding."""
+    """The stream comes from an engine with speculative decoding."""
     usage = {"prompt_tokens": 9, "completion_tokens": 60}
     parts = [events()[0]] * 20
     whole = stream([*parts, b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n", events()[-1]])

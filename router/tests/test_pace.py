@@ -26,7 +26,7 @@ GROUPS = {"h-0": "h100", "h-1": "h100", "h-2": "h100", "a-0": "a100"}
 
 
 def measured(**rates: tuple[float, int]) -> Pace:
-    """Measure rates in tokens/s from so many prompts, by instance (with underscores for dashes)."""
+    """Measure rates in tokens/s from the given number of prompts, by instance (with underscores for dashes)."""
     pace = Pace()
     for name, (rate, prompts) in rates.items():
         for _ in range(prompts):
@@ -65,7 +65,7 @@ def test_an_unmeasured_instance_of_an_unmeasured_group_has_a_pace_of_one() -> No
 @pytest.mark.parametrize(
     ("rate", "prompts", "pace"),
     [
-        (15_000, OWN_PROMPTS - 1, 1.0),  # too few prompts of its own
+        (15_000, OWN_PROMPTS - 1, 1.0),  # the instance's own prompts are too few
         (15_000, OWN_PROMPTS, 0.5),
         (28_000, OWN_PROMPTS, 1.0),  # within the noise
         (1_000, OWN_PROMPTS, 0.25),  # the lowest pace
@@ -202,7 +202,7 @@ async def test_an_idle_instance_without_traffic_is_measured_by_a_probe(
 
 @pytest.mark.parametrize("change", [{}, {"requests": 1}, {"routable": False}, {"role": "decode"}])
 async def test_no_other_instance_is_probed(change: dict[str, Any]) -> None:
-    """A probe is not sent in a pool of equal instances, nor to a busy, unroutable or decode-only one."""
+    """A probe is not sent in a pool of equal instances, nor to a busy, unroutable or decode-only instance."""
     pool = mixed()
     if not change:
         pool.take_fleet(fleet(instance("h-0", "http://127.0.0.1:1", speed="h100")))

@@ -1,4 +1,4 @@
-"""A router's public pages hold no text that someone typed, except the names of pools and models."""
+"""A name that many conversations share does not count as a session, and the receipt says so."""
 
 import time
 import typing

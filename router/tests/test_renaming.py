@@ -1,4 +1,4 @@
-"""The client reads the model under its own name, however the bytes arrive; the engine gets the name it knows."""
+"""The client reads its own name of the model, however the bytes arrive; the engine gets the name it knows."""
 
 import json
 

@@ -39,7 +39,7 @@ def chat(turns: int, last: str = "and now?") -> Document:
 
 
 class Engine:
-    """An engine that renders what it is asked for and counts the bytes."""
+    """An engine that renders what a request asks for and counts the bytes."""
 
     def __init__(self, folder: Path, template: object) -> None:
         save(folder, trained())

@@ -44,7 +44,7 @@ def endpoint(w: World, name: str = "demo-0") -> Endpoint:
 
 
 def let_pass(w: World, seconds: float) -> None:
-    """Run as many connection checks as this time would bring, in addition to the router's own."""
+    """Run the number of connection checks that this time would bring, in addition to the router's own."""
     for _ in range(int(seconds)):
         w.router._check_connections()
 

@@ -27,7 +27,7 @@ numbers = itertools.count()
 
 
 def stores(kept: dict[str, Any] | None = None) -> Behaviour:
-    """An engine that has the responses that it created and answers 404 to everything else."""
+    """An engine that has the responses that it created, and answers 404 to everything else."""
     kept = {} if kept is None else kept
 
     async def behave(engine: Engine, request: Received, writer: Writer) -> None:

@@ -40,7 +40,7 @@ def test_mooncakes_master_reports_space_and_hits_of_memory_and_disk() -> None:
 
 
 def test_reads_from_mooncakes_store_are_no_queries_since_engines_read_only_existing_keys() -> None:
-    """Mooncake 0.3.13.post1, findings/mooncake-hits.sh: reading the three of ten keys that exist counts three gets."""
+    """Mooncake 0.3.13.post1, findings/mooncake-hits.sh: reading ten keys, three of which exist, counts three gets."""
     counts = b"master_batch_exist_key_items_total 10\ntotal_get_nums_ 3\nmem_cache_hit_nums_ 3\n"
     found = parse_metrics(counts + b"mem_cache_hit_bytes_total 3000\n", MOONCAKE_SCRAPE)
     assert found.kv_tiers == {"host": TierSample(hits_total=3, read_bytes_total=3000)}

@@ -35,8 +35,8 @@ def try_schedules(
 
 @contextmanager
 def _drawn_from_the_seed_alone() -> Iterator[None]:
-    """Keep Hypothesis from drawing values out of the constants in the source of loaded modules: each selection of tests
-    would have other schedules, after seconds of parsing.
+    """Keep Hypothesis from drawing values out of the constants in the source of loaded modules: otherwise each
+    selection of tests would have other schedules, after seconds of parsing.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None)

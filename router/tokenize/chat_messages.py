@@ -96,8 +96,9 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
 
 
 def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
-    """Return the content as parts, or as one text. A tool's result is one text unless it names tools. In a text,
-    empty parts are left out if the template takes no parts."""
+    """Return the content as parts, or as one text. A tool's result is one text unless it names tools. In a text, empty
+    parts are left out if the template takes no parts.
+    """
     parts = [given] if isinstance(given, str) else given or []
     if not isinstance(parts, list):
         raise NotTokenized("the content of a message is neither text nor a list")

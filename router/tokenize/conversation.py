@@ -108,7 +108,7 @@ def _use(block: Document) -> Document:
 
 
 def _results(block: Document) -> Iterator[Document]:
-    """Return a tool's result, and a second message for the tools that it names."""
+    """Return a tool's result, and a second message for the tools that the result names."""
     content, named = block.get("content") or "", []
     if not isinstance(content, str):
         if any(part["type"] not in ("text", REFERENCE) for part in content):

@@ -1,7 +1,6 @@
-"""The tokenizer of a served model: `tokenizer.json` and the chat template in its folder.
-The text is first split at special tokens (`<|im_start|>` and the like). The text between two of them is tokenized
-separately and cached, so a growing conversation costs only its new messages. Tokenizers that fail a test of this get
-whole prompts.
+"""The tokenizer of a served model: `tokenizer.json` and the chat template in its folder. The text is first split at
+special tokens (`<|im_start|>` and the like). The text between two special tokens is tokenized separately and cached, so
+a growing conversation costs only its new messages. Tokenizers that fail a test of this get whole prompts.
 """
 
 import re

@@ -45,9 +45,10 @@ class TokenRatio:
         return self.per_event if len(self._by_client) > 1 or client in self._by_client else 1.0
 
     def learn_events(self, client: str, events: int, tokens: int) -> None:
-        """Learn the tokens in each event. The pool's figure rises above one only if all streams have more, as with
-        an engine that speculates or sends several at once. An engine that holds some tokens back, such as a tool
-        call, changes little, and a client with many such streams counts once."""
+        """Learn the tokens in each event. The pool's figure rises above one only if all streams have more, as with an
+        engine that speculates or sends several at once. An engine that holds some tokens back, such as those of a tool
+        call, changes little, and a client with many such streams counts once.
+        """
         if events < FEWEST_EVENTS:
             return
         clients, before = self._by_client, self.in_event(client)

@@ -29,7 +29,7 @@ def of(document: JsonObject) -> str:
 
 
 def is_apart(document: JsonObject, key_id: str) -> bool:
-    """Return whether the body's salts are already in the form that the engine must get."""
+    """Return whether the body's salts are already in the form that the engine requires."""
     return _EXTRA not in document and own(key_id, document.get(_SALT)) == document.get(_SALT)
 
 
@@ -42,7 +42,9 @@ def set_apart(document: JsonObject, key_id: str) -> None:
 
 
 def _join(document: JsonObject) -> None:
-    """Join the extra key into the salt, or into each prompt's salt if they are lists. A value that is no salt stays."""
+    """Join the extra key into the salt, or into each prompt's salt if the salts are lists. A value that is no salt is
+    kept.
+    """
     given: tuple[Any, Any] = document[_EXTRA], document.get(_SALT)
     count = next((len(value) for value in given if isinstance(value, list)), None)
     extras, salts = (value if isinstance(value, list) else [value] * (count or 1) for value in given)
@@ -60,9 +62,8 @@ def _joined(extra: str, salt: str) -> str:
 
 
 def own(key_id: str, salt: Any) -> Any:
-    """Return a salt made distinct per API key; `key_id` is empty without a key.
-    The digest uses only characters that engines accept, and is short enough for any salt. A value that is no salt
-    stays, for the engine to refuse.
+    """Return a salt made distinct per API key; `key_id` is empty without a key. The digest uses only characters that
+    engines accept, and is short enough for any salt. A value that is no salt is kept, for the engine to refuse.
     """
     if isinstance(salt, list):
         return [text if isinstance(text, list) else own(key_id, text) for text in salt]
@@ -77,8 +78,9 @@ def _digest(key_id: str, salt: str) -> str:
 
 
 def of_key(given: Any, key_id: str) -> Any:
-    """Return the salt that gives each key a cache of its own: the key's alone, or combined with the client's salt as
-    returned by `own`. A value that is no salt stays."""
+    """Return the salt that gives each key its own cache: the key's alone, or combined with the client's salt as
+    returned by `own`. A value that is no salt stays.
+    """
     if isinstance(given, list):
         return [text if isinstance(text, list) else of_key(text, key_id) for text in given]
     return _digest(key_id, "") if given in (None, "") else given

@@ -100,7 +100,7 @@ class Template:
             raise EngineRenders(f"{used}: only the engine can apply it")
 
     def render(self, document: JsonObject, *, as_built: bool = False) -> str:
-        """Render the prompt. For `as_built` see chat_messages.normal. Raise NotTokenized."""
+        """Render the prompt. For `as_built`, see chat_messages.normal. Raise NotTokenized."""
         self._refuse(document, _OWN)
         tools = _tools(document.get("tools"))
         name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"

@@ -14,8 +14,9 @@ class NotTokenized(Exception):
 
 
 class EngineRenders(NotTokenized):
-    """Only the engine's own code renders such a prompt, but from the request alone, so it can be asked for the
-    tokens."""
+    """Only the engine's own code renders the prompt, but from the request alone, so the engine can be asked for the
+    tokens.
+    """
 
 
 class Tokenizer(Protocol):

@@ -59,8 +59,9 @@ class Breaker:
         return self._probe
 
     def answered(self, *, computed: bool = True) -> None:
-        """Close the breaker, as a response has begun. Earlier failures count until a response is complete. With
-        `computed`, the model generated the response; otherwise a single further failure opens the breaker again."""
+        """Close the breaker, because a response has begun. Earlier failures count until a response is complete. With
+        `computed`, the model generated the response; otherwise a single further failure opens the breaker again.
+        """
         if self.opened_at is not None:
             self._failed = 0 if computed else self._failed
             self.opened_at = None
@@ -78,7 +79,7 @@ class Breaker:
 
     @property
     def is_doubted(self) -> bool:
-        """Return whether so many consecutive rejections suggest that the instance is at fault."""
+        """Return whether this number of consecutive rejections suggests that the instance is at fault."""
         return self._rejected >= DOUBTED_AFTER
 
     def failed(self, now: float, failures: int, tenant: str = "", spares: Callable[[bool], bool] | None = None) -> None:
@@ -99,7 +100,9 @@ class Breaker:
 
     @property
     def opened_by(self) -> str:
-        """Return the tenant whose failures alone opened it; empty if it is closed or several tenants' failed."""
+        """Return the tenant whose failures alone opened the breaker; empty if it is closed or several tenants' requests
+        failed.
+        """
         return "" if self.opened_at is None or self._several else self._tenant
 
     def reconsider(self, tenant: str | None) -> bool:

@@ -210,7 +210,7 @@ class Connection(HttpClientProtocol):
         self.abort()
 
     def expire(self) -> None:
-        """Fail, as the first byte did not arrive in time."""
+        """Fail, because the first byte did not arrive in time."""
         self._give_up(FirstByteTimeout(f"no answer within {self._limit_s:g} s"))
 
     def _hold(self) -> None:
@@ -270,7 +270,7 @@ class Connection(HttpClientProtocol):
             self._count_bare(len(data))
 
     def _listen(self, data: bytes) -> None:
-        """Check a part of the body for content, as none has arrived since the last check."""
+        """Check a part of the body for content, because none has arrived since the last check."""
         self._heard, self._line = content(self._line + data, is_stream=self._is_stream)
 
     def _count_bare(self, size: int) -> None:

@@ -1,7 +1,7 @@
-"""Detects that an engine's host is gone, however long the engine computes.
-A kernel acknowledges TCP segments even if the process that should read them is busy or suspended. Without
-acknowledgements the host is off or cut off, and a request on a kept connection would wait for its whole time limit.
-TCP_USER_TIMEOUT would detect that too, but it also ends connections on which a busy engine has merely stopped reading.
+"""Detects that an engine's host is gone, however long the engine computes. A kernel acknowledges TCP segments even if
+the process that should read them is busy or suspended. Without acknowledgements, the host is off or cut off, and a
+request on a kept connection would wait for its whole time limit. TCP_USER_TIMEOUT would also detect that, but it ends
+connections on which a busy engine has merely stopped reading as well.
 """
 
 import asyncio

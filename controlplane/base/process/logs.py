@@ -20,7 +20,7 @@ QUIET = {
     "celery.beat": {"level": "WARNING"},
     # httpx writes a line per request of a calibration.
     "httpx": {"level": "WARNING"},
-    # A rejected request is explained in its response; crashes have events of their own.
+    # A rejected request is explained in its response; crashes have their own events.
     "django.request": {"level": "ERROR"},
     "django.security": {"level": "CRITICAL"},  # A traceback for each would let strangers fill the disk.
 }

@@ -1,2 +1,1 @@
-"""Spans of pages, REST and jobs. The router has a tracer of its own (router/telemetry/tracer.py), which never
-blocks."""
+"""Spans of pages, REST and jobs. The router has its own tracer (router/telemetry/tracer.py), which never blocks."""

@@ -1,4 +1,4 @@
-"""Sends the spans of this process to the collector, from a thread of its own."""
+"""Sends the spans of this process to the collector, from its own thread."""
 
 import atexit
 import threading

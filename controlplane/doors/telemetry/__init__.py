@@ -1,1 +1,1 @@
-"""Prometheus metrics of the control plane: `/metrics` of the web process. Routers have a separate page."""
+"""Prometheus metrics of the control plane, at `/metrics` of the web process. Routers have their own page."""

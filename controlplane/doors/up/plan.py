@@ -28,7 +28,7 @@ class Options:
 
     host: str = "127.0.0.1"
     web_port: int = 8000
-    router_port: int = 8080  # port for clients; with several routers, each also has a port of its own above it
+    router_port: int = 8080  # port for clients; with several routers, each has a second port above it
     routers: int = 1
     demo: bool = True
     fleet: Path | None = None

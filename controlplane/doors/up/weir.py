@@ -98,7 +98,7 @@ def demo_request(model: str) -> str:
 
 
 def took() -> str:
-    """Return in words the time since this process was started, including the imports."""
+    """Return, as text, the time since this process was started, including the imports."""
     state = process.inspect(os.getpid())
     return f"{time.clock_gettime(time.CLOCK_BOOTTIME) - state.started:.1f} s" if state else "?"
 

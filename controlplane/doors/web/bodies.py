@@ -1,4 +1,4 @@
-"""Limits bodies before Django reads them, as Django would write a large one to disk before it knows who sends it."""
+"""Limits bodies before Django reads them, because Django would write a large one to disk before it knows the sender."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator

@@ -119,7 +119,7 @@ class BoundedProtocol(HttpToolsProtocol, SpareConnection):
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self._stop_timer()  # uvicorn's WebSocket protocol has time limits of its own
+        self._stop_timer()  # uvicorn's WebSocket protocol has separate time limits
         super().handle_websocket_upgrade()
 
     # Time limits

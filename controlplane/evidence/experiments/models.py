@@ -72,7 +72,7 @@ class Matrix(models.Model):
 
     @property
     def statuses(self) -> list[str]:
-        """Return the statuses of its cells."""
+        """Return the statuses of the matrix's cells."""
         return [cell.status for cell in self.cells.all()]
 
 

@@ -57,7 +57,7 @@ class WhatCame:
 
     @property
     def reason(self) -> str:
-        """Return why nothing is judged; empty if something is."""
+        """Return why nothing is judged; empty if something is judged."""
         other = [
             f"{significant(one.actual)} {one.name.replace('_', ' ')} instead of {significant(one.predicted)}"
             for one in self.load
@@ -74,8 +74,9 @@ NOTHING = WhatCame(0.0, 0, (), ())
 def what_came(
     predicted: Mapping[str, Any], answer: Answer, receipts: Iterable[Receipt], since: float, version: int
 ) -> WhatCame:
-    """Return the measurements since then, with this version of the policy. `predicted` holds the row's predictions,
-    `receipts` the pool's receipts."""
+    """Return the measurements since that time, under this version of the policy. `predicted` holds the row's
+    predictions, `receipts` the pool's receipts.
+    """
     since, records = _records(sorted(receipts, key=lambda one: one.at), version, since)
     start = busiest_from([one.sent_s for one in records], answer["requests"])
     part = records[start : start + answer["requests"]]
@@ -95,7 +96,7 @@ def what_came(
 
 
 def _records(receipts: Sequence[Receipt], version: int, since: float) -> tuple[float, list[Record]]:
-    """Return (since when this version alone has decided, the requests from then on)."""
+    """Return (the time since which this version alone has decided, the requests from then on)."""
     since = max((one.at for one in receipts if one.at >= since and not _is_by(one, version)), default=since)
     mine = [one for one in receipts if one.at >= since and _is_by(one, version) and one.outcome in COUNTED]
     return since, [_record(at, one) for at, one in enumerate(mine)]

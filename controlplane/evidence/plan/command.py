@@ -202,7 +202,7 @@ def _question(options: argparse.Namespace, measured: MeasuredEngines | None) -> 
 
 
 def _once(option: str, given: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return the values by name. Raise NotPlayable if a name occurs twice, as it is unknown which was meant."""
+    """Return the values by name. Raise NotPlayable if a name occurs twice, as the intended value is unknown."""
     found: dict[str, T] = {}
     for name, value in given:
         if name in found:

@@ -113,7 +113,7 @@ def _store(pool: PoolSpec, spec: FleetSpec, engines: Sequence[EngineModel]) -> S
 
 
 def assumed_for(requests: Sequence[TraceRequest]) -> PlayedFleet:
-    """Return a fleet for requests without one: H100s with Llama-3.1-8B, at most half busy by closed forms."""
+    """Return a fleet for requests that come without one: H100s with Llama-3.1-8B, at most half busy by closed forms."""
     engine = models_of(DEFAULT_POOL, [0])[0].engine
     replicas = min(MOST_ASSUMED, max(FEWEST_ASSUMED, least_instances(engine, requests, MOST_BUSY)))
     pool = replace(DEFAULT_POOL, replicas=replicas)

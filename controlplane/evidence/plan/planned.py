@@ -97,7 +97,9 @@ def _changed(pool: PoolSpec, answer: Answer, row: Row) -> PoolSpec:
 
 
 def most_instances(answer: Answer, row: Row) -> int:
-    """Return the fewest instances like the row's that hold the SLO at the greatest load at which any number does."""
+    """Return the smallest number of instances like the row's that hold the SLO at the greatest load that any number
+    holds.
+    """
     alike = [one for one in answer["rows"] if _shape(one) == _shape(row)]
     for load in reversed(HEADROOM):
         holding = [one["replicas"] for one in alike if one["at_load"][f"{load:g}"] >= answer["share"]]

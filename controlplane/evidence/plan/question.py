@@ -85,7 +85,7 @@ class PlanCandidate:
 
     @property
     def shape(self) -> tuple[str, str]:
-        """Return the properties that it shares with fleets of other sizes."""
+        """Return the properties that the fleet shares with fleets of other sizes."""
         options = {name: value for name, value in self.pool.engine.items() if name != "prefill_instances"}
         split = self.pool.engine.get("prefill_instances")
         part = f"{split / self.pool.replicas:.1f}" if isinstance(split, int) else ""

@@ -96,8 +96,9 @@ def plan(
 
 
 def best(scored: Iterable[tuple[float, PlanCandidate]], least: float, most: int) -> list[PlanCandidate]:
-    """Return the candidates with at least this share, the cheapest of each shape first; if there are none, those
-    that come closest."""
+    """Return the candidates with at least this share, the cheapest of each shape first; if there are none, the closest
+    ones.
+    """
     every = sorted(scored, key=lambda one: (one[1].per_hour, -one[0]))
     good = [one for one in every if one[0] >= least]
     if not good:

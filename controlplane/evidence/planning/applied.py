@@ -119,15 +119,18 @@ def _caution(match: _Match) -> str:
 
 
 def _last_change(pool: Pool, plan: FleetPlan) -> datetime:
-    """Return since when pool and instances have been as they are, as a prediction precedes what it predicts."""
+    """Return the time since which pool and instances have been unchanged, because a prediction must precede its
+    measurements.
+    """
     changes = InstanceEvent.objects.filter(pool=pool.name).exclude(kind=NOTE)
     latest = changes.values_list("at", flat=True).first() or pool.created_at
     return max(latest, plan.ended_at or latest)
 
 
 def _alike(pool: Pool, answer: planned.Answer, rows: list[tuple[int, planned.Row]]) -> str:
-    """Describe what else the pool needs in order to match the nearest row with its engines; empty if it has other
-    engines."""
+    """Describe what else the pool needs in order to match the nearest row with the same engines; empty if its engines
+    differ.
+    """
     spec, live, needs = pool_spec(pool), _live(pool), list[tuple[int, str]]()
     count, strategy = scale_of(pool, timezone.now()).replicas, _parsed(live)["strategy.name"] if live else "none"
     for at, row in rows:

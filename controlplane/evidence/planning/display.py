@@ -124,7 +124,7 @@ def _shares(rows: list[planned.Row], asked: float) -> AxisRange:
 
 
 def _kind(row: planned.Row, load: str, asked: float) -> str:
-    """Return the kind of a point: only a fleet that holds the SLO is filled with the colour for good."""
+    """Return the kind of a point: only a fleet that holds the SLO is filled with the success colour."""
     holds = row["within"]["low"] >= asked and row["if_slower"] >= asked
     return "trial" if load != "1" else "front" if holds else "short"
 

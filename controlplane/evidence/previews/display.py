@@ -71,8 +71,9 @@ def _changed(changed: ChangedDecisions) -> str:
 
 
 def _latencies(result: Effect) -> list[str]:
-    """Describe the metrics chosen in advance, over all requests: a metric picked afterwards would be the luckiest of
-    many."""
+    """Describe the metrics that were chosen in advance, over all requests: a metric picked afterwards would be the
+    luckiest of many.
+    """
     if not result["changed"]["decisions"]:
         return []
     found = [
@@ -110,7 +111,7 @@ def _is_declared(name: str, metric: str) -> bool:
 
 
 def together(metric: MetricEffect, looks: int) -> MetricEffect:
-    """Return the metric with an interval and a verdict that hold jointly for this many metrics."""
+    """Return the metric with an interval and a verdict that hold jointly for that many metrics."""
     if metric["difference"] is None or metric["verdict"] not in SIGNS:
         return metric
     (low, high), ratio = comparison.widened(metric, metric["difference"], looks)
@@ -218,7 +219,7 @@ def deviation(found: Deviation | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PreviewStatus:
-    """Whether a preview compares the current draft with the current live version."""
+    """The relation of a preview to the current draft and the current live version."""
 
     current: bool
     why: str  # empty if current

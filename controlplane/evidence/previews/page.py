@@ -85,7 +85,7 @@ def choices(policy: Policy, last: PreviewView | None, typed: Mapping[str, str]) 
 
 
 def _without_a_name(entries: Sequence[library.TraceEntry], pool: str) -> str:
-    """Return the traffic that source.choose picks if no trace is named."""
+    """Return the traffic that source.choose picks without a named trace."""
     name = f"{library.RECORDED}{pool}"
     count = next((entry.recorded.requests for entry in entries if entry.recorded and entry.name == name), 0)
     return "recorded traffic" if count >= LEAST_REQUESTS else f"{BUILT_IN} (only {count:,} requests recorded)"

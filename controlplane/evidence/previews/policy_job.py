@@ -58,7 +58,7 @@ class TwinJob(jobs.Job):
         raise NotImplementedError
 
     def siblings(self) -> "models.QuerySet[Any]":
-        """Return the jobs with which it shares the limit of jobs kept, newest first, itself included."""
+        """Return the jobs that share this job's limit of kept jobs, newest first, including itself."""
         return type(self)._default_manager.all()
 
 
@@ -157,7 +157,7 @@ def about(twin: Modelled) -> dict[str, Any]:
 
 
 def shown(job: PolicyJob, *names: str) -> dict[str, Any]:
-    """Return the fields that every job of a policy shows over REST, and those given."""
+    """Return the fields that every job of a policy shows over REST, together with the given ones."""
     return {"id": job.pk, "policy": job.policy.name, **{name: getattr(job, name) for name in (*SHOWN, *names)}}
 
 
@@ -169,7 +169,7 @@ def of_origin(job: PolicyJob, pool: Pool, part: TrafficPart) -> list[Caution]:
 
 
 def left_s(job: TwinJob, now: datetime) -> float | None:
-    """Estimate the seconds left at the pace so far; None before there is a pace."""
+    """Estimate the seconds left at the pace so far; None until there is a pace."""
     if job.status != jobs.RUNNING or job.started_at is None or not job.done:
         return None
     elapsed_s = (now - job.started_at).total_seconds()

@@ -244,7 +244,7 @@ def _order(pools: tuple[ContextPool, ContextPool]) -> str:
 
 
 def _ways_table(inputs: DwdpInputs, phase: Phase) -> Table:
-    """Return every way to bring a layer's experts; also in chunks if requested."""
+    """Return every way to fetch a layer's experts, including in chunks if requested."""
     asked = [
         ("", phase),
         *([(f", chunks of {inputs.chunk_tokens:,}", phase.chunked(inputs.chunk_tokens))][: inputs.chunked]),

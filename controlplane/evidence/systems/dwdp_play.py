@@ -135,8 +135,9 @@ def fits(pool: PoolFacts, machine: Machine) -> bool:
 
 
 def plays(inputs: DwdpInputs, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield the experiments; none for custom sizes or rates, or if a group cannot hold the experts. The GPUs are
-    those of the curve."""
+    """Yield the experiments; none for custom sizes or rates, or if a group cannot hold the experts. The numbers of GPUs
+    are those of the curve.
+    """
     machine = _machine(inputs)
     if machine is None or inputs.generation_gpus > MOST_GPUS:
         return

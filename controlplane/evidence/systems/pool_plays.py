@@ -58,7 +58,7 @@ def _of_tier(inputs: Any) -> JsonObject:
 
 
 def _kept(inputs: Any) -> Iterator[str]:
-    """Yield which values engines do not accept: for these, the defaults or those of `tier_law` apply."""
+    """Yield which values engines do not accept; the defaults or those of `tier_law` apply instead."""
     law = {"attention": ATTENTION, "floor_s": LAYER_PASS_S} if inputs.floor_s else {"attention": 1.0}
     own = [one for one in options_of(type(inputs)) if one.name in OF_THE_PAGE]
     titles = [one.title for one in own if getattr(inputs, one.name) != law.get(one.name, one.default)]
@@ -67,7 +67,7 @@ def _kept(inputs: Any) -> Iterator[str]:
 
 
 def tier_plays(inputs: Any, pools: Sequence[PoolFacts]) -> Iterator[Play]:
-    """Yield five tiers: under the page's load on a separate engine, and where a whole pool reads documents again."""
+    """Yield five tiers: under the page's load on a separate engine, and in a whole pool that reads documents again."""
     sizes = _sizes(inputs)
     loads = "if_faster" if inputs.picks_faster else "always"
     alone: JsonObject = {"gpu": inputs.gpu, "model_profile": inputs.model, "tp": int(inputs.tp), "tier_load": loads}

@@ -45,7 +45,7 @@ class Chart:
     title: str
     x: Axis
     y: Axis
-    series: tuple[Series, ...]  # up to six; more have no colour of their own
+    series: tuple[Series, ...]  # up to six; there are no colours for more
     kind: Literal["line", "bars", "stacked"] = "line"
     note: str = ""
 

@@ -1,8 +1,7 @@
-"""Generates questions about long documents from a seed: many readers share a collection of reports, and return to
-theirs after minutes.
-Prompts that return do not fit into the GPUs' memory, so tiers below it make a difference. The lengths are those of
-contracts, reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens); they are not derived from recorded
-traffic.
+"""Generates questions about long documents from a seed: many readers share a collection of reports, and each returns to
+the same reports after minutes. Prompts that return do not fit into the GPUs' memory, so tiers below it make a
+difference. The lengths are those of contracts, reports and small books (LEval and LooGLE have 3,000 to 200,000 tokens);
+they are not derived from recorded traffic.
 """
 
 import math

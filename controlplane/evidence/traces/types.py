@@ -29,7 +29,7 @@ class BadTrace(InvalidInput):
 
 
 def _again(line: int, field: str, value: str, allowed: str) -> BadTrace:
-    """Rebuild an error from another process, whose value is already a text."""
+    """Rebuild an error from another process, which has already turned the value into text."""
     error = BadTrace(line, field, None, allowed)
     error.value = value
     error.args = (f"{error.path}: {value} ({allowed})",)
@@ -43,7 +43,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """Latencies that the router recorded for a request."""
+    """Latencies of a request that the router recorded."""
 
     at: float  # arrival, Unix s
     pool: str

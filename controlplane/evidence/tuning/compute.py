@@ -115,7 +115,7 @@ def _measured(
 
 
 def _drawn(job: TuningInputs, search: Search) -> tuple[Drawn, ParsedPolicy | None]:
-    """Draw a point. The policy is None if the point is not a valid document, which the search is told."""
+    """Draw a point. The policy is None if the point is not a valid document; the search is then told so."""
     drawn = search.ask()
     try:
         return drawn, documents.parse(documents.apply_overrides(job.document, drawn.values))

@@ -1,4 +1,4 @@
-"""The page of a tuning: a picture of the trials, and its winners in words."""
+"""The page of a tuning: a picture of the trials, and sentences about its winners."""
 
 import math
 from collections.abc import Sequence

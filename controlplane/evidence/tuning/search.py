@@ -31,8 +31,9 @@ class Drawn:
 
 
 class EvenSearch:
-    """Spreads its points evenly over the space, whatever the results of earlier ones, by the additive recurrence of
-    the root of x^(n + 1) = x + 1 in n dimensions; the seed shifts them all."""
+    """Spreads its points evenly over the space by the additive recurrence of the root of x^(n + 1) = x + 1 in n
+    dimensions, whatever the results of earlier points; the seed shifts all points.
+    """
 
     def __init__(self, space: Sequence[Dimension], seed: int) -> None:
         root = 1.0

@@ -57,7 +57,7 @@ class Dimension:
         return int(bounded) if self.whole else float(bounded)
 
     def position_of(self, value: float) -> float | None:
-        """Return the position of a value; None outside the bounds."""
+        """Return the position of a value; None for a value outside the bounds."""
         if not self.low <= value <= self.high:
             return None
         low, high, at = self.low + self.shift, self.high + self.shift, value + self.shift

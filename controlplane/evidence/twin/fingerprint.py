@@ -59,7 +59,7 @@ def reached(roots: Iterable[str], base: Path) -> dict[str, Path]:
 
 
 def _path(name: str, base: Path) -> Path | None:
-    """Return the path; None if the name is not a module of Weir, but a library's, or something inside a module."""
+    """Return the path; None if the name is not a module of Weir but of a library, or something inside a module."""
     if not name:
         return None
     folder = base.joinpath(*name.split("."))

@@ -14,8 +14,9 @@ V = TypeVar("V")
 def lanes(
     plays: Sequence[P], values: Callable[[P], Iterable[V]], at_once: int, waiting: Callable[[], None] = lambda: None
 ) -> list[Iterator[V]]:
-    """Return the values of every `at_once`-th play, from the first, the second and so on: the first ones are played in
-    this process on demand, the others beside it where they can be, see beside."""
+    """Return the values of every `at_once`-th play, from the first, from the second and so on. The first lane is played
+    in this process on demand; the others are played beside it if possible, see `beside`.
+    """
 
     def lane(at: int) -> Iterator[V]:
         return chain.from_iterable(map(values, plays[at::at_once]))

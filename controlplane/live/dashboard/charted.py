@@ -1,5 +1,6 @@
-"""The history as Live and the wall draw it, computed once for all pages and sockets that request a range within 2 s.
-An hour of 1,000 instances costs about 0.5 s of CPU time, and a page requests it twice, itself and through its socket.
+"""The history as Live and the wall draw it, computed at most once in 2 s for all pages and sockets that request the
+same range. An hour of 1,000 instances costs about 0.5 s of CPU time, and a page requests it twice, itself and through
+its socket.
 """
 
 import time

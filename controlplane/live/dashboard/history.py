@@ -75,7 +75,7 @@ def _thinned(rows: Sequence[HistoryRow], width: int) -> Sequence[HistoryRow]:
 
 
 def _highest(rows: Iterable[HistoryRow]) -> Iterator[tuple[str, bytes]]:
-    """Yield the maximum over consecutive rows with the same instances, the cheapest way for many instances."""
+    """Yield the maximum over consecutive rows with the same instances, which is the cheapest way for many instances."""
     for ids, group in groupby(rows, lambda row: row["ids"]):
         first, *others = [row["kv"] for row in group]
         yield ids, bytes(map(max, first, *others)) if others else first

@@ -64,7 +64,7 @@ ASKED = 4  # most routers asked, latest reports first
 
 
 def router_answers(now: float, routers: Iterable[RouterStatus]) -> list[RouterAnswer]:
-    """Ask routers; empty while one of them reports, as then none is asked. Blocks for at most `ANSWER_S`."""
+    """Ask routers; empty while one of them reports, since none is asked then. Blocks for at most `ANSWER_S`."""
     latest = sorted(routers, key=lambda router: -router.at)[:ASKED]
     if not latest or now - latest[0].at <= ROUTER_GONE_S:
         return []
@@ -247,7 +247,7 @@ def read(client: redis.Redis, now: float) -> tuple[FrameInputs, Frame | None]:
 
 
 def _said(now: float, said: DeliveryLines) -> tuple[DeliveryLine, ...]:
-    """Return the lines; without the time of the next event if the judge is silent."""
+    """Return the delivery lines; without the time of the next event if the judge is silent."""
     if now - said.at <= WORKER_DOWN_S:
         return said.lines
     return tuple(structs.replace(line, next_at=None) for line in said.lines)

@@ -57,8 +57,7 @@ def live(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def banners(request: HttpRequest) -> JsonResponse:
-    """Answer with what is missing now, for pages without frames, on which static/js/health_watch.js asks every few
-    seconds."""
+    """Answer with what is missing now, for pages without frames; static/js/health_watch.js asks every few seconds."""
     try:
         frame = current(connect(), time.time())
     except redis.RedisError:

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         parser.add_argument("--plan", help="the plan (JSON or YAML); left out: shadow, canaries of 5 and 25 %%, full")
         parser.add_argument("--reason", default="", help="why")
         parser.add_argument("--again", default="", help="why a document that failed before is tried again")
-        parser.add_argument("--emergency", default="", metavar="WHY", help="go past the rules; everybody is told")
+        parser.add_argument("--emergency", default="", metavar="WHY", help="bypass the rules; everybody is notified")
         parser.add_argument("--wait", action="store_true", help="until it ends, or needs a person")
         parser.add_argument("--timeout", type=float, default=DAY, metavar="S", help="longest wait, default a day")
         parser.add_argument("--stop", metavar="POOL", help="every router back on the live version, with Redis alone")
@@ -104,7 +104,9 @@ class Command(BaseCommand):
         return code
 
     def _again(self, delivery: Delivery) -> Delivery:
-        """Return the delivery as it is now, or as it was while the database is unreachable: it continues by itself."""
+        """Return the delivery as it is now, or its last known state while the database is unreachable: the delivery
+        continues by itself.
+        """
         try:
             close_old_connections()
             return selectors.delivery(delivery.pk)

@@ -37,7 +37,9 @@ def index(options: Options, around: Surroundings) -> Argv:
 
 
 def control(options: Options, around: Surroundings) -> Argv:
-    """Return a control worker's command line. One of several leads; their names differ, as each reports by itself."""
+    """Return a control worker's command line. One of several workers leads; their names differ, as each one reports
+    separately.
+    """
     name = f"control@{socket.gethostname()}-{os.getpid()}"
     return plan.celery(around.python, name, "control", f"--concurrency={plan.THREADS}", "--control")
 

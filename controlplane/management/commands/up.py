@@ -85,8 +85,9 @@ def run(supervisor: Supervisor) -> None:
 
 
 def surroundings() -> Surroundings:
-    """Return the surroundings: Redis is REDIS_URL, or with WEIR_SYSTEM_REDIS a server of the system, or the bundled
-    one."""
+    """Return the surroundings: Redis is REDIS_URL, or the system's server with WEIR_SYSTEM_REDIS, or else the bundled
+    one.
+    """
     command: tuple[str, ...] = ()
     if env.text("REDIS_URL"):
         redis_server.wait_until_ready(settings.REDIS_URL, timeout_s=2)

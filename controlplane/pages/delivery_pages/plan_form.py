@@ -51,8 +51,9 @@ class _Form:
         return self.posted.get(name, "").strip()
 
     def read(self, into: Unchecked, path: str, key: str, name: str, kind: Callable[[str], object]) -> None:
-        """Put the value of the field `name` at `path`.`key`. An empty field is left out, which the plan's check then
-        reports."""
+        """Put the value of the field `name` at `path`.`key`. An empty field is left out; the plan's check then reports
+        it.
+        """
         self.typed.fields[f"{path}.{key}"] = name
         text = self.text(name)
         if not text:

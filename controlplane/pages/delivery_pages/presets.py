@@ -27,7 +27,7 @@ class Preset:
 
     @property
     def shares(self) -> str:
-        """Return the shares of its canaries: 5 %, 25 %."""
+        """Return the shares of the plan's canaries: 5 %, 25 %."""
         return ", ".join(f"{100 * step.share:g} %" for step in self.plan.steps if isinstance(step, Canary))
 
 

@@ -188,7 +188,7 @@ def facts_of(delivery: Delivery, findings: Sequence[GuardFinding], now: datetime
 
 
 def _awaited(plan: Plan, step: int) -> tuple[str, ...]:
-    """Return the comparisons that must be fine, before the step's first look."""
+    """Return the comparisons that must be fine, to show before the step's first look."""
     if not isinstance(plan.steps[min(step, len(plan.steps) - 1)], Canary | Switchback):
         return ()
     guards = (guard for guard in plan.guards if isinstance(guard, ComparisonGuard) and guard.metric in NEEDED)
@@ -204,8 +204,8 @@ def _ends_at(delivery: Delivery, plan: Plan) -> float | None:
 
 
 def latest_look(delivery: Delivery) -> Look | None:
-    """Return the latest look of the current step, as each step counts anew; for an ended delivery, of its last step.
-    Looks during a hold or the bake say less than those of the step.
+    """Return the latest look of the current step, as each step starts counting from zero; for an ended delivery, of its
+    last step. Looks during a hold or the bake say less than those of the step.
     """
     if delivery.state in (State.DELIVERED, State.FINISHED):
         return delivery.looks.filter(state=State.STEP).first()

@@ -51,7 +51,7 @@ VERBS: dict[str, Verb] = {
     "advance": Verb("Advance", ADVANCE, services.advance, Trigger.ADVANCE),
     "extend": Verb(f"Extend by {services.MORE_PAIRS} pairs", EXTEND, services.extend, Trigger.EXTEND),
     "withdraw": Verb("Withdraw", WITHDRAW, services.withdraw, Trigger.WITHDRAW),
-    "go-without": Verb("Go past the rules", EMERGENCY, services.go_without, danger=True, role="admin"),
+    "go-without": Verb("Bypass the rules", EMERGENCY, services.go_without, danger=True, role="admin"),
     "explain": Verb("Add the reason", EXPLAIN, services.explain, primary=True),
 }
 
@@ -71,7 +71,7 @@ def offered(name: str, verb: Verb, delivery: Delivery) -> bool:
 
 
 def waiting_for(user: Any) -> list[Delivery]:
-    """Return proposals that this person may approve, then deliveries that wait for an operator."""
+    """Return first the proposals that this person may approve, then the deliveries that wait for an operator."""
     if not can_operate(user):
         return []
     return [*selectors.waiting_for(user.get_username()), *selectors.deliveries(states=(State.WAITING, State.PAUSED))]

@@ -78,7 +78,7 @@ def apply(
 
 
 def _joins(before: Iterable[PoolSpec], after: Iterable[PoolSpec]) -> list[Join]:
-    """Return the pools that join, except observed pools, which take no requests."""
+    """Return the pools that would join a policy, except observed pools, which take no requests."""
     serving = [pool for pool in after if pool.mode == SERVE]
     served_before = [AskedPool(pool.name, pool.model, pool.policy) for pool in before if pool.mode == SERVE]
     return joining.joins(served_before, joining.former_pools(timezone.now()), serving)
@@ -250,7 +250,9 @@ def _as_seen(pool_name: str, if_match: str | None) -> Iterator[Pool]:
 
 @contextmanager
 def _held_instance(name: str, if_match: str | None) -> Iterator[Instance]:
-    """Yield the instance, while nobody else can act on its pool's instances, as a group is acted on as a whole."""
+    """Yield the instance, while nobody else can act on its pool's instances, because actions on a group concern all of
+    its instances.
+    """
     with transaction.atomic():
         Pool.objects.filter(instances__name=name).update(name=F("name"))
         with held(Instance.objects.filter(name=name), f"instance {name}", if_match) as instance:

@@ -1,6 +1,5 @@
-"""Inspects engines that something else runs, before any of them becomes part of the fleet.
-It sends, from this process, the requests that a pool with these options would send: addresses pass the same policy, and
-redirects are not followed.
+"""Inspects engines that another system runs, before any of them becomes part of the fleet. It sends, from this process,
+the requests that a pool with these options would send: addresses pass the same policy, and redirects are not followed.
 """
 
 import asyncio
@@ -76,8 +75,9 @@ def lacking(engine: Mapping[str, object], pool: str) -> dict[str, list[str]]:
 
 
 def look(engine: Mapping[str, object], pool: str, actor: Actor) -> FoundFleet:
-    """Inspect engines, given options of the kind `external`. InvalidFleet names what is wrong with the options.
-    Audited, as this process connects to addresses that a user names."""
+    """Inspect engines, given options of the kind `external`. InvalidFleet names what is wrong with the options. The
+    inspection is audited, as this process connects to addresses that a user names.
+    """
     problems = check_engine(EXTERNAL, engine, "engine")
     if not problems:
         problems = allow_lists.refusals(allow_lists.configured(), EXTERNAL, "", engine, "pool")

@@ -60,7 +60,7 @@ def _look(pool: PoolSpec, prepared: PreparedStart) -> list[Prerequisite]:
 
 
 def _key(pool: PoolSpec) -> Iterator[Prerequisite]:
-    """Check the key with which its engines are started, without showing it."""
+    """Check the key with which the pool's engines are started, without showing it."""
     if reference := str(pool.engine.get(engine_key.OPTION) or ""):
         why = engine_key.trouble(reference)
         advice = "set the variable, or write the file, on each host that asks the engine"

@@ -48,7 +48,7 @@ class NodeRow:
 
     @property
     def trouble(self) -> str:
-        """Return why its worker cannot start instances, such as an unreachable API server."""
+        """Return why the node's worker cannot start instances, such as an unreachable API server."""
         return self.resources.trouble or ""
 
     @property

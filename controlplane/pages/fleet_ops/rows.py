@@ -62,7 +62,7 @@ class InstanceRow:
 
     @property
     def kv_blocks(self) -> int | None:
-        """Return the KV blocks of all its data-parallel ranks."""
+        """Return the KV blocks of all the instance's data-parallel ranks."""
         if self.sample is None or self.sample.kv_blocks is None:
             return None
         return self.sample.kv_blocks * self.instance.facts.dp.ranks
@@ -76,7 +76,7 @@ class InstanceRow:
 
     @property
     def kv_capacity_bytes(self) -> float | None:
-        """Return the size of its whole KV cache, if the size of a token is known."""
+        """Return the size of the instance's whole KV cache, if the size of a token is known."""
         size = self.instance.facts.kv.bytes_per_token
         if self.sample is None or not (size and self.kv_blocks and self.sample.block_size):
             return None
@@ -121,7 +121,7 @@ class PoolRow:
 
     @property
     def at_zero(self) -> bool:
-        """Return whether it wakes on demand, and has no instance that is awake."""
+        """Return whether the pool wakes on demand, and has no instance that is awake."""
         asleep = {one.instance.desired for one in self.instances} == {DesiredState.ASLEEP}
         return (self.desired.replicas == 0 or asleep) and wakes_on_demand(self.pool.autoscale)
 

@@ -1,5 +1,6 @@
-"""Adopts a fleet that something else runs: first where its engines are, then what was discovered there, then one
-document."""
+"""Adopts a fleet that another system runs: first where its engines are, then what was discovered there, then one
+document.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,8 +74,9 @@ class Typed:
         return self._with_further(filled)
 
     def _with_further(self, filled: Mapping[str, object]) -> dict[str, object]:
-        """Return the filled fields with the additional options as typed; false and 0 count as values. Raise
-        InvalidFleet."""
+        """Return the filled fields together with the additional options as typed; false and 0 count as values. Raise
+        InvalidFleet.
+        """
         engine, twice = dict(filled), []
         for name, value in self._further().items():
             known = filled.get(name)
@@ -90,7 +92,7 @@ class Typed:
         return engine
 
     def _further(self) -> Mapping[str, object]:
-        """Return the options that have no field of their own."""
+        """Return the options that have no field on the form."""
         typed = self.fields["more"]
         try:
             found = documents.load(typed) if typed else {}

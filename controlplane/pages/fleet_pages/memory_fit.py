@@ -31,8 +31,9 @@ class MemoryFit:
 def memory_fit(
     kind: Kind, engine: Mapping[str, object], model: str, nodes: Mapping[str, Sequence[NodeGpu]]
 ) -> MemoryFit | None:
-    """Return whether such an instance fits; None for a kind without GPUs, and while an option is wrong. `nodes`
-    holds the GPUs of each node that may run it."""
+    """Return whether an instance with these options fits; None for a kind without GPUs, and while an option is wrong.
+    `nodes` holds the GPUs of each node that may run it.
+    """
     if check_engine(kind, engine, "engine", model):
         return None
     spec, unknown = build(kind.spec, engine), ""

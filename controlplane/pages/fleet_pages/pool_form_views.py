@@ -88,7 +88,9 @@ def _plan(request: HttpRequest, name: str, typed: PoolEntry) -> HttpResponse:
 
 
 def _first(field: OptionField) -> bool:
-    """Return whether a field is visible from the start: nearly everybody sets it, or it is required, set, or wrong."""
+    """Return whether a field is visible from the start: because most people set it, or because it is required, set, or
+    wrong.
+    """
     return field.option.name in USUAL or field.option.default is REQUIRED or bool(field.value or field.error)
 
 

@@ -181,14 +181,14 @@ def pool_page(request: HttpRequest, name: str) -> HttpResponse:
         given=[one for one in shown_options if one.given],
         defaults=[one for one in shown_options if not one.given],
         start=start_of(pool_spec(pool)) if pool.kind in KINDS else None,
-        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # the SLO has a table of its own
+        sections=[one for one in section_rows(pool) if one.title != "SLO"],  # the SLO has a separate table
         versions=versions.history(pool, VERSIONS),
         events=selectors.pool_events(name, POOL_EVENTS),
     )
 
 
 def silence_limit(pool: Pool) -> str:
-    """Describe the time after which an instance that does not answer is killed and started again."""
+    """Describe the time after which an instance without an answer is killed and started again."""
     return seconds(update_of(pool.update).replace_after_s or REPLACE_AFTER_S)
 
 
@@ -248,13 +248,13 @@ def _find(name: str) -> Instance:
 
 
 def _runs_elsewhere(instance: Instance) -> bool:
-    """Return whether something else has started it, so that its process, ports and log are not Weir's."""
+    """Return whether another system has started it, so that its process, ports and log are not Weir's."""
     kind = instance.started_from.known_kind
     return kind is not None and not kind.launched
 
 
 def _facts(instance: Instance) -> tuple[tuple[str, str], ...]:
-    """Return what its kind says about it, given the options with which it was started."""
+    """Return the facts that the instance's kind reports, given the options with which the instance was started."""
     given = instance.started_from
     if given.known_kind is None:
         return ()
@@ -310,7 +310,7 @@ def group_verbs(row: InstanceRow, group: Iterable[Instance]) -> tuple[InstanceAc
 
 
 def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
-    """Return the actions that its state allows."""
+    """Return the actions that the instance's state allows."""
     if row.instance.desired == DesiredState.STOPPED:
         return (START,)
     restart, stop = (RESTART_ELSEWHERE, STOP_ELSEWHERE) if _runs_elsewhere(row.instance) else (RESTART, STOP)

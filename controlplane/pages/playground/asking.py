@@ -47,7 +47,7 @@ class AnswerPlaces:
 
     @contextmanager
     def one(self, person: str) -> Iterator[bool]:
-        """Take a slot; yield whether one was free."""
+        """Take a slot; yield whether there was a free one."""
         if self.taken.total() >= AT_ONCE or self.taken[person] >= OF_ONE:
             yield False
             return
@@ -114,7 +114,7 @@ async def _sent(client: httpx.AsyncClient, question: ChatQuestion, secret: str, 
 
 
 async def _reached(client: httpx.AsyncClient, urls: Sequence[str], **given: Any) -> httpx.Response:
-    """Return the first answer; if a router cannot be reached, the request goes to the next."""
+    """Return the first answer; if a router cannot be reached, try the next one."""
     for url in urls:
         try:
             return await client.send(client.build_request("POST", url + PATH, **given), stream=True)
@@ -140,7 +140,7 @@ async def _whole(response: httpx.Response) -> bytes:
 
 
 def said(line: bytes) -> Iterator[Said]:
-    """Yield the items in a line of a stream of server-sent events; other lines have none."""
+    """Yield the items in one line of a stream of server-sent events; some lines have none."""
     try:
         event = json.loads(line.removeprefix(b"data:")) if line.startswith(b"data:") else None
     except (ValueError, RecursionError):

@@ -72,8 +72,9 @@ def _made(user: Any, actor: Actor) -> ApiKey:
 
 
 def _fit(row: ApiKey, actor: Actor) -> None:
-    """Give an operator's key the pools that now require none, in addition to those that it names. *Every pool*
-    remains from a time as administrator. Raise MayNotAsk."""
+    """Add the pools that now require no key to an operator's key, which keeps the pools that it names. *Every pool*
+    remains from a time as administrator. Raise MayNotAsk.
+    """
     pools = tuple(sorted({*row.pools, *_free()})) if row.pools else _some_free()
     if pools != tuple(row.pools):
         try:
@@ -94,11 +95,11 @@ def _some_free() -> tuple[str, ...]:
 
 
 def _free() -> tuple[str, ...]:
-    """Return the pools that require no key; only administrators give access to others."""
+    """Return the pools that require no key; only administrators may grant access to the others."""
     required = services.required_pools()
     return () if ALL_POOLS in required else tuple(pool for pool in services.pool_names() if pool not in required)
 
 
 def _prefix(user: Any) -> str:
-    """Return the key's prefix, which differs from any random one, as those have hexadecimal digits only."""
+    """Return the key's prefix, which differs from every random prefix, as those consist of hexadecimal digits."""
     return f"play{user.pk}"

@@ -35,14 +35,14 @@ def recorded(receipt: Receipt) -> list[tuple[Candidate, InstanceState]]:
 
 
 def pace(receipt: Receipt) -> float | None:
-    """Return how many prompt tokens per second the pool's engines compute; None if unknown."""
+    """Return the prompt tokens per second that the pool's engines compute; None if unknown."""
     rates = (receipt.inputs or {}).get("rates")
     found = rates[0] if isinstance(rates, list | tuple) and rates else None
     return float(found) if isinstance(found, int | float) and found > 0 else None
 
 
 def compared(receipt: Receipt) -> list[LawAt]:
-    """Return the instances that could take the request; none if its prompt was computed elsewhere."""
+    """Return the instances that could take the request; none if another instance computed its prompt."""
     tokens_s = pace(receipt)
     if tokens_s is None or receipt.prefill_instance:
         return []
@@ -57,7 +57,9 @@ def compared(receipt: Receipt) -> list[LawAt]:
 
 
 def sentences(receipt: Receipt, first_ms: float | None) -> list[str]:
-    """Return sentences. `first_ms` runs from the router's queue to the first content, if that is one interval."""
+    """Return the sentences. `first_ms` runs from the router's queue to the first content, if that
+    is a single interval.
+    """
     places = compared(receipt)
     here = next((place for place in places if place.candidate.id == receipt.instance), None)
     said = [_expected(receipt, here, first_ms), _elsewhere(here, places) if here is not None else ""]
@@ -85,7 +87,7 @@ def _expected(receipt: Receipt, here: LawAt | None, first_ms: float | None) -> s
 
 
 def _elsewhere(here: LawAt, places: Sequence[LawAt]) -> str:
-    """Name the instance where it would have begun earliest, if that is much earlier."""
+    """Name the instance where the request would have begun earliest, if that is much earlier."""
     best = min(places, key=lambda place: place.ms)
     if here.ms - best.ms < max(SOONER_MS, SOONER * here.ms):
         return "" if len(places) < 2 else "By that law no other instance would have begun much sooner."

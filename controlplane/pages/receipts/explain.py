@@ -167,7 +167,7 @@ def phases(receipt: Receipt) -> list[TimelinePhase]:
 
 
 def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
-    """Return (name, ms from the arrival to its end, meaning) of each phase, in order."""
+    """Return (name, ms from the request's arrival to the end, meaning) of each phase, in order."""
     whole_ms = receipt.e2e_ms
     if not whole_ms:
         return []
@@ -278,8 +278,9 @@ STOOD_STILL = "The rest is the network, a client that reads slowly, or a process
 
 
 def _stood_still(own: TimelinePhase, typical: TimelinePhase, receipt: Receipt, others: Sequence[Receipt]) -> bool:
-    """Return whether its tokens came so much more slowly than usual that the engine cannot have been decoding all
-    the time."""
+    """Return whether the engine's tokens came so much more slowly than usual that it cannot have been decoding all the
+    time.
+    """
     mine, theirs = receipt.output_tokens, [other.output_tokens for other in others if other.output_tokens]
     if own.name != "decode" or not mine or not theirs or median(theirs) < LEAST_DECODED:
         return False

@@ -44,8 +44,9 @@ class KeySeries(TypedDict):
 def series(
     receipts: Iterable[Receipt], key: str, until: float, seconds: int, limits: dict[str, float | None]
 ) -> KeySeries:
-    """Return the series. `receipts` are those of all keys, newest end first, to distinguish a time without requests
-    from one that is no longer stored."""
+    """Return the series. `receipts` are those of all keys, newest end first, which distinguishes a time without
+    requests from one that is no longer stored.
+    """
     bin_s = seconds / BINS
     begin = until - seconds
     sums = {line: [0.0] * BINS for line in LINES}

@@ -76,7 +76,7 @@ SAME = ("pool", "request_class", "instance", "outcome", "key", "delivery", "arm"
 
 
 def _values(receipt: Receipt, name: str) -> tuple[str, ...]:
-    """Return the values; an instance can be searched by its own name and by that of its rank."""
+    """Return the values that match; an instance can be searched by its own name and by that of its rank."""
     value = str(getattr(receipt, name))
     return (value, ranks.instance_of(value)) if name == "instance" else (value,)
 

@@ -57,7 +57,7 @@ def find(client: redis.Redis, request_id: str) -> Receipt | None:
 
 
 def meanwhile(client: redis.Redis, receipt: Receipt) -> list[FleetEvent]:
-    """Return the events of its router, its instances and its pool while the request was in progress, oldest first."""
+    """Return the events of the request's router, instances and pool while it was in progress, oldest first."""
     begin, end = receipt.at - AROUND_S, receipt.at + (receipt.e2e_ms or 0) / 1000 + AROUND_S
     since = str(int(begin * 1000))
     entries: Any = client.xrange(redis_keys.EVENTS, min=since, count=EVENTS_SEARCHED)
@@ -71,7 +71,7 @@ def meanwhile(client: redis.Redis, receipt: Receipt) -> list[FleetEvent]:
 
 
 def alike(client: redis.Redis, receipt: Receipt) -> list[Receipt]:
-    """Return recent answers of the same pool and class, without this one."""
+    """Return recent answers of the same pool and class, except this one."""
     same = (receipt.pool, receipt.request_class, "ok")
     newest = islice(newest_receipts(client), ALIKE_SEARCHED)
     return [

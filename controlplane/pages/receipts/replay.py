@@ -88,15 +88,16 @@ class ReplayComparison:
 
 
 def outcome_of(candidate: Candidate, chosen: str, *, scored: bool) -> str:
-    """Describe what became of a candidate. With `scored`, some were compared, so that one without a score was passed
-    over."""
+    """Describe what became of a candidate. With `scored`, some candidates were compared, so one without a score was
+    passed over.
+    """
     if candidate.id == chosen:
         return "chosen"
     return candidate.refused or ("passed over" if is_passed_over(candidate, scored=scored) else "considered")
 
 
 def is_passed_over(candidate: Candidate, *, scored: bool) -> bool:
-    """Return whether a candidate was passed over: others were compared, it was not, and nothing refused it."""
+    """Return whether a candidate was passed over: it was not compared although others were, and nothing refused it."""
     return scored and candidate.score is None and not candidate.refused
 
 

@@ -53,7 +53,7 @@ class RecentReceipts:
 
     @property
     def legend(self) -> dict[str, str]:
-        """Return the labels of the phases that there are, by name."""
+        """Return the labels of the phases that occur, by name."""
         return {phase.name: phase.label for _, _, phases, _ in self.rows for phase in phases}
 
 
@@ -168,7 +168,7 @@ FIELDS = tuple(field.alias or name for name, field in ReceiptQuery.model_fields.
 
 
 def in_utc(text: str) -> str:
-    """Return a date and time in UTC, as the field has no zone without scripts."""
+    """Return a date and time in UTC; without scripts, the field has no time zone."""
     return text if ZONE.search(text) else f"{text}Z"
 
 

@@ -40,7 +40,7 @@ class ShareConsumer(AsyncWebsocketConsumer):
             self.task.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Read only the first message, which has the token."""
+        """Read the first message only; it has the token."""
         if not self.token.done():
             self.token.set_result(_token(text_data or ""))
 
@@ -117,7 +117,7 @@ def _shown_frame(client: redis.Redis, pool: str, now: float) -> Frame | None:
 
 
 def _shown(message: DeflatedText, pool: str) -> DeflatedText:
-    """Return the frame in the form that this share shows, built once for all its viewers."""
+    """Return the frame in the form that this share shows, built once for all viewers of the share."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
         shown: dict[str, object] = {"type": "trouble", "what": "redis"}

@@ -24,13 +24,13 @@ def word(known: Collection[str]) -> Kind:
 
 
 def fits(pattern: str) -> Kind:
-    """Accept a text that matches this pattern as a whole."""
+    """Accept a text that matches the pattern as a whole."""
     matches = re.compile(pattern).fullmatch
     return lambda value: value if isinstance(value, str) and matches(value) else ""
 
 
 def parts(between: str, pattern: str) -> Kind:
-    """Accept the parts of a text that match this pattern."""
+    """Accept the parts of a text that match the pattern."""
     part = fits(pattern)
     return lambda value: between.join(filter(None, map(part, str(value).split(between))))
 
@@ -39,7 +39,7 @@ name = fits(NAME)
 
 
 def withheld(value: Any) -> str:
-    """Show whether there is a text, but not the text."""
+    """Show whether there is a text, but not the text itself."""
     return WITHHELD if value else ""
 
 
@@ -62,5 +62,5 @@ def table(**columns: Kind) -> Kind:
 
 
 def by(key: Kind, kind: Kind) -> Kind:
-    """Show a mapping, leaving out entries whose key is not of its kind."""
+    """Show a mapping without the entries whose key is not of the given kind."""
     return lambda value: {found: kind(item) for found, item in value.items() if found and key(found) == found}

@@ -1,6 +1,6 @@
-"""Limits the sockets of shares in a web process; a place is taken before a socket is accepted.
-Whoever opens one is a stranger until a message names a share, and then a viewer. Both are limited, in total and per
-address, so that strangers keep neither viewers nor pages waiting.
+"""Limits the sockets of shares in a web process; a place is taken before a socket is accepted. A client is a stranger
+until its first message names a share, and then a viewer. Both are limited, in total and per address, so that strangers
+keep neither viewers nor pages waiting.
 """
 
 from collections import Counter

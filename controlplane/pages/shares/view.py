@@ -80,7 +80,7 @@ def frame_of(frame: Frame, pool: str) -> Frame:
 
 
 def _typed(frame: Frame) -> Frame:
-    """Return the fields of `shape`, and the texts based on them."""
+    """Return the fields of `shape`, and the texts derived from them."""
     shown = cast(Frame, FRAME(frame))
     nodes = _numbered("#", (*frame["nodes"]["name"], *filter(None, frame["instances"]["node"])))
     routers = _numbered("router ", frame["routers"]["id"])
@@ -139,7 +139,7 @@ def _events(frame: Frame, shown: Frame) -> Iterator[ShownEvent]:
 
 
 def _attention(frame: Frame, shown: Frame) -> Iterator[AttentionItem]:
-    """Yield the listed entries, worded again by the rules from the values that are shown."""
+    """Yield the listed entries, formulated again by the rules from the values that are shown."""
     columns = {**shown["instances"], "waiting_avg": shown["instances"]["waiting"]}  # published frames lack the average
     plain = cast(Frame, {**shown, "instances": columns})
     reasons = {(item["rule"], item["subject"]): item["reason"] for item in attention.find(frame["at"], plain, None)}

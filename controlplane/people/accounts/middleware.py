@@ -13,9 +13,10 @@ API = "/api/"
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Redirects to sign-in. A person without any role is signed in but sees nothing. A part that a page loads by
-    itself must not navigate away from the page, where something may have been typed: the page is notified instead
-    (static/js/base.js)."""
+    """Redirects to sign-in. A person without any role is signed in but sees nothing. A part that a page loads by itself
+    must not navigate away from the page, where the person may have typed something: the page is notified instead
+    (static/js/base.js).
+    """
 
     def process_view(
         self, request: HttpRequest, view_func: Callable[..., Any], view_args: Any, view_kwargs: Any

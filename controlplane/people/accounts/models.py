@@ -55,7 +55,7 @@ class Revocable(models.Model):
         return "usable" if self.is_usable(timezone.now()) else "expired"
 
     def revoke(self) -> bool:
-        """Revoke the secret; return False if it was already revoked."""
+        """Revoke the secret; return False if it was revoked before."""
         rows = type(self)._default_manager.filter(pk=self.pk, revoked_at=None)
         return bool(rows.update(revoked_at=timezone.now()))
 

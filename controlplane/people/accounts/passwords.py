@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 
 
 class NoBlanks:
-    """Ignores blanks when it counts the length: ten blanks are no password."""
+    """A rule that ignores blanks when it counts the length: ten blanks are not a password."""
 
     def __init__(self, min_length: int) -> None:
         self.min_length = min_length

@@ -53,7 +53,7 @@ def succeeded(username: str, address: str) -> None:
 
 
 def _counters(username: str, address: str) -> dict[str, int]:
-    """Return key → limit: of name and address, of the name, of the address."""
+    """Return key → limit, for name and address together, for the name, and for the address."""
     name, place = username.lower(), network_of(address)
     return {
         _key(f"{name}|{place}"): ATTEMPTS,

@@ -66,7 +66,7 @@ def newest_id() -> int:
 
 
 def after(newest: int, kinds: Iterable[str], most: int) -> list[AuditEntry]:
-    """Return the newest entries about these kinds of objects with a greater id than this."""
+    """Return the newest entries about these kinds of objects with an id above this one."""
     of_kinds = reduce(or_, (Q(action__startswith=f"{kind}.") for kind in kinds))
     return [_shown(row) for row in AuditEntry.objects.filter(of_kinds, pk__gt=newest).order_by("-pk")[:most]]
 

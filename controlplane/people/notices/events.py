@@ -23,10 +23,10 @@ DELIVERY_STATES = {
 }
 EVENTS: dict[str, str] = {
     **{f"delivery.{state}": text for state, text in DELIVERY_STATES.items()},
-    "delivery.emergency": "an administrator took a delivery past the rules",
+    "delivery.emergency": "an administrator made a delivery bypass the rules",
     "policy.published": "a version was published directly",
     "policy.pool_joined": "a pool uses another policy from now on",
-    "policy.emergency": "an administrator went past the rules of a policy",
+    "policy.emergency": "an administrator bypassed the rules of a policy",
     "policy.rolled_back": "a version was rolled back",
     "models.published": "a version of the document Models was published",
     "models.rolled_back": "a version of the document Models was rolled back",

@@ -140,7 +140,9 @@ async def send_all(messages: list[Message], now: datetime) -> dict[int, str | Ex
 
 
 async def _send_in_order(messages: list[Message], now: datetime, outcomes: dict[int, str | Exception]) -> None:
-    """Send one after another, until one fails; none is begun after SEND_S, so all end before the claim expires."""
+    """Send one notice after another until one fails; none is begun after SEND_S, so that all end before the claim
+    expires.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + SEND_S
     async with webhooks.client() as client:
@@ -186,7 +188,7 @@ def store(pk: int, outcome: str | Exception, now: datetime) -> None:
 
 
 def _words(outcome: str | Exception) -> str:
-    """Describe the outcome. The text of an unexpected exception may contain the URL, so only its type is stored."""
+    """Describe the outcome. Of an unexpected exception, only the type is stored, since its text may contain the URL."""
     text = str(outcome) if isinstance(outcome, str | Unsendable) else f"failed: {type(outcome).__name__}"
     return text[:300]
 

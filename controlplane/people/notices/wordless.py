@@ -14,7 +14,7 @@ is_name = re.compile(NAME).fullmatch
 
 
 def subject_of(subject: str) -> str:
-    """Return the subject; empty if it is a name that a person gave to something other than NAMED."""
+    """Return the subject; empty if it is a name that a person gave to an object of a kind outside NAMED."""
     return subject if SUBJECT.fullmatch(subject) else ""
 
 

@@ -1,4 +1,4 @@
-"""One real Weir per test process, with two simulated engines, to be attacked from outside."""
+"""One real Weir per test process, with two simulated engines, which the tests attack from outside."""
 
 import pytest
 

@@ -36,7 +36,7 @@ def concrete(path):
 
 
 def outcomes(ask):
-    """Return whether the caller was let through, by operation; 401 and 403 mean no."""
+    """Return by operation whether the caller was admitted; 401 and 403 mean no."""
     return {(method, path): ask(method, concrete(path)).status_code not in (401, 403) for method, path, _ in OPERATIONS}
 
 

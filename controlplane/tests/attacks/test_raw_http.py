@@ -17,8 +17,9 @@ FINE = re.compile(rb"HTTP/1\.[01] (1\d\d|2\d\d|3\d\d|4\d\d|501|503|505) ")
 
 
 def wrong(answer):
-    """Return whether it is anything but silence, or a status that blames the client or says that it cannot be
-    served."""
+    """Return whether the answer is anything but silence or a status that blames the client or says that the request
+    cannot be served.
+    """
     return bool(answer) and not FINE.match(answer)
 
 

@@ -73,8 +73,9 @@ def spy(target):
 
 
 def crawled(spy):
-    """Return what a viewer reaches by links: every page; of pages that differ only in a number or query, the first
-    ten."""
+    """Return what a viewer reaches by links: every page, and the first ten of pages that differ only in a number or
+    query.
+    """
     ahead, seen, alike = deque(["/live", "/wall"]), {}, Counter()
     while ahead:
         path = ahead.popleft()

@@ -1,4 +1,4 @@
-"""A real `manage.py up` with a document of examples/, and what its operator and its clients do with it."""
+"""A real `manage.py up` with a document of examples/, and what its operator and its clients do."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Fleet:
         return self.rest("GET", f"/instances/{name}")[0]
 
     def until(self, holds: Callable[[], bool], what: str, limit_s: float = PATIENCE_S) -> float:
-        """Return the seconds until it held."""
+        """Return the seconds until the condition held."""
         began = time.monotonic()
         while True:
             try:

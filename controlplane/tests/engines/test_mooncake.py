@@ -70,8 +70,9 @@ def test_a_prompt_computed_by_one_and_decoded_by_the_other_gives_the_answer_of_a
     numbers = iter(range(1000))
 
     def is_moved_whole() -> bool:
-        """vLLM answers the prefill before its last blocks are stored; a decode that starts earlier computes them
-        itself."""
+        """vLLM answers the prefill before its last blocks are stored; a decoder that starts earlier computes them
+        itself.
+        """
         prompt = f"store {next(numbers)} " + LONG
         before = {name: shared.metric(name, MOVED) for name in ("tiny-0", "tiny-1")}
         said, usage, headers = shared.ask(prompt)

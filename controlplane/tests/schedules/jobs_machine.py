@@ -77,7 +77,7 @@ class JobsMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(how=st.sampled_from(["lost", "lost", "cancelled"]), ends=SELDOM, again=SELDOM)
     def comes_again(self, how: str, ends: int, again: int) -> None:
-        """Declare its worker lost or cancel the job, then queue it again."""
+        """Declare the job's worker lost or cancel the job, then queue the job again."""
         job = Calibration.objects.get(pk=self.pk)
         if how == "cancelled":
             self._begin(how, lambda: jobs.cancel(job, "otto"), ends)

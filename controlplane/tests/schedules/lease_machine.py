@@ -46,14 +46,14 @@ class Worker:
         self.lane = StepThread({"writes": Step(self.write, BEAT_S, "steps", "writes two rows")}, self.leadership, clock)
 
     def write(self) -> None:
-        """A step that reads, and writes twice. Each row contains the token under which it was written."""
+        """Take a step that reads once and writes twice. Each row contains the token under which it was written."""
         token, written = self.leadership.token, Node.objects.count()
         for number in (1, 2):
             Node.objects.create(name=f"{token}-{self.process}-{written + number}")
 
 
 class Processes:
-    """What the operating system knows of them."""
+    """The operating system's knowledge of the processes."""
 
     def __init__(self) -> None:
         self.gone: set[str] = set()
@@ -91,7 +91,7 @@ class LeaseMachine(RuleBasedStateMachine):
         return Worker(f"w{next(self.numbers)}", lambda: self.now)
 
     def look(self) -> None:
-        """Check that everything written since was written under the lease's token."""
+        """Check that everything written since the last look was written under the lease's token."""
         if "database" not in seams.touched:
             return
         seams.touched.clear()
@@ -198,7 +198,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def at_most_one_leads(self) -> None:
-        """By their own clocks, at most one worker leads; a stopped worker that resumes counts as well."""
+        """By the workers' own clocks, at most one worker leads; a stopped worker that resumes counts as well."""
         leading = [each.process for each in (*self.workers, *self.leaving) if each.leadership.holds()]
         if len(leading) > 1:
             raise TwoLead(f"{' and '.join(leading)} lead at the same time")
@@ -217,8 +217,9 @@ class LeaseMachine(RuleBasedStateMachine):
             self._known.__exit__(None, None, None)
 
     def _somebody_leads(self) -> None:
-        """A worker may lead at once after a holder that gave back or is known to be gone, otherwise after a long
-        silence."""
+        """A worker may lead immediately after a holder that gave the lease back or is known to be gone, otherwise after
+        a long silence.
+        """
         row = Lease.objects.first()
         free = row is None or not row.holder or row.process in self.processes.gone | self.gave_back
         within = 1 if free else SILENT_BEATS + 1

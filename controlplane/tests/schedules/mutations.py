@@ -29,7 +29,7 @@ def plain_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_before_order(patch: pytest.MonkeyPatch) -> None:
-    """The view is read before its order number is drawn, so that a later number may have an older view."""
+    """The view is read before its order number is drawn, so a higher number may belong to an older view."""
 
     def in_two_steps(read: Callable[[], ordered_write.Published]) -> tuple[int, ordered_write.Published]:
         found = read()
@@ -45,8 +45,7 @@ def rules_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 
 def rules_asked_early(patch: pytest.MonkeyPatch) -> None:
-    """A publication checks the rules before its transaction, when they may still change; there they do not exist
-    yet."""
+    """A publication checks the rules before its transaction, when they may still change or not exist yet."""
 
     def store(change: rules.Change, *args: object, **options: object) -> object:
         deliveries.check(change)
@@ -103,7 +102,7 @@ JOBS: dict[str, TakeOut] = {unfenced_end.__name__: unfenced_end}
 
 
 def steps_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    """Who leads when a step begins may write until its end."""
+    """A worker that leads when a step begins may write until the step's end."""
     patch.setattr(Leadership, "fenced", lambda leadership: contextlib.nullcontext())
 
 
@@ -125,7 +124,7 @@ def fence_compared_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def renewal_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """A worker that wakes up assumes that the lease is still its own."""
+    """A worker that wakes up assumes that it still holds the lease."""
 
     def step(leadership: Leadership) -> None:
         if leadership.token == lease.NONE:

@@ -95,7 +95,7 @@ class PublicationMachine(RuleBasedStateMachine):
 
     @initialize(choice=st.sampled_from((0, 2, 0, 1, 0, 3)))
     def begins_under(self, choice: int) -> None:
-        """These rules apply at first; others may follow."""
+        """These rules apply at first; they may be changed later."""
         if choice:
             self._new_rules(choice)
 
@@ -104,7 +104,7 @@ class PublicationMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(who=st.sampled_from(DECIDING), choice=st.integers(0, 9), writes=st.sampled_from((2, 0, 1, 3)))
     def decides(self, who: str, choice: int, writes: int) -> None:
-        """Someone or something changes what decides requests."""
+        """Change what decides requests, as a person or a process."""
         getattr(self, f"_{who}")(choice, writes)
 
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)

@@ -1,4 +1,4 @@
-"""A router without HTTP: the real state from Redis and the real reports, in an event loop of its own."""
+"""A router without HTTP: the real state from Redis and the real reports, in its own event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
-"""Actors in threads. One runs at a time, from one seam to the next, as the schedule says.
-An actor is a piece of the real code: a publication, a step of the judge, a router's poll. At each seam (`at`,
-`at_async`) it stops and hands control back; `go_on` lets it continue, with an order about the effect that it was about
-to have. Nothing runs concurrently, so the same schedule always has the same result.
+"""Actors in threads. One runs at a time, from one seam to the next, as the schedule says. An actor is a piece of the
+real code: a publication, a step of the judge, a router's poll. At each seam (`at`, `at_async`) it stops and hands
+control back; `go_on` lets it continue, with an order about the effect that it was about to have. Nothing runs
+concurrently, so the same schedule always has the same result.
 """
 
 import threading
@@ -70,7 +70,7 @@ class Actor:
         return self._order
 
     def hand(self, order: Order) -> None:
-        """Let it run to its next seam."""
+        """Let the actor run to its next seam."""
         self._order = order
         self._baton.release()
         self.wait()
@@ -104,7 +104,7 @@ class Scheduler:
         self.acting: Actor  # the actor that took the last step
 
     def begin(self, name: str, work: Callable[[], object], expected: Errors = ()) -> Actor:
-        """`expected` are the errors with which it may end."""
+        """Start an actor; `expected` are the errors with which it may end."""
         actor = Actor(name, work, expected)
         self._threads.submit(actor.run)
         actor.wait()
@@ -121,7 +121,7 @@ class Scheduler:
         self._looked()
 
     def go(self, actor: Actor, far: str) -> None:
-        """`far` is one of FAR."""
+        """Let the actor continue; `far` is one of FAR."""
         while not actor.ended:
             self.go_on(actor)
             if far == "a seam" or (far == "to a write" and actor.writes):

@@ -1,7 +1,7 @@
-"""Turns the external effects of the code under test into seams: Redis commands, statements and transactions.
-A transaction is one seam, before it begins: what happens inside is guaranteed by the database, and on SQLite an actor
-that stopped there would hold the lock for which all others wait. Its end is the next seam. If the schedule cuts a
-database statement, its lock could not be acquired.
+"""Turns the external effects of the code under test into seams: Redis commands, statements and transactions. A
+transaction is one seam, before it begins: the database guarantees what happens inside, and on SQLite an actor that
+stopped there would hold the lock for which all others wait. The end of the transaction is the next seam. If the
+schedule cuts a database statement, its lock could not be acquired.
 """
 
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ def _begin(real: Any) -> Any:
 
 
 def statement(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-    """Wrap the statements of a connection; one outside a transaction counts as a transaction of its own."""
+    """Wrap the statements of a connection; one outside a transaction counts as its own transaction."""
     writes = not sql.startswith(("SELECT", "BEGIN"))
     if here.actor is not None and not context["connection"].in_atomic_block and not sql.startswith("BEGIN"):
         stop(sql[:60], writes)
@@ -129,7 +129,7 @@ def stop(seam: str, writes: bool) -> None:
 
 
 def watch_statements() -> None:
-    """Watch the statements of this thread's connection, if not watched already."""
+    """Watch the statements of this thread's connection, unless they are watched already."""
     connection = connections["default"]
     if statement not in connection.execute_wrappers:
         connection.execute_wrappers.append(statement)

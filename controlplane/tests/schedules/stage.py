@@ -46,7 +46,7 @@ def serving(policy: str, version: int, split: Rollout) -> Serving:
 
 
 class Stage:
-    """What lasts from schedule to schedule: threads, tables, connections."""
+    """The parts that last from schedule to schedule: threads, tables, connections."""
 
     def __init__(self, client: redis.Redis, redis_url: str, threads: ThreadPoolExecutor) -> None:
         self.client, self.threads = client, threads

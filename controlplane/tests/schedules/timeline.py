@@ -1,4 +1,4 @@
-"""The states of the database in their order, and which of them each reader has reached."""
+"""The states of the database in order, and which of them each reader has reached."""
 
 from collections.abc import Hashable, Iterable
 

@@ -15,7 +15,7 @@ from router.contract.values.problem import InvalidInput, Problem
 
 
 def checked(document: object) -> JsonObject:
-    """Check only the shape, as drafts need it."""
+    """Check only the shape, which is all that drafts need."""
     return models.dump(models.parse(document))
 
 
@@ -31,8 +31,9 @@ def check(document: object, live: Models) -> Models:
 
 
 def served_by(gone: Mapping[str, str]) -> list[Problem]:
-    """Return why these pools (name: place in the fleet document) cannot stop serving, as live names send requests
-    there."""
+    """Return why these pools (name: place in the fleet document) cannot stop serving: live names
+    send requests there.
+    """
     live = selectors.live()
     names: dict[str, dict[str, None]] = {}
     for _, name, target in models.placed(live.aliases):
@@ -80,7 +81,7 @@ def _of_adapter(path: str, adapter: Adapter, pool: Pool) -> Iterator[Problem]:
 
 
 def _reloaded(found: Models, live: Models) -> Iterator[Problem]:
-    """Refuse a new source under an old name, as engines keep an adapter's blocks by its name."""
+    """Refuse a new source under an old name, because engines cache an adapter's blocks by its name."""
     before = models.adapters_of(live)
     for path, _, target in models.placed(found):
         old = before.get((target.pool, target.adapter.name)) if target.adapter is not None else None

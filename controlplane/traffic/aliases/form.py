@@ -1,4 +1,4 @@
-"""The form for one name of the document Models: converts text fields to an entry of the document, and back. Pure."""
+"""The form for one name of the document Models: converts text fields to an entry of the document and back. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, eme
 
 
 def concerned(before: Models, after: Models) -> set[str]:
-    """Return the pools that a changed name leaves or joins, and the pools that lose its requests."""
+    """Return the pools that a changed name leaves or joins, and the pools that lose requests to it."""
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     sides = [alias for name in changed for alias in (before.get(name), after.get(name)) if alias is not None]
     own = Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", "model")

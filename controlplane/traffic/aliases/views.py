@@ -169,7 +169,7 @@ def _ended(request: HttpRequest) -> HttpResponse:
 
 
 def _anew(request: HttpRequest) -> str:
-    """Open a draft to replace the ended one, and report that."""
+    """Open a draft to replace the ended one, and report the replacement."""
     live = selectors.live()
     services.open_draft(actor_of(request))
     by = f"{live.label} by {live.actor_name}" if live.number else "no version"

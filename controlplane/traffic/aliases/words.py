@@ -1,4 +1,4 @@
-"""Names of the document Models in words, and what differs between two documents. Pure."""
+"""Descriptions of names of the document Models, and of the differences between two documents. Pure."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ def words(alias: Alias | None) -> str:
 
 
 def conditions(alias: Alias) -> str:
-    """Return the conditions of its fallback, as on the form; empty if every condition counts."""
+    """Return the conditions of the alias' fallback, as on the form; empty if every condition counts."""
     return "" if alias.on == CONDITIONS else ", ".join(map(condition, alias.on))
 
 

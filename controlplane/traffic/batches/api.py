@@ -212,7 +212,7 @@ def batch(row: Batch) -> dict[str, Any]:
 
 
 def _waiting(row: Batch) -> dict[str, Any] | None:
-    """Return why nothing of the batch is sent now."""
+    """Return why the batch sends nothing now."""
     if not row.waits:
         return None
     again = row.asked_again_at

@@ -113,7 +113,7 @@ class Dispatcher:
                 self._under_way[future] = batch, ticket
 
     def _settle(self, batch: PlacedBatch, ticket: Ticket, answer: LineAnswer, now: float) -> None:
-        """Write the line's outcome, or return the line to its queue."""
+        """Write the line's outcome, or return the line to the queue."""
         meaning, flow = lines.meaning(answer, batch.job.api_path), ticket.flow
         tokens: tuple[int, int] | None = usage_of(meaning.document)
         if meaning.reason is not None:
@@ -172,7 +172,7 @@ class Dispatcher:
         ]
 
     def _move_on(self, batch: PlacedBatch, now: float) -> None:
-        """Move the batch to its next state when it is time."""
+        """Move the batch to its next state when the time has come."""
         if not batch.is_open:
             if batch.opening.done():
                 batch.begin()

@@ -39,7 +39,7 @@ class Flow:
         return self.remaining.popleft()
 
     def refuse(self, reason: Reason, retry_after_s: float, sent_at: float, now: float) -> None:
-        """Pause. Refusals of lines that were sent before the last refusal was known count as one."""
+        """Pause the flow. Refusals of lines that were sent before the last refusal was known count as one."""
         if sent_at < self.paused_at:
             return
         self.pauses += 1
@@ -91,10 +91,10 @@ class LineQueue:
         return min(self.flows.values(), key=lambda flow: flow.paused_until, default=None)
 
     def is_held_up(self, now: float) -> bool:
-        """Return whether the batch could send but has nothing in flight, as others have the turn."""
+        """Return whether the batch could send but has nothing in flight, because others have the turn."""
         return not self.under_way and next(self.ready(now), None) is not None
 
 
 def delay(flow: Flow, number: int, line: Line, due: float) -> None:
-    """Try a line again, but not before `due`."""
+    """Schedule another attempt at a line, not before `due`."""
     heappush(flow.delayed, (due, number, line))

@@ -89,7 +89,7 @@ class Batch(Job):
 
     @property
     def waits(self) -> str:
-        """Return why nothing of it is sent now; empty while something is."""
+        """Return why the batch sends nothing now; empty while it sends."""
         if self.status in ENDED:
             return ""
         return self.waits_for or ("it waits for its turn" if self.status == QUEUED else "")

@@ -86,7 +86,7 @@ class PlacedBatch:
         }
 
     def beat(self, now: float, wall: datetime, waits: tuple[Reason, datetime] | None) -> None:
-        """Write its progress and, less often, flush its results to disk. Raises Stopped."""
+        """Write the batch's progress and, less often, flush its results to disk. Raises Stopped."""
         self.job.waits_code, self.job.waits_for = (waits[0].code, waits[0].message) if waits else ("", "")
         row: dict[str, Any] = {"waits_code": self.job.waits_code, "waits_for": self.job.waits_for}
         if self.is_open:
@@ -111,13 +111,13 @@ class PlacedBatch:
         jobs.end(self.job, jobs.DONE, waited_s=self.job.waited_s, **{**values, **self.progress()})
 
     def give_up(self, due_at: datetime) -> None:
-        """Queue the batch again: others get its place until it wants one at `due_at`."""
+        """Queue the batch again: other batches get its place until it wants one at `due_at`."""
         if self.is_open:
             self.results.flush()
         put_back(self.job, due_at)
 
     def close(self) -> None:
-        """Free its place. Call it only when no thread is opening its files."""
+        """Free the batch's place. Call this only when no thread is opening the batch's files."""
         if not self.opening.cancelled() and self.opening.exception() is None:
             with suppress(OSError):  # on a full disk, missing lines are written when the files are created
                 self.results.close()

@@ -132,7 +132,7 @@ def _is_metadata(given: object) -> bool:
 
 
 def _is_text(given: str, longest: int) -> bool:
-    """Return whether it is text without NUL, which PostgreSQL cannot store."""
+    """Return whether the value is text without NUL, which PostgreSQL cannot store."""
     return len(given) <= longest and "\0" not in given
 
 
@@ -157,7 +157,7 @@ def download(row: Batch, which: str, actor: Actor) -> Path | None:
 
 
 def close(row: Batch) -> None:
-    """Create the files of its results; every unanswered line becomes an error. Repeated until it succeeds."""
+    """Create the files of the batch's results; every unanswered line becomes an error. Repeated until it succeeds."""
     if row.status not in ENDED or row.closed_at is not None:
         return
     with store.alone(row.name) as mine:
@@ -212,7 +212,9 @@ def close_left() -> None:
 
 
 def requeue(row: Batch, cause: str) -> bool:
-    """Queue the batch again after its worker was lost, for another to continue. From then on, it waits for others."""
+    """Queue the batch again after its worker was lost, so that another continues. From then on, the batch waits for
+    others.
+    """
     due_at = row.heartbeat_at or timezone.now()
     if row.waits_for and row.due_at is not None:
         due_at = max(due_at, row.due_at)

@@ -50,7 +50,7 @@ class Placed:
     pk: int
     key: int
     for_s: float  # how long it has had its place
-    waits: bool  # whether it waits for a reason of its own
+    waits: bool  # whether it waits for an unrelated reason
     leaves: bool  # whether it leaves once its lines in flight have been answered
 
 
@@ -71,7 +71,7 @@ def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
 
 
 def leaver(placed: Sequence[Placed], queued: Sequence[Queued]) -> int | None:
-    """Return the batch that gives up its place to one without; None while all may stay."""
+    """Return the batch that gives its place up to a batch without one; None while all may keep theirs."""
     if not queued or any(place.leaves for place in placed):
         return None
     of_key = Counter(place.key for place in placed)
@@ -108,9 +108,8 @@ class LinePace:
     _waiting: dict[str, deque[float]] = field(default_factory=dict)  # engine → its latest numbers of waiting requests
 
     def step(self, samples: Iterable[InstanceSample], lines: int) -> None:
-        """Raise or lower the limit by the samples that are new; each counts once.
-        `lines` is the most that were in flight since the last step; whatever the engines have beyond them is other
-        traffic.
+        """Raise or lower the limit by the samples that are new; each counts once. `lines` is the most that were in
+        flight since the last step; requests beyond these lines are other traffic.
         """
         present = list(samples)
         new = [sample for sample in present if sample.at > self._read_at.get(sample.id, float("-inf"))]

@@ -125,7 +125,9 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """Pause, as the judge was absent for so long that routers gave up the split, and the step's counts have a gap."""
+    """Pause, because the judge was absent for so long that routers gave up the split, and the
+    step's counts have a gap.
+    """
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 

@@ -1,4 +1,4 @@
-"""The result of a step: a verdict in words for each comparison, stored with the delivery. Pure."""
+"""The result of a step: a verdict for each comparison, as a sentence that is stored with the delivery. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -86,9 +86,9 @@ def _shown(each: GuardFinding) -> Shown:
 
 
 def word(finding: GuardFinding) -> Word:
-    """Return the word for a comparison of an ended step.
-    Better: the interval is entirely on the candidate's side. No worse: it contains nothing beyond the limit. Enough to
-    continue: it contains nothing beyond `fine`. An interval entirely on control's side gets a word of its own.
+    """Return the word for a comparison of an ended step. Better: the interval is entirely on the candidate's side. No
+    worse: it contains nothing beyond the limit. Enough to continue: it contains nothing beyond `fine`. An interval
+    entirely on control's side gets its own word.
     """
     if finding.verdict == "fail":
         return "worse"

@@ -92,7 +92,7 @@ def _add_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
-    """Count one of several approvals. The revision changes, so that of two concurrent approvals both count."""
+    """Count one of several approvals. The revision changes, so that two concurrent approvals both count."""
     claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(revision=delivery.revision + 1)
     if not claimed:
         raise moved(delivery)
@@ -187,7 +187,7 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """Go to the next step whatever the guards say; a failing guard also aborts there."""
+    """Advance to the next step whatever the guards say; a failing guard also aborts there."""
     return _as_the_rules_allow(Way.ADVANCE, delivery, Trigger.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
@@ -197,7 +197,7 @@ def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 
 def explain(delivery: Delivery, actor: Actor, reason: str) -> Delivery:
-    """Add the reason for an action that was too urgent to wait for it."""
+    """Add the reason for an action that was too urgent to require one at once."""
     reason = drafts.check_reason(reason)
     with transaction.atomic():
         if not Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(

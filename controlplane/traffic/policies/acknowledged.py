@@ -33,7 +33,7 @@ class Acknowledged:
 
     @property
     def summary(self) -> str:
-        """The acknowledgements in one sentence."""
+        """Describe the acknowledgements in one sentence."""
         if self.dry_run:
             return "would be published; nothing was changed"
         if self.stored_only:
@@ -123,7 +123,9 @@ class Acknowledgement:
 
 
 def acknowledgement(number: int, running: Callable[[], Iterable[RouterVersion]]) -> Acknowledgement:
-    """Return live routers by whether they run version `number`. `running` is what each runs, by its last report."""
+    """Return live routers by whether they run version `number`. `running` is the version of each router, by its last
+    report.
+    """
     try:
         rows = tuple(running())
     except redis.RedisError:

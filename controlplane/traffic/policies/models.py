@@ -90,7 +90,7 @@ class PolicyVersion(PublishedVersion):
 
     @property
     def live_since(self) -> datetime | None:
-        """Return when it went live; None for a candidate that has not."""
+        """Return when the version went live; None for a candidate that has not gone live."""
         delivery = getattr(self, "delivery", None)  # Only candidates have one.
         return self.published_at if delivery is None else delivery.promoted_at
 

@@ -49,8 +49,9 @@ def history(policy: Policy) -> QuerySet[PolicyVersion]:
 
 
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Return versions that were live, latest first. Their numbers give the order, as no version goes live past an
-    open candidate."""
+    """Return versions that were live, latest first. Their numbers give the order, since no version goes live past an
+    open candidate.
+    """
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
 
 

@@ -58,7 +58,7 @@ def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
 
 
 def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
-    """Return why a strategy that compares KV usage has nothing to compare."""
+    """Return why a strategy that compares KV usage cannot compare any."""
     kind, strategy = KINDS.get(pool.kind), STRATEGIES[policy["strategy.name"]]
     if kind is None or kind.launched or strategy.kv_optional or not strategy.reads_kv(policy):
         return ""

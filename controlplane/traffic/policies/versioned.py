@@ -13,7 +13,7 @@ class Immutable(Exception):
 
 
 class Unchanging:
-    """A query set of versions, which refuses to change them."""
+    """A query set of versions that refuses to change them."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         raise Immutable("published versions do not change; publish or roll back to make a new one")
@@ -79,5 +79,5 @@ class OpenDraft(models.Model):
         return document
 
     def saved_by(self, person: str) -> dict[str, object]:
-        """Return what a save by this person changes besides the document."""
+        """Return what a save by this person changes in addition to the document."""
         return {}

@@ -58,7 +58,8 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
 
 def _gather() -> None:
     """Bring the routers' latest reports into the ledger, which is otherwise 10 s behind, so that a budget that is
-    deleted and created again begins with what was spent."""
+    deleted and created again begins with the amount already spent.
+    """
     try:
         step.gather(timezone.now())
     except redis.RedisError as error:
@@ -106,7 +107,7 @@ def shown_in(row: Budget, amount: int) -> float:
 
 
 def _publish(row: Budget) -> None:
-    """Write the spending first, then the budget for routers; the steps repeat whatever fails here."""
+    """Write first the spending, then the budget for routers; the steps repeat whatever fails here."""
     try:
         spending.exchange(row, timezone.now())
     except redis.RedisError as error:

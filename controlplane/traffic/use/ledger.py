@@ -34,7 +34,8 @@ def start_of(hour: int) -> datetime:
 @transaction.atomic
 def take(life: str, value: UseHour) -> None:
     """Add the difference between this report and the previous one for the same hour. Of two concurrent callers, only
-    the one that writes the report's row adds it."""
+    the one that writes the report's row adds the difference.
+    """
     before, _ = UseReport.objects.get_or_create(life=life, hour=value.hour, defaults={"written": NONE, "rows": []})
     report = {"written": value.written, "rows": to_builtins(value.rows)}
     same = UseReport.objects.filter(pk=before.pk, written=before.written)

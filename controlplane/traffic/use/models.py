@@ -11,7 +11,7 @@ COUNTS = UseCounts.__struct_fields__  # columns of Use
 
 
 class Use(models.Model):
-    """The use of one key in one pool with one model, over one hour, or one day once it is old. Times are UTC."""
+    """The use of one key in one pool with one model, over one hour, or over one day for old use. Times are UTC."""
 
     start = models.DateTimeField()
     seconds = models.PositiveIntegerField()  # length of the period

@@ -81,7 +81,7 @@ def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[Budget
 
 
 def record_before(row: Budget, now: datetime) -> None:
-    """Count the earlier use of the current period. Call it inside the transaction that makes the budget."""
+    """Count the earlier use of the current period. Call it inside the transaction that creates the budget."""
     period = published(row).period(now.timestamp())
     owned = Use.objects.filter(key=str(row.key_id)) if row.key_id else Use.objects.filter(pool=row.pool)
     used = (

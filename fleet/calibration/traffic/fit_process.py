@@ -1,5 +1,6 @@
-"""Runs a fit in a process of its own. The worker's other tasks do not wait for it, a cancellation ends it, and it
-replays with the compiled engine if there is one."""
+"""Runs a fit in a separate process. The worker's other tasks do not wait for it, a cancellation ends it, and it replays
+with the compiled engine if there is one.
+"""
 
 import asyncio
 import threading

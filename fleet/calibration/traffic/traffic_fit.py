@@ -327,7 +327,7 @@ class _Parts:
         return [(list(accumulate(column, initial=0.0)), column) for column in columns]
 
     def between(self, begin_s: float, end_s: float) -> list[float]:
-        """Return the seconds by unknown; a step in progress counts in part."""
+        """Return the seconds by unknown; a step in progress counts partly."""
         (first, begun), (last, ended) = self._moment(begin_s), self._moment(end_s)
         found = [
             sums[last] + ended * values[last] - sums[first] - begun * values[first] for sums, values in self._columns

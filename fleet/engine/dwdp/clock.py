@@ -1,10 +1,9 @@
 """The clock at the power limit: a GPU that computes all the time is slower than one that waits for others in between.
-
-The draws are those of fleet/engine/power.py, measured on an H200. Over an iteration
+Power draws are those of fleet/engine/power.py, measured on an H200. Over an iteration
 
     computing · T_full + waiting · (T - T_computing) + copying · T_copy <= T
 
-as the work of a prompt takes the same energy at any clock, and reads and waits keep their pace.
+because the work of a prompt takes the same energy at any clock, and reads and waits keep their pace.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ _STEPS = 30  # halvings
 
 @dataclass(frozen=True, slots=True)
 class PowerLimit:
-    """Draws as shares of the limit, 0: without a limit."""
+    """Power draws as shares of the limit; 0 means no limit."""
 
     computing: float = 0.0  # draw of arithmetic at full clock
     waiting: float = 0.0  # draw while reading or waiting
@@ -24,7 +23,7 @@ class PowerLimit:
 
     @property
     def measured(self) -> float:
-        """Return how much longer arithmetic took then than at full clock."""
+        """Return how much longer arithmetic took at that time than at full clock."""
         left = 1 - self.waiting * (1 - self.measured_at)
         return max(1.0, self.computing * self.measured_at / left)
 

@@ -86,8 +86,9 @@ class DepLaw(Law):
 
 
 def generation_law(moe: Moe, gpu: Gpu, reached: Efficiencies, gpus: int, kv_bytes_per_token: float) -> Law:
-    """Return the roofline law of a server with that many GPUs, with attention in data parallel and experts spread
-    over them."""
+    """Return the roofline law of a server with this number of GPUs, with attention in data parallel and experts spread
+    over them.
+    """
     active = (moe.top_k + moe.shared) * moe.expert_flops * moe.moe_layers / (gpu.expert_flops * reached.experts)
     projections = 2 * moe.attention_weights * moe.layers / (gpu.projection_flops * reached.projections)
     memory = gpu.memory_bytes_per_s * MEMORY_REACHED

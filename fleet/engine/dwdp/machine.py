@@ -56,7 +56,9 @@ class Gpu:
     link_bytes_per_s: float  # one-way rate: half of what a data sheet prints for NVLink
 
     def serving(self, moe: Moe) -> "Gpu":
-        """Return the GPU with its peak for the experts of that model: the BF16 peak, or twice that for FP8."""
+        """Return the GPU with its peak for the experts of the given model: the BF16 peak, or twice the BF16 peak for
+        FP8.
+        """
         bytes_per_weight = moe.bytes_per_weight
         widest = self.attention_flops if bytes_per_weight >= 2 else 2 * self.attention_flops
         return replace(self, expert_flops=min(self.expert_flops, widest)) if bytes_per_weight >= 1 else self

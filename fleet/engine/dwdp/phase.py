@@ -76,7 +76,7 @@ class Computing:
         return self.routed + self.shared + self.projections + self.attention + self.other
 
     def slowed(self, slowed_ms: float) -> "Computing":
-        """Return the times if arithmetic together takes that much longer, as all of it runs at one clock."""
+        """Return the times if all arithmetic takes this much longer, since all of it runs at one clock."""
         pace = 1 + slowed_ms / self.arithmetic
         routed, shared, projections = (1 if read else pace for read in self.reads)
         return replace(
@@ -273,7 +273,9 @@ class Phase:
 
     @property
     def uneven_ms(self) -> float:
-        """Return the time that varies with the lengths of prompts: that of attention, twice as it is quadratic."""
+        """Return the time that varies with the lengths of prompts: the attention time, counted twice because attention
+        is quadratic.
+        """
         return self.local_ms + self.dep_computing.attention
 
     @cached_property

@@ -18,7 +18,7 @@ def picked(experts: int, top_k: int, exponent: float) -> tuple[float, ...]:
 
 
 def unused_share(experts: int, top_k: int, exponent: float, tokens: float) -> float:
-    """Return the share of the experts, 0–1, that none of so many tokens uses."""
+    """Return the share of the experts, 0–1, that none of the given number of tokens uses."""
     return fmean(math.pow(1 - one, tokens) for one in picked(experts, top_k, exponent))
 
 

@@ -35,7 +35,7 @@ class Machine:
 
     @property
     def about(self) -> str:
-        """Return the source of its constants."""
+        """Return the source of the server's constants."""
         if self == Machine():
             return SOURCE
         return f"{self.moe.name} on {self.gpu.name}: data sheets, with the shares of the peaks of {SOURCE}"
@@ -48,7 +48,7 @@ R1 = Machine()
 class GenerationServer:
     law: Law
     gpus: int
-    ranks: int  # GPUs that have prompts of their own
+    ranks: int  # GPUs that have their own prompts
     experts: float  # experts per layer in the memory of each GPU
     machine: Machine
 

@@ -9,7 +9,7 @@ _STEPS, _REACH = 2000, 8.0
 
 @lru_cache(maxsize=256)
 def expected_max(ranks: int) -> float:
-    """Return the expected maximum of that many standard normal variables: 2: 0.56, 4: 1.03, 8: 1.42, 16: 1.77."""
+    """Return the expected maximum of this number of standard normal variables: 2: 0.56, 4: 1.03, 8: 1.42, 16: 1.77."""
     normal, width = NormalDist(), 2 * _REACH / _STEPS
     points = (-_REACH + (step + 0.5) * width for step in range(_STEPS))
     return sum(x * ranks * normal.cdf(x) ** (ranks - 1) * normal.pdf(x) * width for x in points)

@@ -38,7 +38,7 @@ class Backlog:
         self.most = max(self.most, self.bytes)
 
     def drain(self, seconds: float) -> list[PendingWrite]:
-        """Write for this long; return the writes that ended."""
+        """Write for the given time; return the writes that ended."""
         budget = seconds * self._rate
         done: list[PendingWrite] = []
         while self._queue:

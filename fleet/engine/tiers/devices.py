@@ -104,8 +104,9 @@ def with_prp(device: TierDevice, object_bytes: float) -> TierDevice:
 
 
 def on_drives(device: TierDevice, number: int, read_bytes_per_s: float) -> TierDevice:
-    """Return the same access to that many drives with another rate each, and writes in proportion. Parts that the
-    CPU controls do not benefit from faster drives."""
+    """Return the same access to the given number of drives with another rate each, and writes in proportion. Parts that
+    the CPU controls do not benefit from faster drives.
+    """
     peak = number * read_bytes_per_s
     writes = SSD_TUTTI.write_bytes_per_s * peak / _PEAK
     bound = min(device.write_bytes_per_s, writes) if device.object_s else writes

@@ -60,7 +60,7 @@ class EngineTiers:
 
     @property
     def is_full(self) -> bool:
-        """Return whether so many bytes wait to be written that nothing is admitted."""
+        """Return whether too many bytes wait to be written for anything to be admitted."""
         return any(backlog.is_full for _, backlog in self._backlogs)
 
     def load(self, request: EngineRequest) -> bool:
@@ -256,7 +256,7 @@ class EngineTiers:
         self._pool.record(Removed(tuple(gone), tier.device.medium))
 
     def _evicted(self, hashes: list[int]) -> None:
-        """Write blocks that HBM is about to reuse; the step waits for it."""
+        """Write blocks that HBM is about to reuse; the step waits for the write."""
         missing = [hashes[at] for at in self._tiers[0].lacks(hashes)]
         if missing:
             self._evicting_s += self._tiers[0].writes(len(missing), self._now_s)
@@ -280,7 +280,7 @@ class EngineTiers:
     # Prefetch
 
     def arrived(self, request: EngineRequest, now_s: float) -> None:
-        """Begin to read from the drive into host memory what the request's prompt needs."""
+        """Begin to read the blocks that the request's prompt needs from the drive into host memory."""
         if not self.model.prefetch or len(self._tiers) < 2:
             return
         chain, held = request.chain, self._pool.held(request.chain)

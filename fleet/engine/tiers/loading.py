@@ -79,7 +79,7 @@ def prefill_s(
 def is_worth_loading(
     law: Law, device: TierDevice, layout: KvLayout, new: int, loaded: int, *, chunk: int = CHUNK, floor_s: float = 0.0
 ) -> bool:
-    """Return whether loading those tokens takes less time than computing them as well."""
+    """Return whether loading the tokens takes less time than computing them."""
     return prefill_s(law, device, layout, new, loaded, chunk=chunk, floor_s=floor_s) < law.prefill_s(
         new + loaded, 0, chunk
     )

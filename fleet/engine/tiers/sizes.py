@@ -38,7 +38,7 @@ def layout_of(profile: Profile, object_tokens: int = 64) -> KvLayout:
 
 
 def metadata_bytes(kind: Metadata, pool_bytes: float) -> float:
-    """Return the GPU memory for the addresses of a KV pool of that size."""
+    """Return the GPU memory for the addresses of a KV pool of this size."""
     return pool_bytes / _PAGE * _METADATA_BYTES[kind]
 
 

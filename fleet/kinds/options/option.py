@@ -76,6 +76,6 @@ def _by_name(spec: type) -> dict[str, Field]:
 
 
 def _plain(field: Field, value: object) -> object:
-    """Convert to the option's type: 1 and 1.0 are equal, so a rewritten document must not look changed."""
+    """Convert the value to the option's type: 1 and 1.0 are equal, so a rewritten document must not look changed."""
     cleaned = accept(field, value) if field.groups else KINDS[field.kind][0](value)
     return value if cleaned is None or isinstance(cleaned, Problem) else cleaned

@@ -211,8 +211,9 @@ def environment(spec: SglangSpec, launch: Launch) -> dict[str, str]:
 
 
 def wire(spec: SglangSpec, launch: Launch) -> KvWire:
-    """Return the facts for routers. Attention ranks compute the rest of each layer together, so they wait for each
-    other in every step."""
+    """Return the facts for routers. Attention ranks compute the rest of each layer together, so the ranks wait for each
+    other in every step.
+    """
     ranks, own = spec.data_parallel_size, role(spec, launch)
     return KvWire(
         own,

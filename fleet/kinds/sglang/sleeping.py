@@ -1,6 +1,6 @@
-"""How SGLang is put to sleep and woken, by its paths of 0.5.23. Pure.
+"""How SGLang is put to sleep and woken, by the API paths of version 0.5.23. Pure.
 
-It has no page that says whether it sleeps, and its cache is emptied when it falls asleep.
+SGLang has no page that says whether it sleeps, and it empties its cache when it falls asleep.
 """
 
 from fleet.kinds.vllm.sleeping import Sleeping, SleepStep, Weights

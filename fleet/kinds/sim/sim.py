@@ -338,7 +338,8 @@ def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
 
 def port_spans(spec: SimSpec) -> dict[str, int]:
     """Return the number of ports for each use: a rank publishes on the first port plus its index. Decoders of DWDP
-    groups get as many, and use one."""
+    groups get the same number, and use one.
+    """
     uses = ("events", "replay")
     if not _has_groups(spec):
         return data_parallel.spans(spec, uses)
@@ -350,7 +351,9 @@ def pair(spec: SimSpec, ordinal: int) -> int | None:
 
 
 def _paired_with(spec: SimSpec, launch: Launch) -> str:
-    """Return the prefill instance of a decoder; empty if any will do, or if the instance is no decoder."""
+    """Return the prefill instance of a decoder; empty if any prefill instance will do, or if the instance is no
+    decoder.
+    """
     other = pair(spec, launch.ordinal)
     return "" if other is None else launch.sibling(other)
 
@@ -372,7 +375,7 @@ def _tier_flags(spec: SimSpec) -> dict[str, object]:
 
 
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
-    """Return the profile. `tp` is that of the role, if it has its own. Raise UnknownProfile."""
+    """Return the profile. `tp` is that of the instance's role, if the role has its own. Raise UnknownProfile."""
     size = tp or spec.tp
     return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
 

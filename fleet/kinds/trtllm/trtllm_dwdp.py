@@ -1,4 +1,4 @@
-"""DWDP groups of the `trtllm` kind: their layout, and reasons why one cannot be built."""
+"""DWDP groups of the `trtllm` kind: their layout, and the reasons why a group cannot be built."""
 
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def layout_of(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
 
 
 def _built(spec: "TrtllmSpec", model: str) -> ExpertLayout | None:
-    """Return the layout; None for options that are refused today, but that an already stored pool may have."""
+    """Return the layout; None for options that are refused today but that a pool stored earlier may have."""
     try:
         return layout_of(spec, model)
     except LayoutError:

@@ -111,9 +111,9 @@ def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
 
 
 def _events_place(spec: VllmSpec, launch: Launch) -> str:
-    """Return the address of KV events for routers, as only newer vLLM versions report it by GET /kv_event_sources (0.20
-    does not).
-    If a group spans instances, the engine is asked, as vLLM versions number its ranks differently.
+    """Return the address of KV events for routers, because only newer vLLM versions report it by GET /kv_event_sources
+    (0.20 does not). If a group spans instances, the engine is asked, because vLLM versions number its ranks
+    differently.
     """
     if data_parallel.first(spec, launch.ordinal):
         return base_url(launch)
@@ -170,8 +170,9 @@ _MODES = ("auto", "hf")
 
 
 def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
-    """Return the folder that determines how its prompts are tokenized; empty if none does, so that routers cannot
-    reproduce them."""
+    """Return the folder that determines how the engine's prompts are tokenized; empty if no folder does, so that
+    routers cannot reproduce the tokens.
+    """
     given = {}
     for word, following in zip(spec.arguments, (*spec.arguments[1:], ""), strict=False):
         name, equals, value = word.partition("=")

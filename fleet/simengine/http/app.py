@@ -51,7 +51,7 @@ Query = Mapping[str, list[str]]
 
 class App:
     def __init__(self, *services: Service, api_key: str = "") -> None:
-        """Create the application. `api_key` is required on /v1, as with vLLM's --api-key; empty: none is."""
+        """Create the application. `api_key` is required on /v1, as with vLLM's --api-key; if it is empty, no key is."""
         self._api_key = f"Bearer {api_key}".encode() if api_key else b""
         self._ranks = ranks = Ranks(services)
         self._service = service = services[0]  # serves requests that concern no particular rank

@@ -54,7 +54,7 @@ NO_PARAMS = TransferParams()
 
 @dataclass(frozen=True, slots=True)
 class TransferSource:
-    """Where to pull the KV of a prompt from."""
+    """The source from which to pull the KV of a prompt."""
 
     url: str
     key: str  # name under which the source holds it

@@ -33,7 +33,7 @@ class Pooled:
         return TransferRequest(source=self._source)
 
     async def lookup(self, source: TransferSource) -> None:
-        """Return at once, as the store needs no look-up before a pull."""
+        """Return at once, because the store needs no look-up before a pull."""
 
     async def pull(self, source: TransferSource, request: EngineRequest) -> Pulled:
         size = self._host.block_size
@@ -60,7 +60,7 @@ class Pooled:
             return
 
     def decline(self, source: TransferSource) -> None:
-        """Return at once, as the store holds nothing for a single request."""
+        """Return at once, because the store holds nothing for a single request."""
 
     async def close(self) -> None:
         for task in list(self._putting):

@@ -1,6 +1,6 @@
 """Clients in a closed loop: each sends its next prompt when its answer has ended, as TensorRT-LLM's scripts measure.
 
-Where context GPUs are few, clients wait for them, fewer answers are written at a time, and each is written faster.
+With few context GPUs, clients wait for them, fewer answers are written at a time, and each is written faster.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Published figures next to the model's. Fitted: SKEW (table 3c, STD 0), table 1 itself, the time between iterations
-(table 3a at 8,192) and the precision of the projections in figure 3 (at 8,192). Arithmetic: values that follow from
-the publication's own numbers and formulas."""
+(table 3a at 8,192) and the precision of the projections in figure 3 (at 8,192). Arithmetic: values that follow from the
+publication's own numbers and formulas.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,9 @@ from fleet.engine.tiers.sizes import KvLayout
 
 
 def ablations(device: TierDevice, layout: KvLayout) -> dict[str, TierDevice]:
-    """Return the devices by what is left out: one command per page (PRP) instead of per object; loads before
-    computing instead of during it, layer by layer; writes immediately after each prefill."""
+    """Return the devices by the part that is left out: one command per page (PRP) instead of per object; loads before
+    computing instead of during it, layer by layer; writes immediately after each prefill.
+    """
     prp = with_prp(device, layout.object_bytes)
     return {
         "PRP lists": prp,

@@ -19,8 +19,9 @@ CHUNK = 8192
 
 
 def points_of(law: Law, noise: float = 0.0, seed: int = 1) -> list[CalibrationPoint]:
-    """Return what a sweep measures of such an engine. `noise` is the standard deviation of a figure's relative
-    error."""
+    """Return what a sweep would measure of this engine. `noise` is the standard deviation of a
+    figure's relative error.
+    """
     draw = random.Random(seed)
     plan = [(1, length) for length in LENGTHS] + [(number, length) for number in GROUPS for length in GROUPS_LENGTHS]
     found = []

@@ -52,7 +52,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("brief")
 def test_a_fit_is_better_than_its_start_and_stays_physical() -> None:
-    """What the requests say nothing about stays near its start."""
+    """Constants that the requests do not determine stay near their start."""
     requests = traffic(SLOW, 2, 75)
     start = EngineConstants(QWEN, 0.01, 0.0)
     made = fit_traffic(requests, LIMITS, [FitStart(start, UNKNOWN)])

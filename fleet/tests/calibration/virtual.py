@@ -20,7 +20,7 @@ TICK_S = 1e-6
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose timers fire at once while its clock moves on."""
+    """A loop whose timers fire at once, moving its clock forward."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Engines that something else starts and stops receive requests while they are ready, and are never killed."""
+"""Engines that another system starts and stops receive requests while they are ready, and are never killed."""
 
 import importlib
 import json
@@ -30,7 +30,7 @@ from router.contract.redis.sample import InstanceSample
 
 
 class Others:
-    """Engines that something else runs, a source that lists them, and the steps of the control worker."""
+    """Engines that another system runs, a source that lists them, and the steps of the control worker."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.path = world, folder / "engines.json"
@@ -54,7 +54,7 @@ class Others:
         self.world.tick()
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> int:
-        """Return the rounds of steps that it took, one per second."""
+        """Return how many rounds of steps it took, one per second."""
         began, rounds = time.monotonic(), 0
         while not condition():
             assert time.monotonic() - began < limit_s, self.world.states()
@@ -63,7 +63,7 @@ class Others:
         return rounds
 
     def seen(self) -> list[tuple[str, str]]:
-        """Return what the source lists now, after a change of it has arrived."""
+        """Return what the source lists now, once a change has arrived."""
         (source,) = self.sources.made.values()
         return [(engine.key, engine.held) for engine in source.look()]
 

@@ -1,5 +1,6 @@
 """Simulations with which the engine and its compiled copy are compared; prints where the engine's code is, then the
 results.
+
 python -m fleet.tests.engine.compiled_plays [FOLDER of the copy]
 """
 

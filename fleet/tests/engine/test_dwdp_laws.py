@@ -52,7 +52,7 @@ def test_a_step_of_dep_waits_for_hot_experts_as_long_as_the_closed_form(exponent
 
 
 def test_a_step_of_dep_lasts_as_long_as_its_slowest_gpu() -> None:
-    """Even alternating short and long prompts leave a GPU with more to do; attention is all that DWDP notices."""
+    """Even alternating short and long prompts leave one GPU with more to do; DWDP notices only attention."""
     assert isinstance(DEP4, DepLaw)
     still = replace(DEP4, reached=replace(DEP4.reached, skew_ms_per_token=0.0))
     waits = still.plan_s(plan_of(UNEVEN[:5])) - still.step_s(sum(UNEVEN[:5]), plan_of(UNEVEN[:5]).pairs, 0, 0)

@@ -1,4 +1,4 @@
-"""The sizes of mixtures of experts agree with what the catalogue of profiles holds of them."""
+"""The sizes of mixtures of experts agree with the catalogue of profiles."""
 
 import pytest
 

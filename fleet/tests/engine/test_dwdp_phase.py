@@ -61,7 +61,7 @@ def test_larger_slices_wait_longer_and_a_single_slice_as_long_as_a_whole_pull() 
 
 
 def test_an_all_gather_takes_cores_and_waits_for_the_slowest() -> None:
-    """Even on no cores it is worse than hidden copies; under small iterations both wait for the link."""
+    """Even with no cores, an all-gather is worse than hidden copies; under small iterations both wait for the link."""
     assert R1.gathered_ms(0.0) > R1.dwdp_ms
     assert R1.gathered_ms(0.15) - R1.gathered_ms(0.0) == pytest.approx(R1.dwdp_computing.total * (1 / 0.85 - 1))
     small = replace(R1, max_tokens=1024)

@@ -1,4 +1,4 @@
-"""Hot experts by a Zipf law of the router's choice: what DEP waits for, and what DWDP copies for nothing."""
+"""Hot experts by a Zipf law of the router's choice: what DEP waits for, and what DWDP copies without need."""
 
 from dataclasses import replace
 

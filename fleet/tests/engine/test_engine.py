@@ -94,7 +94,7 @@ def test_a_shared_prefix_is_computed_once() -> None:
 
 @pytest.mark.parametrize(("prompt", "cached"), [(960, 944), (961, 960), (975, 960), (16, 0), (17, 16), (5, 0)])
 def test_the_last_token_of_a_prompt_is_never_taken_from_the_cache(prompt: int, cached: int) -> None:
-    """vLLM computes at least one token, hence the whole last block where the prompt ends with one."""
+    """vLLM computes at least one token, and therefore the whole last block if the prompt ends with it."""
     repeated = engine()
     for now in (0.0, 10.0):
         ask = request("same", prompt, 1)
@@ -178,7 +178,7 @@ def test_an_abort_in_the_middle_of_a_step_gets_no_token() -> None:
 
 @pytest.mark.parametrize(("ahead", "after"), [(False, 0), (True, 1)])
 def test_a_request_that_arrives_during_a_step_joins_the_first_one_planned_after_it(ahead: bool, after: int) -> None:
-    """The next step; or, where that one is planned already while this one runs, the one after it."""
+    """The request joins the next step, or the step after that if the next one is already planned."""
     busy, late = engine(ahead=ahead), request("late", 100, 1)
     busy.add_request(request("a", 8000, 5), 0.0)
     busy.advance(0.02)
@@ -258,7 +258,7 @@ class SingleSteps(Engine):
 def outcome(
     plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float, ahead: bool = True
 ) -> list[tuple[float, ...]]:
-    """Return the outcome. `tick_s` 0: by single steps."""
+    """Return the outcome; with `tick_s` 0, play by single steps."""
     one, requests, now = engine(blocks, ahead=ahead), arrivals(plan), 0.0
     if not tick_s:
         one, tick_s = SingleSteps(LAW, blocks, one.limits), 0.05
@@ -278,7 +278,7 @@ def outcome(
 def test_runs_in_closed_form_equal_single_steps(
     plan: list[tuple[int, int, str, float]], blocks: int, tick_s: float, ahead: bool
 ) -> None:
-    """Same tokens, hits and preemptions, and the same times but for rounding."""
+    """Same tokens, hits and preemptions, and the same times except for rounding."""
     for jumped, stepped in zip(outcome(plan, blocks, tick_s, ahead), outcome(plan, blocks, 0, ahead), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9)
 
@@ -328,7 +328,7 @@ def test_the_usage_at_a_moment_includes_the_steps_until_then(
 
 
 def test_a_request_that_ends_a_run_returns_its_blocks_after_the_others_took_theirs() -> None:
-    """Else what is evicted for a block differs from single steps, and so do later hits."""
+    """Otherwise, what is evicted for a block would differ from single steps, and so would later hits."""
     plan = [(1, 21, "x", 0.0), (1, 21, "x", 0.0), (110, 21, "x", 0.0), (112, 18, "y", 0.0)]
     for jumped, stepped in zip(outcome(plan, 20, 0.05), outcome(plan, 20, 0), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9)

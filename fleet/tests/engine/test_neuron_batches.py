@@ -203,7 +203,7 @@ def closed_loop(batching: str, batch: int, prompt: int, output: int, answers: in
 
 @pytest.mark.parametrize("batch", [2, 8])
 def test_every_other_slot_interrupts_an_answer_once(batch: int) -> None:
-    """The guide: 7 interruptions at a batch of 8."""
+    """The guide counts 7 interruptions at a batch of 8."""
     seen = [one.interruptions for one in closed_loop("neuron", batch, 1000, 80)]
     assert sum(seen) / len(seen) == pytest.approx(batch - 1, abs=0.2)
 

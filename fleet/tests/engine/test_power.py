@@ -46,7 +46,7 @@ def test_reads_of_memory_keep_their_pace() -> None:
 
 
 def served(law_draws: bool, prompts: int) -> float:
-    """Return when an engine with that many prompts at once has answered."""
+    """Return when an engine with the given number of prompts at once has answered."""
     law = LAW if law_draws else LAW.drawing(UNKNOWN)
     engine = Engine(law, 10_000, Limits())
     for number in range(prompts):

@@ -8,7 +8,9 @@ from fleet.tests.profiling.test_fit import ANSWER, CONFIG
 
 
 def interpreter(folder: Path, **changes: object) -> str:
-    """Write an interpreter that answers for a small model with `changes`; with `dies`, it fails with that word."""
+    """Write an interpreter that answers for a small model with `changes`; with `dies`, the interpreter fails with that
+    word.
+    """
     answer = json.dumps({**ANSWER, "config": CONFIG, **changes})
     told = folder / "asked.json"
     path = folder / "python"

@@ -1,4 +1,4 @@
-"""What the engine refuses, with which error, and that it continues."""
+"""Requests that the engine refuses, their errors, and that the engine continues."""
 
 import pytest
 

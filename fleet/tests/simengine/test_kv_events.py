@@ -42,7 +42,7 @@ def listen(context: zmq.Context, sim: Sim) -> zmq.Socket:
 
 
 def heard(socket: zmq.Socket, blocks: int) -> list[Batch]:
-    """Receive batches until that many blocks are stored."""
+    """Receive batches until the given number of blocks are stored."""
     batches: list[Batch] = []
     deadline = time.monotonic() + 10
     while sum(len(event.get("block_hashes", ())) for _, batch in batches for event in batch[1]) < blocks:

@@ -117,7 +117,9 @@ def test_figure_3_is_reproduced_only_by_projections_in_bf16() -> None:
 
 
 def test_tables_3b_and_4_print_two_gains_for_the_same_configuration() -> None:
-    """Both have whole pulls, prompts of 0.8–1 x 8,192 and iterations of 16,384; gains over DEP are 1.01 and 1.039."""
+    """Both configurations have whole pulls, prompts of 0.8–1 x 8,192 and iterations of 16,384; gains over DEP are 1.01
+    and 1.039.
+    """
     (of_3b,), of_4 = BY_GROUP["TPS/GPU by MNT"], {row.case: row for row in BY_GROUP["TPS/GPU, whole pulls"]}
     assert of_4["0.8/16384"].ours == of_3b.ours
     assert of_3b.ours == pytest.approx(of_4["0.8/16384"].published, abs=0.001)

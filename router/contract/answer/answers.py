@@ -142,7 +142,7 @@ def _says(value: object, depth: int = 16) -> bool:
 
 
 def _is_flat(event: Said) -> bool:
-    """Return whether the object is itself an error."""
+    """Return whether the object itself is an error."""
     return event.code is not None and isinstance(event.message, str)
 
 
@@ -220,7 +220,7 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
 
 
 def wrong_with(event: Said | None, data: bytes, api_path: str) -> AnswerError | None:
-    """Return why a whole answer of status 200 is none of the API's; None if it is one."""
+    """Return why a whole answer of status 200 is not an answer of the API; None if it is."""
     if event is None:
         return _wrong_value(data, api_path)
     others = event.error, event.response, event.type, event.delta, event.stop_reason
@@ -252,7 +252,7 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
 
 
 def _holds(value: Any, api_path: str) -> bool:
-    """Return whether a JSON value has what the API answers with. An empty answer has its end."""
+    """Return whether a JSON value has the API's kind of content. An empty answer has an end."""
     if api_path in _OF_CHOICES:
         choices = value.get("choices")
         return isinstance(choices, list) and any(map(_is_choice, choices))
@@ -278,8 +278,9 @@ def _is_choice(choice: object) -> bool:
 
 
 def _has_more(value: object, depth: int = 16) -> bool:
-    """Return whether a value has any number or text but for fields that stand beside an answer. Below them, names may
-    be a client's."""
+    """Return whether a value has any number or text, ignoring fields that stand beside an answer. Below these fields,
+    names may be a client's.
+    """
     if isinstance(value, dict):
         is_top = depth == 16
         value = [

@@ -61,7 +61,7 @@ _BASE = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[\w.~-]{1,100}){0,8}/?", re.ASCII)
 
 
 def is_base_path(path: str) -> bool:
-    """Return whether this is a valid base path: up to eight plain segments, and not the API's `/v1`."""
+    """Return whether the path is a valid base path: up to eight plain segments, and not the API's `/v1`."""
     return _BASE.fullmatch(path) is not None and not path.rstrip("/").endswith("/v1")
 
 

@@ -49,7 +49,7 @@ def line_if_any(reference: str) -> bytes:
 
 
 def trouble(reference: str) -> str:
-    """Return why the key cannot be read; empty if it can be, or if the reference is empty."""
+    """Return why the key cannot be read; empty if it can be read, or if the reference is empty."""
     try:
         line(reference)
     except EngineKeyMissing as error:

@@ -81,7 +81,7 @@ def context(given: EngineTls) -> ssl.SSLContext:
 
 
 def trouble(given: EngineTls) -> str:
-    """Return why no TLS context can be built from these settings; empty if it can be."""
+    """Return why no TLS context can be built from these settings; empty if one can be built."""
     try:
         context(given)
     except (Missing, TlsRefused) as error:

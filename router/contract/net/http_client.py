@@ -46,7 +46,7 @@ class HttpClientProtocol(asyncio.Protocol):
 
     @property
     def hint(self) -> str:
-        """Return what the end of a connection without an answer may mean."""
+        """Describe what the end of a connection without an answer may mean."""
         return HINT if self._may_refuse and self._silent else ""
 
     def invalid(self, why: str) -> Exception:
@@ -130,7 +130,7 @@ class HttpClientProtocol(asyncio.Protocol):
             self._fail(self.lost(exc))
 
     def _drop_unasked(self) -> None:
-        """Drop bytes that arrive between requests, as they would be taken for the next answer."""
+        """Drop bytes that arrive between requests; they would be taken for the next answer."""
         self._keep_alive = False
         self.abort()
 

@@ -51,7 +51,7 @@ def is_named(given: str) -> bool:
 
 
 def read(reference: str, sought: Sought) -> bytes:
-    """Return the value at a valid reference. Raise Missing."""
+    """Return the value to which a valid reference points. Raise Missing."""
     kind, _, name = reference.partition(":")
     return _of_variable(name, sought) if kind == "env" else _of_file(name, sought)
 
@@ -104,7 +104,7 @@ def _opened(path: str, sought: Sought, now: float, known: _Read | None) -> _Read
 
 
 def _closed(path: str) -> str:
-    """Return why this file may not be read, after following links; empty if it may be."""
+    """Return why this file may not be read, after following links; empty if it may be read."""
     real, data = os.path.realpath(path), os.path.realpath(os.environ.get("WEIR_DATA_DIR") or str(installation.DATA))
     folders = listed(FOLDERS)  # checked first, so that a path outside the folders reveals nothing else
     if folders and not any(_is_inside(real, os.path.realpath(folder)) for folder in folders):

@@ -47,7 +47,7 @@ class Period(NamedTuple):
     ends: float
 
     def kept_until(self, at: float) -> int:
-        """Return when Redis may forget the period, as far as is known now. Unix s."""
+        """Return the Unix time after which Redis may forget the period, as far as it is known now."""
         return int(min(self.ends, at + 31 * 86_400) + KEPT_S)
 
 

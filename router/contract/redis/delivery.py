@@ -68,7 +68,7 @@ class CellTally(Struct, frozen=True, array_like=True):
 
     @property
     def judged(self) -> int:
-        """Return the number of ended requests that say something about their server."""
+        """Return the number of ended requests that are evidence about their server."""
         return self.ended - self.client_errors
 
 

@@ -110,7 +110,7 @@ AS_SGLANG = "sglang:"  # prefix of a tokenizer whose prompts are rendered as SGL
 
 
 class KvFacts(Struct, frozen=True, omit_defaults=True):
-    """What the flow for an instance's connector needs to know (router/flows)."""
+    """The facts that the flow for an instance's connector needs (router/flows)."""
 
     bootstrap: str = ""  # URL of its bootstrap server
     bytes_per_token: int | float | None = None

@@ -40,7 +40,7 @@ class Field:
 
     @property
     def named_apart(self) -> bool:
-        """Return whether its name in the document differs from its title."""
+        """Return whether the field's name in the document differs from its title."""
         return self.name.replace("_", " ") != self.title.lower()
 
     @property
@@ -124,7 +124,7 @@ def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Suggest the known name that the given one resembles, or else list the choices."""
+    """Suggest the known name that resembles the given name, or else list the choices."""
     names = list(known)
     near = difflib.get_close_matches(str(name)[:60], names, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"

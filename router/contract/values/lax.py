@@ -1,4 +1,6 @@
-"""Booleans and numbers as engines read them: their request models (pydantic) accept more than JSON does. Pure."""
+"""Booleans and numbers as engines read them: the engines' request models (pydantic) accept more
+than JSON does. Pure.
+"""
 
 import math
 import re

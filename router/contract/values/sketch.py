@@ -1,8 +1,9 @@
 """A mergeable sketch of a distribution: log buckets with 2 % relative error. Pure.
 
 A sketch is {bucket: count}. Bucket i holds (γ^(i−1), γ^i] with γ = (1 + ε)/(1 − ε); its value 2γ^i/(γ + 1) is within ε
-of everything in it (DDSketch: Masson, Rim, Lee, VLDB 2019). Sketches of several routers are added bucket by bucket.
-Not the ddsketch package: its sketches are objects with a format of their own, this one is the dict that Redis holds.
+of everything in the bucket (DDSketch: Masson, Rim, Lee, VLDB 2019). Sketches of several routers are added bucket by
+bucket. The ddsketch package is not used: its sketches are objects with their own format, this one is the dict that
+Redis holds.
 """
 
 from collections.abc import Iterable, Mapping

@@ -29,7 +29,9 @@ _WEIGHTS = (
 
 
 def parameters_of(strategy: str) -> tuple[Parameter, ...]:
-    """Return the parameters of this strategy's documents, in the page's order. InvalidInput if it is unknown."""
+    """Return the parameters of this strategy's documents, in the page's order. InvalidInput if the
+    strategy is unknown.
+    """
     known = accept(STRATEGY_NAME, strategy)
     if isinstance(known, Problem):
         raise InvalidInput(problems=[known])
@@ -75,7 +77,7 @@ def _unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterato
 
 
 def _crossed(values: ParsedPolicy) -> Iterator[Problem]:
-    """Check rules between fields, reported at each of them; skipped where a field is invalid by itself."""
+    """Check rules between fields, reported at each of the fields; skipped where a field is invalid by itself."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
         low, high = number(warm), number(heavy)

@@ -17,8 +17,9 @@ Heavy = Callable[[View, InstanceState, tuple[str, ...]], Pick]
 
 
 def rank(view: View) -> Pick:
-    """Heavy: least D_i, then PP_i. Otherwise the session's instance, or else the best by cache. Never an overloaded
-    instance."""
+    """Heavy: least D_i, then PP_i. Otherwise the session's instance, or else the best by cache. An overloaded instance
+    is never chosen.
+    """
     return adaptive(view, least_decode)
 
 

@@ -1,6 +1,6 @@
-"""The least price: how long the request waits on an instance, plus how long it makes others there wait.
-Everything is in tokens of prefill, so that no rate needs to be known, only two ratios of the engines' step-time law:
-the extra cost of a token by attention, and the cost of reading a token of context in a decode step, in prefill tokens.
+"""The least price: how long the request waits on an instance, plus how long it makes others wait there. Everything is
+in tokens of prefill, so that no rate needs to be known, only two ratios of the engines' step-time law: the extra cost
+of a token by attention, and the cost of reading a token of context in a decode step, in prefill tokens.
 docs/policies.md derives each term.
 """
 
@@ -166,13 +166,15 @@ def _terms(
 
 
 def _beside(view: View, instance: InstanceState, context: float) -> float:
-    """Return the price of decoding beside other requests there. `context` is the weight of a token of context."""
+    """Return the price of decoding beside the other requests of an instance. `context` is the weight of a token of
+    context.
+    """
     beside = instance.running * view.request.prompt_tokens + _context(instance)
     return context * beside / view.pace_of(instance)
 
 
 def _transfer(view: View, position: int, rates: Rates) -> float:
-    """Return the price of the transfer. It is 0 while unknown, as every choice pays for a required offload."""
+    """Return the price of the transfer. An unknown price is 0, since every choice pays for a required offload."""
     if not rates.transfer_bytes_per_s:
         return 0.0
     return rates.prefill_tokens_per_s * rates.transfer_s(view.new[position])
@@ -198,7 +200,7 @@ def _context_weight(request: RoutingRequest, policy: ParsedPolicy) -> float:
 
 
 def _context(instance: InstanceState) -> float:
-    """Return u_i·KV_i + PP_i: tokens that decodes read, now and once the queued prompts are computed."""
+    """Return u_i·KV_i + PP_i: the tokens that decodes read, now and once the queued prompts are computed."""
     return instance.kv_usage * instance.kv_tokens + instance.prefill_tokens
 
 

@@ -50,16 +50,18 @@ def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
 
 
 def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
-    """Note that the instance has no capacity for `tenant` now. That is no failure, but it may leave others as the last
-    instance."""
+    """Note that the instance has no capacity for `tenant` now. This is no failure, but it may leave another instance as
+    the last one.
+    """
     endpoint.note_full()
     if _is_last(pool, endpoint):
         _reconsider(pool, endpoint, tenant)
 
 
 def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
-    """Count a failure of a request of `tenant`; None if every tenant fails, as nothing listens there. `enough` is the
-    number of consecutive failures that opens the breaker, by default the policy's."""
+    """Count a failure of a request of `tenant`; None if every tenant fails, because nothing listens at the address.
+    `enough` is the number of consecutive failures that opens the breaker, by default the policy's.
+    """
     now = asyncio.get_running_loop().time()
     limit, was_open = enough or pool.policy["failure.breaker_failures"], endpoint.breaker.opened_at is not None
     spares = partial(_spares, pool, endpoint, tenant) if tenant is not None else None
@@ -73,8 +75,9 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
 
 
 def _spares(pool: Pool, endpoint: Endpoint, tenant: str, several: bool) -> bool:
-    """Return whether others need the instance: as the last that does the same, or because the failures of this tenant
-    shut out another and no instance has served it since. `several` is True if it fails for others, too."""
+    """Return whether others need the instance: because it is the last that does the same, or because the failures of
+    this tenant shut out another instance and no instance has served the tenant since. `several`: whether the instance
+    fails for other tenants, too."""
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
     is_accused = tenant in pool.accused and not several
     return _is_last(pool, endpoint) or (is_accused and any(other.breaker.opened_by == tenant for other in others))

@@ -1,12 +1,12 @@
-"""Detects engines that make no progress. Pure: it runs once a second, so tokens cost nothing.
-An engine that holds requests and produces no token for longer than its limit is suspected, and the router sends it a
-short request of its own. If the engine does not answer, it is stalled, whatever its health page says. Signs of a token
-are: the first content of an answer, further events of a stream, a computed prefill, a whole answer, and counters on its
-metrics page that move. While requests end without a token, the silence continues; time without requests does not count.
-The limit is learned: a silence that a token ended was no hang.
-An engine may answer the routers' own requests and yet hang on its clients'. The silence of clients' requests is
-therefore judged as well, but only while this router holds such a request; other routers judge theirs. It ends with any
-refusal, and when counters move by more, or more steadily, than the routers' own requests explain.
+"""Detects engines that make no progress. Pure: it runs once a second, so tokens cost nothing. An engine that holds
+requests and produces no token for longer than its limit is suspected, and the router sends it a short probe. If the
+engine does not answer, it is stalled, whatever its health page says. Signs of a token are: the first content of an
+answer, further events of a stream, a computed prefill, a whole answer, and counters on its metrics page that move.
+While requests end without a token, the silence continues; time without requests does not count. The limit is learned: a
+silence that a token ended was no hang. An engine may answer the routers' own requests and yet hang on its clients'. The
+silence of clients' requests is therefore judged as well, but only while this router holds such a request; other routers
+judge theirs. It ends with any refusal, and when counters move by more, or more steadily, than the routers' own requests
+explain.
 """
 
 from math import inf
@@ -132,8 +132,9 @@ class Progress:
         self._served += 1
 
     def read(self, requests: float | None, *totals: float | None, holds: bool = False) -> None:
-        """Take a reading of the metrics page: requests running and waiting, and counters if present. `holds`:
-        requests of this router."""
+        """Take a reading of the metrics page: requests running and waiting, and counters if present. `holds` is the
+        number of this router's requests.
+        """
         known = [total for total in totals if total is not None]
         counted = sum(known) if known else None
         self._steady = self._steady if counted != self._counted else 0
@@ -153,8 +154,9 @@ class Progress:
         self._page_holds = bool(requests) and not self.is_unmoved
 
     def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample, *, holds: bool) -> None:
-        """Take a sample. `mine` is this rank's part; without totals per rank (older nodes), the engine's totals count
-        for all."""
+        """Take a sample. `mine` is this rank's part of it; without totals per rank (older nodes), the engine's totals
+        count for all.
+        """
         prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
         if prompts is None and tokens is None:
             prompts, tokens = sample.prompt_tokens_total, sample.generation_tokens_total
@@ -168,8 +170,9 @@ class Progress:
 
     @property
     def shows_probes(self) -> bool:
-        """Return whether its counters show tokens during the clients' silence, though no more than the routers' own
-        requests explain."""
+        """Return whether the engine's counters show tokens during the clients' silence, though no more than the
+        routers' own requests explain.
+        """
         return self._moved > 0 and not self.is_unmoved
 
     def unread(self) -> None:
@@ -184,9 +187,9 @@ class Progress:
     # Once a second
 
     def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True, routers: int = 1) -> bool:
-        """Return True while a silence is long enough for `judge`. `holds` is the number of this router's requests.
-        An engine that takes no requests anyway (not `alive`) is not judged. `page_counts` is True if requests on its
-        metrics page count. `routers` are those that send it requests of their own.
+        """Return True once the silence is long enough for `judge` to decide. `holds` is the number of this router's
+        requests. An engine that takes no requests (not `alive`) is not judged. `page_counts` is True if requests on its
+        metrics page count. `routers` is the number of routers that send it requests.
         """
         self._age(passed_s)
         probes = self._probes + (routers - 1) * (1 + self._clients.s / TRIAL_S)
@@ -242,8 +245,9 @@ class Progress:
 
     def judge(self, after_s: float, factor: float, prefill_s: float, late_s: float = 0.0) -> bool:
         """Return True if the engine is stalled. `after_s` is the limit for a new process, `prefill_s` the expected time
-        of the longest prompt in computation. `late_s` is the least limit of the clients' silence where tokens may show
-        only at the end of an answer, so that clients that gave up earlier prove nothing; otherwise 0."""
+        of the longest prompt in computation. `late_s` is the least limit of the clients' silence if tokens may show
+        only at the end of an answer, so that clients that gave up earlier prove nothing; otherwise 0.
+        """
         least_s = 0.0 if self.is_proven else after_s
         self.is_suspected = self._quiet.is_over(least_s, factor, prefill_s)
         confirmed_s = 0.0 if self.by_requests else CONFIRM_S
@@ -282,7 +286,9 @@ class Progress:
         self._trial, self._rest_s = False, TRIAL_S
 
     def excuse(self) -> None:
-        """Forget a silence that its metrics page alone tells, as the engine refuses the router's probes."""
+        """Forget a silence that only the engine's metrics page shows, because the engine refuses
+        the router's probes.
+        """
         self._quiet.s, self.is_suspected = 0.0, False
 
     def try_by_requests(self) -> None:

@@ -46,7 +46,7 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _counts(endpoint: Endpoint) -> bool:
-    """Return whether tokens show on the metrics page as they come, as those of probes do."""
+    """Return whether the metrics page shows tokens as they are generated, as it shows those of probes."""
     return endpoint.progress.shows_probes and endpoint.kind in COUNTS_AS_THEY_COME
 
 

@@ -45,7 +45,7 @@ class GpuClock:
         self.dollars_per_s = (dollars_per_hour or 0.0) / gpus / HOUR_S if gpus else 0.0
 
     def take_others(self, load: Load, now: float) -> None:
-        """Take the load that other routers put on the endpoint."""
+        """Take over the load that other routers put on the endpoint."""
         self._advance(now)
         requests, prefill_tokens, decodes = load
         prefills = max(0, requests - decodes)

@@ -1,7 +1,7 @@
-"""KV that decoders lend: the blocks of a session's latest answer, for the prefill of its next turn.
-A vLLM with `bidirectional_kv_xfer` keeps the blocks of an answer for some minutes and says where they are when the
-answer ends. An engine that takes them copies them by position, without comparing tokens. They are therefore offered
-only as far as the next prompt has the same chained hashes as the engine reported for its tokens.
+"""KV that decoders lend: the blocks of a session's latest answer, for the prefill of its next turn. A vLLM with
+`bidirectional_kv_xfer` keeps the blocks of an answer for some minutes and says where they are when the answer ends. An
+engine that takes them copies them by position, without comparing tokens. They are therefore offered only as far as the
+next prompt has the same chained hashes that the engine reported for its tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,8 +48,9 @@ def priced(held: Mapping[str, int], tokens: int, takers: Iterable[str], rates: R
 
 
 def worth(tokens: int, held: int, rates: Rates) -> int:
-    """Return the worth of lent blocks in held tokens, for an instance that holds some of them: fewer by what it could
-    compute while they are transferred, as far as that is known."""
+    """Return the worth of lent blocks in held tokens, for an instance that holds some of them: their number, less the
+    tokens that the instance could compute during the transfer, as far as that is known.
+    """
     if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
         return tokens
     moving_s = rates.transfer_s(max(tokens - held, 0))
@@ -57,9 +58,9 @@ def worth(tokens: int, held: int, rates: Rates) -> int:
 
 
 def share(tokens: int, held: int, size: int, rates: Rates) -> tuple[int, int]:
-    """Return how many lent tokens are transferred to an instance that holds some of them, and how many it takes.
-    If computing is as fast, none are transferred: the instance takes only the full blocks that it holds, and the others
-    are released.
+    """Return how many lent tokens are transferred to an instance that holds some of them, and how many it takes. If
+    computing is as fast as the transfer, none are transferred: the instance takes only the full blocks that it holds,
+    and the others are released.
     """
     if worth(tokens, held, rates) > held:
         return tokens, tokens

@@ -59,7 +59,7 @@ class LoadOrder:
             group.sort()
 
     def take(self, changed: Sequence[int]) -> None:
-        """Note changes. They are sorted in when the order is next used, as not every decision uses it."""
+        """Note changes. They are sorted in when the order is next used, because not every decision uses it."""
         self._changed.update(changed)
 
     def settle(self) -> None:
@@ -87,7 +87,9 @@ class LoadOrder:
             insort(able, now)
 
     def able(self, group: int, out: Container[int]) -> list[int]:
-        """Return, ascending, the values of the instances within the limits, or of all instances if none is."""
+        """Return, ascending, the values of the instances within the limits, or of all instances if
+        none is within them.
+        """
         count, able = len(self._loads), self._sorted[group]
         if out:
             able = [value for value in able if value % count not in out]

@@ -4,8 +4,9 @@ from router.pool.endpoint import Endpoint
 
 
 class Pull:
-    """The load that equals computing `tokens`, until `over`, so that further requests do not gather there. Pulls from
-    the same peer share its link."""
+    """The load that equals computing `tokens`, until `over`, so that further requests do not gather on the instance.
+    Pulls from the same peer share its link.
+    """
 
     def __init__(self, peer: Endpoint, instance: Endpoint, tokens: int) -> None:
         self._ends: tuple[Endpoint, Endpoint] | None = peer, instance

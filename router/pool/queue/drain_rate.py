@@ -1,9 +1,9 @@
-"""The rate at which requests leave a pool's instances, and so at which its queue drains. Pure: time is an argument.
-A slot is one request's share of the pool, from its sending to its end. The time for which a slot is held is estimated
-from the last requests that ended, and from those in flight with the time they have taken so far; before any has ended,
-those in flight are assumed to be halfway. The rate is therefore known before the queue has moved, and falls while
-nothing ends. It follows the number of slots at once: an instance that joins or leaves changes how many requests are in
-flight, not how long each takes.
+"""The rate at which requests leave a pool's instances, and therefore the rate at which its queue drains. Pure: time is
+an argument. A slot is one request's share of the pool, from its sending to its end. The time for which a slot is held
+is estimated from the last requests that ended, and from those in flight with the time they have taken so far; before
+any has ended, those in flight are assumed to be halfway. The rate is therefore known before the queue has moved, and
+falls while nothing ends. It follows the number of slots at once: an instance that joins or leaves changes how many
+requests are in flight, not how long each takes.
 """
 
 from typing import Final

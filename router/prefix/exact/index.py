@@ -134,7 +134,9 @@ class ExactIndex:
         self._readers.bits |= self._part(instance).bit
 
     def of_models(self, models: Set[str]) -> None:
-        """Forget the store's blocks when the models of its instances change: no model reads another's."""
+        """Forget the store's blocks when the models of its instances change: no model can read
+        another model's blocks.
+        """
         if models != self._models:
             self._models = models
             self.clear(STORE)
@@ -168,7 +170,7 @@ class ExactIndex:
         self._add(part, names[: len(blocks)], blocks, link, tier)
 
     def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
-        """Note stored blocks whose removal the engine will not report. `now`: s, monotonic."""
+        """Note stored blocks whose removal the engine will not report. `now` is in s, monotonic."""
         part = self._part(instance)
         for name in names if part.copies else ():  # stored again after an eviction from the store
             part.copies.pop((name, tier), None)
@@ -182,10 +184,11 @@ class ExactIndex:
                 self.drop(instance, (name,), tier)
 
     def refute(self, instance: str, hashes: Sequence[int], held: int, asked_at: float = inf) -> None:
-        """Correct the index: the engine had only `held` leading blocks of this prompt. So no store has the next blocks
-        for it, and no copy of the next block is left if the engine has reported the end of the last copy only. Engines
-        compute the last block of a whole prompt again. Blocks stored after `asked_at` (s, monotonic) may be the
-        prompt's own."""
+        """Correct the index: the engine had only `held` leading blocks of this prompt. Therefore no store has the next
+        blocks for it, and no copy of the next block is left if the engine has reported only the end of the last copy.
+        Engines compute the last block of a whole prompt again. Blocks stored after `asked_at` (s, monotonic) may be the
+        prompt's own.
+        """
         part = self._parts.get(instance)
         if part is None:
             return
@@ -380,7 +383,7 @@ class ExactIndex:
         return changed
 
     def _of_busy(self, held: Mapping[str, Tokens]) -> Iterable[tuple[str, Tokens]]:
-        """Leave out what will not change: few of many instances may have requests in flight."""
+        """Leave out instances that will not change: few of many instances may have requests in flight."""
         busy = self._heads.busy
         if busy.bit_count() >= len(held):
             return held.items()

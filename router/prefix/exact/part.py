@@ -39,7 +39,7 @@ class InstanceBlocks:
             del self.copied[next(iter(self.copied))]
 
     def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
-        """Take the engine's count of copies; return how many exist besides the first copies."""
+        """Take over the engine's count of copies; return how many exist besides the first copies."""
         more = 0
         for name, count in remaining.items():
             if not self.names.get(name):

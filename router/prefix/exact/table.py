@@ -140,7 +140,9 @@ class _Part:
     __slots__ = ("_bytes", "count", "keys", "last", "least", "most", "size", "values")
 
     def __init__(self, typecode: str, its_bytes: list[int]) -> None:
-        """`its_bytes` is the table's size, kept up to date, as thousands of tables are asked for it twice a second."""
+        """Create an empty table. `its_bytes` is the table's size, kept up to date because thousands of tables are asked
+        for it twice a second.
+        """
         self._bytes = its_bytes
         self.count = 0
         self.keys = array("Q")
@@ -170,7 +172,7 @@ class _Part:
         return value
 
     def free(self, place: int) -> None:
-        """Free a slot; following entries without a gap move up, but not before their own slot."""
+        """Free a slot; the entries that follow without a gap move up, but not before their own slot."""
         keys, values, size = self.keys, self.values, self.size
         after = place + 1
         while moved := keys[after]:

@@ -109,20 +109,20 @@ class InFlight:
 
     @property
     def awaits(self) -> int:
-        """Return its next block; while that is unknown, the last known block."""
+        """Return the request's next block; while that is unknown, the last known block."""
         if self.uses < len(self.chain):
             return self.chain[self.uses]
         return self.chain[-1] if self.chain else 0
 
     def stored(self, blocks: Sequence[int]) -> None:
-        """Note that its next blocks are held."""
+        """Note that the next blocks of the request are held."""
         self.is_admitted = True
         self.uses += len(blocks)
         if self.uses > len(self.chain):
             self.chain.extend(blocks[len(self.chain) - self.uses :])
 
     def over(self, now: float) -> None:
-        """Note its end. `now`: s, monotonic."""
+        """Note the end of the request. `now` is in s, monotonic."""
         self._forecast.ended(self, now)
 
 
@@ -250,7 +250,7 @@ class CacheForecast:
         return request if request is not None and request.uses == len(request.chain) else None
 
     def _hit_otherwise(self, block: int) -> InFlight | None:
-        """Return a request that had more or fewer cached blocks than foreseen and computes from this block on."""
+        """Return a request that had more or fewer cached blocks than foreseen and computes from this block onwards."""
         for request in self._under_way:
             if not request.is_admitted and block in request.chain:
                 place = request.chain.index(block)
@@ -302,7 +302,7 @@ class CacheForecast:
                 del self._heads[request.head]
 
     def _forget(self, request: InFlight) -> None:
-        """Stop expecting its unreported blocks."""
+        """Stop expecting the request's unreported blocks."""
         self._unlist(request)
         for block in request.fresh:
             others = self._expected.pop(block, 0)

@@ -92,7 +92,7 @@ class EvictionOrder:
         return busy
 
     def fit(self, held: int) -> None:
-        """Drop what exceeds `held`: an engine that evicts in another order leaves blocks here."""
+        """Drop what exceeds `held`: an engine that evicts in another order leaves stale blocks here."""
         while self._size > held and self._idle:
             stretch = next(iter(self._idle))
             block = stretch.blocks[-1]

@@ -26,8 +26,9 @@ def learn(call: Call, endpoint: Endpoint) -> None:
 
 
 def _of_the_prefill(offload: Offload, usage: Usage) -> Usage:
-    """Replace the cached tokens by those of the prefill instance, as the decoder also counts what it fetched from
-    there."""
+    """Replace the cached tokens by those of the prefill instance, because the decoder also counts the tokens that it
+    fetched from there.
+    """
     if offload.outcome != "ok":
         return usage
     used = offload.prefill_usage or Usage()

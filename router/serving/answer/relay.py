@@ -102,7 +102,7 @@ def _unstreamed(answer: BegunAnswer, api_path: str) -> BegunAnswer:
 
 
 async def wait_for_content(answer: BegunAnswer) -> None:
-    """Wait for the first bytes of a whole answer that are not keep-alives. Raise UpstreamError."""
+    """Wait for the first bytes of a whole answer that are more than keep-alives. Raise UpstreamError."""
     answer.body = await _read_on(answer.connection, answer.body, only_blank=True)
 
 
@@ -133,8 +133,9 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
 
 
 def _should_be_json(kind: bytes, api_path: str) -> bool:
-    """Return whether an answer of another content type has to be JSON: it claims to be, names no type, or belongs to an
-    API that has no other."""
+    """Return whether an answer of another content type has to be JSON: because it claims to be, names no type, or
+    belongs to an API that has no other type.
+    """
     if not kind or api_path in answers.WHOSE_END:
         return api_path not in MEDIA and not kind.startswith(b"text/")
     return kind.find(b"json") >= 0

@@ -197,7 +197,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
 
 
 def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
-    """Return the request changed as the pool's settings require for its engines. Raise InvalidBody."""
+    """Return the request, changed as the pool's settings require for its engines. Raise InvalidBody."""
     asks_usage = strips_usage(read, call.api_path)
     if pool.removes_billing_line:
         read, body = prompt.without_billing_line(read, body, asks_usage=asks_usage)
@@ -258,7 +258,7 @@ def _salt(adapter: str, read: Prompt) -> int:
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:
-    """Return whether the router asks for the stream's usage, and strips it, since the client did not ask."""
+    """Return whether the router asks for the stream's usage and strips it, because the client did not ask for it."""
     return read.stream and not read.usage_asked and api_path in USAGE_ON_REQUEST
 
 

@@ -60,8 +60,9 @@ class TurnsOfRequest:
         return made
 
     def short(self, known: int, most: int | None = None) -> bytes:
-        """Return the body with at most that many turns, in which texts that were known before are shortened. Raise
-        JSONEncodeError if another field is nested too deeply."""
+        """Return the body with at most this many turns, shortening texts that were known before. Raise JSONEncodeError
+        if another field is nested too deeply.
+        """
         made = [*map(_short, self._turns[:known]), *self._turns[known:most]]
         long = {name: _short(self._document[name]) for name in _LONG if name in self._document}
         return orjson.dumps({**self._document, **long, self._field: made})
@@ -76,7 +77,7 @@ class RenderedTurns:
         self.size = 0
 
     def longest(self, digests: Sequence[bytes], now: float) -> tuple[int, float, bytes]:
-        """Return how many turns are known, since when, and their tokens."""
+        """Return the number of known turns, when they became known, and their tokens."""
         for turns in range(len(digests), 0, -1):
             found = self._kept.get(digests[turns - 1])
             if found is not None and now - found[0] <= KEPT_S:
@@ -106,7 +107,7 @@ def continued(known: bytes, before: bytes, after: bytes) -> bytes | None:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes, in whole tokens, both begin with."""
+    """Return the length of the common beginning in bytes, in whole tokens."""
     least, most = 0, min(len(one), len(other)) // TOKEN_BYTES
     while least < most:
         middle = (least + most + 1) // 2

@@ -135,7 +135,9 @@ def _may_ask(call: Call) -> bool:
 
 
 def _does_not_render(call: Call, status: int) -> bool:
-    """Return whether the engine gives this status to everyone; a model that the request names may also not exist."""
+    """Return whether the engine gives this status to every request; the model that the request names may also not
+    exist.
+    """
     by_name = call.adapter or "previous_response_id" in call.request.prompt.document
     return status in _UNABLE and not (status == 404 and by_name)
 

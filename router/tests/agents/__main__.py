@@ -256,7 +256,9 @@ PROMPTS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
 
 
 def main(packages: Path, simulates: str, agents: Sequence[str]) -> int:
-    """`simulates` names the KV events that simulated engines publish; empty: the engines are real vLLM."""
+    """Run the test. `simulates` names the KV events that simulated engines publish; if it is empty, the engines are
+    real vLLM.
+    """
     wrong = []
     folder = Path(tempfile.mkdtemp(prefix="weir-agents-"))
     print(f"AGENTS logs: {folder}", flush=True)

@@ -1,4 +1,4 @@
-"""A reference names the key of an engine, which is read again from wherever it is stored."""
+"""A reference names the key of an engine; the key is read again from its place."""
 
 import os
 

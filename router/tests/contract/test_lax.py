@@ -1,4 +1,4 @@
-"""Numbers are parsed as pydantic does it, with which engines parse their requests."""
+"""Numbers are parsed as pydantic parses them; engines use pydantic to parse their requests."""
 
 import math
 

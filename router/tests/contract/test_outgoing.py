@@ -30,7 +30,7 @@ def local_is_a_cloud(monkeypatch):
 
 @pytest.fixture
 async def named(monkeypatch):
-    """Call it with the addresses that the name `engine.invalid` has at each time that it is asked for."""
+    """Return a function that sets the addresses to which `engine.invalid` resolves, one after the other."""
 
     def build(*answers):
         asked = []

@@ -39,7 +39,7 @@ def test_a_value_of_an_earlier_release_is_read_and_keeps_its_keys(name: str) -> 
 
 
 def keeps(again: Any, written: Any) -> bool:
-    """Parts may have more fields by now, those that are written as lists at their end."""
+    """Fields may have been added since, at the end of values that are written as lists."""
     if isinstance(written, dict):
         return all(key in again and keeps(again[key], value) for key, value in written.items())
     if isinstance(written, list):

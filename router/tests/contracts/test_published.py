@@ -90,7 +90,7 @@ def test_every_field_of_an_engines_events_is_read_or_known_to_change_nothing(eng
 
 
 def functions(engine: str, path: str, *wanted: str) -> dict[str, Any]:
-    """Return these functions of a file, of its classes as well, as the engine's own source has them."""
+    """Return these functions of a file, including those of its classes, as in the engine's source."""
     tree = ast.parse(sources(engine, path)[path])
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in wanted]
     for node in found:
@@ -203,7 +203,7 @@ def test_images_and_sounds_are_in_the_keys_of_blocks_as_vllm_writes_them(ahead: 
 
 @contracts
 def test_chunks_below_the_device_are_named_as_they_are_read() -> None:
-    """LMCache names one for many blocks, in memory; vLLM each block of a chunk, where it is asked to."""
+    """LMCache gives one name to many blocks, in memory; vLLM names each block of a chunk, if configured to."""
     path = "lmcache/v1/multiprocess/custom_types.py"
     assert 'KV_EVENT_MEDIUM_CPU = "CPU"' in sources("lmcache", path)[path]
     path = "lmcache/integration/vllm/lmcache_mp_connector.py"
@@ -237,7 +237,7 @@ def _looks_back(kind: str) -> int | None:
 
 
 def names_of(scrape: Scrape) -> Iterator[tuple[str, str]]:
-    """Names of metrics in two parts, that engines may put together."""
+    """Return names of metrics in two parts, which engines may join."""
     for value in (*(getattr(scrape, field.name) for field in fields(scrape)), *scrape.queues):
         if isinstance(value, str) and value and not value.startswith("weir_sim_"):  # only simulated engines have those
             prefix, _, name = value.partition(":")
@@ -358,7 +358,7 @@ def test_vllms_answer_names_a_decoders_blocks_for_another_engine_to_take() -> No
 
 @contracts
 def test_sglang_ignores_salts_at_one_api_only() -> None:
-    """The router must know where its engine does."""
+    """The router must know at which API its engine ignores salts."""
     named = sources("sglang", "sglang/srt/entrypoints/")
     assert not any("cache_salt" in text for path, text in named.items() if "/anthropic/" in path)
     protocol = named["sglang/srt/entrypoints/openai/protocol.py"]
@@ -414,7 +414,7 @@ def test_sglang_sleeps_and_says_that_it_is_ready_by_the_paths_that_are_asked() -
 
 
 def event_settings() -> set[str]:
-    """The fields of the JSON with which SGLang configures KV events."""
+    """Return the fields of the JSON with which SGLang configures KV events."""
     path = "sglang/srt/disaggregation/kv_events.py"
     tree = ast.parse(sources("sglang", path)[path])
     (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "KVEventsConfig")

@@ -1,6 +1,6 @@
-"""A CPU worker of vLLM that copies no recurrent states between blocks, which takes a kernel that CPUs lack.
+"""A CPU worker of vLLM that copies no recurrent states between blocks, because that takes a kernel that CPUs lack.
 
-Answers are nonsense then; what is cached, and what is found again, is up to the scheduler alone.
+Answers are then nonsense; what is cached, and what is found again, depends on the scheduler alone.
 """
 
 from typing import Any

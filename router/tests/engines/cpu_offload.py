@@ -1,6 +1,7 @@
-"""vLLM's tiers of memory and files without a GPU: everything is its own, but who copies blocks.
+"""vLLM's tiers of memory and files without a GPU: only the worker that copies blocks is replaced.
 
-Its worker copies them by CUDA. Named as `spec_module_path`, this one copies them itself; .engines/bin/python reads it.
+vLLM's worker copies them by CUDA. Named as `spec_module_path`, this one copies them itself; .engines/bin/python reads
+it.
 """
 
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class CopyingWorker(OffloadingWorker):
         return done
 
     def wait(self, job_ids: set[int]) -> None:
-        """Do nothing: a copy has ended before it is told of."""
+        """Do nothing: a copy has ended before it is reported."""
 
     def shutdown(self) -> None:
         self.region.cleanup()

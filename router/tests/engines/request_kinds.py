@@ -74,8 +74,9 @@ def lengthened(value: Any, question: str) -> Any:
 
 
 def ask(url: str, path: str, body: dict[str, Any], left: int = 20) -> str:
-    """Return the request's id; empty if it was refused. An engine on a busy machine may stall, so the request is
-    repeated."""
+    """Return the request's id; empty if the request was refused. An engine on a busy machine may stall, so the request
+    is repeated.
+    """
     request = urllib.request.Request(url + path, json.dumps(body).encode(), {"content-type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:

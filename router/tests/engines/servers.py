@@ -1,4 +1,4 @@
-"""What the servers of engines take, as surface.py read it from their wheels, and what Weir does with it.
+"""What the servers of engines accept, as surface.py read it from their wheels, and how Weir treats it.
 
 python -m router.tests.engines.servers > docs/api-paths.csv
 """
@@ -34,7 +34,7 @@ ROUTES = sorted(
 
 
 def table() -> str:
-    """CSV: each path of these servers, whether Weir serves it, and with which methods or why not."""
+    """Write CSV: each path of these servers, whether Weir serves it, and with which methods, or why not."""
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["path", "Weir", "methods, or why not"])

@@ -1,9 +1,9 @@
-"""What the server of an engine takes: each path with its methods, and the fields of its request.
+"""What the server of an engine accepts: each path with its methods, and the fields of its request.
 
     python -m router.tests.engines.surface vllm-0.33.0-….whl > router/tests/engines/vllm.json
 
-It reads the sources in a wheel (`pip download --no-deps vllm==0.33.0`) and imports none of them: route decorators,
-`add_api_route`, `Mount`, and the classes that their handlers take, with what those inherit.
+It reads the sources in a wheel (`pip download --no-deps vllm==0.33.0`) without importing them: route decorators,
+`add_api_route`, `Mount`, and the classes that their handlers take, including inherited fields.
 """
 
 import ast
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SERVERS = {"vllm": "vllm/entrypoints/", "sglang": "sglang/srt/entrypoints/"}
-# A supervisor, a placeholder while an engine is preloaded, and a bootstrap server: processes of their own
+# A supervisor, a placeholder while an engine is preloaded, and a bootstrap server are separate processes
 OTHER_PROCESSES = ("launchers/dp_supervisor.py", "cli/preload.py", "engine_info_bootstrap_server.py")
 VERBS = ("get", "post", "put", "delete", "patch", "head", "options", "websocket")
 FASTAPI = ("/docs", "/docs/oauth2-redirect", "/openapi.json", "/redoc")
@@ -53,7 +53,9 @@ class Sources:
 
     @cached_property
     def aliases(self) -> dict[str, list[tuple[str, ast.expr]]]:
-        """Names of unions and generics, such as `ScoreRequest: TypeAlias = ScoreDataRequest | ScoreTextRequest`."""
+        """Return names of unions and generics, such as `ScoreRequest: TypeAlias = ScoreDataRequest
+        | ScoreTextRequest`.
+        """
         by_name: dict[str, list[tuple[str, ast.expr]]] = {}
         for module, tree in self.modules.items():
             for node in tree.body:
@@ -98,7 +100,7 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _declared(class_: ast.ClassDef) -> Iterator[str]:
-    """Return the names of fields, and the other names that a client may write for them."""
+    """Return the names of fields, and the aliases that a client may write for them."""
     for node in class_.body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
@@ -126,7 +128,7 @@ def routes(sources: Sources, under: str) -> Iterator[Route]:
 
 
 def _taken(args: ast.arguments) -> Taken:
-    """Return the annotations of a handler's arguments, and those that are themselves fields of a form."""
+    """Return the annotations of a handler's arguments, and the arguments that are themselves fields of a form."""
     annotations = tuple(arg.annotation for arg in args.args if arg.annotation is not None)
     given = zip(args.args[len(args.args) - len(args.defaults) :], args.defaults, strict=True)
     form = [arg.arg for arg, value in given if isinstance(value, ast.Call) and ast.unparse(value.func) in FORM]

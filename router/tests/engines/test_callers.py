@@ -1,4 +1,4 @@
-"""Real vLLM: callers with keys of their own share no block, and what an engine refuses or lacks is reported."""
+"""Real vLLM: callers with different keys share no block, and what an engine refuses or lacks is reported."""
 
 import hashlib
 import json
@@ -34,8 +34,9 @@ def body_of(path: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The URLs of two routers with one engine each: one gives every key a salt; the engine of the other caches no
-    prefixes."""
+    """The URLs of two routers with one engine each: one gives every key its own salt; the engine of the other caches no
+    prefixes.
+    """
     folder = tmp_path_factory.mktemp("callers")
     (folder / "model").symlink_to(ENGINES / "tiny-model")
     hashes = [{"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest()} for name, key in KEYS.items()]
@@ -103,7 +104,7 @@ def test_for_an_engine_without_prefix_caching_nothing_is_predicted_and_nothing_i
 def test_an_item_that_a_response_names_by_its_id_is_refused_by_the_engine_and_by_name(
     routers: Mapping[str, str],
 ) -> None:
-    """The Vercel AI SDK names an assistant's turn so, unless its option `store` is false."""
+    """The Vercel AI SDK names an assistant's turn by id, unless its option `store` is false."""
     url, turn = routers["salts"], {"role": "user", "content": "so?"}
     status, first, _ = ask(url, RESPONSES)
     assert status == 200

@@ -37,7 +37,7 @@ def taken() -> set[str]:
 
 
 def test_each_field_that_an_engine_takes_is_known_to_steer_it_or_not() -> None:
-    """A new one is put into engine_fields.INSIDE or into client_fields.txt."""
+    """A new field belongs into engine_fields.INSIDE or into client_fields.txt."""
     assert taken() - FIELDS - prompt.ROUTERS - CLIENTS == set()
 
 

@@ -63,7 +63,9 @@ def _code(text: bytes) -> str:
 
 
 def requests() -> Iterator[tuple[str, str]]:
-    """(method, path): as the engines take them, with methods that they do not take, and with other slashes."""
+    """Return (method, path): as the engines accept them, with methods that they do not accept, and
+    with other slashes.
+    """
     for path, method in ROUTES:
         plain = path.replace("{", "").replace("}", "")
         verb = "GET" if method == "WEBSOCKET" else method

@@ -53,7 +53,7 @@ DIVIDED: list[Cell] = [
 
 
 def honest(path: str, document: dict[str, Any]) -> Any:
-    """Answer completely; a prefill also gets the location of its KV."""
+    """Answer completely; a prefill's answer also gets the location of its KV."""
     answer = json.loads(plans.whole(path, plans.GOOD))
     if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
         answer["kv_transfer_params"] = BLOCKS
@@ -102,7 +102,7 @@ def fails(how: int | str) -> Behaviour:
 
 
 async def built(world: Any, kv: str) -> Any:
-    """Build two prefill and two decode engines; without a connector, four that do both."""
+    """Build two prefill and two decode engines; without a connector, build four engines that do both."""
     divided = kv != NONE
     rules = {"flow__heavy": "offload", "classes__heavy_new_tokens": 1000, "classes__warm_new_tokens": 100}
     rules |= {"strategy": "adaptive_v1"} if divided else {}

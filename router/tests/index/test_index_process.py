@@ -1,4 +1,4 @@
-"""An index process, in this event loop or a process of its own, and the routers that share it."""
+"""An index process, in this event loop or as a separate process, and the routers that share it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a router that follows KV events itself keeps of a pool between its steps."""
+"""What remains in a router that follows KV events itself between its steps."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -114,7 +114,7 @@ def test_no_block_is_dropped_if_the_hashes_of_blocks_cover_the_next_token(
 def test_with_chunks_of_unknown_length_no_prediction_exceeds_the_hit(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
-    """Events do not tell how long a chunk is, and at its end nothing before it is needed."""
+    """Events do not report the length of a chunk, and at its end nothing before it is needed."""
     feed, pairs = followed(PLAYED["full, chunk"], context)
     assert all(predicted <= hit for predicted, hit in pairs)
     assert sum(predicted == hit for predicted, hit in pairs) > 30

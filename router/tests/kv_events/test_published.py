@@ -209,7 +209,7 @@ def test_fewer_names_than_blocks_are_refused_with_both_numbers(more: dict[str, o
 
 
 def test_fewer_names_of_a_further_group_belong_to_other_layers(feed: Feed) -> None:
-    """Some versions name no kinds of groups; their first group is complete."""
+    """Some versions name no kinds of groups; the first group of these versions is complete."""
     told(feed, [PUBLISHED["vllm 0.33.0"]["plain"], msgpack.packb([1.0, [{**FEWER, "group_idx": 1}]])])
     assert feed._index.blocks("a") == (2, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Read from an engine where it publishes its events."""
+"""Read from an engine the address at which it publishes its events."""
 
 import json
 

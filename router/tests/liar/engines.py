@@ -139,7 +139,7 @@ class _Answer:
             write_chunk(self._writer, piece) if self._framing == "chunked" else self._writer.write(piece)
 
     async def _goes_on(self) -> bool:
-        """What the plan says of this place; False where the answer ends here."""
+        """Do what the plan says for this position; return False if the answer ends here."""
         end = self._plan.end
         await self._writer.drain()
         if end in ("holds", "stays"):

@@ -78,7 +78,7 @@ def hurts(asked: Asked, connector: str) -> str:
 
 
 def may_be_one(asked: Asked, connector: str) -> bool:
-    """Tell whether one engine may have caused all failures; of two halves sent at once, either may have."""
+    """Tell whether one engine may have caused all failures; of two halves sent at once, either half may have."""
     halves = [{one.engine for one in asked.attempts if one.is_prefill is is_prefill} for is_prefill in (True, False)]
     return connector in TOGETHER and min(map(len, halves)) < 2
 

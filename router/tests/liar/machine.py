@@ -218,7 +218,7 @@ class LiarMachine(RuleBasedStateMachine):
         self.judge_poison(asked)
 
     def _judge_rejection(self, asked: Asked) -> None:
-        """Check that an engine which rejects one request after another is not believed."""
+        """Check that an engine that rejects one request after another is not believed."""
         last = asked.attempts[-1] if asked.attempts else None
         if last is None or asked.is_poison:
             return
@@ -229,7 +229,7 @@ class LiarMachine(RuleBasedStateMachine):
             self.rejected[last.engine] += 1
 
     def judge_poison(self, asked: Asked, *, may_be_one: bool = False) -> None:
-        """Check that failures alike on two engines are not their fault while they serve others. `may_be_one`:
+        """Check that failures alike on two engines do not count as their fault while they serve others. `may_be_one`:
         one engine may have made the others fail.
         """
         self._note_prefills()

@@ -59,7 +59,7 @@ def only_the_last_event_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_streams_are_whole(patch: pytest.MonkeyPatch) -> None:
-    """A stream that ends properly by HTTP needs no last event."""
+    """A stream that ends properly by HTTP counts as complete without its last event."""
     patch.setattr(Ending, "is_over", True)
 
 
@@ -69,7 +69,7 @@ def errors_of_whole_answers_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def named_errors_not_read(patch: pytest.MonkeyPatch) -> None:
-    """An event is an error by its data alone."""
+    """An event counts as an error because of its data alone."""
     patch.setattr(answers, "_NAMED_ERROR", re.compile(rb"(?!)"))
 
 
@@ -83,7 +83,7 @@ def broken_json_is_an_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def unasked_streams_passed_on(patch: pytest.MonkeyPatch) -> None:
-    """A client that asked for a whole answer gets events."""
+    """A client that asked for a whole answer gets a stream of events."""
     patch.setattr(relay, "_unasked", lambda answer, api_path: answer)
 
 
@@ -105,7 +105,7 @@ def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_word_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """A refusal by a single engine is the client's mistake."""
+    """A refusal by a single engine counts as the client's mistake."""
     patch.setattr(verdict, "DOUBTFUL", frozenset())
 
 
@@ -130,7 +130,7 @@ def tried_on_every_engine(patch: pytest.MonkeyPatch) -> None:
 
 
 def may_end_one_engine_after_another(patch: pytest.MonkeyPatch) -> None:
-    """A request during which an engine died is retried like any other."""
+    """A request is retried like any other although an engine died during it."""
     patch.setattr(fault, "is_spent", fault._are_alike)
 
 
@@ -271,7 +271,7 @@ def failed_prefills_get_it_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def prompts_stay_awaited(patch: pytest.MonkeyPatch) -> None:
-    """A decoder counts a prompt that it waits for forever."""
+    """A decoder counts a prompt that it waits for as pending forever."""
     patch.setattr(Offload, "computed", lambda offload: None)
 
 

@@ -291,7 +291,9 @@ _CONTEXT = {"request_type": "context_only", "first_gen_tokens": [7], "ctx_reques
 
 
 def held(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what a whole answer to a prefill says beside its text; empty if nothing, or if it is no prefill."""
+    """Return what a whole answer to a prefill contains besides its text; empty if nothing, or if it
+    is not a prefill.
+    """
     if (document.get("kv_transfer_params") or {}).get("do_remote_decode"):
         return {"kv_transfer_params": _BLOCKS}
     context = (document.get("disaggregated_params") or {}).get("request_type") == "context_only"

@@ -155,7 +155,7 @@ class Gateway:
         return process
 
     def until(self, true: Callable[[], bool], limit_s: float = 30) -> float:
-        """Wait for the condition; return how long it took, s."""
+        """Wait for the condition; return the seconds that it took."""
         began = time.perf_counter()
         while not true():
             assert time.perf_counter() - began < limit_s, [log.read_text() for log in self._folder.glob("*.log")]

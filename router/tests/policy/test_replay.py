@@ -47,7 +47,7 @@ def again(kept: Receipt, policy: ParsedPolicy) -> ReplayedDecision:
 
 @st.composite
 def tiered(draw: st.DrawFn) -> RoutingRequest:
-    """Return a request; some come with what the exact index knows."""
+    """Return a request; some requests come with what the exact index knows."""
     request = draw(REQUESTS)
     if draw(st.booleans()):
         return request

@@ -201,7 +201,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule(change=st.sampled_from([1, 1, -1]))
     def instances_change(self, change):
-        """Change capacity unannounced: a breaker closes, or other routers' requests take or release it."""
+        """Change capacity without an announcement: a breaker closes, or other routers' requests take or release it."""
         if change > 0 or self.free:
             self.slots += change
             self.free += change

@@ -23,7 +23,9 @@ WIDE |= {f"max_wait_{name}_s": 3_600.0 for name in ("warm", "medium", "heavy")}
 
 
 class Server:
-    """A server that handles one request after another, each as long as its tokens to compute and to generate."""
+    """A server that handles one request after another; each takes as long as its tokens take to compute and to
+    generate.
+    """
 
     def __init__(self, rule, speed=10_000.0):
         self.queue, self.rule, self.speed = AdmissionQueue(), rule, speed
@@ -77,7 +79,7 @@ def waits_of(server, tenant):
 
 
 def test_long_prompts_of_one_tenant_delay_anothers_short_ones_by_at_most_one_prompt():
-    """A: 1,000 prompts of 8,000 tokens at once; B: 20 of 100, 0.5 s apart."""
+    """Tenant A sends 1,000 prompts of 8,000 tokens at once; tenant B sends 20 of 100 tokens, 0.5 s apart."""
     alone, beside = Server(policy(**WIDE)), Server(policy(**WIDE))
     for number in range(1_000):
         beside.ask(0.0, ("a", number), 8_000, tenant="a")
@@ -138,7 +140,7 @@ def test_the_output_is_estimated_from_recent_answers_and_the_request_s_own_limit
 
 
 def test_the_turns_of_a_class_stay_few_however_many_tenants_wait():
-    """The heap of turns is pruned to about two entries per waiting tenant, whatever joined and left."""
+    """The heap of turns is pruned to about two entries per waiting tenant, however many tenants joined and left."""
     queue, draw = ClassQueue(), Random(3)
     waiting = [QueueEntry(number, "warm", f"t{draw.randrange(50)}", draw.uniform(1, 9)) for number in range(5_000)]
     for entry in waiting:

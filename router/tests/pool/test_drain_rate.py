@@ -143,8 +143,8 @@ def test_a_sample_of_thousands_of_waiting_tenants_predicts_the_wait(monkeypatch)
 
 
 class Burst:
-    """Instances with so many slots run for a minute at this share of their capacity; then eight times as many requests
-    arrive within `lasts` seconds.
+    """Instances with the given number of slots run for a minute at this share of their capacity; then eight times as
+    many requests arrive within `lasts` seconds.
     """
 
     def __init__(self, slots, held, limit, number, before=1 / 3, lasts=1.0):
@@ -213,7 +213,7 @@ LOGNORMAL = pytest.param(lambda numbers: 0.3 * math.exp(numbers.gauss(0.0, 1.0))
 
 
 def told(slots, held, **burst):
-    """Return, for each request of four bursts, the forecast and the wait it would have had."""
+    """Return, for each request of four bursts, the forecast and the wait that it would have had."""
     return [ratio for number in range(4) for ratio in Burst(slots, held, 4 * slots, number, **burst).run()]
 
 

@@ -25,7 +25,7 @@ THEN_S = CONFIRM_S + 1  # longest time until a stall is confirmed, after the lim
 def pass_s(
     progress: Progress, seconds: float, *, holds: bool = True, alive: bool = True, prompt_s: float = 0.0
 ) -> float | None:
-    """Check once per second for so many seconds; return the second at which the engine stalled."""
+    """Check once per second for the given number of seconds; return the second at which the engine stalled."""
     stalled_at = None
     for second in range(1, int(seconds) + 1):
         if progress.look(1.0, holds=holds, alive=alive) and progress.judge(AFTER_S, FACTOR, prompt_s):
@@ -263,7 +263,7 @@ def answers_probes(
     abandons: float | None = None,
 ) -> int | None:
     """Let the engine answer a probe every ten seconds while its counters move each second; return when it stalled. A
-    client abandons a request every `abandons` seconds, after holding it for that long.
+    client abandons a request every `abandons` seconds, after holding it for the same time.
     """
     counted = 100.0
     for second in range(1, seconds + 1):

@@ -225,7 +225,7 @@ def test_a_sample_of_blocks_represents_a_large_cache(index: ExactIndex) -> None:
 
 
 def act(rng: random.Random, index: ExactIndex, under_way: list[InFlight], now: float) -> list[int]:
-    """Do something at random with a prompt; return the prompt."""
+    """Perform a random action with a prompt; return the prompt."""
     chain, instance = prompt(rng.choice("xyz"), rng.randint(1, 6)), f"i{rng.randrange(6)}"
     what = rng.choices(("send", "end", "store", "clear"), (8, 4, 4, 1))[0]
     if what == "send":

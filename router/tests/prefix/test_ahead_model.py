@@ -38,7 +38,7 @@ class Engine:
         index.limit("a", ROOM)
 
     def step(self, clock: float) -> None:
-        """End one request, and begin as many as there is room for."""
+        """End one request, and begin as many as fit."""
         if self.running:
             self.end(self.running.popleft(), clock)
         while self.waiting and len(self.running) < RUNNING and self.begin(self.waiting[0]):

@@ -129,7 +129,7 @@ def test_a_limit_applies_at_once_and_after_a_restart() -> None:
 
 
 def test_an_uncached_first_prompt_is_held_afterwards() -> None:
-    """The engine has computed it: the correction concerns what was held before, never the prompt itself."""
+    """The engine has computed the prompt: a correction concerns what was held before, never the prompt itself."""
     index = PrefixIndex()
     prompt = chain("brand new")
     index.insert("a", 1, prompt)
@@ -181,7 +181,7 @@ def test_a_correction_subtracts_missing_tokens_once() -> None:
 
 
 def test_the_same_prompt_twice_at_once_does_not_count_as_an_eviction() -> None:
-    """The second request hits nothing either if it starts before the first has been computed."""
+    """The second request also hits nothing if it starts before the first has been computed."""
     index = PrefixIndex()
     prompt = chain("x" * 100)
     index.insert("a", 1, prompt)
@@ -230,7 +230,7 @@ def test_a_session_that_moves_stays_one_run_where_both_instances_hold_it() -> No
 
 
 def test_runs_that_were_split_are_matched_again_from_their_end() -> None:
-    """What an instance evicts goes from the end of its chain, whatever was split and joined before it."""
+    """An instance evicts from the end of its chain, whatever was split and joined before."""
     index = PrefixIndex()
     for instance in "abc":
         index.insert(instance, 1, chain("0123456789"))

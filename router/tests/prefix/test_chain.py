@@ -19,7 +19,7 @@ def test_equal_chunks_at_different_positions_have_different_hashes() -> None:
 
 
 def test_hashes_are_the_same_in_every_process() -> None:
-    """Routers that share nothing must agree, so Python's own randomised hash would not do."""
+    """Routers that share nothing must agree, so Python's own randomised hash is unusable."""
     assert chunk_hashes(b"abcd" * 128, 256) == [0xE7A80CD9561D9848, 0xEA920DACB19A132]
 
 

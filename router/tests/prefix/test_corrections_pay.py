@@ -11,7 +11,7 @@ KV_CHUNKS = 2_000
 
 
 class Engine:
-    """A prefix cache that evicts the least recently used, in the room that running requests leave."""
+    """A prefix cache that evicts the least recently used, in the space that running requests leave."""
 
     def __init__(self) -> None:
         self.held: OrderedDict[int, None] = OrderedDict()

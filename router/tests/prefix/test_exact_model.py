@@ -37,7 +37,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(instance=st.sampled_from(INSTANCES), chain=CHAINS, again=st.integers(0, 5))
     def compute(self, instance: str, chain: Chain, again: int) -> None:
-        """Compute a prompt; its cached part is reused, unless the same prompt is being computed at the same time."""
+        """Compute a prompt, reusing its cached part unless the same prompt is being computed at the same time."""
         held = self.held[instance]
         first = 0
         while first < len(chain) and held[chain[: first + 1], DEVICE]:

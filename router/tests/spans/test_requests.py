@@ -34,7 +34,7 @@ def settings(collector: Engine, **changes: Any) -> SpanSettings:
 
 
 async def exported(world: World, collector: Engine, count: int) -> dict[str, dict[str, Any]]:
-    """Wait for so many spans of a trace; return them by name."""
+    """Wait for the given number of spans of a trace; return them by name."""
     found: list[dict[str, Any]] = []
 
     def read() -> bool:

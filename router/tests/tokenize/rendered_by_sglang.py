@@ -1,8 +1,8 @@
-"""Prints the digests of what SGLang makes of each shape with each template; null where it refuses.
+"""Prints the digests of SGLang's rendering of each shape with each template; null where SGLang refuses.
 
 .engines/bin/python router/tests/tokenize/rendered_by_sglang.py WHEEL .engines/tiny-model
 
-Its code is taken from the wheel, and runs without what it needs a GPU for.
+The code is taken from the wheel, and runs without the parts that need a GPU.
 """
 
 import asyncio

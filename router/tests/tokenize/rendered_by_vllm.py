@@ -1,8 +1,8 @@
-"""Prints the digests of what the installed vLLM makes of each shape with each template; null where it refuses.
+"""Prints the digests of the installed vLLM's rendering of each shape with each template; null where vLLM refuses.
 
 .engines/bin/python router/tests/tokenize/rendered_by_vllm.py .engines/tiny-model >router/tests/tokenize/rendered.json
 
-With `tokens` behind the model each digest is followed by that of the tokens' ids.
+With `tokens` after the model, each digest is followed by that of the tokens' ids.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Chat templates with the constructs of well-known families, and requests of many shapes: what vLLM makes of each of
-them, our own rendering must make, too. The engines' own Python reads it as well.
+"""Chat templates with the constructs of well-known families, and requests of many shapes: our own rendering of each
+must equal vLLM's. The engines' own Python reads this module as well.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Prompts are what vLLM and SGLang make of the same requests, template by template and shape by shape.
+"""Prompts equal those that vLLM and SGLang render from the same requests, template by template and shape by shape.
 
-rendered_by_vllm.json and rendered_by_sglang.json hold the digests of what vLLM 0.32 and SGLang 0.5.23 made of them, by
+rendered_by_vllm.json and rendered_by_sglang.json hold the digests of what vLLM 0.32 and SGLang 0.5.23 rendered, by
 their own code (the scripts of the same names).
 """
 

@@ -23,7 +23,7 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def killable(behaviour):
-    """Start an engine in its own process; return (URL, kill)."""
+    """Start an engine in a separate process; return (URL, kill)."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT, behaviour, stdout=asyncio.subprocess.PIPE
     )

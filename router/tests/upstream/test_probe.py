@@ -205,7 +205,7 @@ async def test_an_answer_of_the_allowed_size_is_accepted_and_a_longer_one_refuse
 
 
 async def test_an_answer_that_arrives_byte_by_byte_is_slow(serve: Serve, prober: Prober) -> None:
-    """However steadily it arrives, the limit applies to the whole answer."""
+    """The limit applies to the whole answer, however steadily it arrives."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await head(reader)

@@ -16,7 +16,7 @@ def demo(w):
 
 
 async def let_pass(w, seconds):
-    """Run as many checks, with their effects, as this time would bring, in addition to the router's own."""
+    """Run the number of checks, with their effects, that this time would bring, in addition to the router's own."""
     for _ in range(round(seconds / CHECK_S)):
         w.router.proxy.stalls.check()
     await asyncio.sleep(0.05)

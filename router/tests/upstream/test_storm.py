@@ -157,8 +157,8 @@ async def to_the_end(head, reader):
 
 
 async def storm(port):
-    """Return how many requests of each kind got each status; -1: the connection was closed, 0: the client did not
-    wait.
+    """Return how many requests of each kind got each status; -1 means that the connection was closed, 0 that the client
+    did not wait.
     """
     seen, numbers = Counter(), iter(range(REQUESTS))
 

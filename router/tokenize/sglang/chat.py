@@ -1,5 +1,5 @@
-"""Converts a chat's messages and tools into the form that SGLang 0.5.23 passes to a template. Pure.
-Its request models drop fields that they do not know, and write the others in their own order.
+"""Converts a chat's messages and tools into the form that SGLang 0.5.23 passes to a template. Pure. SGLang's request
+models drop fields that they do not know, and write the others in their own order.
 """
 
 from typing import Any

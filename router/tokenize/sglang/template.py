@@ -1,4 +1,4 @@
-"""A model's chat template, rendered as SGLang 0.5.23 does."""
+"""A model's chat template, rendered as SGLang 0.5.23 renders it."""
 
 from pathlib import Path
 from typing import Any

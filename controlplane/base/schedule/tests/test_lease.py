@@ -44,7 +44,7 @@ def holder() -> tuple[str, int]:
 
 
 def silent_for(seconds: float, clock: Clock, waiting: Leadership) -> None:
-    """The thread that renews the others' lease does nothing for so long."""
+    """Leave the lease unrenewed for that long."""
     waiting.step()
     clock.now += seconds
     waiting.step()

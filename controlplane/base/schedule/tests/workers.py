@@ -70,7 +70,7 @@ class Workers:
         return self.lease()[0] == name and report is not None and report.worker == name and report.took_s > 0
 
     def until(self, holds: Callable[[], bool], what: str) -> float:
-        """Return the seconds until it held."""
+        """Return the seconds until the condition held."""
         began = time.monotonic()
         while not holds():
             logs = "".join(path.read_text()[-1500:] for path in self.folder.glob("*.log"))

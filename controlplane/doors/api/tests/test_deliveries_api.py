@@ -35,7 +35,7 @@ def draft(policy: Policy, pool: Pool) -> str:  # noqa: F811
 
 @pytest.fixture
 def proposed(draft: str, ci: ApiCaller) -> dict[str, Any]:
-    """Needs one approval."""
+    """A proposed delivery that needs one approval."""
     return ci.post(DELIVER, {"plan": plan(approvals={"needed": 1}), "reason": WHY}).json()
 
 

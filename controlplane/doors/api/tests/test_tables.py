@@ -34,7 +34,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def read_by_duckdb(file: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """The types of its columns, and its rows."""
+    """Return the column types and the rows."""
     assert find_spec("duckdb"), "DuckDB is not installed: make test-deploy installs it (requirements-deploy.txt)"
     import duckdb
 

@@ -122,7 +122,7 @@ def test_of_two_writes_with_the_same_version_the_second_is_refused(ada_api: ApiC
 
 
 class World:
-    """A database of its own, emptied for each pair."""
+    """A database for these tests alone, emptied for each pair."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool, self._tables = pool, tables()
@@ -168,7 +168,7 @@ def test_of_two_concurrent_writes_with_the_same_version_one_is_done_and_one_refu
 
 
 def changes_of(kind: Kind) -> Iterator[tuple[Write, Write]]:
-    """Two writes that give different fields new values."""
+    """Return two writes that change different fields."""
     for first, second in kind.pairs():
         if first is not second and all(write.method in ("PATCH", "PUT") for write in (first, second)):
             yield first, second

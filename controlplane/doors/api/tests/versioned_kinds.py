@@ -57,7 +57,7 @@ class Kind:
     shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # selects what writes may change
 
     def pairs(self) -> Iterator[tuple[Write, Write]]:
-        """Each pair of writes, also of a write with itself."""
+        """Return each pair of writes, including each write with itself."""
         for first, second in combinations_with_replacement(self.writes, 2):
             alike = first is second and first.repeats
             if not (first.keeps or second.keeps or alike):

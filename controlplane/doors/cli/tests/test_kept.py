@@ -41,7 +41,7 @@ kept_of, manage_kept_of = set(), set()
 
 
 def keeps(*names, of=kept_of):
-    """The commands whose record the test checks."""
+    """The commands whose audit record the test checks."""
 
     def mark(test):
         of.update(names)
@@ -51,7 +51,7 @@ def keeps(*names, of=kept_of):
 
 
 def last(action):
-    """(who, why, value) of the newest entry of the action."""
+    """Return (who, why, value) of the newest entry of the action."""
     entry = AuditEntry.objects.filter(action=action).first()
     assert entry is not None, f"nothing was kept of {action}"
     return entry.actor_name, entry.reason, entry.after

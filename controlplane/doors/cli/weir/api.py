@@ -94,7 +94,7 @@ class Api:
 
 
 def _problem(method: str, path: str, status: int, raw: bytes) -> str:
-    """Return the problem in words: RFC 9457, with a line for each field."""
+    """Return the problem as text: RFC 9457, with a line for each field."""
     try:
         problem = json.loads(raw)
         lines = [f"{status} {problem['title']}" + (f": {problem['detail']}" if problem.get("detail") else "")]

@@ -176,7 +176,7 @@ def _tried_to_start(api: Api, one: dict[str, Any], reason: str) -> tuple[dict[st
 
 
 def _words(one: dict[str, Any], refused: str = "") -> tuple[str, str]:
-    """Return (its state, what changes meanwhile)."""
+    """Return (the delivery's state, what changes meanwhile)."""
     share = f", {100 * one['share']:g} %" if one["share"] else ""
     why = refused or one["why"]
     where = f"{one['state']}, step {one['step']} of {one['steps']}{share}"

@@ -36,7 +36,7 @@ def _change_line(change: dict[str, Any]) -> str:
 
 
 def discover_engines(api: Api, options: argparse.Namespace) -> int:
-    """Discover engines that something else runs, without changing anything. Return FAIL unless each of them answers."""
+    """Discover engines that another system runs, without changing anything. Return FAIL unless all of them answer."""
     engine: dict[str, Any] = {
         name: getattr(options, name) for name in ("urls", "dns", "file", "engine_key") if getattr(options, name)
     }

@@ -37,7 +37,9 @@ def diff_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def apply_policy(api: Api, options: argparse.Namespace) -> int:
-    """Publish the document of a file, once. This is refused if another version went live since the file was made."""
+    """Publish the document of a file unless it is live already. Publication is refused if another version went live
+    after the file was made.
+    """
     file = DraftedFile.read(options.file)
     name, document = file.version.policy, file.version.document
     policy = PolicyAnswer.of(api, name)
@@ -63,7 +65,7 @@ def apply_policy(api: Api, options: argparse.Namespace) -> int:
 
 
 def _deliver(api: Api, policy: PolicyAnswer, asked: dict[str, Any], options: argparse.Namespace) -> int:
-    """Only propose the document: `weir deliver` starts the delivery, and waits."""
+    """Propose the document only; `weir deliver` starts the delivery and waits."""
     plan = {"plan": read_json(options.plan)} if options.plan else {}
     answer, _ = api.call("POST", f"{policy.path}/deliveries", {**asked, **plan, "dry_run": options.dry_run})
     made = answer["delivery"]

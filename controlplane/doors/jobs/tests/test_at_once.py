@@ -35,7 +35,7 @@ def test_one_of_two_jobs_starts(make: Any, model: Any, redis_away: None, monkeyp
     startable, looked = model.startable, threading.Barrier(2)
 
     def both_look(in_turn: list[Job], running: Any) -> list[Job]:
-        """Wait until the other claim has read which jobs may start, or waits for this one to end."""
+        """Wait until the other claim has read which jobs may start, or is waiting for this one to end."""
         found: list[Job] = startable(in_turn, running)
         with contextlib.suppress(threading.BrokenBarrierError):
             looked.wait(timeout=1)
@@ -51,7 +51,7 @@ def test_one_of_two_jobs_starts(make: Any, model: Any, redis_away: None, monkeyp
 
 
 def _claim(job: Job) -> None:
-    """Claim in this thread's own connection; a locked SQLite is tried again, as the message would be."""
+    """Claim through this thread's own connection; retry on a locked SQLite, as a redelivered message would."""
     while True:
         with contextlib.suppress(OperationalError), contextlib.closing(connection):
             jobs.claim_next(type(job), job.pk)

@@ -25,8 +25,7 @@ ARMS_MAX = 16
 
 
 class MatrixIn(Strict):
-    """Traces × loads × arms × seeds in the twin. Each trace at each load is a cell, which is an experiment of its
-    own."""
+    """Traces × loads × arms × seeds in the twin. Each trace at each load is a cell: a separate experiment."""
 
     name: Text = Field(min_length=1, max_length=120, examples=["Strategies on every trace"])
     question: Text = Field("", max_length=2_000)

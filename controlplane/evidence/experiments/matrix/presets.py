@@ -70,7 +70,7 @@ FLEET_OF_DESIGN: JsonObject = {"gpu": "h20_sxm", "model_profile": "Qwen3-30B-A3B
 
 
 def on_fleet_of_design(arm: Any) -> JsonObject:
-    """Return the arm on the engines that the design's author measured; its other settings stay."""
+    """Return the arm with the engines that the design's author measured; its other settings are unchanged."""
     fleet = arm.get("fleet", {})
     return {**arm, "fleet": {"replicas": 8, **fleet, "engine": {**FLEET_OF_DESIGN, **fleet.get("engine", {})}}}
 
@@ -110,8 +110,9 @@ def tiers(
 
 
 def disaggregated(prefills: int, decodes: int, sides: Mapping[str, Json], both: Mapping[str, Json]) -> list[Json]:
-    """Compare x prefill and y decode instances with as many instances that do both: prompts first, or in chunks.
-    `sides` holds options of engines that move KV, `both` those of all engines."""
+    """Compare x prefill and y decode instances with the same number of instances that do both, computing prompts first
+    or in chunks. `sides` holds options of engines that move KV, `both` those of all engines.
+    """
     moving: JsonObject = {"kv": NEURON, **both, **sides}
     count = prefills + decodes
 

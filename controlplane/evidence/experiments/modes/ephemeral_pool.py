@@ -204,7 +204,7 @@ def _first(pool: Pool) -> Instance:
 
 
 def endpoint_names(pool: Pool) -> list[str]:
-    """Return the endpoints' names as they appear in answers: each data-parallel rank has a name of its own."""
+    """Return the endpoints' names as they appear in answers: each data-parallel rank has its own name."""
     rows = pool.instances.order_by("ordinal")
     return [name for row in rows for name in endpoints(row.name, row.facts.dp)]
 

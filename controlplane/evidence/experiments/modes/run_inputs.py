@@ -65,5 +65,5 @@ def was_performed(run: Run) -> bool:
 
 
 def of_this_start(run: Run) -> Any:
-    """Return the run's row, unless it has ended."""
+    """Return the run's row, unless the run has ended."""
     return Run.objects.filter(pk=run.pk, status=RUNNING, started_at=run.started_at)

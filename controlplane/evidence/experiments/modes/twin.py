@@ -92,7 +92,7 @@ def model_of(experiment: Experiment, arm: Arm) -> Modelled:
 
 
 def context_tokens(fleet: TwinFleet) -> int:
-    """Return the context window that every instance has."""
+    """Return the context window that all instances have."""
     return min(model.window or min(CONTEXT_TOKENS, model.kv_tokens) for model in fleet.instances.values())
 
 
@@ -156,7 +156,7 @@ def _about(experiment: Experiment) -> dict[str, str]:
 
 
 def _by_tier(run: Run, key: str, unit: str) -> str:
-    """Format this fact for each tier below the GPU that has it."""
+    """Format this fact for every tier below the GPU that has it."""
     known = {name: tier[key] for name, tier in (run.measured.tiers or {}).items() if key in tier}
     return ", ".join(f"{name} {shown(value, unit)}" for name, value in known.items()) or shown(None)
 

@@ -63,7 +63,7 @@ class LabelledProblem:
 
     @property
     def beside(self) -> str:
-        """The message beside the field, without its label."""
+        """Return the message for its place beside the field, without the field's label."""
         return f"{self.part}: {self.message}" if self.part else self.message
 
 
@@ -148,7 +148,7 @@ def _typed_arms(text: str) -> list[Any]:
 
 
 def _unless_long(text: str, read: Callable[[str], Any]) -> Any:
-    """Return what the text says; itself if reading it, and saying all that is wrong with it, would take long."""
+    """Return the parsed value of the text, or the text itself if parsing it and listing its errors would take long."""
     return read(text) if len(text) <= FIELD_CHARS else text
 
 
@@ -160,7 +160,7 @@ Asked = ExperimentIn | MatrixIn
 
 
 def read(raw: JsonObject) -> tuple[Asked | None, dict[str, str]]:
-    """Return what is asked for, or None and its problems by path."""
+    """Return the requested body, or None and its problems by path."""
     try:
         return _asked(raw), {}
     except ValidationError as error:
@@ -184,8 +184,9 @@ def _asked(raw: JsonObject) -> Asked:
 
 
 def size_of(asked: Asked, raw: JsonObject, choices: Mapping[str, str]) -> str:
-    """Say how many runs are asked for, and the baseline: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in 6 cells; the
-    baseline is Least prefill work left."""
+    """Describe the number of runs and the baseline: 3 arms × 1 seed × 2 traces × 3 loads = 18 runs in 6 cells; the
+    baseline is Least prefill work left.
+    """
     parts = {"arm": len(asked.arms), "seed": len(asked.seeds)}
     cells = ""
     if isinstance(asked, MatrixIn):
@@ -199,8 +200,9 @@ def size_of(asked: Asked, raw: JsonObject, choices: Mapping[str, str]) -> str:
 
 
 def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:
-    """Return (name, policy with its changes) of the arms, without checking their fleets; empty if one cannot be
-    read."""
+    """Describe the arms: (name, policy with its changes), without checking their fleets; empty if
+    one cannot be read.
+    """
     try:
         asked = [arm if isinstance(arm, str) else ArmIn.model_validate(arm) for arm in arms]
     except ValidationError:
@@ -211,7 +213,7 @@ def in_words(arms: Sequence[Json], pool: Json) -> list[tuple[str, str]]:
 
 
 def list_of(raw: JsonObject, name: str) -> list[Json]:
-    """Return the list under this name; empty if there is none."""
+    """Return the list under the name; empty if there is none."""
     return found if isinstance(found := raw.get(name), list) else []
 
 

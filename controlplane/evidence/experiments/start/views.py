@@ -91,7 +91,7 @@ def curl(request: HttpRequest) -> HttpResponse:
 def _said(
     request: HttpRequest, raw: JsonObject, found: tuple[Asked | None, Mapping[str, str]], choices: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the command, and the runs, which need no name."""
+    """Return the command and the runs; the runs need no name."""
     asked, problems = found
     unnamed = asked or read({**raw, "name": raw.get("name") or "unnamed"})[0]
     return {
@@ -102,8 +102,9 @@ def _said(
 
 
 def _prefilled(request: HttpRequest) -> JsonObject:
-    """Return the fields of an earlier experiment with ?from=, of a body of the API with ?body=, of arms that others
-    have compared with ?preset=, else of an example."""
+    """Return the fields of an earlier experiment with ?from=, of a body of the API with ?body=, of published arms with
+    ?preset=, otherwise of an example.
+    """
     earlier = request.GET.get("from", "")
     again = Experiment.objects.filter(pk=int(earlier)).first() if earlier.isdigit() and len(earlier) < 10 else None
     if again is not None and again.body:
@@ -158,7 +159,7 @@ def _form(request: HttpRequest, raw: JsonObject, problems: Mapping[str, str]) ->
 
 
 def _several(raw: JsonObject, name: str) -> list[Json]:
-    """Return the values of a field, which a matrix has several of."""
+    """Return the values of a field that may have several in a matrix."""
     value = raw.get(SEVERAL.get(name, name), raw.get(name))
     if isinstance(value, list):
         return value
@@ -166,13 +167,13 @@ def _several(raw: JsonObject, name: str) -> list[Json]:
 
 
 def _ticks(raw: JsonObject, name: str) -> tuple[list[tuple[str, bool]], str]:
-    """Return (offered values, each with whether it is chosen; the others as typed)."""
+    """Return (the offered values, with whether each is chosen; the other values as typed)."""
     given, offered = [_plain(one) for one in _several(raw, name)], [f"{value:g}" for value in OFFERED[name]]
     return [(text, text in given) for text in offered], ", ".join(text for text in given if text not in offered)
 
 
 def _is_more_given(raw: JsonObject) -> bool:
-    """Return whether a field of "More settings" differs from its value on a new form."""
+    """Return whether a field under "More settings" differs from its value on a new form."""
     new = ExperimentIn.model_validate(example_body()).model_dump(mode="json", by_alias=True)
     return any(raw.get(name, new[name]) != new[name] for name in MORE)
 

@@ -73,7 +73,7 @@ def look_later(url: str) -> dict[str, Any]:
 
 
 def work(name: str, *words: str) -> None:
-    """Do it in a forked process. The parent has no database connection, which both would share."""
+    """Do the work in a forked process. The parent has no database connection, which both would share."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)

@@ -21,7 +21,7 @@ SMALL = {"kv": "nixl", "prefill_instances": 3, "kv_blocks": 3_000}
 
 
 def played(seconds, **changes):
-    """A run of four requests, which all took this long."""
+    """A run of four requests, all with the same duration."""
     whole = Played((seconds,) * 4, (0.01,) * 4, (seconds,) * 4, (True,) * 4, 0.0, 0, 0.0, 0.0)
     return replace(whole, **changes)
 
@@ -192,12 +192,12 @@ def test_tables_with_equal_columns_become_one_file(tmp_path, monkeypatch):
 
 
 def section(name: str, title: str) -> list[list[str]]:
-    """The rows of a table by the beginning of its title."""
+    """Return the rows of the table whose title begins like this."""
     return [row[1:] for row in sheets.read(name) if row[0].startswith(title)]
 
 
 def rows_of(page: str, title: str) -> dict[str, list[str]]:
-    """The rows of a table on a page, by their first cells."""
+    """Return the rows of a table on a page, by their first cells."""
     text = (FINDINGS / page).read_text().partition(f"**{title}**")[2]
     rows = [row.strip("| ").split(" | ") for row in text.splitlines() if row.startswith("| ")]
     return {row[0]: row for row in rows}
@@ -226,7 +226,7 @@ def test_the_page_of_findings_states_the_costs_and_tiers_of_its_tables():
 
 
 def claim(begin: str) -> str:
-    """The last column of a claim: what differs."""
+    """Return the last column of a claim, which says what differs."""
     (row,) = (row for row in sheets.read("claims") if row[1].startswith(begin))
     return row[6]
 
@@ -248,7 +248,7 @@ def test_the_texts_about_agents_that_pause_agree_with_their_table():
 
 @pytest.mark.slow
 def test_the_engines_needed_by_agents_that_pause_are_those_of_the_twin():
-    """One seed with drives; the others take as long."""
+    """The rows with drives are played with one seed; the others take just as long."""
     name, strategy, engine = costs.PAUSE_ARMS[1]
     (row,) = (row for row in sheets.read("pauses") if row[0] == name)
     assert costs.shrunk(costs.PAUSE_CELL, strategy, engine, 1).instances == int(row[1].split(", ")[0])
@@ -273,7 +273,7 @@ def test_the_causes_of_a_longer_tpot_agree_with_the_texts_and_with_the_authors_f
 
 @pytest.mark.slow
 def test_the_causes_of_a_longer_tpot_are_those_of_the_twin():
-    """Three of ten seeds, each within the interval of all."""
+    """Three of ten seeds are played; each result lies within the interval of all ten."""
     cell = Cell(DESIGN, 1.0, 600.0, "")
     documented = {arm: cells for trace, arm, *cells in sheets.read("tpot")[1:] if trace == DESIGN}
     for _, arm, *cells in own_fleet.causes(cell, (1, 2, 3)):

@@ -92,7 +92,7 @@ def test_a_killed_worker_loses_no_finished_request_and_its_run_ends_failed(worke
 
 
 def killed_at(worker: Worker, place: str) -> tuple[Any, int]:
-    """Return what is found afterwards, and how many records were on the disk at the kill."""
+    """Return the state after the kill, and how many records were on the disk at the kill."""
 
     def stands() -> None:
         assert next(worker.said(), "") == "standing\n", "it ended before the place"

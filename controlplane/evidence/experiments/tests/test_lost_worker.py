@@ -25,7 +25,7 @@ def expire() -> None:
 
 
 def lose(experiment: Experiment, seconds: float) -> Run:
-    """Set the age of the first run's last heartbeat, in seconds."""
+    """Age the first run's last heartbeat by that many seconds."""
     heard = timezone.now() - timedelta(seconds=seconds)
     Experiment.objects.filter(pk=experiment.pk).update(status="running", heartbeat_at=heard)
     run = experiment.runs.first()

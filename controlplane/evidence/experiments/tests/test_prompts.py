@@ -11,7 +11,7 @@ ids = st.lists(st.integers(0, 5), max_size=8)
 
 
 def request(index: int, blocks: list[int], extra: int) -> TraceRequest:
-    """`extra` tokens after the blocks; if negative, the last block is cut."""
+    """Return a request with `extra` tokens after its blocks; a negative number cuts the last block."""
     tokens = max(1, len(blocks) * BLOCK + extra)
     return TraceRequest(index, 0.0, "s", tokens, 1, tuple(range(b, b + 1) for b in blocks), BLOCK, 0.0)
 

@@ -48,7 +48,7 @@ def start(weir, **changes):
 
 
 def watch(weir, number, holds, within_s=120.0):
-    """The experiment as soon as `holds` is true of it, and how long that took."""
+    """Return the experiment once `holds` is true of it, and how long that took."""
     began = time.monotonic()
     while time.monotonic() - began < within_s:
         found = call(weir, f"/experiments/{number}")

@@ -1,4 +1,4 @@
-"""Cautions about a preview: why not to rely on it, and the remedy. Pure."""
+"""Cautions about a preview: why its result may mislead, and the remedy. Pure."""
 
 from collections.abc import Iterable, Mapping
 

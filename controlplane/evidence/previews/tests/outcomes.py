@@ -1,4 +1,4 @@
-"""Outcomes of the twin, made up request by request."""
+"""Outcomes of the twin, invented request by request."""
 
 from typing import Any
 

@@ -15,7 +15,9 @@ from controlplane.evidence.twin.simulation.tests.builders import fleet, policy
 
 
 def played(count: int = 3_000, factor: float = 1.0, session: int = 1):
-    """`session` is the number of requests per session; the candidate's take `factor` times as long."""
+    """Play the canary. `session` is the number of requests per session; requests of the candidate take `factor` times
+    as long.
+    """
     draw, made = random.Random(1), []
     for index in range(count):
         key = f"s{index // session}"

@@ -92,7 +92,9 @@ def test_the_requests_of_every_seed_are_compared_together():
 
 
 def cached(draft_tokens, sessions):
-    """Two requests per session; under the draft with this many cached tokens, one value per session."""
+    """Return outcomes with two requests per session; under the draft they have this many cached tokens, one value per
+    session.
+    """
     live = [request(at, session=f"s{at // 2}") for at in range(2 * sessions)]
     draft = [request(at, session=f"s{at // 2}", cached_tokens=draft_tokens[at // 2]) for at in range(2 * sessions)]
     return effect(live, draft)["saved_tokens_per_s"]

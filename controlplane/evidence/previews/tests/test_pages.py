@@ -34,7 +34,7 @@ def started(monkeypatch) -> list[body.PreviewIn]:
 
 
 def form_of(answer) -> dict[str, str]:
-    """The draft's fields together with the preview's, as a browser sends them."""
+    """Return the draft's fields together with the preview's, as a browser sends them."""
     fields = {f.path: f.text for part in answer.context["sections"] for f in part.fields}
     return {"etag": answer.context["etag"], "loaded": answer.context["loaded"], **fields}
 

@@ -59,7 +59,7 @@ def test_the_verdict_answers_the_question_first_then_states_the_cost_in_ttft_and
 
 
 def test_the_defaults_are_the_papers_set_up() -> None:
-    """Except for rounding of the shares on the form."""
+    """Rounding of the shares on the form is ignored."""
     own, paper = phase_of(DwdpInputs()), r1_phase(Prompts.uniform(8192, 0.8))
     assert own.prompts.mean == pytest.approx(paper.prompts.mean, rel=1e-3)
     assert own.prompts.cv == pytest.approx(paper.prompts.cv, rel=0.01)

@@ -33,7 +33,7 @@ def test_seven_interruptions_are_compared_with_none_and_one_transfer() -> None:
 
 
 def test_a_slow_link_and_a_small_batch_block_the_prefill() -> None:
-    """The prefill's slots wait for transfers, which run one at a time for a second each."""
+    """The prefill's slots wait for transfers, which run one at a time and take a second each."""
     answer = ask(NEURON, {"decodes": 4, "rate": 3.0, "transfer_gb_per_s": 0.33, "prefill_batch": 2})
     assert fact(answer, "Prefill blocked") > 1  # type: ignore[operator]
 
@@ -50,7 +50,9 @@ def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_only() -> None:
 
 
 def test_both_sides_grow_by_the_autoscalers_rules_when_traffic_changes() -> None:
-    """The guide's example: a second decoder first, twice the prefill workers for twice the prompts, then decoders."""
+    """In the guide's example, a second decoder comes first, then twice the prefill workers for twice the prompts, then
+    decoders.
+    """
     found = list(readings(guide(), 3.2))
     assert [(one.traffic, one.prefills, one.decodes) for one in found] == [
         ("as given", 1, 1),

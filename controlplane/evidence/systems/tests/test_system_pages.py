@@ -147,7 +147,7 @@ def test_every_claim_is_in_the_table_with_its_evidence_or_the_reason_for_none() 
 
 
 def of_figure_8(tier: str) -> tuple[tuple[str, str], ...]:
-    """The model alone, computed event by event, with nothing fitted."""
+    """Figure 8 by the model alone, computed event by event, with nothing fitted."""
     return (
         ("tutti", f"LEval, 1.5 requests/s: mean TTFT, {tier}"),
         ("tutti-played", f"Figure 8, 1.5 requests/s: mean TTFT, {tier}"),
@@ -209,7 +209,7 @@ def test_a_published_value_agrees_within_ten_per_cent_and_in_part_within_a_quart
 
 
 def rows_at(name: str, begin: str) -> list[tuple[float, float, str]]:
-    """Return (published, ours, basis) of the rows of a table with that beginning."""
+    """Return (published, ours, basis) of the rows whose table has this beginning."""
     columns, *rows = sheets.read(name)
     said, ours = (columns.index(one) for one in ("published", "event by event" if name == "tutti-played" else "model"))
     mine = [row for row in rows if row[0].startswith(begin) and LAW_ALONE not in row[0]]

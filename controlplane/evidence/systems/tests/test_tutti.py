@@ -213,7 +213,7 @@ def test_the_rates_that_figures_2_and_13_imply_are_not_those_of_the_other_figure
 
 
 def test_the_crossover_of_lmcache_ssd_contradicts_figure_8() -> None:
-    """At 50 % of 32K it would load at 2.4 GB/s, and the load of figure 8 would be more than it can serve."""
+    """At 50 % of 32K, LMCache-SSD would load at 2.4 GB/s, and the load of figure 8 would be more than it can serve."""
     at_half = of_figures.LLAMA.bytes(16_384) / of_figures.LAW.prefill_s(16_384, 16_384)
     assert at_half == pytest.approx(2.4e9, rel=0.05)
     assert effective_bytes_per_s(of_figures.SSD_AT_HALF, of_figures.LLAMA, 16_384) == pytest.approx(2.4e9)
@@ -226,7 +226,7 @@ def test_the_crossover_of_lmcache_ssd_contradicts_figure_8() -> None:
 
 @pytest.mark.slow
 def test_with_the_benchmarks_own_documents_and_nothing_fitted_each_published_time_is_within_the_runs() -> None:
-    """All but GDS, whose set-up is fitted to figure 8 and left out here."""
+    """GDS is left out, because its set-up is fitted to figure 8."""
     study = of_figures.unfitted()
     for name in ("hbm", "ssd", "dram", "ssd-tutti"):
         runs = sorted(run.ttft_s for run in study.served(name, of_figures.RATE))
@@ -331,7 +331,7 @@ def row(figure: Figure) -> tuple[str, ...]:
 
 @pytest.mark.slow
 def test_the_documented_values_are_those_of_the_model(published: dict[str, Figure]) -> None:
-    """Within 5 %: a change of the law's constants moves every documented value a little."""
+    """The tolerance is 5 %: a change of the law's constants moves every documented value a little."""
     documented = {(name, source, value): others for name, source, value, *others in sheets.read("tutti")}
     for figure in published.values():
         name, source, value, _, _, basis = row(figure)

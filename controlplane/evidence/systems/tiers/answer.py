@@ -349,7 +349,7 @@ def _reduces(inputs: TierInputs, study: Study) -> Iterator[Table]:
 
 
 def _left_out(inputs: TierInputs, study: Study) -> Iterator[Table]:
-    """Compare a tier that the GPU controls with variants that lack one part of its design."""
+    """Compare a tier that the GPU controls with variants that each lack one part of its design."""
     tier = study.tiers[inputs.tier]
     if tier.device is None or tier.device.metadata != "sgl":
         return

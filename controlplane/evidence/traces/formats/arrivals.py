@@ -24,7 +24,7 @@ SAY_SO = 'a first line {"time_unit": "s"} (or ms, us, ns) says which it is'
 
 
 def epoch_unit(number: float) -> str:
-    """Return the unit of a time since 1970, given by its size; empty if it is no such time."""
+    """Return the unit of a time since 1970, judged by its size; empty if it cannot be such a time."""
     return next((unit for unit, per in PER_SECOND.items() if EPOCH_S * per <= number < EPOCH_END_S * per), "")
 
 

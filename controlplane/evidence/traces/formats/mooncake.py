@@ -145,7 +145,7 @@ class _Reading:
             self.size = BlockSize(row.integer("block_tokens", 1, LARGEST))
 
     def _arrival(self, row: fields.TraceLine, session: str, delay: float) -> float:
-        """Return the arrival; a later turn may have only a delay."""
+        """Return the arrival; turns after the first may have only a delay."""
         if row.values.get("timestamp") is None and session in self.latest:
             row.columns.read.add("timestamp")
             return self.latest[session] + delay
@@ -161,8 +161,9 @@ class _Reading:
         return self.bounds.check(row, "hash_ids", fields.runs_of(ids))
 
     def _session(self, row: fields.TraceLine) -> str:
-        """Return the session, which some tools write as a number. In a closed loop, a request without a session is
-        one of its own."""
+        """Return the session, which some tools write as a number. In a closed loop, a request without a session forms
+        one by itself.
+        """
         if "chat_id" in row.values:
             return self._chat(row)
         name = row.values.get("session_id")

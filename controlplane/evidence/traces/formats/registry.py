@@ -76,7 +76,8 @@ def read(data: bytes, seed: int) -> LoadedTrace:
 
 def window(requests: Iterable[TraceRequest], duration_s: float, context_tokens: int) -> list[TraceRequest]:
     """Return the requests of the first `duration_s` that fit the model: a session ends where prompt and output exceed
-    `context_tokens`; a request without a session is left out."""
+    `context_tokens`; a request without a session is left out if it exceeds them.
+    """
     ended: set[str] = set()
     kept = []
     for request in requests:

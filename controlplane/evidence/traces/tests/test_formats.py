@@ -195,7 +195,7 @@ def test_a_higher_load_brings_arrivals_closer_together():
     assert [r.at_s for r in registry.faster([turn(0, "", 1, 0), turn(1, "", 1, 10)], 2)] == [0, 5]
 
 
-SPARSE = list(range(0, 10_000, 2))  # each block is a run of its own
+SPARSE = list(range(0, 10_000, 2))  # each block is its own run
 
 
 @pytest.mark.parametrize(

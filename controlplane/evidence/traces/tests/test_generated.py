@@ -31,7 +31,9 @@ def test_lengths_sharing_and_the_share_of_heavy_requests_are_typical_of_agents(t
 
 
 def test_sessions_of_the_design_have_the_published_shares():
-    """36, 44 and 20 %; 22 % with more than 90 % cached and 1,300 new tokens; the others have 17,700 new tokens."""
+    """The published shares are 36, 44 and 20 %; 22 % with more than 90 % cached and 1,300 new tokens; the others have
+    17,700 new tokens.
+    """
     whole = design(seed=1, duration_s=4_000)
     requests, hits = whole.requests, ideal_hits(whole.requests)
     counts = Counter(trace_classes(requests).values())
@@ -74,7 +76,7 @@ def test_requests_are_in_order_of_arrival_and_numbered(trace):
 
 
 def test_without_eviction_questions_about_documents_have_the_published_hits():
-    """84 and 86 % with drives, after the first questions."""
+    """The published hit rates are 84 and 86 % with drives, after the first questions."""
     for load, published in ((LOADS["leval"], 0.84), (LOADS["loogle"], 0.86)):
         requests = questions.generate(load).requests
         late = [*zip(requests, ideal_hits(requests), strict=True)][len(requests) // 2 :]

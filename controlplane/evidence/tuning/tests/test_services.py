@@ -171,7 +171,7 @@ def test_a_tuning_whose_worker_died_continues_once_and_says_why(interrupted, ott
     interrupted.refresh_from_db()
     assert (interrupted.status, interrupted.cause[:11]) == ("queued", "worker lost")
     page = f"/policies/default/tunings/{interrupted.pk}/"
-    assert "It runs again: worker lost" in otto_client.get(page).content.decode()
+    assert "Restarted: worker lost" in otto_client.get(page).content.decode()
     running.run_tuning(interrupted.pk)
     interrupted.refresh_from_db()
     assert (interrupted.status, interrupted.cause, interrupted.trials.count()) == ("done", "", 3)

@@ -39,7 +39,7 @@ class Handover:
         self.pull_s, self.sharing, self.pull_tokens = predicted_s, self.sender.pulls, tokens
 
     def pull_ends(self) -> None:
-        """End the pull, as the KV has arrived or the request has failed; further calls change nothing."""
+        """End the pull, because the KV has arrived or the request has failed; further calls change nothing."""
         if self.pull_tokens:
             self.receiver.pull(self.sender, self.pull_tokens, -1)
             self.pull_tokens = 0

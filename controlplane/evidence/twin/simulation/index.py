@@ -1,5 +1,6 @@
-"""Estimates how much of a prompt each instance holds, like the router: by KV events if there are any, otherwise by
-the approximate index."""
+"""Estimates how much of a prompt each instance holds, as the router does: by KV events if there are any, otherwise by
+the approximate index.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -54,8 +55,9 @@ class ApproximateView:
 
 class Index(Protocol):
     def held(self, call: SimCall) -> Held:
-        """Return tokens by instance, leaving out zeros; and, if some may be below the device, those on device, in
-        host memory and on disk."""
+        """Return tokens by instance, leaving out zeros, and, if some of the tokens may be below the device, the counts
+        on device, in host memory and on disk.
+        """
 
     def sent(self, call: SimCall, instance: str) -> None:
         """Note that the prompt was sent to the instance."""

@@ -38,8 +38,9 @@ class Holders:
             self._of.pop(block, None)
 
     def held(self, chain: Sequence[int]) -> list[tuple[int, int]] | None:
-        """Return (leading blocks of the chain, instances that hold exactly these), ascending. None if an instance
-        lacks a block in the middle of what it holds."""
+        """Return (leading blocks of the chain, instances that hold exactly these), ascending. None if an instance lacks
+        a block in the middle of the blocks that it holds.
+        """
         there, at, levels = self._of.get(chain[0], 0) if chain else 0, 0, []
         while there:
             end = self._alike(chain, at, there)

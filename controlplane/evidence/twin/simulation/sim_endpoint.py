@@ -160,7 +160,7 @@ class SimEndpoint:
 
     @property
     def is_settled(self) -> bool:
-        """True if its metrics stay the same until something happens to it."""
+        """True if the endpoint's metrics stay the same until something happens to it."""
         return self.due_s is None and self.model.tiers is None
 
     def sample(self, now: float, number: int) -> None:
@@ -179,7 +179,7 @@ class SimEndpoint:
         samples[3].append(engine.transferring)
 
     def _repeat(self, count: int) -> None:
-        """Repeat the last sample until there are this many."""
+        """Repeat the last sample until there are this many samples."""
         every: Iterable[list[Any]] = self._samples
         for samples in every:
             samples.extend([samples[-1] if samples else 0] * (count - len(samples)))

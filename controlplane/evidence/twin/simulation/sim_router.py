@@ -59,7 +59,9 @@ class SimRouter:
         self._lent = lent
 
     def able(self, call: SimCall) -> bool:
-        """Return whether an instance could take the request if it had capacity; none ever fails in a simulation."""
+        """Return whether an instance with enough capacity could take the request; instances never
+        fail in a simulation.
+        """
         return able(ANY, self._fleet_view.fleet({}, 0.0, 0.0), self.policy_of(call))
 
     def session_of(self, named: str, chain: Sequence[int]) -> str | None:
@@ -70,7 +72,7 @@ class SimRouter:
         return self._arms.candidate if self._arms is not None and call.candidate else self._policy
 
     def assign(self, call: SimCall) -> None:
-        """Assign the request to an arm, for good."""
+        """Assign the request to an arm permanently."""
         if self._arms is not None:
             call.candidate = self._arms.takes(call.key, call.sent_s)
             cached = most(self._index.held(call)[0])
@@ -100,14 +102,17 @@ class SimRouter:
         )
 
     def offered(self, call: SimCall, prefill: SimEndpoint, tokens: int) -> int | None:
-        """Return how many lent tokens to transfer: none if computing is as fast, which releases them. None: no
-        offer, as the prefill holds no block of them."""
+        """Return how many lent tokens to transfer: 0 if computing them is as fast, which releases the blocks; None to
+        offer nothing, because the prefill instance holds no block of the prompt.
+        """
         held = self._index.held(call)[0].get(prefill.id, 0)
         moved, taken = share(tokens, held, call.request.block_tokens, self._rates)
         return moved if taken else None
 
     def sent(self, call: SimCall, endpoint: SimEndpoint, now: float, *, pulls: bool) -> None:
-        """Note the instance of the request: bind the session, and expect the prompt in its cache if it computes it."""
+        """Note the instance of the request: bind the session, and expect the prompt in the instance's cache if the
+        instance computes it.
+        """
         if not pulls:
             self._index.sent(call, endpoint.id)
         if call.session is not None:
@@ -118,15 +123,15 @@ class SimRouter:
         self._index.sent(call, endpoint.id)
 
     def pulled(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """Note that the KV of the prompt has come from a peer; earlier requests did not find it there."""
+        """Note that the KV of the prompt has come from a peer; earlier requests did not find it on the instance."""
         self._index.sent(call, endpoint.id)
 
     def began(self, call: SimCall, endpoint: SimEndpoint) -> None:
-        """Note that the prompt has been computed there."""
+        """Note that the instance has computed the prompt."""
         self._index.began(call, endpoint.id)
 
     def moved(self, handover: Handover, slot_s: float, now: float) -> None:
-        """Note the first token of an answer that was sent at `slot_s`, perhaps after a KV transfer."""
+        """Note the first token of an answer whose request was sent at `slot_s`, perhaps after a KV transfer."""
         if handover.size:
             self._pace.transfer(handover.size * handover.sharing, now - handover.sent_s)
             if handover.pull_s is not None:
@@ -159,8 +164,7 @@ class SimRouter:
 
 
 def _group(endpoints: Sequence[SimEndpoint]) -> None:
-    """Group endpoints by speed, which endpoints with equal laws and roles share, and by the ranks that step
-    together."""
+    """Group endpoints by speed (equal laws and roles) and by the ranks that step together."""
     speeds: dict[tuple[object, str], str] = {}
     together: defaultdict[str, list[SimEndpoint]] = defaultdict(list)
     for endpoint in endpoints:

@@ -51,11 +51,11 @@ def simulate(
     prompts: TracePrompts | None = None,
     draws: Mapping[int, float] | None = None,
 ) -> TwinOutcome:
-    """Play a trace against the fleet.
-    `pacing` is "timestamps" or "closed_loop", as in a replay; `duration_s` is the end of a closed loop. `shadow`
-    decides beside the policy, without effect. With `arms`, a candidate decides some requests instead.
-    `on_progress(done, total)` may raise to stop. `prompts` are those of the requests, if another simulation has built
-    them. `draws` are the decisions' draws in [0, 1) by index, instead of the seed's.
+    """Play a trace against the fleet. `pacing` is "timestamps" or "closed_loop", as in a replay; `duration_s` is the
+    end of a closed loop. `shadow` decides beside the policy, without effect. With `arms`, a candidate decides some
+    requests instead. `on_progress(done, total)` may raise to stop. `prompts` are those of the requests, if another
+    simulation has built them. `draws` are the random numbers of the decisions in [0, 1) by index, used instead of the
+    seed's.
     """
     return Simulation(
         fleet, policy, requests, prompts, pacing, seed, shadow, arms, duration_s, on_progress, draws
@@ -322,7 +322,7 @@ class Simulation:
         self._take(endpoint)
 
     def _take(self, endpoint: SimEndpoint) -> None:
-        """Handle what the engine has begun to wait for, and what has failed there."""
+        """Handle the loads that the engine has begun to wait for, and the requests that have failed there."""
         for work in endpoint.engine.take_pulls() if endpoint.receives else ():
             self._pull(endpoint, work)
         for work in endpoint.engine.take_failed() if endpoint.model.tiers is not None else ():

@@ -55,7 +55,7 @@ class SimTransfers:
         self._changed(handover.receiver)
 
     def pull(self, handover: Handover, now: float) -> None:
-        """Pull the blocks, as the decoder has capacity for them."""
+        """Pull the blocks, now that the decoder has capacity for them."""
         if not handover.is_held:  # their hold time is over
             self._come(handover, 0, now)
             return
@@ -71,7 +71,7 @@ class SimTransfers:
         self._post(there_s, self._pulled, (handover, there_s))
 
     def let_go(self, handover: Handover, now: float) -> None:
-        """Free the blocks, as they are not needed or were held for long enough."""
+        """Free the blocks, which are no longer needed or were held for long enough."""
         if handover.is_held:
             handover.is_held = False
             self._free(handover, now)
@@ -86,7 +86,7 @@ class SimTransfers:
         self._come(handover, handover.work.prompt_tokens, now)
 
     def load(self, store: SharedStore, endpoint: SimEndpoint, work: EngineRequest, now: float) -> None:
-        """Load what this instance lacks of the prompt from the shared store."""
+        """Load the part of the prompt that this instance lacks from the shared store."""
         size = endpoint.engine.limits.block_size
         here = work.computed // size
         tokens = store.held(work.chain, here, work.prompt_tokens // size) * size
@@ -107,8 +107,9 @@ class SimTransfers:
     # Blocks that decoders lend (router/request/lending.py)
 
     def lend(self, session: str | None, decoder: SimEndpoint, work: EngineRequest, lend_s: float, now: float) -> None:
-        """Keep the blocks for that time. The router offers those of sessions, compared by the tokens that the engine
-        reports."""
+        """Keep the blocks for the given time. The router offers those of sessions, compared by the tokens that the
+        engine reports.
+        """
         lent = LentWork(decoder, work)
         if session and decoder.model.kv_events:
             self._lent[session] = lent
@@ -121,8 +122,9 @@ class SimTransfers:
         self._free_lent(lent, now)
 
     def lent(self, call: SimCall) -> tuple[SimEndpoint, int] | None:
-        """Return who lends blocks to the request's session, and how many of its tokens they hold. A prompt that
-        begins with the previous turn's prompt contains its answer after that."""
+        """Return who lends blocks to the request's session, and how many of its tokens these blocks hold. A prompt that
+        begins with the previous turn's prompt continues with that turn's answer.
+        """
         lent = self._lent.get(call.session or "")
         if lent is None:
             return None
@@ -134,7 +136,7 @@ class SimTransfers:
         return (lent.decoder, tokens) if tokens >= LEAST else None
 
     def take(self, session: str, handover: Handover, tokens: int, now: float) -> None:
-        """Let the prefill take these tokens; 0: it computes them, and the decoder releases them."""
+        """Let the prefill instance take these tokens; at 0 it computes them, and the decoder releases the blocks."""
         lent = self._lent.pop(session)
         if not tokens:
             self._free_lent(lent, now)
@@ -164,7 +166,7 @@ class SimTransfers:
         self._changed(handover.sender)
 
     def end_lent(self, handover: Handover, now: float) -> None:
-        """Free what the prefill has taken, or did not need."""
+        """Free the blocks that the prefill instance has taken or did not need."""
         lent, handover.lent = handover.lent, None
         if lent is not None:
             self._free_lent(lent, now)

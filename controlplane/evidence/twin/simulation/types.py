@@ -53,7 +53,7 @@ class Simulated(Value, frozen=True):
 
     @property
     def session_key(self) -> tuple[int, str | int]:
-        """Return the request's session; a request without one is a session of its own."""
+        """Return the request's session; a request without one forms a session by itself."""
         return self.seed, self.session or self.index
 
     interruptions: int = 0  # steps with another request's prefill between two of its tokens

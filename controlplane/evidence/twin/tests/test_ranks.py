@@ -1,4 +1,4 @@
-"""Data-parallel ranks in the twin: each is an engine of its own, as routers see them."""
+"""Data-parallel ranks in the twin: each is a separate engine, as routers see them."""
 
 import pytest
 

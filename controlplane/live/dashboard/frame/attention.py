@@ -128,7 +128,7 @@ def router_gone(now: float, frame: Frame) -> Iterator[AttentionEntry]:
 
 
 def router_degraded(now: float, frame: Frame) -> Iterator[AttentionEntry]:
-    """Yield degraded routers, unless samples are still awaited, as their routers also await them."""
+    """Yield degraded routers, unless samples are still awaited, since their routers then also await them."""
     awaited = "samples" in frame["health"].get("owed", ())
     for name, reasons, gone in _rows(frame["routers"], "id", "degraded", "gone"):
         if reasons and not gone and not awaited:

@@ -33,7 +33,7 @@ def _database(frame: Frame) -> Iterator[Banner]:
 
 
 def is_read_only(frame: Frame) -> bool:
-    """Return whether the database refuses writes; this is unknown without the control worker."""
+    """Return whether the database refuses writes, which is unknown without the control worker."""
     health = frame["health"]
     age_s = health["control_age_s"]
     return bool(health.get("read_only")) and age_s is not None and age_s <= WORKER_DOWN_S

@@ -435,7 +435,7 @@ class ClassLimits(Struct):
 
 
 def class_words(limits: object) -> dict[str, str]:
-    """Describe each class in words; empty while the thresholds are unknown."""
+    """Describe each class; empty while the thresholds are unknown."""
     try:
         known = convert(limits, ClassLimits)
     except ValidationError:

@@ -20,7 +20,8 @@ class Gap(NamedTuple):
 
     def is_owed(self, at: float | None, limit_s: float) -> bool:
         """Return whether a sender that last reported at `at` was alive when the gap began, within `limit_s`, and has
-        not reported since."""
+        not reported since then.
+        """
         if self.began == self.ended:
             return at is None
         return at is not None and self.began - limit_s <= at < self.ended

@@ -50,7 +50,9 @@ def _row(name: str, limit: float, classes: Classes | None, listed: Collection[st
 
 
 def _lost(window: ClassWindow) -> str:
-    """Describe what happened to most requests if few were served; empty if they were served, or are few."""
+    """Describe what happened to most requests if few were served; empty if most were served, or if there were few
+    requests.
+    """
     failed, refused = window["errors"], window["refused"]
     if failed + refused < LOW_N or 2 * (failed + refused) <= window["n"] - window["client_errors"]:
         return ""

@@ -106,7 +106,7 @@ def measured(
     *,
     last_known: bool = False,
 ) -> str:
-    """Return why a sample gives an instance its status; empty for other statuses."""
+    """Return the reason for a status that a sample determines; empty for other statuses."""
     if last_known:
         return f"last known {age_s or 0:.0f} s ago: no sample of its node has arrived since"
     if status == "unseen":

@@ -29,7 +29,7 @@ def events(now: float, frame: Frame, previous: Frame | None) -> Iterator[FleetEv
 
 
 def _silent(frame: Frame) -> dict[str, float]:
-    """Return the age of the last report by missing router."""
+    """Return the age of the last report of each missing router, by router."""
     columns = frame["routers"]
     rows = zip(columns["id"], columns["age_s"], columns["gone"], strict=True)
     return {name: age_s for name, age_s, gone in rows if gone}

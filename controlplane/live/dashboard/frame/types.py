@@ -156,7 +156,9 @@ RouterAnswer = Literal["answered", "no answer", "refused"]  # answer of a router
 
 
 class WaitedFor(TypedDict, total=False):
-    """Which senders are awaited after a time without frames, as none is judged by a silence that was Weir's own."""
+    """The senders that are awaited after a time without frames; none of them is judged by a silence that Weir itself
+    caused.
+    """
 
     gap: list[float]  # beginning and end
     owed: list[str]  # senders that have not reported since: "samples", "control", "routers", "nodes"

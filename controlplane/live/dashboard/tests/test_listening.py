@@ -16,7 +16,7 @@ BACK = NOW + 22  # after 22 s without Redis
 
 
 def frame_at(at: float, previous: Frame | None, *, reported: float = NOW, fresh: str = "", **more: Any) -> Frame:
-    """A frame in which every sender last reported at `reported`, except that those in `fresh` report now."""
+    """A frame in which every sender last reported at `reported`, except for those in `fresh`, which report now."""
     times = {name: at if name == fresh else reported for name in ("router", "sample", "control")}
     inputs: dict[str, Any] = {
         "fleets": {"demo": fleet(instance("demo-0"), instance("demo-1"))},

@@ -18,7 +18,7 @@ EACH = 30
 
 
 def counted(result: Result) -> Window:
-    """Return a router's counts with as many served requests as requests with the outcome."""
+    """Return a router's counts, with one served request for each request with the outcome."""
     label = VERDICTS[result].label
     counts = Counter(n=2 * EACH, ok=EACH) + Counter({"ok" if label == "picked" else label: EACH})
     return msgspec.convert(counts, Window)

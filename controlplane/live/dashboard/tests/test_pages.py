@@ -16,7 +16,7 @@ from router.policy.schema import document as documents
 
 
 def ahead() -> float:
-    """A time at which samples become stale only after 5 s, as a busy machine takes that long to render a page."""
+    """A time at which samples become stale only after 5 s, because a busy machine takes up to 5 s to render a page."""
     return time.time() + SAMPLE_STALE_S - 1
 
 

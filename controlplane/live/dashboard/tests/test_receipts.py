@@ -113,8 +113,9 @@ def test_rows_newer_than_a_list_are_counted_once(written: FakeFleet, live_redis:
 
 @pytest.fixture
 def slow(written: FakeFleet, db: None) -> None:
-    """Add receipts beside `written`, whose TTFT is 405 ms: a slow one of a key, a fast one, and one that was not
-    streamed."""
+    """Add receipts beside `written`, whose TTFT is 405 ms: a slow one with a key, a fast one, and one that was not
+    streamed.
+    """
     slo = {"ttft_p90_ms": {"warm": 1_000, "heavy": 300}}
     Pool.objects.create(name="demo", model="m", kind="sim", policy="default", replicas=1, slo=slo)
     written.write_receipt("req-slow", NOW - 600, ended=NOW, ttft_ms=1_200.0, e2e_ms=9_000.0, key="batch")

@@ -31,7 +31,7 @@ WHY = "to compare it with another"
 
 @pytest.fixture
 def kept(db: None, live_redis: redis.Redis) -> FakeFleet:
-    """`req-1`, for which default v1 kept a session on demo-1; and a policy `other` that only counts requests."""
+    """`req-1`, for which default v1 kept a session on demo-1, and a policy `other` that only counts requests."""
     services.ensure_default_policy({"strategy.name": "adaptive_v1"})
     services.create_policy("other", documents.default("least_requests"), ADA, WHY)
     Pool.objects.create(name="demo", model="m", kind="sim", policy="other", replicas=3)

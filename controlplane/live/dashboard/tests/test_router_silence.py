@@ -12,7 +12,9 @@ from controlplane.live.dashboard.tests.test_frames import NOW, Inputs, fleet, ro
 
 
 def frames(reports: list[float | None]) -> list[Frame]:
-    """A frame per second; each with the second of the router's last report, or None if unknown."""
+    """Return one frame per second; `reported` has the second of the router's last report for each,
+    or None if unknown.
+    """
     made: list[Frame] = []
     for second, reported in enumerate(reports):
         routers = {} if reported is None else {"r": router(NOW + reported)}

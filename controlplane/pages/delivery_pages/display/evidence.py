@@ -1,4 +1,4 @@
-"""The findings of the latest look as table rows: numbers, an interval on its axis, a verdict in words. Pure."""
+"""The findings of the latest look as table rows: numbers, an interval on its axis, a verdict as text. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -158,7 +158,7 @@ def undecided(findings: Sequence[GuardFinding]) -> tuple[str, ...]:
 
 
 def verdict(findings: Sequence[GuardFinding], *, past: bool = False) -> str:
-    """Return one sentence for above the table. `past` is True if the delivery has ended."""
+    """Return one sentence to show above the table. `past` is True if the delivery has ended."""
     failed = [name(each) for each in findings if each.verdict == "fail"]
     if failed:
         return f"Failed: {listed(failed)}."
@@ -210,7 +210,7 @@ def _row(finding: GuardFinding, several_pools: bool) -> EvidenceRow:
 
 
 def words_of(finding: GuardFinding) -> tuple[str, str]:
-    """Return the verdict in words and its shape: no harm, too few to tell, or worse but not surely beyond the limit."""
+    """Return the verdict's text and its shape: no harm, too few to tell, or worse but not surely beyond the limit."""
     if finding.verdict not in ("fine", "inconclusive"):
         return VERDICTS.get(finding.verdict, (finding.verdict, "unseen"))
     if finding.metric in COUNTS:

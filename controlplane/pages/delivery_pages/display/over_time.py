@@ -51,11 +51,11 @@ NO_LEVELS: Levels = (None,) * len(COLUMNS)
 
 
 def series(chart: ClassCharts, looks: Sequence[SeenLook]) -> dict[str, list[float | None]]:
-    """Return the columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests.
-    Levels of the candidate, of control and the limit; the candidate's level at both ends of the interval; the
-    candidate's requests; whether they are too few to compare, 1 or 0. Then the difference, as a ratio for TTFT and TPOT
-    and in points for slow requests, the ends of its interval, and the limits for failing and for continuing. Each step
-    counts anew, so there is a gap between two steps: a look of the new step without a level.
+    """Return the columns of a comparison, at each look: ms of TTFT and TPOT, % of slow requests. Levels of the
+    candidate, of control and the limit; the candidate's level at both ends of the interval; the candidate's requests;
+    whether they are too few to compare, 1 or 0. Then the difference, as a ratio for TTFT and TPOT and in points for
+    slow requests, the ends of its interval, and the limits for failing and for continuing. Each step starts counting
+    from zero, so there is a gap between two steps: a look of the new step without a level.
     """
     rows = [_levels(chart, look) for look in looks]
     return {name: [row[column] for row in rows] for column, name in enumerate(COLUMNS)}
@@ -80,7 +80,7 @@ def _differences(finding: GuardFinding) -> tuple[float | None, ...]:
 
 
 def _apart(difference: float | None, metric: str) -> float | None:
-    """Return the difference as a ratio (1.04) or in points."""
+    """Return the difference from control as a ratio (1.04) or in points."""
     if difference is None:
         return None
     return 1 + difference if metric in NEEDED else 100 * difference
@@ -105,7 +105,7 @@ def _counted(findings: Sequence[GuardFinding]) -> tuple[int, int]:
 
 
 def _beside(control: float, difference: float | None, metric: str) -> float | None:
-    """Return the level that differs from control's by this difference."""
+    """Return the level that differs from control's level by this difference."""
     if difference is None:
         return None
     return control * (1 + difference) if metric in NEEDED else 100 * (control + difference)
@@ -149,7 +149,7 @@ class TimelineEntry:
 
 
 class StepReached(Struct, frozen=True):
-    """The state of the delivery after the entry."""
+    """The state of the delivery after the timeline's entry."""
 
     state: str = ""
     step: int = 0

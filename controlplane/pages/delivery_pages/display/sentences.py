@@ -115,7 +115,7 @@ def pools_words(pools: tuple[str, ...]) -> str:
 
 
 def block_words(facts: Facts, block_s: float) -> str:
-    """Describe the block: block 3 of 8, 2:10 left."""
+    """Describe the block of a switchback: block 3 of 8, 2:10 left."""
     if facts.block >= facts.blocks:
         return "every block is over, and answers that have not ended are waited for"
     left = countdown((facts.block + 1) * block_s - facts.clock_s)
@@ -234,7 +234,7 @@ NEXT: Mapping[State, Callable[[Facts], Next]] = {
 
 
 def stopping(facts: Facts) -> str:
-    """Describe how to stop it."""
+    """Describe how to stop the delivery."""
     if facts.state is State.BAKING:
         return f"Abort publishes the document of {facts.base} again; every request is back within a second."
     if facts.state is State.STEP and not facts.stands_still:
@@ -253,7 +253,7 @@ ENDED_BY: Mapping[str, str] = {
 
 
 def ended(facts: Facts) -> str:
-    """Describe who or what ended it, and why."""
+    """Describe who or what ended the delivery, and why."""
     cause = ENDED_BY.get(facts.what, f"By {facts.by}" if facts.by else "")
     why = facts.why or "no reason was given"
     return f"{cause}: {why}" if cause else why

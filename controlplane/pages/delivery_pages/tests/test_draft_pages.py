@@ -177,7 +177,7 @@ def test_delivering_a_document_that_failed_before_asks_why_again(otto_client, po
     ):
         failed = move(failed, TransitionRequest(what, by, why="heavy TTFT × 2"))
     edit(policy, OTTO, heavy_new_tokens=9_000)
-    assert "Why again" in otto_client.get(URL).content.decode()
+    assert "Why deliver it again" in otto_client.get(URL).content.decode()
     response = otto_client.post(URL, fields(otto_client))
     assert response.status_code == 422
     assert "heavy TTFT × 2; say why again" in response.content.decode()

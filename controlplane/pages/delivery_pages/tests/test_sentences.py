@@ -1,4 +1,4 @@
-"""What runs where, what happens next and when, and how to stop it: every state says so."""
+"""Every state says what runs where, what happens next and when, and how to stop it."""
 
 from dataclasses import replace
 

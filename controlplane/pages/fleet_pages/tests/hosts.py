@@ -104,8 +104,9 @@ class Hosts:
         ip("-n", self.spaces["control"], "link", "set", name, "up")
 
     def slow_down(self, name: str, delay_ms: int) -> None:
-        """Delay each packet on its link in both directions. A process carries the packets, as kernels may lack
-        sch_netem."""
+        """Delay each packet on the node's link in both directions. A process carries the packets, as kernels may lack
+        sch_netem.
+        """
         control = self.spaces["control"]
         ip("-n", control, "link", "add", "slow-in", "type", "veth", "peer", "name", "slow-out")
         # Otherwise this kernel would answer for the bridge's address itself, and packets would bypass the link.
@@ -253,7 +254,7 @@ class Hosts:
         return sum(float(line.split()[-1]) for line in page if line.startswith("vllm:request_success_total"))
 
     def until(self, condition: Callable[[], bool], limit_s: float = 90) -> float:
-        """Return the seconds that it took."""
+        """Return the seconds until the condition held."""
         begin = time.monotonic()
         while not condition():
             if time.monotonic() - begin > limit_s:

@@ -1,4 +1,4 @@
-"""Engines that something else started: inspected first, adopted by one document, observed until they are served."""
+"""Engines that another system started: inspected first, adopted by one document, observed until they are served."""
 
 import json
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def test_an_engine_without_kv_events_is_diagnosed_with_the_missing_flag(operator
     engine = OtherEngine({path: page for path, page in SERVERS["vllm"].items() if path != "/kv_event_sources"})
     page = operator.post("/fleet/adopt", form([engine], tokenizer="/models/m")).content.decode()
     assert "for an exact index it lacks --kv-events-config" in page
-    assert "it also needs --enable-prompt-tokens-details, which the engine does not tell" in page
+    assert "it also needs --enable-prompt-tokens-details, which the engine does not report" in page
     pool = PoolSpec(name="seen", model="m", kind="external", engine={"urls": [engine.url], "tokenizer": "/models/m"})
     (finding,) = without_exact_index([pool])
     assert (finding.good, finding.text) == (False, f"no exact prefix index of {engine.url}")
@@ -174,7 +174,7 @@ def test_options_without_a_field_are_typed_as_in_the_document(operator: Client, 
     given = form([engine], authorities=f"file:{authority.path}")
     page = operator.post("/fleet/adopt", given).content.decode()
     assert "set tls: name to the name that it is for" in page
-    assert "No engine answers: mend what stands beside it" in page
+    assert "No engine answers: fix the problem shown beside it" in page
     shown = f"certificate: 'file:{client.certificate}', key: 'file:{client.key}'"
     page = operator.post(
         "/fleet/adopt", given | {"more": f"role: decode\nconnector: nixl\ntls: {{name: engines.llm, {shown}}}"}
@@ -371,7 +371,7 @@ def test_a_source_that_is_unreachable_is_on_the_page_and_in_the_metrics(
     InstanceSource.objects.update(away_since=row.away_since - timezone.timedelta(seconds=90))
     text = operator.get("/fleet/pools/seen/").content.decode()
     assert "does not answer" in text
-    assert "s old, still holds: it lists 2 engines" in text
+    assert "s old, is still in use: it lists 2 engines" in text
     assert "start or stop engines there" in text
     shown = operator.get("/api/v1/pools").json()
     assert shown[0]["source"]["age_s"] >= 90

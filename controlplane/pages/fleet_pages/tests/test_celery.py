@@ -80,7 +80,7 @@ class Running:
             return dict(database.execute("SELECT name, pid FROM fleet_instance"))
 
     def until(self, condition: Callable[[], bool], limit_s: float = 60) -> float:
-        """Return the seconds that it took."""
+        """Return the seconds until the condition held."""
         begin = time.monotonic()
         while not condition():
             log = (self.folder / "worker.log").read_text()[-2000:]
@@ -92,7 +92,7 @@ class Running:
         return lambda: sum(entry["routable"] for entry in self.instances().values()) == count
 
     def left(self, name: str) -> bool:
-        """Return whether its first process is out of routing; the next one may already be in."""
+        """Return whether the instance's first process is out of routing; the next one may already be in."""
         entry = self.instances().get(name)
         return entry is None or entry["epoch"] > 1 or not entry["routable"]
 

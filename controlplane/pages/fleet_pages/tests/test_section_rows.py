@@ -1,4 +1,4 @@
-"""A pool's sections in words: every section, as in the document."""
+"""A pool's sections described for people: every section, as in the document."""
 
 from controlplane.pages.fleet_pages.section_rows import section_rows
 from fleet.models import Pool

@@ -41,7 +41,7 @@ Change = Callable[[str], Any]
 
 
 def changed(value: Any, hint: Any, where: str) -> Iterator[tuple[str, Change]]:
-    """Each text below a value: its type and field, and the value with another text in its place."""
+    """Return each text below a value: its type and field, and the value with another text in its place."""
     if isinstance(value, Struct):
         hints = typing.get_type_hints(type(value))
         for name in value.__struct_fields__:
@@ -98,7 +98,7 @@ def delivery(at: float) -> DeliveryLine:
 
 @pytest.fixture
 def whole(live_redis: redis.Redis) -> tuple[float, FrameInputs]:
-    """A frame's inputs of every kind, with every problem that a page can report."""
+    """Return a frame's inputs of every kind, with every problem that a page can report."""
     now = time.time()
     fleet = FakeFleet(live_redis, size=4)
     fleet.states = {"demo-1": ("failed", "out of memory"), "demo-2": ("draining", "by ada"), "demo-3": ("starting", "")}

@@ -101,7 +101,7 @@ def test_an_event_is_described_by_the_sentence_of_its_kind(happened: FleetEvent,
 
 
 def announced() -> set[str]:
-    """The kinds of events that appear literally in calls of fleet/events.py."""
+    """Return the kinds of events that appear literally in calls of fleet/events.py."""
     calls = (
         node
         for path in ROOT.rglob("*.py")

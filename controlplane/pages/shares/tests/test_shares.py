@@ -158,7 +158,7 @@ async def refused(address: str) -> str:
 
 
 async def closed(socket: ApplicationCommunicator) -> int:
-    """Return the code with which the socket is closed, after what is sent before."""
+    """Return the code with which the socket is closed, after the messages that are sent before."""
     while (last := await socket.receive_output(30))["type"] != "websocket.close":
         pass
     await socket.send_input({"type": "websocket.disconnect", "code": last["code"]})

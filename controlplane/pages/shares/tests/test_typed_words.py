@@ -1,5 +1,6 @@
-"""Every text column of the database holds a secret, everything is published as the control worker does it, and
-nobody without an account can read the secret."""
+"""Every text column of the database holds a secret and everything is published as the control worker publishes it;
+nobody without an account can read the secret.
+"""
 
 import json
 import re
@@ -117,7 +118,7 @@ def documents(model: type[models.Model]) -> Iterator[Any]:
 
 
 def said(value: Any) -> Any:
-    """The secret in place of each text in a document, and as an additional one."""
+    """Return a document with the secret in place of each text, and as an additional text."""
     if isinstance(value, dict):
         return {**{name: said(one) for name, one in value.items()}, SECRET: SECRET}
     if isinstance(value, list):
@@ -126,7 +127,9 @@ def said(value: Any) -> Any:
 
 
 def fill_all() -> None:
-    """The secret in each text column of each row, followed by the row's number where the column must be unique."""
+    """Write the secret into each text column of each row, followed by the row's number where the
+    column must be unique.
+    """
     for model in apps.get_models():
         if model is User or model.__module__.startswith(OURS):
             for row in model._default_manager.all():
@@ -146,7 +149,7 @@ def told(
     pool: Pool,
     django_capture_on_commit_callbacks: Callable[..., Any],
 ) -> redis.Redis:
-    """A fleet whose every text is the secret."""
+    """Return a fleet in which every text is the secret."""
     assert get_resolver().url_patterns  # importing all pages takes seconds, in which a fleet would become stale
     Fleet.objects.create(pk=1, name="fleet")
     PoolVersion.objects.create(pool=pool, number=1, config={"model": "m", "kind": "sim", "engine": {}})
@@ -196,7 +199,7 @@ def published(client: redis.Redis) -> None:
 
 
 def served(client: Client, tokens: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Everything that can be read without an account, by its address."""
+    """Return everything that can be read without an account, by its address."""
     forms = [f"/badge/{{token}}/demo.{form}" for form in ("svg", "json", "shields")]
     of_shares = [address.format(token=token) for token in tokens.values() for address in ("/wall/s/{token}", *forms)]
     for address in (*of_shares, "/wall/s/weir_share_none", "/login", "/healthz", "/metrics", "/nothing"):

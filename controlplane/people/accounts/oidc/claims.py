@@ -42,14 +42,14 @@ def with_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dic
 
 
 def text_of(claims: Mapping[str, Any], name: str) -> str:
-    """Return a text that can be stored and shown; empty if the claim is absent, empty or anything else."""
+    """Return a text that can be stored and shown; empty if the claim is absent, empty or not a text."""
     value = claims.get(name)
     usable = isinstance(value, str) and len(value) <= TEXT_MAX and value.isprintable()
     return str(value) if usable else ""
 
 
 def time_of(claims: Mapping[str, Any], name: str) -> float | None:
-    """Return Unix s; None if the claim is absent or is no time."""
+    """Return Unix s; None if the claim is absent or is not a time."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

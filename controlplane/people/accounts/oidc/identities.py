@@ -48,7 +48,7 @@ def sign_in(claims: Claims, config: OidcConfig) -> OidcIdentity:
 
 
 def link(user: User, claims: Claims, config: OidcConfig, actor: Actor) -> OidcIdentity:
-    """Link the identity to a signed-in user. From then on the provider sets the user's role."""
+    """Link the identity to a signed-in user. From then on, the provider sets the user's role."""
     if user.username == services.ADMIN:
         raise SignInRefused("stays_local")
     known = _known(claims, config)

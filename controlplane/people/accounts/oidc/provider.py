@@ -137,7 +137,7 @@ def _get(url: str) -> Json:
 def _ask(
     method: str, url: str, headers: dict[str, str] | None = None, form: dict[str, str] | None = None
 ) -> PinnedAnswer:
-    """Return the answer, whatever its status unless 5xx. Redirects are not followed."""
+    """Return the answer of any status below 500. Redirects are not followed."""
     try:
         lines = {"Accept": "application/json", **(headers or {})}
         answer = asyncio.run(ask(method, url, ENGINES, TIMEOUT_S, MAX_ANSWER, headers=lines, data=form))

@@ -87,7 +87,7 @@ def begin_link(request: HttpRequest, provider: Provider) -> HttpResponse:
 
 
 def leaving(request: HttpRequest, url: str) -> HttpResponse:
-    """Return a page that moves on to the provider."""
+    """Return a page that redirects to the provider."""
     return render(request, "accounts/leaving.html", {"url": url, "provider": urlsplit(url).netloc})
 
 

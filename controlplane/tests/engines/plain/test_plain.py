@@ -31,7 +31,7 @@ def test_the_content_of_the_kv_cache_is_visible_while_requests_run(fleet: Fleet)
     enough = threading.Event()
 
     def ask() -> None:
-        """One request takes some seconds, in which a busy machine may take no sample."""
+        """A request takes some seconds; a busy machine may take no sample meanwhile."""
         while not enough.is_set():
             fleet.ask("usage " + LONG, 2000)
 

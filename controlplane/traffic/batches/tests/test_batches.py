@@ -127,7 +127,7 @@ class Caller:
         return str(made["id"])
 
     def content(self, name: str) -> dict[str, Any]:
-        """The lines of a file by their custom_id; each has a unique one."""
+        """Return the lines of a file by their custom_id; each line has a unique one."""
         answer = self.client.get(f"/v1/files/{name}/content")
         found = [json.loads(one) for one in b"".join(answer.streaming_content).splitlines()]  # type: ignore[attr-defined]
         assert len({one["custom_id"] for one in found}) == len(found)

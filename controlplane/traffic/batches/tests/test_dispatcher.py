@@ -65,7 +65,7 @@ class Routers:
 
 
 class Scene:
-    """`wall` is the clock of windows, which runs with that of the routers."""
+    """A dispatcher in simulated time; `wall` is the clock of windows, which runs with that of the routers."""
 
     def __init__(self, wall: time_machine.Traveller) -> None:
         self.routers, self.wall = Routers(), wall
@@ -78,7 +78,7 @@ class Scene:
         return EngineReports({"pool": [InstanceSample(id="i", epoch=1, at=at, waiting=0.0, kv_usage=0.1)]})
 
     def play(self, seconds: float = 0.0, until: Callable[[], bool] = lambda: False, *, by: float = 0.5) -> None:
-        """Simulate this long in steps of `by` seconds, or until all lines with a slot or due have ended."""
+        """Simulate this duration in steps of `by` seconds, or until all lines with a slot or due have ended."""
         end = self.routers.now + (seconds or 10_000)
         while self.routers.now < end and not until():
             goes_on = self.dispatcher.step()
@@ -88,7 +88,7 @@ class Scene:
                 return
 
     def end_of(self, *names: str) -> dict[str, float]:
-        """Simulate until they have ended; return name → when."""
+        """Simulate until the batches have ended; return name → time of its end."""
         ends: dict[str, float] = {}
 
         def all_have_ended() -> bool:
@@ -158,7 +158,7 @@ def test_a_batch_that_cannot_send_says_why_retries_and_is_completed(
     (row,) = [one for one in api_caller(otto).get("/batches").json() if one["name"] == stuck]
     assert (row["waits"], row["asked_again_at"] is not None) == ("the budget of this key is used up", True)
     page = otto_client.get("/batches/").content.decode()
-    assert page.count("the budget of this key is used up; asked again") == 1
+    assert page.count("the budget of this key is used up; next check") == 1
     used_up[0] = False
     scene.end_of(stuck)
     assert shown(alice, stuck)["waiting"] is None

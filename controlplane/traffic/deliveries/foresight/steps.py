@@ -141,7 +141,9 @@ def _not_judged(traffic: RecentTraffic, name: str, *, is_left: bool) -> str:
 
 
 def _is_rare(plan: Plan, traffic: RecentTraffic, name: str) -> bool:
-    """Return whether a step may pass without it, as another needed class has enough requests to wait for."""
+    """Return whether a step may pass without the class, because another needed class has enough
+    requests to wait for.
+    """
     others = any(traffic.shares.get(each, 0.0) >= RARE for each in needed_classes(plan))
     return others and traffic.shares.get(name, 0.0) < RARE
 
@@ -163,7 +165,7 @@ def _limit_s(plan: Plan, step: Canary) -> int:
 
 
 def _limits(plan: Plan, step: Canary, seconds: float) -> str:
-    """Name what ends the step before that time, in the terms of the form and the plan."""
+    """Name the limit that ends the step before that time, in the terms of the form and the plan."""
     limits = {"“Pause after”, max_s": step.max_s, "hold.no_data_s of the plan as JSON": plan.hold.no_data_s}
     return "; ".join(name for name, limit in limits.items() if limit < seconds)
 

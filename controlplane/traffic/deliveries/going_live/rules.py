@@ -68,8 +68,9 @@ def lasts_s(step: Step) -> int:
 
 
 def evidence_missing(delivery: Delivery, now: datetime) -> str:
-    """Return what evidence the step lacks to continue; empty if it has passed, or has run for its time and was
-    judged."""
+    """Return what evidence the step still needs in order to continue; empty if the step has passed, or has run for its
+    time and was judged.
+    """
     if delivery.state == State.WAITING:
         return ""
     number, step = delivery.step + 1, stored_plan.read(delivery.plan).steps[delivery.step]
@@ -81,7 +82,7 @@ def evidence_missing(delivery: Delivery, now: datetime) -> str:
 
 
 class Way(StrEnum):
-    """A way in which a document comes to route the requests of pools."""
+    """A way for a document to begin to route the requests of pools."""
 
     PUBLISH = "publish"  # a draft, at once
     JOIN = "join"  # a pool takes this policy
@@ -173,7 +174,7 @@ def _approvals(change: Change) -> Refusal | None:
 
 
 def _approved(change: Change) -> Refusal | None:
-    """Refuse a start without as many approvals as the plan requires, or as the policy requires by now."""
+    """Refuse a start with fewer approvals than the plan requires, or than the policy requires by now."""
     delivery = _delivery(change)
     needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
@@ -235,7 +236,7 @@ def _again(change: Change) -> Refusal | None:
 
 
 def _was_live(change: Change) -> Refusal | None:
-    """Refuse to roll back to a version that was never live, as it needs a publication or a delivery."""
+    """Refuse to roll back to a version that was never live, because that needs a publication or a delivery."""
     if change.target is None:
         raise ValueError(f"to {change.way} needs a version")
     if change.target.live_since is not None:
@@ -287,7 +288,7 @@ def check_emergency(actor: Actor, emergency: str) -> str:
     if not emergency:
         return ""
     if not actor.is_admin:
-        raise PermissionDenied("only an administrator may go past the rules")
+        raise PermissionDenied("only an administrator may bypass the rules")
     return drafts.check_reason(emergency, "emergency")
 
 
@@ -296,7 +297,7 @@ def record_emergency(policy: Policy, subject: str, actor: Actor, emergency: str)
     audit.record(actor, "policy.emergency", subject, emergency)
     pools = [pool.name for pool in policies.pools_of(policy)]
     facts: JsonObject = {"policy": policy.name, "by": actor.name, "pools": [*pools]}
-    text = f"{subject}: past the rules by {actor.name}: {emergency}"
+    text = f"{subject}: rules bypassed by {actor.name}: {emergency}"
     notify("policy.emergency", subject, text, facts, actor.name)
 
 

@@ -18,7 +18,7 @@ LEARNED_FROM = 5_000  # newest receipts
 
 
 def read(delivery: int, generation: int | None = None) -> Traffic:
-    """Read the traffic. `generation`: read only the tallies of this one. Raises redis.RedisError."""
+    """Read the traffic; with `generation`, only the tallies of that generation. Raises redis.RedisError."""
     raws: Any = connect().hgetall(redis_keys.delivery_key(delivery))
     tallies, unreadable = [], []
     for name, raw in sorted(raws.items()):

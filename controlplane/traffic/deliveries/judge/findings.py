@@ -36,7 +36,7 @@ class GuardFinding(Struct, frozen=True):
 
 
 class LookFacts(Struct, frozen=True):
-    """What a look has read, and how long it took."""
+    """The facts that a look has read, and how long reading took."""
 
     routers: int = 0
     tallies: int = 0

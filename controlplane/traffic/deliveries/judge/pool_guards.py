@@ -1,4 +1,4 @@
-"""Limits for the whole pool, since harm to both arms makes no difference between them. Pure."""
+"""Limits for the whole pool, since harm to both arms shows no difference between them. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -130,7 +130,8 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
 
 def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) -> list[GuardFinding]:
     """Return the findings from Prometheus' answers. During a hold the candidate decides nothing, so only an error
-    counts, which keeps the step from beginning again."""
+    counts, which prevents the step from beginning again.
+    """
     found = []
     for guard in at.plan.guards:
         if isinstance(guard, PrometheusGuard) and (answer := inputs.answers.get((pool, guard.query))) is not None:

@@ -40,7 +40,7 @@ SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # Routers spl
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A delivery whose look waits for answers."""
+    """A delivery whose look is waiting for answers."""
 
     delivery: Delivery
     plan: Plan
@@ -142,7 +142,7 @@ def _learn(delivery: Delivery, plan: Plan) -> Delivery:
 
 
 def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Delivery:
-    """Hold without judging, as routers whose watch expires return to live by themselves."""
+    """Hold without judging, because routers whose watch expires return to live by themselves."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return delivery
     text = f"Redis does not answer: {error}"

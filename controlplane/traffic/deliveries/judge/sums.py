@@ -47,7 +47,7 @@ class Traffic:
         return [window for window in found if window is not None]
 
     def behind(self, pool: str, generation: int) -> list[str]:
-        """Return the routers of the pool that do not split as this generation says."""
+        """Return the pool's routers that do not split as this generation prescribes."""
         return [
             name
             for name in self.serving(pool)
@@ -57,7 +57,7 @@ class Traffic:
 
 
 class Life(Struct, frozen=True, array_like=True):
-    """What the judge remembers about one incarnation of a router."""
+    """The judge's memory of one incarnation of a router."""
 
     written: int
     changed_at: float  # time of the last change of `written`, s by the judge's clock
@@ -131,7 +131,7 @@ def _requests(tally: DeliveryTally) -> int:
 
 
 def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
-    """Return tallies that have shrunk: they only grow, so Redis has lost some."""
+    """Return tallies that have shrunk: tallies only grow, so Redis has lost some."""
     return [
         f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
         for name, before in known.items()

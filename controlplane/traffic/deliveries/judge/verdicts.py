@@ -107,7 +107,7 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
 
 
 def _of_candidate(metric: str, estimate: Estimate) -> float:
-    """Return the level of the candidate's arm, even for too few requests, which pages draw pale."""
+    """Return the level of the candidate's arm, even for too few requests; pages draw such a level pale."""
     control, middle = _level(metric, estimate.control), in_unit(metric, estimate.difference)
     return control * (1 + middle) if metric in NEEDED else control + middle
 
@@ -162,9 +162,8 @@ def shown(metric: str, name: str, middle: float) -> str:
 
 def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
     """Describe a comparison: warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high` are in the
-    metric's unit.
-    For a guard that does not fail, give the margin that is certain, as a limit beside an interval that contains it
-    would read as kept.
+    metric's unit. For a guard that does not fail, give the margin that is certain: a limit beside an interval that
+    contains it would read as if the limit held.
     """
     said, relative = shown(guard.metric, name, middle), guard.metric in NEEDED
     lower, upper = (end_of(guard.metric, end, guard.worse, guard.fine) for end in (low, high))

@@ -124,12 +124,12 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_direct(self) -> bool:
-        """Return whether it is a direct publication: `full` is the only step."""
+        """Return whether the plan is a direct publication: `full` is the only step."""
         return len(self.steps) == 1 and isinstance(self.steps[0], Full)
 
     @property
     def least_s(self) -> int:
-        """Return the shortest duration, if no step waits for data or a person."""
+        """Return the shortest possible duration, in which no step waits for data or a person."""
         return sum(
             2 * step.pairs * step.block_s
             if isinstance(step, Switchback)
@@ -145,7 +145,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def pairs(self) -> int:
-        """Return the pairs of blocks in its switchback; 0 without one."""
+        """Return the number of pairs of blocks in the plan's switchback; 0 without one."""
         return next((step.pairs for step in self.steps if isinstance(step, Switchback)), 0)
 
     @property

@@ -59,7 +59,7 @@ def switch(actor=OTTO, **options):
 
 @pytest.fixture
 def careful(redis_away, db):
-    """The pool chat uses it."""
+    """A policy that the pool chat uses."""
     policies.create_policy("careful", policies.default_document("adaptive_v1"), ADA, WHY)
     actions.apply(document(chat="careful"), OTTO, reason=WHY)
     return Policy.objects.get(name="careful")
@@ -155,7 +155,7 @@ def test_the_model_of_another_pool_cannot_be_taken_over_past_the_rules(careful, 
 
 @pytest.fixture
 def taker(careful, loose):
-    """A pool that served the model and whose change to another one has not succeeded yet."""
+    """A pool that served the model and whose change to another model has not succeeded yet."""
     actions.apply(document(taker="loose"), ADA, reason=WHY)
     PoolVersion.objects.filter(pool__name="taker").update(proven_at=timezone.now())
     actions.apply(of_model("mine", taker="loose"), OTTO, reason=WHY)
@@ -266,4 +266,4 @@ def test_only_an_administrator_declares_an_emergency_which_is_audited_and_notifi
     switch(ADA, emergency="the old policy melts the GPUs")
     assert routed() == "loose"
     assert AuditEntry.objects.get(action="policy.emergency").reason == "the old policy melts the GPUs"
-    assert Notice.objects.get().text.endswith("past the rules by ada: the old policy melts the GPUs")
+    assert Notice.objects.get().text.endswith("rules bypassed by ada: the old policy melts the GPUs")

@@ -39,7 +39,7 @@ PROPOSED = {"approvals": {"needed": 1}}
 
 
 def at(delivery: Delivery, state: str, **fields: Any) -> Delivery:
-    """The delivery in another state, as earlier transitions would have left it."""
+    """Return the delivery in another state, as earlier transitions would have left it."""
     Delivery.objects.filter(pk=delivery.pk).update(state=state, **fields)
     delivery.refresh_from_db()
     return delivery

@@ -1,4 +1,4 @@
-"""Durations: in words, as a countdown, and as people type them. Pure."""
+"""Durations: as text, as a countdown, and as people type them. Pure."""
 
 import re
 

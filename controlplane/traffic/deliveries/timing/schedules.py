@@ -32,7 +32,9 @@ def is_local_time(value: object) -> bool:
 
 
 def is_zone(value: object) -> bool:
-    """Return whether it is a time zone's name. `ZoneInfo` is not asked, as it opens paths and raises many errors."""
+    """Return whether the text is a time zone's name. `ZoneInfo` is not asked, because it opens paths and raises many
+    errors.
+    """
     return isinstance(value, str) and value in _zones()
 
 

@@ -239,7 +239,7 @@ def check_live(of: DraftedDocument[V, D], if_match: str | None, mine: JsonObject
 
 
 def overtaken(of: DraftedDocument[V, D], before: V, mine: JsonObject) -> Conflict:
-    """Return the conflict of a publication that was preceded by another."""
+    """Return the conflict of a publication that another publication preceded."""
     live = of.live()
     text = f"{live.label} was published by {live.actor_name} a moment earlier"
     return _of_live(live, text, "live", mine, before.upgraded)

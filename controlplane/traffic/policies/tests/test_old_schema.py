@@ -58,7 +58,7 @@ def test_an_old_draft_is_edited_and_published_in_the_new_schema(night, old_draft
 
 
 def extended(whole, given):
-    """A section of a document with the parameters that were added since."""
+    """A section of a document with the parameters that were added since then."""
     return {**whole, **given} if isinstance(given, dict) else given
 
 

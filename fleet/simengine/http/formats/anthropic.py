@@ -33,7 +33,7 @@ def _parse(body: Body) -> RequestParams:
 
 
 class _AnthropicUsage(msgspec.Struct, frozen=True):
-    """Usage whose input tokens exclude those read from the cache, as Anthropic's do."""
+    """Usage whose input tokens exclude those read from the cache, like Anthropic's input tokens."""
 
     input_tokens: int
     output_tokens: int

@@ -373,7 +373,7 @@ def test_runs_in_closed_form_equal_single_steps(
     blocks: int,
     way: Callable[[TiersModel, list[tuple[int, int, str, float]], int], Outcome],
 ) -> None:
-    """Tokens, hits, bytes and preemptions are equal, as are times after rounding; no two steps end within 4 ms."""
+    """Tokens, hits, bytes and preemptions are equal, and so are times after rounding; no two steps end within 4 ms."""
     for jumped, stepped in zip(way(model, plan, blocks), by_ticks(model, plan, blocks, 0.004), strict=True):
         assert jumped == pytest.approx(stepped, rel=1e-9, abs=1e-6)
 

@@ -16,7 +16,7 @@ LAYOUT = layout_of(profile())
 
 
 def test_the_time_of_a_prp_command_predicts_the_rate_of_sgl() -> None:
-    """Published: 0.29 and 8.9 GB/s, a factor of 31; a page has 4 KiB, an object 128."""
+    """Published are 0.29 and 8.9 GB/s, a factor of 31; a page has 4 KiB, an object 128."""
     assert LAYOUT.object_bytes == 128 * 1024
     assert LAYOUT.object_bytes / COMMAND_S == pytest.approx(8.9e9, rel=0.05)
 

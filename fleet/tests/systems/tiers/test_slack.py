@@ -1,4 +1,4 @@
-"""How much of the drives' time a prefill's layer leaves over, and what its reads need of the GPU."""
+"""How much of the drives' time a prefill's layer leaves, and what its reads require of the GPU."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Prompts with the same beginning go to the same instance, unless it has more than its share."""
+"""Prompts with the same beginning go to the same instance, unless that instance has more than its share."""
 
 from math import ceil
 

@@ -93,7 +93,7 @@ def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
 
 @_act("/{name}/tunings/{number}/resume", response={202: TuningView})
 def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
-    """Go on with a tuning that failed or was cancelled; its trials are kept"""
+    """Continue a tuning that failed or was cancelled; its trials are kept"""
     tuning = _tuning(name, number)
     if not services.resume(tuning, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")

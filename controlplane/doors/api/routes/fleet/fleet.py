@@ -155,7 +155,7 @@ def put_fleet(
     prune: bool = Query(False, description="Remove pools that the document does not name"),
     reason: str = Query("", max_length=300, pattern=TEXT, description="Reason, kept in the audit log"),
     emergency: str = Query(
-        "", max_length=300, pattern=TEXT, description="Why to go past the rules of policies; requires the scope admin"
+        "", max_length=300, pattern=TEXT, description="Why the rules of policies are bypassed; requires the scope admin"
     ),
 ) -> Any:
     """Apply a fleet document (YAML or JSON); with dry_run only return the changes"""
@@ -238,7 +238,7 @@ def act_on_instance(
     verb: Literal["drain", "undrain", "restart", "stop", "start", "sleep", "wake"],
     payload: ActIn | None = None,
 ) -> Any:
-    """Drain, undrain, restart, stop, start it, put it to sleep or wake it"""
+    """Drain, undrain, restart, stop or start an instance, put it to sleep or wake it"""
     find_instance(name)
     given = payload or ActIn.model_validate({})
     more = {"level": given.level} if verb == "sleep" else {}

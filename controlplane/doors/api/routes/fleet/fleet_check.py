@@ -25,5 +25,5 @@ def check_fleet(request: HttpRequest) -> Any:
 
 @router.post("/fleet/discover", response=FoundOut, auth=needs("fleet:write"))
 def discover_engines(request: HttpRequest, payload: LookIn) -> Any:
-    """Look at engines that something else runs, by options of the kind `external`; changes nothing"""
+    """Inspect engines that another system runs, given options of the kind `external`; changes nothing"""
     return adoption.look(payload.engine, payload.pool, actor_of(request))

@@ -48,7 +48,7 @@ def serve_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = 
 
 @router.post("/pools/{name}/observe", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def observe_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
-    """Only show a pool whose engines something else started; routers send it no requests"""
+    """Only observe a pool whose engines another system started; routers send it no requests"""
     return _in_mode(request, name, OBSERVE, payload)
 
 

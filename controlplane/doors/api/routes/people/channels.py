@@ -54,7 +54,7 @@ class ChannelChange(Body):
     name: str | None = Field(None, min_length=1, max_length=services.NAME_MAX, pattern=r"\S")
     url: str | None = Field(None, min_length=1, max_length=2000)
     events: list[str] | None = Field(None, min_length=1, max_length=100, description=EVENTS_HELP)
-    enabled: bool | None = Field(None, description="false also ends the notices that wait")
+    enabled: bool | None = Field(None, description="false also cancels waiting notices")
     words: bool | None = Field(None, description=WORDS_HELP)
 
 
@@ -129,7 +129,7 @@ def delete_channel(request: HttpRequest, channel_id: Number) -> Any:
     auth=needs("admin"),
 )
 def rotate_channel(request: HttpRequest, response: HttpResponse, channel_id: Number) -> Any:
-    """Make a new secret; the old one signs too for 24 hours"""
+    """Make a new secret; for 24 hours, notices are also signed with the old one"""
     secret = services.rotate_secret(_row(channel_id), actor_of(request), if_match=etags.if_match(request))
     response.headers["Cache-Control"] = "no-store"
     return _issued(etags.of(response, _row(channel_id)), secret)

@@ -50,7 +50,7 @@ def list_batches(request: HttpRequest) -> Any:
     "/{name}/{which}.jsonl", response=None, openapi_extra=answers("application/jsonl"), auth=needs("keys:write")
 )
 def get_batch_file(request: HttpRequest, name: str, which: Literal["output", "errors"]) -> Any:
-    """The answers of a batch, or the lines without one, as its client gets them; audited"""
+    """The answers of a batch, or the lines that got no answer, as its client gets them; audited"""
     row = _row(name)
     path = found(services.download(row, which, actor_of(request)), f"the batch has no file of its {which}")
     answer = HttpResponse(path.read_bytes(), content_type="application/jsonl")

@@ -85,8 +85,9 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
     auth=needs("policy:write", "policy:publish"),
 )
 def deliver_document(request: HttpRequest, response: HttpResponse, name: str, payload: DeliverDocumentIn) -> Any:
-    """Propose a document without a draft. 200: it is live, was delivered or is on its way already, or this is a dry
-    run"""
+    """Propose a document without a draft. 200 if it is live, was delivered or is already being delivered, and for a dry
+    run
+    """
     check_emergency(request, payload.emergency)
     policy, given = policies.policy(name), payload.dict(exclude={"plan", "pools", "start"})
     given["if_match"] = etags.if_match(request)
@@ -99,7 +100,7 @@ def deliver_document(request: HttpRequest, response: HttpResponse, name: str, pa
 
 
 def _plan(policy: Policy, payload: DeliverDocumentIn) -> Any:
-    """None: the usual one."""
+    """Return the requested plan, or the usual one without a request."""
     changes = payload.dict(include={"pools", "start"}, exclude_none=True)
     if payload.plan is None:
         return repeatable.usual_plan(policy, changes) if changes else None
@@ -170,8 +171,8 @@ _act = partial(router.post, response=DeliveryOut, openapi_extra=IF_MATCH)
 def approve_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ApproveIn | None = None
 ) -> Any:
-    """Approve exactly this document, plan and base; not for who saved the draft or proposed it. With `emergency` take
-    an open delivery past the rules"""
+    """Approve exactly this document, plan and base; not by who saved the draft or proposed it. With `emergency` an
+    open delivery bypasses the rules"""
     row, seen = selectors.delivery(delivery_id), etags.if_match(request)
     if payload is not None and payload.emergency:
         check_emergency(request, payload.emergency)
@@ -190,7 +191,7 @@ def reject_delivery(request: HttpRequest, response: HttpResponse, delivery_id: N
 def withdraw_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
-    """Make the candidate of a delivery that has not started a draft again; only its proposer"""
+    """Turn the candidate of a delivery that has not started back into a draft; only for its proposer"""
     return _done(services.withdraw, request, response, delivery_id, _reason(payload))
 
 
@@ -212,20 +213,20 @@ def pause_delivery(
 
 @_act("/deliveries/{delivery_id}/resume", auth=needs("policy:publish"))
 def resume_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Start the paused step once more, counted again; a switchback keeps the pairs of blocks that are complete"""
+    """Restart the paused step with new counts; a switchback keeps its complete pairs of blocks"""
     return _done(services.resume, request, response, delivery_id, payload.reason)
 
 
 @_act("/deliveries/{delivery_id}/extend", auth=needs("policy:publish"))
 def extend_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ExtendIn) -> Any:
-    """Add pairs of blocks to a switchback, which continues with them if it is paused; what was counted stays"""
+    """Add pairs of blocks to a switchback, which continues with them if it is paused; earlier counts are kept"""
     extend = partial(services.extend, pairs=payload.pairs)
     return _done(extend, request, response, delivery_id, payload.reason)
 
 
 @_act("/deliveries/{delivery_id}/advance", auth=needs("policy:publish"))
 def advance_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Go on to the next step, whatever the guards say"""
+    """Advance to the next step, whatever the guards say"""
     return _done(services.advance, request, response, delivery_id, payload.reason)
 
 
@@ -233,7 +234,9 @@ def advance_delivery(request: HttpRequest, response: HttpResponse, delivery_id: 
 def abort_delivery(
     request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
 ) -> Any:
-    """End it: live decides every request again within a second; after promotion the old version is live again"""
+    """Abort the delivery: live decides every request again within a second; after promotion the old version is live
+    again
+    """
     return _done(services.abort, request, response, delivery_id, _reason(payload))
 
 
@@ -257,7 +260,7 @@ def get_delivery_rules(request: HttpRequest, response: HttpResponse, name: str) 
 
 @router.put("/policies/{name}/delivery-rules", response=RulesOut, openapi_extra=IF_MATCH, auth=needs("freeze:write"))
 def set_delivery_rules(request: HttpRequest, response: HttpResponse, name: str, payload: RulesIn) -> Any:
-    """Set them"""
+    """Set the delivery rules of a policy"""
     given = payload.dict() | {"if_match": etags.if_match(request)}
     return etags.of(response, services.set_rules(policies.policy(name), actor_of(request), **given))
 

@@ -236,7 +236,7 @@ class ExtendIn(RequiredReason):
 
 class ApproveIn(Body):
     comment: str = Field("", max_length=REASON_MAX)
-    emergency: Emergency = Field("", description="Why to go past the rules, and a freeze; requires the scope admin")
+    emergency: Emergency = Field("", description="Why the rules, and a freeze, are bypassed; requires the scope admin")
 
 
 class RulesOut(Versioned):

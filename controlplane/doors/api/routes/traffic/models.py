@@ -57,7 +57,7 @@ class HomeOut(Schema):
 class AdapterOut(Schema):
     pool: str
     name: str
-    source: str = Field(description="Empty: somebody else loads it")
+    source: str = Field(description="Empty: another system loads it")
     replicas: int | None = Field(description="null: no name of the document uses it")
     extra: int = Field(description="Homes beyond the replicas, since all of them were full")
     state: str
@@ -80,8 +80,9 @@ class PublishModelsIn(Body):
 
 @router.get("", response=ModelsOut, openapi_extra=answers(YAML), auth=needs("policy:read"))
 def get_models(request: HttpRequest, response: HttpResponse) -> Any:
-    """What is live of the document Models, its open draft, and who serves it; the document alone with Accept:
-    application/yaml"""
+    """The live document Models, its open draft, and the pools that serve it; the document alone with Accept:
+    application/yaml
+    """
     live, ack = selectors.live(), publication.acknowledgement()
     etags.put(response, live.etag)
     if wants_yaml(request):
@@ -112,7 +113,7 @@ def put_models(
         None, ge=0, le=ROW_MAX, description="The version that the document was made from: a conflict if another is live"
     ),
     emergency: str = Query(
-        "", max_length=REASON_MAX, pattern=TEXT, description="Why to go past the rules; requires the scope admin"
+        "", max_length=REASON_MAX, pattern=TEXT, description="Why the rules are bypassed; requires the scope admin"
     ),
     dry_run: bool = Query(False, description="Only check it, by every rule, and change nothing"),
 ) -> Any:

@@ -76,7 +76,7 @@ def list_versions(request: HttpRequest, name: str, limit: int = Query(50, ge=1, 
     auth=needs("policy:write", "policy:publish"),
 )
 def publish_document(request: HttpRequest, response: HttpResponse, name: str, payload: PublishDocumentIn) -> Any:
-    """Publish a document without a draft; with dry_run (200) only check it as if"""
+    """Publish a document without a draft; with dry_run (200) only check it"""
     check_emergency(request, payload.emergency)
     given = payload.dict() | {"if_match": etags.if_match(request)}
     made = services.publish_document(selectors.policy(name), actor=actor_of(request), **given)

@@ -16,7 +16,7 @@ from router.policy.strategies import STRATEGIES
 
 Reason = Annotated[str, Field(max_length=services.REASON_MAX)]
 Emergency = Annotated[
-    str, Field(max_length=services.REASON_MAX, description="Why to go past the rules; requires the scope admin")
+    str, Field(max_length=services.REASON_MAX, description="Why the rules are bypassed; requires the scope admin")
 ]
 Rebase = Annotated[int | None, Field(ge=1, le=ROW_MAX, description="Rebase the draft onto this live version")]
 MadeFrom = Annotated[

@@ -1,5 +1,5 @@
-"""Differences from a baseline in words and as a forest plot: difference, interval, zero line, margins. Pure.
-The server draws the plot as SVG, so that the page shows it without JavaScript and reports can embed it.
+"""Differences from a baseline, as sentences and as a forest plot: difference, interval, zero line, margins. Pure. The
+server draws the plot as SVG, so that the page shows it without JavaScript and reports can embed it.
 """
 
 import math

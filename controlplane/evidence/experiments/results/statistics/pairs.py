@@ -13,7 +13,7 @@ from controlplane.evidence.experiments.results.statistics import stats
 from controlplane.evidence.experiments.results.statistics.stats import ResampledEstimate
 
 Key = tuple[int, int]  # (seed, request index)
-Session = tuple[int, str | int]  # (seed, session); a request without a session is a session of its own
+Session = tuple[int, str | int]  # (seed, session); a request without a session forms one by itself
 Keyed = Mapping[Key, Record]  # records of one arm
 
 

@@ -79,7 +79,7 @@ def _estimate(claim: Claim, estimator: Estimator) -> ResampledEstimate | None:
 
 
 def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | None]) -> list[float]:
-    """Return the level of each interval; a claim without an estimate still counts in the family."""
+    """Return the level of each interval; a claim without an estimate still counts as a test."""
     tested = [i for i, claim in enumerate(claims) if claim.confidence is not None]
     p_values = [1.0 if (each := estimates[i]) is None else _p_value(claims[i], each) for i in tested]
     found = stats.holm(p_values, [1 - (claims[i].confidence or CONFIDENCE) for i in tested])
@@ -90,7 +90,9 @@ def _levels(claims: Sequence[Claim], estimates: Sequence[ResampledEstimate | Non
 
 
 def _p_value(claim: Claim, estimate: ResampledEstimate) -> float:
-    """Return the p-value of what the estimate suggests: within both limits, or beyond the violated limit."""
+    """Return the p-value of the conclusion that the estimate suggests: within both limits, or beyond the violated
+    limit.
+    """
     finite = [limit for limit in (claim.low, claim.high) if math.isfinite(limit)]
     if claim.low <= estimate.exact <= claim.high:
         return max((estimate.p_value(limit) for limit in finite), default=1.0)

@@ -43,7 +43,7 @@ def barely_better(name: str) -> None:
 
 
 def worker_begins(name: str) -> None:
-    """Store what a worker has written halfway: progress and the first answer."""
+    """Store what a worker has written halfway through: progress and the first answer."""
     queued = Preview.objects.filter(policy__name=name, status="queued")
     now = timezone.now()
     for each in queued:
@@ -53,7 +53,7 @@ def worker_begins(name: str) -> None:
 
 
 def worker_computes(name: str) -> None:
-    """Compute the preview in the twin; what earlier tests left in the queue is skipped."""
+    """Compute the preview in the twin, skipping what earlier tests left in the queue."""
     Preview.objects.exclude(policy__name=name).filter(status="queued").update(status="cancelled")
     Preview.objects.filter(policy__name=name, status=RUNNING).update(status="queued")
     running.run_preview(Preview.objects.filter(policy__name=name).latest("pk").pk)

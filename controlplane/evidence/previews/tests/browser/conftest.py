@@ -1,4 +1,4 @@
-"""A web process with a pool of simulated engines, and a policy of its own for each test."""
+"""A web process with a pool of simulated engines, and a fresh policy for each test."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""What instances with KV events hold of a prompt: with many instances this is maintained, with few each is asked."""
+"""What instances with KV events hold of a prompt: with many instances, the router maintains this; with few, it asks
+each.
+"""
 
 import random
 from collections.abc import Sequence

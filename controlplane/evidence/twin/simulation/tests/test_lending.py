@@ -22,7 +22,7 @@ LATER_S = 2_000.0  # by then all blocks lent before are free
 
 
 def played(lend_s: float, family: int = 1, *, kv_events: bool = True) -> Simulation:
-    """Two turns of a session, of which the second begins like its family; another request follows later."""
+    """Two turns of a session, the second of which begins like its family; another request follows later."""
     turns = [
         asks(0, tokens=PROMPT, output=REPLY, family=1, shared=PROMPT, session="s"),
         asks(1, 200.0, tokens=PROMPT + REPLY + BLOCK, output=2, family=family, shared=PROMPT, session="s"),

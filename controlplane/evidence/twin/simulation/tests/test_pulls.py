@@ -1,5 +1,6 @@
-"""Documents that one engine has computed and many requests ask about: pulled by the other engines, or computed
-again."""
+"""Documents that one engine has computed and that many requests ask about: pulled by the other engines, or computed
+again.
+"""
 
 import random
 from statistics import fmean

@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--prune", action="store_true", help="remove pools that the document does not name")
         parser.add_argument("--reason", default="", help="kept in the audit log")
         parser.add_argument(
-            "--emergency", default="", metavar="WHY", help="go past the rules of policies; everybody is told"
+            "--emergency", default="", metavar="WHY", help="bypass the rules of policies; everybody is notified"
         )
 
     def handle(self, *args: object, **options: Any) -> None:
@@ -67,7 +67,7 @@ class Command(BaseCommand):
 
 
 def _starts(applied: Applied) -> list[StartPreview]:
-    """Return the starts of changed pools, for a dry run."""
+    """Return the starts of changed pools, to show in a dry run."""
     changed = [change.pool for change in applied.changes if change.kind in {"create", "update"}]
     return [start_of(pool) for pool in applied.spec.pools if pool.name in changed] if applied.dry_run else []
 

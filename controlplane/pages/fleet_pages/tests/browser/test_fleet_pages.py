@@ -221,7 +221,7 @@ def test_charts_show_the_load_over_the_ranges_of_live_and_open_the_requests_behi
 
 
 def at_its_end(canvas: Any, opens: str) -> None:
-    """Open the requests at the end of a chart."""
+    """Open the requests at the right end of a chart."""
     canvas.focus()
     canvas.page.keyboard.press("End")
     canvas.page.keyboard.press("Enter")

@@ -1,5 +1,6 @@
-"""Creating a pool with the form: of engines that start, of engines for which this host lacks something, and of
-running engines."""
+"""Creating a pool with the form: with engines that start, with engines for which this host lacks something, and with
+running engines.
+"""
 
 import subprocess
 import sys

@@ -84,7 +84,7 @@ class Person:
         return self.browser.post(urljoin(str(page.url), html.unescape(action)), data={**fields, **typed})
 
     def sign_out(self):
-        """Sign out here, then at the provider, which asks once more."""
+        """Sign out here, then at the provider, which asks for confirmation."""
         page = self.browser.get(f"{self.weir}/policies/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)[1]
         left = self.browser.post(f"{self.weir}/logout", data={"csrfmiddlewaretoken": token})

@@ -85,7 +85,7 @@ def test_a_missing_claim_keeps_the_role_of_a_known_identity_and_is_shown(provide
     assert browser.sign_in(provider).status_code == 302
     assert role_of(User.objects.get(username="grace")) == "operator"
     assert audited("user.role_unknown").count() == 1
-    assert b"which has not told it since" in ada_client.get("/users/").content
+    assert b"unconfirmed since" in ada_client.get("/users/").content
 
 
 def test_a_missing_claim_refuses_a_new_identity(provider, browser):

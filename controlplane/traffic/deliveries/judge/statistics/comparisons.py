@@ -75,7 +75,7 @@ class Estimate:
 
     @property
     def information(self) -> float:
-        """Return the equivalent number of independent differences between the arms."""
+        """Return the number of independent differences between the arms that carries the same information."""
         return self.n[0] * self.n[1] / sum(self.n) if sum(self.n) else 0.0
 
     def lower(self, alpha: float) -> float:
@@ -146,7 +146,7 @@ def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, in
 
 
 class _Arm:
-    """One arm: its level, and for each cell the sum of residuals and the number of requests."""
+    """One arm: its level, and the sum of residuals and the number of requests for each cell."""
 
     def __init__(self, level: float, cells: Sequence[tuple[float, int]], least_variance: float = 0.0) -> None:
         filled = [(residual, n) for residual, n in cells if n]
@@ -157,7 +157,7 @@ class _Arm:
 
     @property
     def per_request(self) -> float:
-        """Return the variance per request, including what the requests of a session have in common."""
+        """Return the variance per request, including the part that requests of one session share."""
         return self.count / (self.count - 1) * self._squares / self.n if self.count > 1 else math.inf
 
     def variance(self, other: "_Arm") -> float:

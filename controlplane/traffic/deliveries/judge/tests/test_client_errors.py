@@ -43,7 +43,7 @@ def ended(number: int, status: int, arm: Arm) -> Call:
 
 
 def traffic(answers: dict[str, list[int]]) -> Traffic:
-    """`answers` are the engines' statuses by arm; every request has a session of its own."""
+    """`answers` are the engines' statuses by arm; every request has its own session."""
     state = SplitState(split(), None)
     state.counts_from = 0.0
     tallies, window = DeliveryTallies(state), LatencyWindow()

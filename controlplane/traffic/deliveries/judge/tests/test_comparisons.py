@@ -133,13 +133,13 @@ def test_an_effect_is_found_within_its_interval() -> None:
 
 
 def test_the_error_depends_on_sessions_not_requests() -> None:
-    """Twenty turns of one session say less than twenty sessions."""
+    """Twenty turns of one session carry less information than twenty sessions."""
     few, many = (sum(ttft(seed, turns=turns).se for seed in range(8)) for turns in (20, 1))
     assert few > 1.3 * many
 
 
 def spread(count: int, by: float) -> list[Moments]:
-    """Cells of two requests with the same length, whose levels lie alternately `by` above and below zero."""
+    """Return cells of two requests with the same length, whose levels lie alternately `by` above and below zero."""
     return [moments([(5.0, by * (-1) ** cell)] * 2) for cell in range(count)]
 
 
@@ -149,7 +149,7 @@ def spread(count: int, by: float) -> list[Moments]:
     ids=["few and quiet", "few and restless", "many and quiet", "many and restless"],
 )
 def test_few_cells_vary_at_least_as_much_as_those_of_the_other_arm(count: int, by: float, counts: float) -> None:
-    """Sixteen or more cells show themselves how much they vary."""
+    """With sixteen or more cells, an arm shows its own variance."""
     found = adjusted(spread(count, by), spread(64, 1.0))
     assert found is not None
     variance = counts**2 / (count if counts == 1.0 else count - 1)

@@ -38,7 +38,9 @@ def test_one_more_hit_of_the_candidate_is_never_less_evidence(hits: int, control
 
 @pytest.mark.parametrize("ratio", [0.7, 1.5])
 def test_a_count_guard_is_rarely_wrong_however_often_it_is_judged(ratio: float) -> None:
-    """With true ratios at the allowed one and below, judged after every hit. 1/α is 20: at most 5 %."""
+    """The true ratios are the allowed one and lower ones, judged after every hit. 1/α is 20: at
+    most 5 % may be wrong.
+    """
     draw, wrong = random.Random(5), 0
     p = ratio * 0.1 / (ratio * 0.1 + 0.9)
     for _ in range(500):

@@ -162,7 +162,7 @@ def test_a_shadow_passes_or_stays(clock_s: float, findings: tuple[GuardFinding, 
 def test_a_switchback_passes_pauses_or_stays(
     clock_s: float, block: int, findings: tuple[GuardFinding, ...], expected: Trigger
 ) -> None:
-    """A switchback is not compared before its end, however late that is."""
+    """A switchback is not compared before its end, however late the end is."""
     assert what(at(SWITCHBACK, clock_s=clock_s, block=block), *findings, without_data=0.0) is expected
 
 

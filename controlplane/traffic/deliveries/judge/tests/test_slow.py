@@ -6,7 +6,9 @@ from controlplane.traffic.deliveries.judge.statistics.slow import limits
 
 
 def rows(factor: float = 1.0, n: int = 100) -> list[tuple[str, int, float]]:
-    """TTFT is half a millisecond per token; one in ten takes slightly more than `factor` times as long."""
+    """Return rows whose TTFT is half a millisecond per token; one in ten takes slightly more than `factor` times as
+    long.
+    """
     return [("warm", 100 + number, (100 + number) * 0.5 * (factor if number % 10 == 9 else 1.0)) for number in range(n)]
 
 

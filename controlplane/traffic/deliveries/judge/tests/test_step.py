@@ -103,7 +103,7 @@ def canary(policy: Policy, pool: Pool, fleet: Fleet) -> Delivery:
 
 
 def later(delivery: Delivery, seconds: float) -> float:
-    """Return the time so long after the start of the step."""
+    """Return the time this many seconds after the start of the step."""
     assert delivery.step_started_at is not None
     return delivery.step_started_at.timestamp() + seconds
 
@@ -165,7 +165,7 @@ def test_a_failed_guard_aborts(canary: Delivery, fleet: Fleet) -> None:
 
 
 def test_a_stalled_delivery_is_not_judged(canary: Delivery, fleet: Fleet) -> None:
-    """Live decides every request, so nothing that is observed is caused by the candidate."""
+    """Live decides every request, so the candidate causes nothing that is observed."""
     looks = canary.looks.count()
     paused = services.pause(canary, OTTO)
     fleet.write(paused, cells(factors={"heavy": 2.5}))
@@ -346,7 +346,7 @@ def test_a_shadow_is_compared_with_the_preview_on_recorded_traffic(
 def through_blocks(
     delivery: Delivery, fleet: Fleet, requests: int = 1_200, **options: Any
 ) -> tuple[Delivery, list[float]]:
-    """Run each of its blocks, with their shares; then every block is over, and live has the pool."""
+    """Run each of the switchback's blocks, with their shares; after that every block is over, and live has the pool."""
     shares = []
     for block in range(8):
         shares.append(delivery.share)

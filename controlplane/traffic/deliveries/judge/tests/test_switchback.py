@@ -61,7 +61,7 @@ def test_a_faster_candidate_is_fine() -> None:
 
 
 def test_a_difference_that_varies_from_pair_to_pair_is_inconclusive() -> None:
-    """A tenth of the requests: pairs differ by chance."""
+    """With a tenth of the requests, pairs differ by chance."""
     made = [
         replace_classes(each, blocks(2.0 if each.number in (1, 5) else 0.7)[each.number]) if each.candidate else each
         for each in blocks()
@@ -97,7 +97,7 @@ def test_a_rare_class_with_too_few_pairs_does_not_keep_a_good_candidate_from_pas
 
 
 def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
-    """Twice as slow in each of the few requests."""
+    """Each of the few requests is twice as slow."""
     made = [
         counted(
             Block(number, bool(candidate), {}),

@@ -99,7 +99,7 @@ def test_refusals_are_counted_separately() -> None:
 
 
 def test_failing_verdicts_share_alpha_and_each_passing_one_uses_all_of_it() -> None:
-    """9 comparisons, 2 canaries, one pool."""
+    """The plan has 9 comparisons and 2 canaries on one pool."""
     assert levels_of(plan()).fail == pytest.approx(0.01 / 18)
     assert levels_of(plan()).fine == 0.01
     assert levels_of(plan(alpha=0.05)).fine == 0.05

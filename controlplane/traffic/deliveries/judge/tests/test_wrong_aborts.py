@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("turns", [1.4, 20.0])
 def test_arms_without_a_difference_are_not_aborted(turns: float) -> None:
-    """Six hours of each; the documentation has hundreds."""
+    """Each runs for six hours; the documentation has hundreds."""
     traffic = Traffic(turns)
     limits = streams.limits(traffic)
     found = [hour(traffic, limits, seed) for seed in range(1, 7)]

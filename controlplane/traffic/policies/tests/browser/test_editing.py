@@ -31,7 +31,7 @@ def default_policy(web: Web) -> None:
 
 @pytest.fixture
 def policy(open_page: Any) -> str:
-    """A separate policy for the test, created by otto on the list."""
+    """A separate policy for the test, which otto creates on the list."""
     name = next(NAMES)
     page = open_page("otto").goto("/policies/")
     page.click("text=New policy")

@@ -61,7 +61,7 @@ DATA = Path(__file__).resolve().parents[7] / "shared" / "data" / "measured_h100_
 
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent: it holds the measurements")
 def test_whole_answers_are_within_four_percent_and_two_where_first_tokens_hardly_count() -> None:
-    """How the clients began is unknown, and determines the TTFT of a closed loop."""
+    """How the clients began is unknown, but determines the TTFT of a closed loop."""
     errors, long_answers = [], []
     for row in csv.DictReader(DATA.read_text().splitlines()):
         clients, prompt, output = (int(row[name]) for name in ("concurrency", "isl", "osl"))

@@ -1,8 +1,8 @@
-"""What routing by the cache is worth: mean time to the first token of Mooncake's conversation trace on 16 nodes of
-8 A800, Llama-3-70B (Qin et al., FAST '25, figure 5).
+"""The benefit of routing by the cache: mean time to the first token of Mooncake's conversation trace on 16 nodes of 8
+A800, Llama-3-70B (Qin et al., FAST '25, figure 5).
 
-Half of the nodes compute prompts and the other half answers, as Mooncake splits them; the time to the first token is
-made on the first half, so only that is played: eight instances and answers of one token.
+Half of the nodes compute prompts and the other half answers, as Mooncake splits them. The first half determines the
+time to the first token, so only that half is played: eight instances and answers of one token.
 
 Published policy        route here
 random                  random

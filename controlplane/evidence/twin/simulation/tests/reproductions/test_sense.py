@@ -70,7 +70,7 @@ def test_prompts_with_different_beginnings_are_spread_by_their_beginning() -> No
 
 
 def test_prompts_with_equal_beginnings_go_to_one_instance() -> None:
-    """The prompts are equal in 256 tokens; another prompt is equal in the first 64 only."""
+    """The prompts agree in 256 tokens; another prompt agrees in the first 64 only."""
     alike = [
         TraceRequest(number, 10.0 * number, "", 640, 1, (range(4), range(100 * number, 100 * number + 6)), 64, 0.0)
         for number in range(1, 11)
