@@ -1,4 +1,4 @@
-"""The design's arms A, B and D over HTTP: each replayed on a cold pool of its own, through a router.
+"""The design's arms A, B and D over HTTP: each replayed on its own cold pool, through a router.
 
     .venv/bin/python -m bench.arms [--duration 600] [--time-scale 8] [--seeds 1] [--traces FOLDER] [--write]
     .venv/bin/python -m bench.arms --fleet examples/cpu-nixl.yaml --seeds 2 [--arms A,D] [--sessions 10] [--write]

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.faults [--rows WORDS] [--write]
 
-It starts a Weir of its own (two routers, two simulated engines), does one fault after another and prints a table;
-`--write` puts it into docs/findings/tables/faults.csv. It needs root for disks of its own, a C compiler for the clock,
+It starts its own Weir (two routers, two simulated engines), does one fault after another and prints a table;
+`--write` puts it into docs/findings/tables/faults.csv. It needs root for its disks, a C compiler for the clock,
 and the packages postgresql and rabbitmq-server for their rows; a row that is not possible is reported and left out.
 """
 

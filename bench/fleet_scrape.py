@@ -2,9 +2,9 @@
 
     python bench/fleet_scrape.py [8 100 200] [--seconds 20] [--httpx]
 
-The worker is a process of its own that runs the loop of `manage.py node` (controlplane/base/worker.py: watch); its own
-CPU time counts. A second process plays the engines, each on a port of its own, with the page that vLLM writes
-(bench/vllm_page.py, 75 kB); database (SQLite) and Redis are real, in a folder of their own. `--httpx` adds the same two
+The worker is a separate process that runs the loop of `manage.py node` (controlplane/base/worker.py: watch); its own
+CPU time counts. A second process plays the engines, each on its own port, with the page that vLLM writes
+(bench/vllm_page.py, 75 kB); database (SQLite) and Redis are real, in a separate folder. `--httpx` adds the same two
 requests per instance by httpx, without anything done with the answers.
 """
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/processes.py [--seconds 30] [--data-dir var]
 
-Without --data-dir it starts a Weir of its own (demo fleet and traffic) and lets it warm up first.
+Without --data-dir it starts its own Weir (demo fleet and traffic) and lets it warm up first.
 """
 
 import argparse

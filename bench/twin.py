@@ -4,7 +4,7 @@
                                    [--requests N] [--engines 8] [--kv-events] [--tiers] [--gpu h100_sxm]
                                    [--model-profile NAME] [--speed N] [--whole]
 
-With `--speed` requests arrive (and users think) so many times as fast. With `--whole` each run is made once more with
+With `--speed` requests arrive (and users think) that many times as fast. With `--whole` each run is made once more with
 decisions that see every instance, however large the pool is, and the last column is the mean TTFT over that run's.
 
 CPU seconds of this process, the minimum of --repeats; reading the trace is not counted.

@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.use [--seeds 20] [--clients 8] [--seconds 12] [--routers 2] [--no-faults]
                             [--time-scale 4]
 
-Two simulated engines, some routers, a Redis without a file and a database of its own; this process takes the control
+Two simulated engines, some routers, a Redis without a file and a separate database; this process takes the control
 worker's step every second. For each seed clients send requests with an API key, while at drawn moments Redis is
 suspended, or killed and started empty, the database is locked against every writer, or a router is ended and started
 again; a balancer sends it no request from before its end until it is ready. Then the key's requests and tokens in the

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.viewers [--viewers 5] [--seconds 20] [--slug tutti] [--each]
 
-A web process with a database and a Redis of its own. First the operator works alone, then beside the viewers, each of
+A web process with its own database and Redis. First the operator works alone, then beside the viewers, each of
 whom asks a system again as soon as it is answered, with inputs that nobody asked before. A checkout of another version
 is measured by the same file: put it into its `bench/`.
 

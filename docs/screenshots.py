@@ -1,4 +1,4 @@
-"""Write docs/img/*.png in both themes, from a Weir of its own with traffic, an experiment, a preview and a delivery.
+"""Write docs/img/*.png in both themes, from a separate Weir with traffic, an experiment, a preview and a delivery.
 
 make screenshots                     all of them
 make screenshots PICTURES="live wall"
@@ -228,7 +228,7 @@ def use_keys(api: Api, weir: RealUp) -> None:
 
 
 def adopt(api: Api) -> None:
-    """The demo's engines as those of a pool that another system runs, and names of models that both pools serve."""
+    """Adopt the demo's engines as a pool that another system runs, and name models that both pools serve."""
     instances, _ = api.call("GET", "/instances?pool=demo")
     urls = [one["url"] for one in instances[:4]]
     found, _ = api.call("POST", "/fleet/discover", {"engine": {"urls": urls}})

@@ -386,7 +386,7 @@ class Calibration(jobs.Job):
     held_out = models.JSONField(default=dict)  # fleet.calibration.traffic.replayed.ReplayErrors, for a fit to traffic
     load_range = models.JSONField(default=dict)  # fleet.calibration.load_range.LoadRange, for a fit to traffic
     n = models.PositiveIntegerField(default=0)  # number of measured loads with repetitions, or of held-out requests
-    notes = models.JSONField(default=list)  # reasons to doubt it, in words
+    notes = models.JSONField(default=list)  # caveats, as text
 
     class Meta:
         ordering = ["-asked_at", "-pk"]

@@ -70,7 +70,7 @@ class Scene:
 
 
 def _session(request: object) -> str:
-    """Return the session of a request; conversations of a trace without sessions begin with blocks of their own."""
+    """Return the session of a request; in a trace without sessions, the first block tells conversations apart."""
     blocks = list(request.block_ids())  # type: ignore[attr-defined]
     return request.session or str(blocks[min(1, len(blocks) - 1)] if blocks else request.index)  # type: ignore[attr-defined]
 

@@ -60,7 +60,7 @@ def test_only_names_that_would_be_looked_up_are_bound(root, imports, used, expec
         "from pack.plain import work\n\ndef use():\n    try:\n        pass\n    except work:\n        pass\n",
     ],
 )
-def test_other_names_and_those_outside_functions_stay(root, source):
+def test_other_names_and_those_outside_functions_are_unchanged(root, source):
     assert bound(source, {"pack.fast"}, root) == source
 
 

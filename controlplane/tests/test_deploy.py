@@ -179,7 +179,7 @@ def test_compose_accepts_the_file(tmp_path):
 
 
 @pytest.mark.deploy
-def test_the_chart_renders_to_objects_whose_names_and_labels_meet():
+def test_the_charts_objects_agree_in_names_and_labels():
     objects = rendered()
     for name in ("web", "router", "control", "experiments"):
         deployment = objects["Deployment", f"night-{name}"]

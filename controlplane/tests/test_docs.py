@@ -44,7 +44,7 @@ def variables_read():
     }
 
 
-def test_the_search_for_settings_finds_what_it_should():
+def test_the_search_for_settings_finds_every_reader_of_a_variable():
     assert {"WEIR_DATA_DIR", "REDIS_URL", "DATABASE_URL", "WEIR_ADMIN_PASSWORD"} <= variables_read()
 
 

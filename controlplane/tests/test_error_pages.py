@@ -38,7 +38,7 @@ def test_a_stranger_learns_nothing_about_unknown_pages(client, db):
 
 
 @pytest.mark.parametrize("path", ["/tokens/1/revoke", "/logout"])
-def test_a_get_of_an_address_that_takes_only_posts_says_so(quiet, path):
+def test_a_get_of_an_address_that_takes_only_posts_is_explained(quiet, path):
     answer = quiet.get(path)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     assert b"belongs to a button or a form of another page" in answer.content

@@ -20,7 +20,7 @@ def test_a_test_uses_the_database_if_one_of_its_fixtures_does(
     assert uses_database(request.node)
 
 
-def test_other_tests_do_not(request: pytest.FixtureRequest, live_redis: object) -> None:
+def test_a_test_with_redis_alone_does_not_use_the_database(request: pytest.FixtureRequest, live_redis: object) -> None:
     assert not uses_database(request.node)
 
 

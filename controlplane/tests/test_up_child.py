@@ -53,7 +53,7 @@ async def test_a_childs_last_line_cannot_move_the_terminals_cursor(make):
     assert child.last_line() == "all is \ufffdwell\ufffd"
 
 
-async def test_a_child_has_a_session_of_its_own(make):
+async def test_a_child_has_its_own_session(make):
     child = make("import time; time.sleep(60)")
     await child.start()
     assert os.getsid(child.pid) == child.pid != os.getsid(0)

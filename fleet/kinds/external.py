@@ -99,7 +99,7 @@ class ExternalSpec:
     lmcache: str | None = option(
         None,
         "LMCache server",
-        "Where the engines share LMCache in a process of its own, its HTTP address, whose figures are shown with "
+        "If the engines share LMCache in a separate process, its HTTP address, whose figures are shown with "
         "each engine's: http://{host}:8080; {host} is the engine's.",
         kind="text",
     )

@@ -34,7 +34,7 @@ class Launch:
     base: str = "."  # installation folder, to which paths in the document that begin with ./ are relative
     peers: Mapping[str, str] = field(
         default_factory=dict
-    )  # needed pool → host:port of its service; paired instance → host:port of its own
+    )  # needed pool → host:port of its service; paired instance → its own host:port
     gpus: tuple[str, ...] = ()  # GPUs assigned by its placement; empty: those of the options
     listed: ListedEngine | None = None  # entry in the pool's source; None: no source lists it
 

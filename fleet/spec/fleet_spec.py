@@ -77,7 +77,7 @@ POOL_FIELDS = (
         default=SERVE,
         kind="text",
         choices=(SERVE, OBSERVE),
-        help="observe: show engines that something else started, and send them no request.",
+        help="observe: show engines that another system started, and send them no request.",
     ),
 )
 
@@ -187,7 +187,7 @@ def _check_pool(path: str, pool: Mapping[str, object], problems: Problems) -> No
         problems.note(f"{path}.node", pool["node"], "cannot be combined with placement: use placement.nodes")
     kind, engine = KINDS.get(str(pool.get("kind"))), pool.get("engine", {})
     if kind is not None and kind.launched and pool.get("mode") == OBSERVE:
-        words = "is for engines that something else starts, of the kind external: Weir starts these to serve"
+        words = "is for engines that another system starts, of the kind external: Weir starts these to serve"
         problems.note(f"{path}.mode", OBSERVE, words)
     if kind is not None and isinstance(engine, Mapping):
         found = check_engine(kind, engine, f"{path}.engine", str(pool.get("model") or ""))

@@ -2,8 +2,8 @@
 
 A real HTTP server on loopback that answers the paths that Weir asks, with the status codes and bodies of the real one.
 A test sets what becomes of a Pod (`set_status`), what is refused (`fail`, `forbid`), and when the server is unreachable
-(`stop`, `cut`). With `kubelet=True` each Pod's command is run as a process of this host that listens on a loopback
-address of its own, so that whole loops can be tested; images, volumes and limits mean nothing there.
+(`stop`, `cut`). With `kubelet=True` each Pod's command is run as a process of this host that listens on a own loopback
+address, so that whole loops can be tested; images, volumes and limits mean nothing there.
 """
 
 import datetime as dt

@@ -219,7 +219,7 @@ def test_an_engine_that_can_sleep_needs_the_developer_endpoints() -> None:
     assert env["VLLM_SERVER_DEV_MODE"] == "1"
 
 
-def test_each_nixl_instance_has_a_side_channel_of_its_own() -> None:
+def test_each_nixl_instance_has_its_own_side_channel() -> None:
     line, env, wire = made("vllm", {**CPU, "kv": "nixl"})
     assert transfer_of(line) == {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     roles = [("prefill", "kv_producer"), ("decode", "kv_consumer")]
@@ -316,7 +316,7 @@ def test_a_store_of_the_instances_own_memory_names_its_master_in_a_file() -> Non
     assert kind.needs(build(kind.spec, given)) == ("m",)
 
 
-def test_a_store_of_its_own_is_preferred_over_the_instances_memory() -> None:
+def test_a_separate_store_is_preferred_over_the_instances_memory() -> None:
     kind, given = KINDS["vllm"], {**CPU, "kv": "mooncake-store", "master": "m", "store_pool": "s"}
     where = launch(m="127.0.0.1:18200", s="127.0.0.1:18300")
     assert made("vllm", given, where)[1]["MOONCAKE_PREFERRED_SEGMENT"] == "127.0.0.1:18300"

@@ -55,7 +55,7 @@ class Prediction:
         self.approximate_tokens = 0
         self.index: Index = "none"  # the index in use
         self.reason: Reason = ""  # why the exact index is not in use
-        self.why = ""  # the reason in words
+        self.why = ""  # the reason, as text
         self.untokenized = ""  # why the prompt cannot be tokenised as its engine does
         self.engine_renders = False  # True if its engine can be asked for the tokens (serving/prompt/rendering.py)
 

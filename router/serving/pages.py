@@ -124,7 +124,7 @@ class Pages:
 
 def _indexes(pool: Pool) -> list[JsonObject]:
     """Count the instances, or ranks, by prefix index in use and by the reason against a better one.
-    The reason in words contains addresses and folders, so it appears only in the log, in receipts and on pages that
+    The reason's text contains addresses and folders, so it appears only in the log, in receipts and on pages that
     require a login.
     """
     groups: dict[tuple[str, str, str], list[Endpoint]] = {}

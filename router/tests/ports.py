@@ -1,7 +1,7 @@
 """Free ports for servers that must know their port before they start.
 
-The ports lie below the range from which the kernel assigns ephemeral ports, and each parallel test process has a
-range of its own, so nothing takes a port between its check and the server's start.
+The ports lie below the range from which the kernel assigns ephemeral ports, and each parallel test process has
+its own range, so nothing takes a port between its check and the server's start.
 """
 
 import contextlib

@@ -139,7 +139,7 @@ async def with_rules(world, **rules):
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", CHAT, "/v1/messages", "/v1/responses", "/v1/embeddings"])
-async def test_a_pool_with_salts_by_key_gives_each_key_a_cache_of_its_own(world, path):
+async def test_a_pool_with_salts_by_key_gives_each_key_a_separate_cache(world, path):
     w = await with_rules(world, salt_by_key=True)
     for more in ({}, {"cache_salt": "pepper"}, {"cache_salt": None}, {"cache_salt": ["", "pepper"]}):
         for headers in (bearer(ALICE), bearer(BOB), {}):

@@ -292,7 +292,7 @@ def test_a_client_error_is_neither_an_error_nor_a_refusal():
     assert cell.judged == 2
 
 
-def test_requests_without_a_session_are_sessions_of_their_own():
+def test_each_request_without_a_session_is_a_separate_session():
     calls = [call(number, label="error", has_session=False) for number in (1, 1, 1)]
     (cell,) = counted(*calls).read("control", "warm").values()
     assert (cell.sessions, cell.errors) == (3, 3)

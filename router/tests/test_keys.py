@@ -243,7 +243,7 @@ async def test_the_last_use_of_a_key_and_its_requests_are_published(world):
     assert 'weir_router_key_tokens_total{key="alice"} 103.0' in text
 
 
-async def test_each_key_has_a_queue_of_its_own(world):
+async def test_each_key_has_its_own_queue(world):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB), engine=hang, admission__max_inflight_per_instance=1)
     queue = w.router.pools.get("demo").queue
     running = asyncio.ensure_future(w.ask(headers=bearer(ALICE)))

@@ -157,4 +157,4 @@ def test_arguments_of_a_call_stay_json_in_the_short_form() -> None:
     assert len(message["content"]) == 2 * rendered_turns.END_CHARS
 
 
-WITH_TOOLS_BEHIND = {"everything", "system first"}  # these write the known part anew, so it is rendered again
+WITH_TOOLS_BEHIND = {"everything", "system first"}  # these write the known part again, so it is rendered again

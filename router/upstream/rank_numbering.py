@@ -37,7 +37,7 @@ async def rank_refusal(connection: Connection, limit_s: float) -> str:
 
 async def counts_group(upstream: ConnectionPool, model: str, last: int, key: str = "") -> bool | None:
     """Return whether the engine numbers ranks across its group or only its own; None if unknown.
-    `last` is the number of its last rank in the group, which exceeds the number of its own ranks. The probe has a
+    `last` is the number of its last rank in the group, which exceeds its number of ranks. The probe has a
     prompt and an answer of one token each. `key` is the reference of the key that the engine requires.
     """
     body = orjson.dumps({"model": model, "prompt": "1", "max_tokens": 1})

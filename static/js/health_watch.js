@@ -1,4 +1,4 @@
-// Polls which processes are silent, for pages without a frame of their own, so that every page has the banner.
+// Polls which processes are silent, for pages that have no frame, so that every page has the banner.
 import { toggle } from "./banners.js";
 import { connectionBanner, frameBanners, redisBanner } from "./live_health.js";
 

@@ -178,7 +178,7 @@ export class Heat {
     if (this.broken) line(context, [[this.box.left, this.y(this.broken)], [this.box.right, this.y(this.broken)]], colour("text"), scale());
   }
 
-  // On a background of its own, as cells are as dark as the text.
+  // On a separate background, as cells are as dark as the text.
   writeStatus(context, status, y, size) {
     context.font = `700 ${size}px system-ui, sans-serif`;
     context.fillStyle = colour("panel");

@@ -54,7 +54,7 @@ class TwinJob(jobs.Job):
 
     @property
     def compared(self) -> str:
-        """What is compared, in words."""
+        """Description of the comparison."""
         raise NotImplementedError
 
     def siblings(self) -> "models.QuerySet[Any]":

@@ -36,7 +36,7 @@ from router.contract.values.json_value import Json, JsonObject
 from router.policy.schema import document as documents
 from router.policy.schema.parameters import PARAMETERS
 
-# The findings of a tuning and what it did not test, in words: for its page, the API and the note of a draft
+# The findings of a tuning and what it did not test, as sentences for its page, the API and the note of a draft
 GOALS = {  # metric by objective
     "ttft": METRICS["ttft_p90_ms"],
     "tpot": METRICS["tpot_p90_ms"],

@@ -22,7 +22,7 @@ class Preset:
 
     @property
     def takes(self) -> str:
-        """Return the shortest duration in words."""
+        """Return the shortest duration as text."""
         return words(self.plan.least_s)
 
     @property

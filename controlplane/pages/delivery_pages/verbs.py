@@ -14,7 +14,7 @@ from controlplane.traffic.deliveries.states import TABLE, Origin, State, Trigger
 @dataclass(frozen=True, slots=True)
 class Verb:
     label: str
-    effect: str  # effect in words, beside the button
+    effect: str  # description of the effect, beside the button
     service: Callable[..., Delivery]
     what: Trigger | None = None  # None if there is no transition
     urgent: bool = False  # whether one press in the page's header suffices, without a reason

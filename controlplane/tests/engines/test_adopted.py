@@ -45,13 +45,13 @@ def fleet(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]
         yield made
 
 
-def test_an_inspection_before_the_adoption_recognises_it(fleet: Fleet, url: str) -> None:
+def test_an_adopted_engine_is_recognised_by_an_inspection_before_the_adoption(fleet: Fleet, url: str) -> None:
     found, _ = fleet.rest("POST", "/fleet/discover", {"engine": {"urls": [url]}})
     told = [(one["server"], one["models"], one["kv_events"]) for one in found["engines"]]
     assert told == [("vLLM", ["tiny"], True)]
 
 
-def test_its_cached_tokens_are_predicted(fleet: Fleet) -> None:
+def test_the_cached_tokens_of_an_adopted_engine_are_predicted(fleet: Fleet) -> None:
     exact = lambda: ">exact<" in fleet.page("/fleet/instances/tiny-0/")  # noqa: E731
     fleet.note("adopted: its index is believed", fleet.until(exact, "the index to be believed", 60))
     before = fleet.metric("tiny-0", HITS)

@@ -80,7 +80,7 @@ def test_each_adapter_answers_with_its_own_weights_and_cache_and_both_are_loaded
             receipts.append(receipt)
             assert answers.setdefault(model, tokens) == tokens
             assert (receipt["adapter"], receipt["index"]) == (model + "@v1" if model != "tiny" else None, "exact")
-            assert (receipt["cached_tokens"] > 1500) == bool(turn), "an adapter has blocks of its own"
+            assert (receipt["cached_tokens"] > 1500) == bool(turn), "an adapter has its own blocks"
     assert len({tuple(tokens) for tokens in answers.values()}) == 3
     errors = [abs(one["predicted_cached"] - one["cached_tokens"]) for one in receipts]
     print(f"ENGINES adapters: predicted and actual cached tokens differ by {errors}")

@@ -38,7 +38,7 @@ def stored(fleet: Fleet) -> dict[str, float]:
     return fleet.one("master-0")["sample"]["kv_tiers"]["host"]
 
 
-def test_one_instance_loads_from_the_store_what_another_has_computed(shared: Fleet) -> None:
+def test_one_instance_loads_what_another_has_computed_from_the_store(shared: Fleet) -> None:
     assert taken(shared, "shared " + LONG) > 1000
     sources = lambda: shared.one("tiny-1")["sample"]["cached_by_source"]  # noqa: E731
     shared.until(lambda: sum(value for tier, value in sources().items() if tier != "device") > 1000, "the hits", 60)

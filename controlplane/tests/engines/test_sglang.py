@@ -18,7 +18,7 @@ def fleet() -> Iterator[Fleet]:
         yield made
 
 
-def test_its_cached_tokens_are_predicted(fleet: Fleet) -> None:
+def test_cached_tokens_of_sglang_are_predicted(fleet: Fleet) -> None:
     exact = lambda: all(">exact<" in fleet.page(f"/fleet/instances/{name}/") for name in fleet.instances())  # noqa: E731
     fleet.note("SGLang: its index is believed", fleet.until(exact, "the index to be believed", 120))
     answered = receipts(fleet, hold(fleet, [Talk(2 * number) for number in range(8)], turns=4, words=100))
@@ -29,7 +29,7 @@ def test_its_cached_tokens_are_predicted(fleet: Fleet) -> None:
     assert len(near) / len(answered) >= 0.9, answered
 
 
-def test_its_figures_are_on_its_page(fleet: Fleet) -> None:
+def test_figures_of_sglang_are_on_its_page(fleet: Fleet) -> None:
     sample = fleet.one("tiny-0")["sample"]
     assert (sample["block_size"], sample["kv_blocks"]) == (BLOCK, 32_768 // BLOCK)
     assert sample["prompt_tokens_total"] > 0

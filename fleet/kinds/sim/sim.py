@@ -95,7 +95,7 @@ class SimSpec:
         range=(0.0, 3.0),
     )
     data_parallel_size: int = data_parallel_size_option(
-        "Engines behind one address, each with a KV cache of its own; routers choose the rank. 1 unless kv is none."
+        "Engines behind one address, each with its own KV cache; routers choose the rank. 1 unless kv is none."
     )
     data_parallel_size_local: int | None = data_parallel_size_local_option()
     time_scale: float = option(1.0, "Time scale", "10: ten times faster than real time.", range=(0.01, 1000))

@@ -240,7 +240,7 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
 def refuse(spec: TrtllmSpec) -> dict[str, str]:
     problems = {
         "speculative": _json_problem(spec.speculative) if spec.speculative else "",
-        "kv_events": "needs attention_dp off: each GPU would have a cache of its own, and requests cannot name one"
+        "kv_events": "needs attention_dp off: each GPU would have its own cache, and requests cannot name one"
         if spec.kv_events and spec.attention_dp
         else "",
         "transfer": "must be NIXL with kv_events: the KV cache manager V2 moves no blocks otherwise"

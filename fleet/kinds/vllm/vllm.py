@@ -226,7 +226,7 @@ def _servers_problem(spec: VllmSpec) -> str:
     if (spec.api_server_count or 1) == 1 and not any(word.startswith(_SERVERS) for word in spec.arguments):
         return ""
     if spec.enable_lora:
-        return "must be 1 with enable_lora: each process would have a list of adapters of its own"
+        return "must be 1 with enable_lora: each process would have its own list of adapters"
     return "" if spec.device == "cuda" else "must be 1 with the device cpu: its builds are started without vllm serve"
 
 

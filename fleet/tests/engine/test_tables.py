@@ -34,7 +34,7 @@ def test_dense_models_and_mixtures_of_experts_are_known_on_three_generations() -
     assert {"gpt-oss-120b", "MiniMax-M2.5", "Qwen3-32B-FP8"} <= set(model_names())
 
 
-def test_a_step_of_decodes_and_one_with_a_prompt_have_tables_of_their_own() -> None:
+def test_steps_with_decodes_alone_and_steps_with_a_prompt_have_separate_tables() -> None:
     law, tables = law_of(GPT), GPT.tables
     assert tables is not None
     assert isinstance(law, TabledLaw)

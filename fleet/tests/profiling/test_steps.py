@@ -55,7 +55,7 @@ def test_attention_never_becomes_faster_than_without_the_chain(own_ms: float, le
     assert StepTables(engine, engine, CHAIN).decode_ms(8, 1024) == OTHERS_MS + left_ms
 
 
-def test_attention_is_read_from_the_tables_of_its_own_format() -> None:
+def test_attention_is_read_from_the_tables_of_its_format() -> None:
     assert times(StepTables(Engine(30.0), Engine(6.0))) == (16.0, 16.0, 22.0)
     assert times(StepTables(Engine(30.0), Engine(6.0), CHAIN)) == (13.0, 13.0, 16.0)
 

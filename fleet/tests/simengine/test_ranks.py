@@ -15,7 +15,7 @@ ASKED = {"prompt": PROMPT + "and more", "max_tokens": 1, "ignore_eos": True}
 HEADER = "X-data-parallel-rank"
 
 
-def test_each_rank_has_a_cache_metrics_and_events_of_its_own(start_sim: StartSim) -> None:
+def test_each_rank_has_its_own_cache_metrics_and_events(start_sim: StartSim) -> None:
     sim = start_sim(**{"data-parallel-size": 3, "data-parallel-start-rank": 3})
 
     def cached(rank: str) -> int:

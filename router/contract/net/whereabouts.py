@@ -29,7 +29,7 @@ class Sought:
     """A kind of value, and the rule for it."""
 
     noun: str  # for messages, as in "engine key"
-    rule: str  # in words
+    rule: str  # as text for messages
     longest: int  # bytes
     fits: Callable[[bytes], bool]
 

@@ -154,7 +154,7 @@ class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: str  # v43
     candidate: str  # v44
     state: str
-    word: str  # the state in words
+    word: str  # name of the state
     step: str  # canary 25 %
     figure: str = ""  # heavy × 1.04 (0.97–1.12)
     next_at: float | None = None  # Unix s, end of the step or of the bake

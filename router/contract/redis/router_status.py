@@ -99,7 +99,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     pid: int = 0
     url: str = ""
     pools: dict[str, ServedPool] = {}
-    degraded: tuple[str, ...] = ()  # reasons in words
+    degraded: tuple[str, ...] = ()  # reasons, as text
     unreadable: int = 0  # number of values in Redis that it cannot read
     refused: dict[str, Order] = {}  # by key: the order in use, where Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance

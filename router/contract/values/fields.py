@@ -31,7 +31,7 @@ class Field:
     groups: tuple[tuple[str, ...], ...] = ()  # groups of choices to combine: a list names at most one of each group
     help: str = ""
     fits: Callable[[Any], bool] | None = None  # a further rule, described in `words`
-    words: str = ""  # allowed values in words, if kind, range and choices do not tell
+    words: str = ""  # allowed values as text, if kind, range and choices do not tell
     instead: str = ""  # shown in place of a refused value that may be secret
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ def _at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-# Values in words
+# Values as text
 
 
 def number(value: float) -> str:
@@ -264,7 +264,7 @@ def _in_range(field: Field, value: Any) -> bool:
     return not field.is_number or field.range[0] <= value <= field.range[1]
 
 
-# A kind: (a function that returns the value in its type or None, allowed values in words)
+# A kind: (a function that returns the value in its type or None, allowed values as text)
 KINDS: dict[str, tuple[Callable[[object], Any | None], str]] = {
     "int": (_whole, "a whole number"),
     "float": (_float, "a number"),

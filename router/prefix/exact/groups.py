@@ -38,7 +38,7 @@ EVERYONE: Rules = ((NONE, -1),)
 class GroupNeed:
     """The needs of a further group, in blocks of the first group."""
 
-    blocks: int  # consecutive blocks of its own that end where the hit ends
+    blocks: int  # consecutive own blocks that end where the hit ends
     step: int = 1  # first-group blocks per own block
     chunk: int = 0  # first-group blocks per chunk of attention; 0 if unknown or none
     drafts: bool = False  # whether layers of its kind may be a drafter's

@@ -84,7 +84,7 @@ async def test_a_decoder_is_not_left_waiting_when_the_prefill_is_slow(pair: Buil
 
 
 @pytest.mark.slow
-async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
+async def test_a_client_that_leaves_ends_both_halves(pair: Build) -> None:
     world = await pair("mooncake_p2p", flags={"time_scale": 1, "kv_hold_s": 2})
     asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000))
     await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)

@@ -114,7 +114,7 @@ async def test_kv_that_does_not_arrive_is_computed_by_the_decoder(pair: Build, s
     await world.nothing_is_left()
 
 
-async def test_a_decoder_that_dies_while_it_waits_for_kv_is_retried_with_a_prefill_of_its_own(pair: Build) -> None:
+async def test_a_decoder_that_dies_while_it_waits_for_kv_is_retried_with_a_new_prefill(pair: Build) -> None:
     world = await pair("nixl", roles=("prefill", "decode", "decode"), flags={"kv_setup_ms": 600_000})  # six seconds
     asking = asyncio.ensure_future(world.ask())
     await world.until(lambda: sum(sim.figure("external_prefix_cache_queries_total") for sim in world.sims[1:]))

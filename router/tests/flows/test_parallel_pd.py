@@ -146,7 +146,7 @@ async def test_when_the_decoder_is_dead_the_request_goes_to_another(pair: Build)
 
 
 @pytest.mark.slow
-async def test_a_client_that_leaves_ends_both(pair: Build) -> None:
+async def test_a_client_that_leaves_ends_both_halves(pair: Build) -> None:
     world = await pair("neuron", ROLES, flags={"time_scale": 1, "kv_hold_s": 2})
     asking = asyncio.ensure_future(world.ask("a longer prompt " * 5000, stream=True))
     await world.until(lambda: world.pool.endpoints["demo-0"].requests == 1)

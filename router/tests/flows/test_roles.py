@@ -69,7 +69,7 @@ async def test_kv_that_does_not_arrive_is_an_error_and_not_computed_by_the_decod
 
 
 @pytest.mark.slow
-async def test_after_a_dead_decoder_the_next_one_gets_kv_of_its_own(pair: Build) -> None:
+async def test_after_a_dead_decoder_the_next_one_gets_new_kv(pair: Build) -> None:
     world = await pair("mooncake_p2p", roles=("prefill", "decode", "decode"))
     world.sims[1].stop()
     answers = [await world.receipt(await world.ask(f"{turn} " + "words " * 400)) for turn in range(6)]

@@ -55,7 +55,7 @@ async def is_served(url):
     return True
 
 
-async def test_a_router_without_a_fleet_does_not_join_the_port_and_says_so(start, published):
+async def test_a_router_without_a_fleet_does_not_join_the_port_and_reports_that(start, published):
     shared = free_port()
     _, own = await start("router-1", shared)
     async with httpx.AsyncClient() as client:

@@ -20,7 +20,7 @@ def test_equal_documents_have_no_differences() -> None:
     assert diff(document.default(), document.default()) == ()
 
 
-def test_a_lowered_threshold_is_described_in_words() -> None:
+def test_a_lowered_threshold_is_described() -> None:
     assert diff(document.default(), changed(classes__heavy_new_tokens=10_000)) == (
         ParameterChange(
             path="classes.heavy_new_tokens",
@@ -33,7 +33,7 @@ def test_a_lowered_threshold_is_described_in_words() -> None:
     )
 
 
-def test_a_raised_threshold_is_described_in_words() -> None:
+def test_a_raised_threshold_is_described() -> None:
     (change,) = diff(document.default(), changed(classes__heavy_new_tokens=50_000))
     assert change.direction == "fewer requests count as heavy"
 

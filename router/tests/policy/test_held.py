@@ -42,7 +42,7 @@ def test_held_tokens_equal_those_of_a_plain_dict(most_holders: int) -> None:
         assert [levels.get(name, 0) for name in NAMES] == levels.of(NAMES) == [held.get(name, 0) for name in NAMES]
 
 
-def test_nothing_is_held_of_a_prompt_without_levels() -> None:
+def test_a_prompt_without_levels_is_held_by_no_instance() -> None:
     nothing = HeldByLevel([], NAMES, BITS)
     assert (dict(nothing), len(nothing), most(nothing), most({}), most(None)) == ({}, 0, 0, 0, 0)
     assert nothing.of(["i-1", "i-2"]) == [0, 0]

@@ -112,7 +112,7 @@ async def test_a_tenant_earns_no_credit_while_idle():
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_each_class_has_a_bound_of_its_own():
+async def test_each_class_has_its_own_bound():
     queue = AdmissionQueue()
     waiting = asyncio.ensure_future(wait(queue, queue.entry("heavy"), 1))
     await settle()
@@ -240,7 +240,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_whatever_happens_no_capacity_is_lost_and_every_tenant_keeps_its_order(steps):
+def test_no_capacity_is_lost_and_every_tenant_keeps_its_order_whatever_happens(steps):
     asyncio.run(play(steps))
 
 

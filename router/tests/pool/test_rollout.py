@@ -70,7 +70,7 @@ def test_a_split_starts_when_its_watch_begins() -> None:
     assert state.trouble(1.0) == ""
 
 
-def test_it_continues_while_its_watch_is_renewed_and_ends_for_good_when_it_is_not() -> None:
+def test_a_split_continues_while_its_watch_is_renewed_and_ends_for_good_when_it_is_not() -> None:
     state = running()
     state.watched(7, 40.0, 10.0)
     state.watched(7, 35.0, 12.0)  # read before, answered later

@@ -155,7 +155,7 @@ def test_a_prefix_goes_to_the_instance_that_hashing_over_all_would_choose(fleet:
     assert same == 50
 
 
-def test_over_as_many_turns_as_instances_each_instance_gets_one(fleet: Fleet) -> None:
+def test_each_instance_gets_one_turn_in_as_many_turns_as_there_are_instances(fleet: Fleet) -> None:
     policy = POLICIES["round_robin"]
     chosen = [
         fleet.decide(RoutingRequest(9, held={}, turn=turn), policy).instance for turn in range(2 * SIZE, 3 * SIZE)
@@ -254,14 +254,14 @@ def test_the_order_maintained_over_changes_equals_a_new_sort(fleet: Fleet) -> No
         }
         loads |= changes
         kept.take(changes.items())
-        anew = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
-        anew.take(loads.items())
-        assert kept.pool_load == anew.pool_load
+        fresh = Shortlist([Traits(f"i-{number}", "both", "", "") for number in range(SIZE)])
+        fresh.take(loads.items())
+        assert kept.pool_load == fresh.pool_load
         for policy in (POLICIES["adaptive_v1"], POLICIES["round_robin"], POLICIES["least_requests"]):
             request = RoutingRequest(9_000, held={"i-3": 500}, turn=step)
             chosen = kept.listed(request, policy, {}, step / 60)
-            assert chosen == anew.listed(request, policy, {}, step / 60)
-            assert kept.left_out(chosen, policy, {}) == anew.left_out(chosen, policy, {})
+            assert chosen == fresh.listed(request, policy, {}, step / 60)
+            assert kept.left_out(chosen, policy, {}) == fresh.left_out(chosen, policy, {})
 
 
 def test_each_decision_sees_the_current_state_of_the_listed_instances(fleet: Fleet) -> None:

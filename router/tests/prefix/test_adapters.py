@@ -50,7 +50,7 @@ EVENTS = {
 
 @pytest.mark.parametrize("asked", EVENTS)
 @pytest.mark.parametrize("held", EVENTS)
-def test_a_request_finds_the_blocks_of_its_own_adapter_and_salt_and_no_others(
+def test_a_request_finds_the_blocks_of_its_adapter_and_salt_and_no_others(
     held: tuple[str, str], asked: tuple[str, str]
 ) -> None:
     index, event = ExactIndex(SEED), EVENTS[held]
@@ -78,7 +78,7 @@ def test_events_that_only_number_their_adapter_match_no_request() -> None:
     assert not {*known} & {*linked(PROMPT, SIZE, SEED, ()), *linked(PROMPT, SIZE, SEED, extra_keys("sql", "", 3))}
 
 
-def test_the_approximate_index_separates_them_too() -> None:
+def test_the_approximate_index_separates_adapters_and_salts_too() -> None:
     chains, prompt = PromptChains(), b"x" * 20_000
     base = chains.hashes(prompt, chain_salt("", ""))
     assert list(base) == chunk_hashes(prompt)

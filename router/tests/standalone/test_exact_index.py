@@ -45,7 +45,7 @@ def all_exact(health):
     return {each["index"] for each in health["instances"]} == {"exact"}
 
 
-async def test_it_offloads_long_prompts_and_follows_their_blocks_by_events(alone):
+async def test_a_standalone_router_offloads_long_prompts_and_follows_their_blocks_by_events(alone):
     await alone.ready(2)
     await alone.until(all_exact)
     async with httpx.AsyncClient(base_url=alone.url, timeout=60) as client:

@@ -76,5 +76,5 @@ def test_a_small_body_is_not_examined(monkeypatch):
     assert bounds.exceeded(b"[" * 5000) == ""
 
 
-def test_the_message_names_both_limits():
+def test_the_refusal_names_both_limits():
     assert bounds.exceeded(b"[" * 101) == "the body may have at most 1,000 values and 100 objects and arrays"

@@ -98,7 +98,7 @@ def _publishing(sent: dict[str, Any]) -> Any:
     return publish
 
 
-def test_a_job_that_a_step_sends_again_begins_a_trace_of_its_own(collector: tuple[Collector, Exporter]) -> None:
+def test_a_job_that_a_step_resends_begins_its_own_trace(collector: tuple[Collector, Exporter]) -> None:
     server, made = collector
     made.sampler.wanted = lambda trace, parent: True  # type: ignore[method-assign]
     tasks.begin(task_id="1", task=message({}, "previews.run"))

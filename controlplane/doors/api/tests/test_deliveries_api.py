@@ -122,13 +122,13 @@ def test_another_person_approves_and_the_proposer_cannot(proposed, ci, olga, ott
     assert olga.post(path).status_code == 409
 
 
-def test_rejecting_needs_a_reason_and_ends_it(proposed, olga):
+def test_rejecting_needs_a_reason_and_ends_the_delivery(proposed, olga):
     path = f"/deliveries/{proposed['id']}/reject"
     assert olga.post(path, {}).status_code == 422
     assert olga.post(path, {"reason": "too steep a step"}).json()["state"] == "rejected"
 
 
-def test_withdrawing_turns_it_into_a_draft_again_and_only_its_proposer_may(proposed, ci, olga):
+def test_withdrawing_turns_the_candidate_into_a_draft_again_and_only_its_proposer_may_do_so(proposed, ci, olga):
     path = f"/deliveries/{proposed['id']}/withdraw"
     assert olga.post(path).status_code == 403
     assert ci.post(path).json()["state"] == "withdrawn"
@@ -244,7 +244,7 @@ def test_an_unknown_address_is_404(ada_api, db, method, path):
 # Waiting
 
 
-def test_an_unchanged_delivery_is_304_with_its_etag(running, ci):
+def test_an_unchanged_delivery_is_answered_with_304_and_its_etag(running, ci):
     answer = ci.get(f"/deliveries/{running['id']}", If_None_Match=f'"{running["etag"]}"')
     assert (answer.status_code, answer.headers["ETag"]) == (304, f'"{running["etag"]}"')
     assert ci.get(f"/deliveries/{running['id']}", If_None_Match='"other"').status_code == 200
@@ -299,7 +299,7 @@ WEEKLY = {
 }
 
 
-def test_everybody_reads_the_rules_and_administrators_set_them(policy, ci, ada_api, ada):
+def test_everybody_reads_the_rules_and_only_administrators_set_them(policy, ci, ada_api, ada):
     path = "/policies/default/delivery-rules"
     least = {"least_share": 0.05, "least_for_s": 600, "least_bake_s": 600}
     read = ci.get(path)

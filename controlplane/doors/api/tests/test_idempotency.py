@@ -40,7 +40,7 @@ def test_another_key_is_another_request(policy, ci):
     assert ci.post("/policies", NIGHT, Idempotency_Key="k2").status_code == 409
 
 
-def test_callers_with_the_same_key_do_not_affect_each_other(policy, ci, ada_api):
+def test_callers_with_the_same_key_do_not_affect_one_another(policy, ci, ada_api):
     ci.post("/policies/default/draft", Idempotency_Key="k1")
     assert "Idempotent-Replayed" not in ada_api.post("/policies/default/draft", Idempotency_Key="k1").headers
 

@@ -20,7 +20,7 @@ from controlplane.doors.api.sockets import OwnOrigins, is_own
         ("https://weir.example", "10.0.0.1:8000"),  # an allowed host over HTTPS, behind a proxy that changes Host
     ],
 )
-def test_the_own_origin(settings: Any, origin: str, host: str) -> None:
+def test_the_servers_own_origin_is_accepted(settings: Any, origin: str, host: str) -> None:
     settings.CSRF_TRUSTED_ORIGINS = ["https://weir.example"]
     assert is_own(origin, host)
 
@@ -44,7 +44,7 @@ def test_the_own_origin(settings: Any, origin: str, host: str) -> None:
         ("http://[::1", "localhost"),
     ],
 )
-def test_another_origin(origin: str, host: str) -> None:
+def test_another_origin_is_refused(origin: str, host: str) -> None:
     assert not is_own(origin, host)
 
 

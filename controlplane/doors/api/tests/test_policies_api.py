@@ -142,7 +142,7 @@ def test_a_draft_is_discarded(policy, ci):
     assert ci.delete(DRAFT, If_Match=etag).status_code == 204
 
 
-def test_rolling_back(policy, ci):
+def test_an_earlier_version_is_published_again_by_rolling_back(policy, ci):
     published(policy, heavy_new_tokens=9000)
     answer = ci.post(f"{POLICY}/rollback", {"to": 1, "reason": WHY}, If_Match='"v2"')
     assert answer.json()["version"]["rollback_of"] == 1

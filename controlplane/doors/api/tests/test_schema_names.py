@@ -14,7 +14,7 @@ def every_schema(base=Schema):
         yield from every_schema(schema)
 
 
-def test_every_schema_has_a_name_of_its_own():
+def test_every_schema_has_a_unique_name():
     assert api.get_openapi_schema()  # all operations are there
     names = Counter(schema.__name__ for schema in {*every_schema()} if schema.__module__.startswith("controlplane."))
     assert [name for name, count in names.items() if count > 1] == []

@@ -169,7 +169,7 @@ def test_a_dry_run_says_what_the_plan_can_show(run, file, plan, live_redis, word
         (["deliver"], "required: file"),
     ],
 )
-def test_a_refusal_is_status_3_with_its_reason(run, file, words, error):
+def test_a_refusal_ends_with_status_3_and_its_reason(run, file, words, error):
     status, _, told = run(*(file if word == "FILE" else word for word in words))
     assert (status, error in told) == (3, True), told
     assert not Delivery.objects.exists()

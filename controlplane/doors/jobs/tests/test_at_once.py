@@ -30,7 +30,7 @@ def replay_beside_twin() -> list[Job]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("make", "model"), [(previews, Preview), (replay_beside_twin, Experiment)])
-def test_one_of_two_jobs_starts(make: Any, model: Any, redis_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_jobs_starts(make: Any, model: Any, redis_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
     both = make()
     startable, looked = model.startable, threading.Barrier(2)
 

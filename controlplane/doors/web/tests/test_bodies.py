@@ -181,7 +181,7 @@ def test_a_second_answer_is_not_begun_after_the_first() -> None:
     assert (ask(app, ANONYMOUS * 10, announced=False))[0] == 200
 
 
-def test_every_server_runs_it() -> None:
+def test_every_server_limits_bodies() -> None:
     from controlplane.asgi import application
 
     assert isinstance(application.application_mapping["http"], BoundedBodies)

@@ -121,7 +121,7 @@ def test_an_experiment_from_before_records_says_so(performed, ci, otto_client):
     assert "no record of its fleet" in page
 
 
-def test_the_page_runs_it_again_and_links_both(performed, otto_client, vera_client):
+def test_the_page_repeats_an_experiment_and_links_both(performed, otto_client, vera_client):
     experiment = performed()
     assert vera_client.post(f"/experiments/{experiment.pk}/repeat").status_code == 403
     page = otto_client.post(f"/experiments/{experiment.pk}/repeat", follow=True).content.decode()

@@ -177,7 +177,7 @@ def test_the_page_reports_what_is_known_of_each_trace_and_why_the_rest_is_not(cl
     assert ">Size</th>" not in page
 
 
-def test_the_page_lists_it_and_the_form_offers_it(client, otto, record):
+def test_the_page_lists_recorded_traffic_and_the_form_offers_it(client, otto, record):
     record(*lines(3))
     client.force_login(otto)
     assert re.search(r"recorded, last [\d.]+ s ago", client.get("/experiments/traces/").content.decode())

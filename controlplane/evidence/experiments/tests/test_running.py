@@ -15,7 +15,7 @@ from fleet import jobs
 pytestmark = pytest.mark.django_db
 
 
-def test_every_arm_gets_the_same_requests_and_a_pool_of_its_own(asked, stand_in):
+def test_every_arm_gets_the_same_requests_and_its_own_pool(asked, stand_in):
     experiment = asked(pacing="timestamps")  # in a closed loop a busy machine may be too late for a turn
     running.run_experiment(experiment.pk)
     experiment.refresh_from_db()

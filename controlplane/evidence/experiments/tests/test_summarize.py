@@ -56,7 +56,7 @@ def facts(**changes):
         ({"sim_lag_p99_s": None, "machine_busy": None}, 0.5, []),
     ],
 )
-def test_a_machine_that_is_too_slow_is_reported_in_words(changed, late_ms, expected):
+def test_a_machine_that_is_too_slow_is_reported(changed, late_ms, expected):
     own = summarize.run_results([record(i, late_wall_ms=late_ms) for i in range(30)], ["exp-0"])
     told = replay_warnings(own, facts(**changed), time_scale=10)
     assert len(told) == len(expected)

@@ -69,7 +69,7 @@ def test_an_experiment_runs_to_its_end_in_the_worker(weir):
     assert {(run["status"], run["done"] > 0) for run in found["runs"]} == {("done", True)}
 
 
-def test_cancelling_stops_it_within_five_seconds_and_keeps_the_runs_before(weir):
+def test_cancelling_stops_an_experiment_within_five_seconds_and_keeps_the_earlier_runs(weir):
     number = start(weir, **LONG)
     watch(weir, number, lambda found: runs_by(found, "done") and any(run["done"] for run in runs_by(found, "running")))
     call(weir, f"/experiments/{number}/cancel", {})

@@ -139,7 +139,7 @@ def test_cancelling_stops_a_running_simulation_and_keeps_earlier_runs(asked, mon
     assert read(second.records_path) == []
 
 
-def test_heartbeats_and_progress_are_written_while_it_computes(asked, monkeypatch):
+def test_heartbeats_and_progress_are_written_while_the_twin_computes(asked, monkeypatch):
     experiment = asked(duration_s=180, arms=["round_robin"])
     seen = []
     monkeypatch.setattr(jobs, "BEAT_S", 0.0)

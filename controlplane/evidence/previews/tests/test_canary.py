@@ -67,7 +67,7 @@ def test_without_a_played_load_the_canary_has_no_data():
     assert {each["verdict"] for each in found["guards"] if each["metric"] in ("ttft", "tpot", "slow")} == {"no_data"}
 
 
-def test_it_is_json():
+def test_a_canary_result_is_json():
     json.dumps(seen(played(factor=1.5), both()), allow_nan=False)
 
 

@@ -134,7 +134,7 @@ def test_a_long_list_of_instances_shows_the_largest_changes():
     assert {row[3] for row in found.rows} == {"+6", "+5", "+4"}
 
 
-def test_the_deviation_of_the_twin_from_the_fleet_is_described_in_words():
+def test_the_deviation_of_the_twin_from_the_fleet_is_described():
     said = display.deviation(preview()["twin"]["deviation"])
     assert said == "the twin's TTFT is 8.01 % above what was measured (512 → 553 ms, n = 1,240)"
     below = {**preview()["twin"]["deviation"], "relative": -0.25}

@@ -21,7 +21,7 @@ def test_every_code_is_explained_and_no_other():
     assert set(re.findall(r"^\| `([a-z_]+)` \|", PAGE.partition("## Cautions")[2], re.MULTILINE)) == given
 
 
-def test_the_limits_are_those_of_the_code():
+def test_the_documented_limits_are_those_of_the_code():
     for figure in (
         f"at least {trust.LEAST_REQUESTS}",
         f"| {body.MAX_REQUESTS:,} | up to {body.MOST_REQUESTS:,}",

@@ -173,7 +173,7 @@ def test_a_second_message_for_the_same_preview_does_nothing(preview, monkeypatch
         (ZeroDivisionError("oh"), "ZeroDivisionError: oh"),
     ],
 )
-def test_any_failure_ends_it_with_the_cause(preview, monkeypatch, error, cause):
+def test_any_failure_ends_a_preview_with_the_cause(preview, monkeypatch, error, cause):
     answer(monkeypatch, fail_with(error))
     found = run(preview)
     assert (found["status"], found["cause"]) == (FAILED, cause)
@@ -187,14 +187,14 @@ def test_a_preview_of_engines_without_a_model_fails_and_says_what_to_do(preview,
     assert found["trust"] == [{"code": "not_modelled", "text": found["cause"]}]
 
 
-def test_a_pool_that_was_removed_in_the_meantime_ends_it(preview, pool):
+def test_a_preview_of_a_pool_that_was_removed_in_the_meantime_ends_with_the_cause(preview, pool):
     pool.removed = True
     pool.save()
     found = run(preview)
     assert (found["status"], found["cause"]) == (FAILED, "pool demo is no longer there")
 
 
-def test_traffic_that_was_removed_in_the_meantime_ends_it(policy, draft, record, live_redis):
+def test_a_preview_of_traffic_that_was_removed_in_the_meantime_ends_with_the_cause(policy, draft, record, live_redis):
     record(200)
     made = services.start(policy, OTTO)
     live_redis.flushall()

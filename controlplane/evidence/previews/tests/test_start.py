@@ -41,7 +41,7 @@ def test_a_draft_is_previewed_against_the_live_version(policy, draft, sent):
     assert sent == [("previews.run", [made.pk], "control")]
 
 
-def test_the_audit_log_names_who_started_it_even_after_the_account_is_deleted(policy, draft):
+def test_the_audit_log_names_who_started_a_preview_even_after_the_account_is_deleted(policy, draft):
     made = start(policy)
     entry = AuditEntry.objects.get(action="preview.start")
     assert (entry.actor_name, entry.subject) == ("otto", f"preview {made.pk} of default")
@@ -187,20 +187,20 @@ def test_another_question_gets_its_own_preview(policy, draft, asked):
     assert start(policy).pk != start(policy, **asked).pk
 
 
-def test_other_engines_make_it_another_question(policy, draft, pool):
+def test_other_engines_make_the_question_different(policy, draft, pool):
     first = start(policy)
     pool.engine = {"max_num_seqs": 16}
     pool.save()
     assert start(policy).pk != first.pk
 
 
-def test_changed_code_makes_it_another_question(policy, draft, monkeypatch):
+def test_changed_code_makes_the_question_different(policy, draft, monkeypatch):
     first = start(policy)
     monkeypatch.setattr(services, "source_sha256", lambda: "another")
     assert start(policy).pk != first.pk
 
 
-def test_newer_traffic_makes_it_another_question(policy, draft, record):
+def test_newer_traffic_makes_the_question_different(policy, draft, record):
     record(200)
     first = start(policy)
     record(1)
@@ -220,7 +220,7 @@ def test_a_preview_that_has_not_ended_is_kept_however_old(policy, draft, monkeyp
     assert Preview.objects.filter(pk=waiting.pk).exists()
 
 
-def test_a_broker_that_is_unreachable_leaves_it_queued(policy, draft, monkeypatch):
+def test_a_broker_that_is_unreachable_leaves_a_preview_queued(policy, draft, monkeypatch):
     def refuse(*_, **__):
         raise redis.ConnectionError("refused")
 
@@ -228,7 +228,7 @@ def test_a_broker_that_is_unreachable_leaves_it_queued(policy, draft, monkeypatc
     assert start(policy).status == QUEUED
 
 
-def test_cancelling_ends_it_once(policy, draft):
+def test_cancelling_ends_a_preview_once(policy, draft):
     made = start(policy)
     assert policy_job.cancel(made, OTTO)
     assert (made.status, made.cause) == (CANCELLED, "cancelled by otto")

@@ -127,7 +127,7 @@ def test_the_page_shows_the_verdict_every_input_and_every_published_value(vera_c
 
 
 @EVERY
-def test_the_documentation_names_it(system: System) -> None:
+def test_the_documentation_names_every_system(system: System) -> None:
     assert f"| `{system.slug}` |" in (DOCS / "systems.md").read_text()
 
 

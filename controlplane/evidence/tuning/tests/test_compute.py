@@ -97,7 +97,7 @@ def test_with_one_objective_there_is_one_winner_and_no_compromise():
     assert winner["search"]["goodput"] == max(each.goals.goodput for each in tried)
 
 
-def test_the_progress_can_stop_it():
+def test_the_progress_callback_can_stop_a_tuning():
     def stop(_):
         raise InterruptedError
 

@@ -99,7 +99,7 @@ def test_every_failure_has_a_cause(policy, monkeypatch, error, cause):
     assert (made.status, made.cause) == ("failed", cause)
 
 
-def test_a_pool_that_was_removed_in_the_meantime_ends_it(policy, here):
+def test_a_pool_that_was_removed_in_the_meantime_ends_the_tuning(policy, here):
     made = started(policy)
     Pool.objects.update(removed=True)
     running.run_tuning(made.pk)

@@ -32,12 +32,12 @@ def test_values_come_in_the_order_of_the_plays(count, at_once):
     assert squares((count, at_once), ignore) == [number**2 for number in range(count)]
 
 
-def test_each_lane_is_played_in_a_process_of_its_own():
+def test_each_lane_is_played_in_its_own_process():
     first, second = run_in_subprocess(processes, 2, ignore, ignore)
     assert ([number for number, _ in first], [number for number, _ in second]) == ([0, 2, 4], [1, 3])
     assert len({pid for _, pid in first} | {pid for _, pid in second}) == min(2, len(os.sched_getaffinity(0)))
 
 
-def test_an_error_beside_ends_the_computation_with_its_words():
+def test_an_error_in_the_process_beside_ends_the_computation_with_its_text():
     with pytest.raises(SubprocessFailed, match="ZeroDivisionError"):
         run_in_subprocess(refused, 1, ignore, ignore)

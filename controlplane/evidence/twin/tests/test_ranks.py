@@ -14,7 +14,7 @@ def pool(**engine: object) -> Pool:
 
 
 @pytest.mark.django_db
-def test_each_rank_is_simulated_as_an_engine_of_its_own() -> None:
+def test_each_rank_is_simulated_as_a_separate_engine() -> None:
     found = twin_of(pool(data_parallel_size=2))
     assert list(found.fleet.instances) == ["chat-0#0", "chat-0#1", "chat-1#0", "chat-1#1"]
     assert len(set(found.fleet.instances.values())) == 1

@@ -48,7 +48,7 @@ def _returned(frame: Frame) -> Iterator[Banner]:
         return
     wait = "not everybody has reported yet. What is grey is as last known."
     if begins_anew(health):
-        yield _banner("returned", "warning", f"Live state begins anew: {wait}")
+        yield _banner("returned", "warning", f"Live state starts over: {wait}")
     elif ended - began > WORKER_DOWN_S:
         yield _banner("returned", "warning", f"Live state was away for {seconds(ended - began)} and is back: {wait}")
 

@@ -186,7 +186,7 @@ class Banner(TypedDict):
     kind: str
     level: str  # "error" or "warning"
     text: str
-    ago: str  # in words, how long ago it last reported; empty for never
+    ago: str  # text, how long ago it last reported; empty for never
 
 
 class AttentionItem(TypedDict):
@@ -220,8 +220,8 @@ class Frame(TypedDict):
     events: list[ShownEvent]
     health: Health
     savings: dict[str, dict[str, str]]  # text, title, href by pool
-    aliases: dict[str, str]  # requests in words, by pool that serves names of the document Models
-    tiers: dict[str, str]  # tiers in words, by pool with KV below the GPU
+    aliases: dict[str, str]  # description of the requests, by pool that serves names of the document Models
+    tiers: dict[str, str]  # description of the tiers, by pool with KV below the GPU
     attention: list[AttentionItem]  # worst first
     banners: list[Banner]  # worst first
 

@@ -60,7 +60,7 @@ def test_a_banner_says_what_still_works_and_when_the_process_last_reported() -> 
     (back,) = called_for({"gap": [0.0, 22.0], "owed": OWED})
     assert back["text"].startswith("Live state was away for 22 s and is back")
     (new,) = called_for({"gap": [22.0, 22.0], "owed": OWED})
-    assert new["text"].startswith("Live state begins anew")
+    assert new["text"].startswith("Live state starts over")
 
 
 def test_pages_without_a_frame_poll_for_banners(vera_client: Client, client: Client, live_redis: redis.Redis) -> None:

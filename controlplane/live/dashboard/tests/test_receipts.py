@@ -179,7 +179,7 @@ def test_a_request_slower_than_its_slo_is_marked(slow: None, vera_client: Client
     assert "▲" not in vera_client.get("/requests/req-warm/").content.decode()
 
 
-def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
+def test_a_receipt_is_described_in_sentences(written: FakeFleet) -> None:
     text = " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW))))
     assert "12,345 tokens (L)" in text
     assert "expected 8,192 of them (66 %) in the cache of demo-1" in text
@@ -246,7 +246,7 @@ def test_a_receipt_is_described_in_words(written: FakeFleet) -> None:
         ),
     ],
 )
-def test_the_outcome_is_described_in_words(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
+def test_the_outcome_is_described_in_sentences(written: FakeFleet, changes: dict[str, Any], said: str) -> None:
     assert said in " ".join(explain.sentences(receipt_of(written.receipt("req-1", NOW, **changes))))
 
 
@@ -522,7 +522,7 @@ def test_markup_in_a_receipt_is_shown_as_text(vera_client: Client, written: Fake
     assert "<script>alert" not in vera_client.get("/requests/req-x/").content.decode()
 
 
-def test_the_api_lists_and_gives_one(ci: ApiCaller, written: FakeFleet) -> None:
+def test_the_api_lists_receipts_and_returns_one(ci: ApiCaller, written: FakeFleet) -> None:
     listed = ci.get("/receipts?class=heavy&limit=5").json()["receipts"]
     assert [(row["request_id"], row["class"]) for row in listed] == [("req-heavy", "heavy")]
     one = ci.get("/receipts/req-heavy").json()

@@ -21,7 +21,7 @@ HOST |= {"read_s_total": 2.0, "written_bytes_per_s": GB / 2}
 DISK = {"written_bytes_per_s": GB, "capacity_bytes": 8_640 * GB, "backlog_bytes": 3 * GB}
 
 
-def test_a_line_describes_every_tier_in_words() -> None:
+def test_one_line_describes_every_tier() -> None:
     tiers = {"host": TierSample(**HOST), "disk": TierSample(**DISK)}
     words = in_words(tier_rows([InstanceSample(id="a-0", epoch=1, at=0.0, kv_tiers=tiers)])).replace("\xa0", " ")
     host, disk = words.split("; ")

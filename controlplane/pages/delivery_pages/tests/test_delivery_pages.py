@@ -65,7 +65,7 @@ def test_abort_is_one_click_and_the_reason_can_follow(otto_client, running):
     assert "Add the reason" not in page(otto_client, running)
 
 
-def test_pause_resume_and_advance(otto_client, running):
+def test_a_delivery_is_paused_resumed_and_advanced(otto_client, running):
     press(otto_client, running, "pause")
     assert (running.state, running.share) == (State.PAUSED, 0.0)
     assert press(otto_client, running, "resume", reason="short").status_code == 422

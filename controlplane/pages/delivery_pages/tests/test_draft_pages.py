@@ -184,7 +184,7 @@ def test_delivering_a_document_that_failed_before_asks_why_again(otto_client, po
     assert otto_client.post(URL, {**fields(otto_client), "again": "the node was replaced"}).status_code == 302
 
 
-def test_one_delivery_at_a_time(otto_client, delivery):
+def test_a_policy_has_one_delivery_at_a_time(otto_client, delivery):
     edit(delivery.policy, OTTO, heavy_new_tokens=8_000)
     assert "A policy has one delivery at a time" in otto_client.get("/policies/default/draft/review").content.decode()
     response = otto_client.post(URL, fields(otto_client))

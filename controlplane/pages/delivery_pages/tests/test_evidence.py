@@ -164,7 +164,7 @@ def test_an_interval_that_leaves_the_axis_is_cut_at_its_edge():
     assert 0 < float(axis.low) < float(axis.high) < WIDTH
 
 
-def test_the_line_of_the_wall():
+def test_the_line_of_the_wall_describes_the_delivery():
     now = facts(State.STEP, step=2, share=0.25, clock_s=650)
     assert report.step_words(now) == "canary 25 %"
     assert report.figure([finding(verdict="fine", lower=-0.2), finding()]) == "heavy 1.04× (0.97–1.12×)"
@@ -178,7 +178,7 @@ def test_a_stopped_clock_counts_nothing_down(state):
     assert report.next_at(facts(state, step=2)) is None
 
 
-def test_the_whole_page_as_one_value():
+def test_the_whole_page_is_one_value():
     shown = reading.shown(facts(State.STEP, step=2, share=0.25, clock_s=650), [finding()])
     assert shown.bar == reading.ShareBar("25.0", "25 %", "75 %")
     assert (shown.next.in_text, shown.next.in_s, shown.progress) == ("4:10", 250, "Canary 25 %")

@@ -17,7 +17,7 @@ WEEKENDS = {
 }
 
 
-def test_an_administrator_adds_one_and_everybody_sees_its_next_times(ada_client, vera_client):
+def test_an_administrator_adds_a_freeze_and_everybody_sees_its_next_times(ada_client, vera_client):
     assert ada_client.post("/freezes/", WEEKENDS).status_code == 302
     shown = vera_client.get("/freezes/").content.decode()
     assert shown.count("<time") >= 6

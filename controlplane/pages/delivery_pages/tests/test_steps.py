@@ -63,7 +63,7 @@ def test_durations_are_read_as_people_write_them(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["soon", "10", "10 minutes long", ""])
-def test_text_that_is_no_duration_is_refused(text):
+def test_text_that_is_not_a_duration_is_refused(text):
     with pytest.raises(ValueError, match="is not a time; write 10 min"):
         parse(text)
 

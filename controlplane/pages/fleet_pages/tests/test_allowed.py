@@ -31,20 +31,20 @@ def listed(db: None, settings: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("PUT", "/fleet"), ("PUT", "/fleet?dry_run=true"), ("POST", "/fleet/check")]
 )
-def test_it_is_refused_over_rest(ci: ApiCaller, method: str, path: str) -> None:
+def test_a_forbidden_document_is_refused_over_rest(ci: ApiCaller, method: str, path: str) -> None:
     answer = ci.call(method, path, DOCUMENT)
     assert answer.status_code == 422
     assert answer.json()["errors"] == [{"path": PATH, "value": "LD_PRELOAD", "message": MESSAGE}]
     assert not Pool.objects.exists()
 
 
-def test_it_is_refused_on_the_page(otto_client: Client) -> None:
+def test_a_forbidden_document_is_refused_on_the_page(otto_client: Client) -> None:
     answer = otto_client.post("/fleet/apply", {"document": documents.dump(DOCUMENT)})
     assert answer.status_code == 422
     assert MESSAGE in answer.content.decode()
 
 
-def test_it_is_refused_in_the_form(otto_client: Client) -> None:
+def test_a_forbidden_document_is_refused_in_the_form(otto_client: Client) -> None:
     form = {"name": "p", "model": "m", "kind": "vllm", "engine.environment": "LD_PRELOAD=/tmp/x.so"}
     answer = otto_client.post("/fleet/new-pool", form)
     assert answer.status_code == 422

@@ -88,7 +88,7 @@ def test_a_policy_that_does_not_exist_is_refused(operator: Client, fleet: World)
         ("a=b", "application/x-www-form-urlencoded", 415),
     ],
 )
-def test_a_body_that_is_no_document_is_refused(
+def test_a_body_that_is_not_a_document_is_refused(
     operator: Client, empty: None, body: str, kind: str, status: int
 ) -> None:
     answer = put(operator, body, kind=kind)

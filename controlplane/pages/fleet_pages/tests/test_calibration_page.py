@@ -103,7 +103,7 @@ def test_an_unknown_resource_is_not_found(operator: Client) -> None:
     assert operator.post("/fleet/instances/nobody-0/calibrate").status_code == 404
 
 
-def test_an_operator_fits_it_to_traffic_and_reads_the_held_out_errors(operator: Client, sent: list[Any]) -> None:
+def test_an_operator_fits_the_twin_to_traffic_and_reads_the_held_out_errors(operator: Client, sent: list[Any]) -> None:
     instance()
     assert "Calibrate from traffic" in read(operator)
     answer = operator.post(f"{PATH}/calibrate-from-traffic", follow=True)

@@ -61,7 +61,7 @@ def fit(kind: str, model: str = LLAMA, nodes: dict[str, tuple[NodeGpu, ...]] | N
         ("sim", "any name", {"kv_blocks": 1000}, "is tight: KV for 16,000 tokens on 1 GPU, fewer than the longest"),
     ],
 )
-def test_the_form_says_whether_it_fits_and_what_decides_it(
+def test_the_form_says_whether_the_model_fits_and_what_decides_that(
     kind: str, model: str, engine: dict[str, object], said: str
 ) -> None:
     assert said in fit(kind, model, **engine)

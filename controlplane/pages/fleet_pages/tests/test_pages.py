@@ -43,13 +43,13 @@ def test_the_instance_table_shows_the_figures_of_the_latest_sample(viewer: Clien
     assert "p-0 ready local 25 % 0 0" in said
 
 
-def test_a_drained_instance_says_so_and_by_whom(viewer: Client, fleet: World) -> None:
+def test_the_page_of_a_drained_instance_says_who_drained_it(viewer: Client, fleet: World) -> None:
     Instance.objects.filter(name="p-1").update(state=State.DRAINING, reason="drained by ada: a fan is loud")
     said = text_of(viewer.get("/fleet/pools/p/"))
     assert re.search(r"p-1 (draining|drained) by ada: a fan is loud local", said)
 
 
-def test_without_redis_it_says_why_there_are_no_figures(
+def test_without_redis_the_page_says_why_there_are_no_figures(
     viewer: Client, fleet: World, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue("redis_away")

@@ -57,13 +57,13 @@ def command(client, tmp_path, capsys, made):
 
 @pytest.mark.parametrize("door", [page, page_applied, rest, command])
 @pytest.mark.parametrize("made", [fleet(names=["spare"]), fleet("observe")], ids=["removed", "observed"])
-def test_every_way_refuses_it_and_says_which_name_uses_the_pool(named, operator, tmp_path, capsys, door, made):
+def test_the_removal_of_a_pool_in_use_is_refused_everywhere(named, operator, tmp_path, capsys, door, made):
     before = export_yaml()
     assert WORDS in door(operator, tmp_path, capsys, made)
     assert export_yaml() == before
 
 
-def test_the_switch_of_a_pool_refuses_it_too(named, operator):
+def test_the_switch_of_a_pool_in_use_is_refused_as_well(named, operator):
     answer = operator.post("/api/v1/pools/used/observe", "{}", content_type=JSON)
     assert (answer.status_code, answer.json()["errors"][0]["message"]) == (422, WORDS)
     assert WORDS in operator.post("/fleet/pools/used/mode/observe", {"reason": WHY}, follow=True).content.decode()

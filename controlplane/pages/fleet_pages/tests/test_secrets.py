@@ -84,7 +84,7 @@ def answers(caller: ApiCaller) -> dict[str, str]:
     return found
 
 
-def test_a_viewer_finds_it_nowhere(leaky: None, vera: User, vera_client: Client) -> None:
+def test_a_viewer_finds_a_secret_nowhere(leaky: None, vera: User, vera_client: Client) -> None:
     seen = pages(vera_client) | answers(api_caller(vera))
     assert [where for where, text in seen.items() if CANARY in text] == []
     assert [where for where in (*SHOWING, "/fleet", "/pools", "/audit") if "(hidden" not in seen[where]] == []
@@ -92,7 +92,7 @@ def test_a_viewer_finds_it_nowhere(leaky: None, vera: User, vera_client: Client)
     assert seen["/instances/default-0"].count("(hidden)") >= 2  # its command and its reason
 
 
-def test_a_token_without_the_scope_finds_it_nowhere_although_its_owner_is_an_operator(leaky: None, otto: User) -> None:
+def test_a_token_without_the_scope_finds_no_secret_although_its_owner_is_an_operator(leaky: None, otto: User) -> None:
     seen = answers(api_caller(otto, "fleet:read", "audit:read", "live:read"))
     assert [where for where, text in seen.items() if CANARY in text] == []
 
@@ -112,7 +112,7 @@ def test_a_document_read_by_a_viewer_cannot_be_applied(leaky: None, vera: User, 
     assert answer.json()["errors"][0]["path"] == "spec.pools[0].engine.environment.PLAIN"
 
 
-def test_the_audit_log_never_stores_it_and_hides_what_was_stored(leaky: None) -> None:
+def test_the_audit_log_never_stores_a_secret_and_hides_one_that_was_stored(leaky: None) -> None:
     old = AuditEntry.objects.order_by("-pk")[0]
     stored = AuditEntry.objects.exclude(pk=old.pk).values("before", "after", "reason")
     assert CANARY not in str(list(stored))

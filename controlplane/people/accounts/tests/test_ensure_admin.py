@@ -50,7 +50,7 @@ def test_a_weak_password_is_refused_and_no_user_created(monkeypatch, given, faul
     assert not User.objects.exists()
 
 
-def test_up_reports_it_in_one_line(monkeypatch):
+def test_up_reports_a_weak_first_password_in_one_line(monkeypatch):
     monkeypatch.setenv("WEIR_ADMIN_PASSWORD", "short")
     # A test is one transaction, on one connection
     monkeypatch.setattr(connections, "close_all", lambda: None)

@@ -48,7 +48,7 @@ def test_a_wrong_guess_at_the_current_password_is_audited(nora):
     assert "a guess" not in str(AuditEntry.objects.values())
 
 
-def test_the_audit_log_records_it_without_the_password(nora):
+def test_the_audit_log_records_the_change_without_the_password(nora):
     change(signed_in(nora))
     assert AuditEntry.objects.first().action == "user.change_password"
     assert NEW.strip() not in str(AuditEntry.objects.values())

@@ -70,7 +70,7 @@ def test_the_page_shows_changed_fields_only(vera_client):
     assert "a.b" not in content
 
 
-def test_an_added_pool_is_a_change_of_its_own(vera_client):
+def test_an_added_pool_is_a_separate_change(vera_client):
     kept = {"name": "demo", "model": "m", "replicas": 8}
     record(OTTO, "fleet.applied", "fleet", "", {"pools": [kept]}, {"pools": [{"name": "new", "model": "x"}, kept]})
     content = vera_client.get("/audit/").content.decode()
@@ -126,7 +126,7 @@ def test_a_subject_links_to_its_page(action, subject, href):
     assert place(action, subject) == href
 
 
-def test_the_actions_of_a_delivery_are_described_in_words():
+def test_the_actions_of_a_delivery_are_described():
     assert words("delivery.fail") == "delivery: stopped by a guard"
     assert words("policy.open_draft") == "policy: open draft"
 

@@ -31,7 +31,7 @@ def engine(fleet: Fleet) -> Iterator[Fleet]:
     """tiny-0 on the last core, everything else on the others."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        pytest.skip("the engine needs a core of its own: there is one core")
+        pytest.skip("the engine needs its own core: there is one core")
     alone = _tree(fleet.one("tiny-0")["pid"])
     others = {os.getpid(), *(pid for pid, _ in fleet.weir.everything())} - alone
     try:

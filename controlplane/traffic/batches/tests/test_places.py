@@ -44,5 +44,5 @@ def test_a_key_has_no_more_slots_than_its_share() -> None:
         ([held(1, 1, leaves=True), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], None),
     ],
 )
-def test_which_batch_gives_up_its_slot(placed: list[Placed], queued: list[Queued], leaver: int | None) -> None:
+def test_a_batch_gives_up_its_slot_by_the_rules(placed: list[Placed], queued: list[Queued], leaver: int | None) -> None:
     assert turns.leaver(placed, queued) == leaver

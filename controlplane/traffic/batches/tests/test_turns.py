@@ -59,7 +59,7 @@ def played(
     return ends
 
 
-def test_eighteen_keys_end_as_without_the_stuck_and_the_huge_one() -> None:
+def test_eighteen_keys_end_as_they_would_without_the_stuck_and_the_huge_one() -> None:
     others = {key: 200 for key in range(18)}
     alone, beside = played(others), played({**others, 18: 5, 19: 20_000}, stuck=18)
     assert max(beside[key] / alone[key] for key in others) < 1.1

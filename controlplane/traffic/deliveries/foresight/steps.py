@@ -285,6 +285,6 @@ def _power(plan: Plan, step: Switchback, worse: float, fine: float, known: float
 
 
 def about(seconds: float) -> str:
-    """Return a duration in words, rounded up."""
+    """Format a duration, rounded up."""
     unit = next((unit for least, unit in ((86_400, 3600), (7200, 600), (120, 60)) if seconds > least), 1)
     return words(math.ceil(seconds / unit) * unit)

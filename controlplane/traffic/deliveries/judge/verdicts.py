@@ -247,7 +247,7 @@ def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
     return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)
 
 
-# What an interval means for a guard's limits: the harm it shows, and the certain margin in words
+# What an interval means for a guard's limits: the harm it shows, and the text of the certain margin
 
 
 class Harm(StrEnum):

@@ -255,7 +255,7 @@ def test_a_proposal_that_the_state_does_not_allow_changes_nothing(delivery, what
     assert (done.state, Look.objects.count()) == ("ready", 0)
 
 
-def test_of_two_judges_only_one_changes_the_delivery(canary):
+def test_only_one_of_two_judges_changes_the_delivery(canary):
     mine, theirs = selectors.delivery(canary.pk), selectors.delivery(canary.pk)
     first = looked(mine, Trigger.PASS)
     second = looked(theirs, Trigger.PASS)

@@ -74,12 +74,12 @@ def test_there_is_one_open_delivery_per_policy(delivery, policy):
     assert PolicyVersion.objects.count() == 2
 
 
-def test_the_database_enforces_it(delivery, policy):
+def test_the_database_allows_one_open_delivery_per_policy(delivery, policy):
     with pytest.raises(IntegrityError):
         Delivery.objects.create(policy=policy, candidate=delivery.base, base=delivery.base, plan={}, state=State.PAUSED)
 
 
-def test_the_next_delivery_can_be_proposed_once_it_has_ended(delivery, policy):
+def test_the_next_delivery_can_be_proposed_once_the_previous_one_has_ended(delivery, policy):
     services.abort(delivery, OTTO)
     assert proposed(policy, tokens=8000).candidate.number == 3
 
@@ -247,7 +247,7 @@ def waits(redis_away: None, policy: Any, pool: Any) -> Delivery:
     return proposed(policy, **PROPOSED)
 
 
-def test_an_approval_makes_it_ready(waits):
+def test_an_approval_makes_a_delivery_ready(waits):
     done = services.approve(waits, OLGA, "read it")
     assert (done.state, done.by) == ("ready", "olga")
     assert done.ready_at is not None
@@ -316,7 +316,7 @@ def test_the_possible_approvers_are_listed(waits):
     assert selectors.waiting_for("otto") == []
 
 
-def test_a_rejection_needs_a_reason_and_ends_it(waits):
+def test_a_rejection_needs_a_reason_and_ends_the_delivery(waits):
     with pytest.raises(InvalidInput):
         services.reject(waits, OLGA, "")
     assert services.reject(waits, OLGA, "the plan has no canary").state == "rejected"

@@ -69,7 +69,7 @@ def test_without_redis_the_command_says_what_happens(redis_away, capsys) -> None
     assert "routers serve the live version within 30 s" in capsys.readouterr().err
 
 
-def test_it_works_without_a_database_and_loads_no_models(live_redis, tmp_path) -> None:
+def test_stopping_works_without_a_database_and_loads_no_models(live_redis, tmp_path) -> None:
     published(live_redis, split(7))
     away = {**os.environ, "DATABASE_URL": "postgresql://weir@127.0.0.1:1/gone", "WEIR_DATA_DIR": str(tmp_path)}
     code = (

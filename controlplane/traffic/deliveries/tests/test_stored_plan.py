@@ -32,7 +32,7 @@ def test_a_plan_of_schema_1_keeps_its_meaning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_plan_of_schema_1_reads_as_it_is_parsed(name: str) -> None:
+def test_a_plan_of_schema_1_reads_as_it_was_parsed(name: str) -> None:
     assert stored_plan.read(GOLDEN[name]) == parse_plan(GOLDEN[name], pools=GOLDEN[name]["pools"])
 
 
@@ -54,7 +54,7 @@ def test_a_delivery_whose_plan_exceeds_current_limits_can_be_ended(running: Deli
     assert services.abort(running, OTTO).state == "aborted"
 
 
-def test_a_policy_with_such_a_delivery_in_its_history_can_be_published(running: Delivery, policy: Policy) -> None:
+def test_a_policy_with_an_oversized_delivery_in_its_history_can_be_published(running: Delivery, policy: Policy) -> None:
     services.abort(running, OTTO)
     edit(policy, OTTO, heavy_new_tokens=11_000)
     assert policies.publish(policy, OTTO, WHY).version.number == 3

@@ -213,10 +213,10 @@ def test_proposers_authors_and_earlier_approvers_cannot_approve(
 
 
 @given(st.lists(st.tuples(PEOPLE, st.sampled_from(["this", "that"]))), st.integers(0, 4))
-def test_enough_different_people_must_approve_exactly_the_same(given_: list[tuple[str, str]], needed: int) -> None:
+def test_enough_different_people_must_approve_one_digest(given_: list[tuple[str, str]], needed: int) -> None:
     assert approvals.complete(given_, "this", needed) == (len({p for p, what in given_ if what == "this"}) >= needed)
 
 
 @pytest.mark.parametrize("other", [("b", "p", 1, "l"), ("d", "q", 1, "l"), ("d", "p", 2, "l"), ("d", "p", 1, "m")])
-def test_an_approval_is_for_one_document_one_plan_and_one_base(other: tuple[str, str, int, str]) -> None:
+def test_an_approval_covers_one_document_one_plan_and_one_base(other: tuple[str, str, int, str]) -> None:
     assert approvals.digest("d", "p", 1, "l") != approvals.digest(*other)

@@ -37,7 +37,7 @@ def test_a_key_has_the_requested_settings(ada_client):
     assert row.created_by == "ada"
 
 
-def test_a_missing_limit_is_reported_in_words(ada_client):
+def test_a_missing_limit_is_described(ada_client):
     make(ada_client)
     page = ada_client.get("/keys/").content.decode()
     assert 'data-label="Requests/min">60<' in page

@@ -46,7 +46,7 @@ def _named(path: str, value: Json, unit: str) -> str:
 class PolicyField:
     parameter: Parameter
     text: str  # text of the input: what was typed, else the draft's value
-    live: str  # value of the live version, in words
+    live: str  # value of the live version, as text
     live_text: str  # value of the live version, as text of an input
     error: str
     changed: bool  # whether the draft differs from the live version

@@ -215,7 +215,7 @@ def test_polling_reports_a_save_a_publication_and_a_discard(form, policy, otto_c
     assert b"ada published v2" in otto_client.get(url).content
 
 
-def test_the_review_shows_changed_fields_in_words_and_the_scope(form, policy, pool, otto_client):
+def test_the_review_shows_descriptions_of_changed_fields_and_the_scope(form, policy, pool, otto_client):
     edit(policy, heavy_new_tokens=9000)
     content = otto_client.get(f"{DRAFT}/review").content.decode()
     assert '<del class="diff-old">40,000 tokens</del>' in content

@@ -168,7 +168,7 @@ class InstanceOut(Etag):
     gpus: list[int] = Field(description="Indices of the node's GPUs that it has exclusively")
     retired: str = Field(description="Why the pool no longer needs it; empty when it stays")
     asleep: int | None = Field(description="Sleep level; null when awake")
-    server: str = Field(description="What answers at the URL of an engine that something else started; else empty")
+    server: str = Field(description="What answers at the URL of an engine that another system started; else empty")
     version: str = Field(description="Of the server")
     listed: dict[str, Any] = Field(description="What the source of its pool says of it: name, node, labels, …")
     restarts: int

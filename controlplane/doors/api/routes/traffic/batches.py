@@ -26,7 +26,9 @@ class BatchOut(Schema):
     state: str = Field(description="In OpenAI's words: validating, in_progress, completed, …")
     cause: str = Field(description="Of a failure or a cancellation")
     waits: str = Field(description="Why nothing of it is sent now; empty while its lines are under way or it has ended")
-    asked_again_at: datetime | None = Field(description="Next attempt of a batch that waits for a reason of its own")
+    asked_again_at: datetime | None = Field(
+        description="Next attempt of a batch that waits for a reason other than its turn"
+    )
     total: int = Field(description="Number of lines; the next two count those with a result")
     completed: int
     failed: int

@@ -80,7 +80,7 @@ class ArmLook:
     sign: str
     dash: str
     marker: str
-    policy: str  # policy in words
+    policy: str  # the policy's description
     partial: bool
     n: str = ""  # number of requests behind its differences, if the same for all rows
 

@@ -19,7 +19,7 @@ def test_a_single_request_waits_for_the_api_and_its_prefill() -> None:
     assert one.tpot_s is None
 
 
-def test_its_answer_takes_one_decode_step_per_token() -> None:
+def test_an_answer_takes_one_decode_step_per_token() -> None:
     (one,) = play([asks(0, tokens=1_000, output=101)]).requests
     steps = run_s(100, LAW.step_s(1, 0.0, 1_001, 1), LAW.kv_s_per_token)
     assert one.tpot_s == pytest.approx(steps / 100)

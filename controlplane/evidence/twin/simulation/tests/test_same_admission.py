@@ -258,7 +258,7 @@ NARROW = {
 }
 
 
-def test_a_scripted_scenario_has_the_same_result_in_both() -> None:
+def test_a_scripted_scenario_has_the_same_result_in_router_and_twin() -> None:
     warm, heavy = 50, 400
     requests = scripted(
         (0.0, warm, 4.0, None),
@@ -273,7 +273,7 @@ def test_a_scripted_scenario_has_the_same_result_in_both() -> None:
     assert fates[3].queued_s == 2.5
 
 
-def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_in_both() -> None:
+def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_in_router_and_twin() -> None:
     steady = [(number * 0.25, 50, 1.0, None) for number in range(8)]
     requests = scripted(*steady, (5.25, 50, 1.0, 0.5))
     fates = same(
@@ -284,17 +284,17 @@ def test_a_deadline_that_the_queue_cannot_meet_is_refused_at_once_in_both() -> N
     assert fates[-1].over_s == requests[-1].at_s
 
 
-def test_a_refusing_strategy_refuses_in_both() -> None:
+def test_a_refusing_strategy_refuses_in_router_and_twin() -> None:
     rule = policy("mooncake_conductor", strategy__ttft_limit_s=2.0, **CLASSES)
     fates = same(scripted((0.0, 200, 4.0, None), (0.5, 200, 1.0, None), (5.0, 200, 1.0, None)), rule)
     assert [one.code for one in fates] == ["", "over_ttft_limit", ""]
 
 
-def test_a_pool_without_instances_refuses_in_both() -> None:
+def test_a_pool_without_instances_refuses_in_router_and_twin() -> None:
     assert [one.code for one in same(scripted((0.5, 50, 1.0, None)), policy(), 0)] == ["no_instance_ready"]
 
 
-def test_bands_and_tenants_wait_equally_long_in_both() -> None:
+def test_bands_and_tenants_wait_equally_long_in_router_and_twin() -> None:
     more = {"admission__max_queue_warm": 4, "admission__max_wait_warm_s": 30.0}
     requests = scripted(
         (0.0, 50, 3.0, None),
@@ -335,7 +335,7 @@ REQUESTS = st.lists(
     st.sampled_from([0.5, 2.5, 30.0]),
     st.integers(1, 2),
 )
-def test_both_decide_and_refuse_the_same_at_the_same_times_on_any_traffic(
+def test_router_and_twin_decide_and_refuse_the_same_at_the_same_times_on_any_traffic(
     given: list[tuple[Any, ...]], instances: int, route: str, longest: int, wait_s: float, most: int
 ) -> None:
     limits: dict[str, Any] = {f"admission__max_queue_{name}": longest for name in ("warm", "medium", "heavy")}

@@ -83,7 +83,7 @@ STOP = """() => {
   const faults = [];
   if (!name?.trim()) faults.push("no name");
   if (box.bottom < 0 || box.top > innerHeight || !box.width) faults.push("out of sight");
-  // A part of a picture has a shape of its own for its focus, and its box may be empty in the middle.
+  // A part of a picture has its own shape for its focus, and its box may be empty in the middle.
   if (!(node instanceof SVGElement)) {
     if (style.outlineStyle === "none" || Number.parseFloat(style.outlineWidth) < 2) faults.push("no outline");
     if (!top || !(node.contains(top) || top.contains(node))) faults.push("covered");

@@ -51,7 +51,7 @@ def test_windows_are_kept_for_a_minute() -> None:
     assert [each.at for each in kept([at(0, 0, 0), at(50, 0, 0)], 70)] == [50]
 
 
-def test_a_window_has_both_arms() -> None:
+def test_a_window_counts_both_arms() -> None:
     found = window(evidence(1_000), 7.0)
     assert found.at == 7.0
     assert sum(found.candidate[:1]) + found.control[0] == 1_000

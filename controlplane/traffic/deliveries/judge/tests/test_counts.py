@@ -31,7 +31,7 @@ def test_evidence_beyond_every_number_is_infinite() -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 200))
-def test_one_more_hit_of_the_candidate_is_never_less_evidence(hits: int, control: int) -> None:
+def test_one_more_hit_of_the_candidate_is_never_weaker_evidence(hits: int, control: int) -> None:
     fewer, more = (e_value(Counted(500, hits + one), Counted(4_500, control), 1.5) for one in (0, 1))
     assert more > fewer
 

@@ -270,7 +270,7 @@ def test_an_unreachable_redis_holds_and_does_not_count_as_harm(
     assert "Redis does not answer" in held.holds[0]["text"]
 
 
-def test_redis_away_leaves_a_paused_delivery_alone(canary: Delivery, fleet: Fleet, redis_away: None) -> None:
+def test_an_unreachable_redis_leaves_a_paused_delivery_alone(canary: Delivery, fleet: Fleet, redis_away: None) -> None:
     paused = services.pause(canary, OTTO)
     assert judge(paused, later(canary, 5)).state == State.PAUSED
 

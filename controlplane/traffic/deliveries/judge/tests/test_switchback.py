@@ -110,7 +110,7 @@ def test_a_rare_class_that_points_to_harm_is_waited_for() -> None:
     assert "this step waits for it" in found.text
 
 
-def test_before_its_end_there_is_an_estimate_and_no_verdict() -> None:
+def test_a_switchback_has_an_estimate_but_no_verdict_before_its_end() -> None:
     found = judged(blocks(1.5, count=8), final=False)["ttft warm"]
     assert (found.verdict, found.text) == ("no_data", "4 of 6 pairs of blocks have enough warm requests")
     assert found.estimate == pytest.approx(0.5, abs=0.1)

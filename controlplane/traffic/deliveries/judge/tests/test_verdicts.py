@@ -98,7 +98,7 @@ def test_refusals_are_counted_separately() -> None:
     assert found_in("more errors")["refused"].verdict == "inconclusive"
 
 
-def test_failing_verdicts_share_alpha_and_each_passing_one_uses_all_of_it() -> None:
+def test_failing_verdicts_share_alpha_and_each_passing_verdict_uses_all_of_it() -> None:
     """The plan has 9 comparisons and 2 canaries on one pool."""
     assert levels_of(plan()).fail == pytest.approx(0.01 / 18)
     assert levels_of(plan()).fine == 0.01
