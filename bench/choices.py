@@ -44,7 +44,7 @@ class ChosenFleet:
     case: str
     chosen: str
     gpus: int  # GPUs of the fleet that the twin chooses
-    right: int  # GPUs of the smallest fleet that holds the limit by measurement
+    right: int  # number of GPUs of the smallest fleet that holds the limit by measurement
     least: int  # GPUs that the twin chooses if engines are faster by its expected error
     most: int  # if they are slower
 

@@ -49,7 +49,7 @@ class Shrunk:
     """The whole fleet with one seed, and the smallest one that meets the SLO."""
 
     whole: Played
-    instances: int  # size of the smallest fleet; 0: the whole one misses the SLO
+    instances: int  # size of the smallest fleet; 0 if the whole fleet misses the SLO
     smallest: Played
 
 

@@ -64,7 +64,7 @@ class Shape:
     answer: str  # answer of the engines: unary, burst, paced
     base: int  # bytes of a session's first body
     step: int  # bytes by which each next body is longer
-    turns: int  # turns per session, after which it begins again
+    turns: int  # turns per session; after them a new session begins
     connections: int
 
 

@@ -96,8 +96,9 @@ def fill(bench: Bench, router: Running) -> None:
 
 
 def fill_stores(bench: Bench, router: Running, shape: Shape) -> None:
-    """Send requests of the shape without a pause, until the approximate index drops as much as it learns, and all spans
-    are theirs: those of earlier sessions are smaller."""
+    """Send requests of the shape without a pause, until the approximate index drops as much as it learns and all its
+    spans come from these requests: spans of earlier sessions are smaller.
+    """
     pids = tree(router.process.pid)
     bench.prepare(shape)
     before, after, played, most = 0, 1, 0, 1

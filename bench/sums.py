@@ -40,7 +40,7 @@ STOPPED_S = 3.0
 USE_S = 2.0  # age up to which use of a killed router may be lost with it
 KEPT_S = 25.0  # time until the ledger has what routers counted
 FLUSHED_S = 1.0  # age up to which receipts of a killed router may be lost with it
-# (what, how): a signal, after which Weir starts it again, or SIGSTOP for STOPPED_S
+# (what, how): a signal, after which Weir restarts the process, or SIGSTOP for STOPPED_S
 FAULTS = (
     ("redis", signal.SIGSTOP),
     ("control", signal.SIGKILL),

@@ -76,7 +76,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     its share of the files and finds the rest compiled.
     """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    if number == 0:  # collection itself begins at the first file
+    if number == 0:  # collection begins with the first file
         return
     root, named = session.config.rootpath, session.config.args
     paths = [path for name in named for path in sorted((root / name).rglob("test_*.py"))]

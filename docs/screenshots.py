@@ -52,7 +52,7 @@ EXPERIMENT = {  # in the twin: a replay would measure this machine, too
     "duration_s": 600,
     "arms": ["round_robin", "cache_aware", "adaptive_v1"],
 }
-PROVIDER = {  # for the sign-in page, which asks it nothing
+PROVIDER = {  # for the sign-in page, which sends no request to the provider
     "WEIR_OIDC_ISSUER": "https://id.example.com/realms/company",
     "WEIR_OIDC_CLIENT_ID": "weir",
     "WEIR_OIDC_CLIENT_SECRET": "unused",
@@ -99,7 +99,7 @@ class Picture:
     name: str
     path: str
     size: tuple[int, int] = SIZE
-    job: str = ""  # what runs before it, besides the delivery
+    job: str = ""  # command that runs before the picture, besides the delivery
 
 
 BEFORE = "before sign-in"

@@ -88,7 +88,7 @@ class Found:
     published: int = 0  # acknowledged by the API
     saved: int = 0  # drafts, acknowledged
     experiment: str = ""  # outcome of the experiment that was running
-    missing: list[str] = field(default_factory=list)  # acknowledged, but no longer there
+    missing: list[str] = field(default_factory=list)  # items that were acknowledged, but are no longer there
 
 
 # Requests
@@ -173,7 +173,7 @@ class Operator:
     def __init__(self, weir: RealUp) -> None:
         self._weir = weir
         self.saved: list[int] = []  # values of a parameter
-        self.kept: list[int | None] = []  # those found in the draft before it was changed again
+        self.kept: list[int | None] = []  # values found in the draft before it was changed again
         self.published: list[str] = []  # reasons
         self.experiment: int = api(weir, "/experiments", {**EXPERIMENT, "arms": ARMS})["id"]
         self._number = 10_000
@@ -189,7 +189,7 @@ class Operator:
         """Save and publish one draft."""
         self._number += 1
         number, reason = self._number, f"number {self._number} of {id(self)}"
-        opened = api(self._weir, "/policies/default/draft", {})  # the previous one, if its publication failed
+        opened = api(self._weir, "/policies/default/draft", {})  # the previous draft, if its publication failed
         self.kept.append(_heavy(opened))
         overrides = {"classes.heavy_new_tokens": number}
         api(self._weir, "/policies/default/draft", {"overrides": overrides}, method="PATCH")
@@ -408,7 +408,7 @@ def _corrupt(world: World) -> None:
 def clock(offset_s: int) -> Change:
     def change(world: World) -> None:
         assert world.clock is not None
-        with world.clock.open("r+b") as file:  # in place, as it is mapped
+        with world.clock.open("r+b") as file:  # overwritten in place, because the file is mapped
             file.write(struct.pack("l", offset_s))
 
     return change

@@ -48,7 +48,7 @@ class Postgres:
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
     def _run(self, name: str, *arguments: str) -> None:
-        # It refuses to run as root; Debian's package has made a user for it.
+        # PostgreSQL refuses to run as root; Debian's package has made a user for it.
         other = ("runuser", "-u", "postgres", "--") if os.getuid() == 0 else ()
         command = [*other, str(binaries() / name), "-D", str(self._data), *arguments]
         # A file, not a pipe, as the server that pg_ctl starts would keep the pipe open.

@@ -191,7 +191,7 @@ def test_requests_wake_a_sleeping_pool_once_and_without_a_control_worker_end_at_
     assert [one["kind"] for one in events].count("awake") == 1
     assert late <= 0.5
 
-    time.sleep(3)  # otherwise the last report of waiting requests would wake it again
+    time.sleep(3)  # otherwise the last report of waiting requests would wake the pool again
     asleep(scene)
     control = scene.weir.child("control")
     os.kill(control, signal.SIGSTOP)

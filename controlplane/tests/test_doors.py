@@ -327,7 +327,7 @@ def test_a_dry_run_of_the_fleet_document_answers_as_the_application_does(world, 
     )  # fmt: skip
 
 
-# A pool returns to the model that it served before, whose requests the policy careful decides by now
+# A pool returns to the model that it served before, whose requests the policy careful now decides
 
 
 @pytest.fixture

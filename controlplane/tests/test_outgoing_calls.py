@@ -12,7 +12,7 @@ OPENERS = {
 }
 VERBS = ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream")
 OF_HTTPX = {f"httpx.{verb}" for verb in VERBS}
-# Where they are allowed, and why
+# Where connections are allowed, and why
 ALLOWED = {
     "router/contract/net/outgoing.py": "the door itself",
     "router/serving/joining.py": "the router's own port",

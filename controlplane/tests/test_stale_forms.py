@@ -50,8 +50,8 @@ CREATE = {
     "plans", "tunings", "users", "write-note", "experiments/new.html",
     "fleet/adopt.html", "traces/traces.html", "accounts/own_password.html", "accounts/sign_in_link.html", "base.html",
 }  # fmt: skip
-# They are possible in one state only, which Weir itself ends, and report if it is too late. A version would refuse to
-# cancel a job that has just begun.
+# These actions are possible in one state only, which Weir itself ends; they report if they are too late. A version
+# would refuse to cancel a job that has just begun.
 ONE_STATE = {
     "cancel-batch", "experiment-cancel", "fleet-calibration-cancel", "matrix-cancel", "matrix-resume",
     "preview-cancel", "tuning-draft", "components/job_state.html",

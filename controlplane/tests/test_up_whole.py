@@ -41,7 +41,7 @@ def test_weir_serves_and_ends_within_ten_seconds_of_a_signal(weir):
 
 
 def test_sigterm_ends_everything_even_if_the_shell_that_started_it_ignores_sigint(fleet):
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process keeps it, as behind `&` in a script
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a new process inherits this, as behind `&` in a script
     try:
         with running("--fleet", fleet) as weir:
             signal.signal(signal.SIGINT, before)

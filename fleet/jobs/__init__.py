@@ -200,7 +200,7 @@ def _claim(model: type[J], chosen: Callable[[], int | None]) -> J | None:
         mine = queued.filter(pk=job_id)
         if not mine.update(status=RUNNING, started_at=now, heartbeat_at=now, worker=process_identity.own()):
             return None
-    # Only this start of the job: a worker that pauses here until it is taken for lost must not get its successor's row.
+    # Only this start of the job: a worker that pauses here until it counts as lost must not get its successor's row.
     return model._default_manager.filter(pk=job_id, started_at=now).first()
 
 
@@ -211,7 +211,7 @@ def give_way(job: Job) -> bool:
     if job.started_at is None or timezone.now() - job.started_at < timedelta(seconds=TURN_S):
         return False
     following = next((each for each in _startable(type(job), job) if each.queue == job.queue), job)
-    # The time of the start remains, as it tells when its owner was last served.
+    # The time of the start remains, because it tells when its owner was last served.
     mine, ours = of_this_start(job).filter(status=RUNNING), owner_of(following.actor) == owner_of(job.actor)
     if ours or not mine.update(status=QUEUED, worker="", sent_at=timezone.now()):
         return False
@@ -333,7 +333,7 @@ class Heartbeat:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        # Only this start of the job: a worker that was taken for lost stops, even if the job runs again in another one.
+        # Only this start of the job: a worker that counted as lost stops, even if the job runs again in another worker.
         self._running = of_this_start(job).filter(status=RUNNING)
         self._step = ""
         self._written = float("-inf")

@@ -12,7 +12,7 @@ from random import Random
 from xxhash import xxh3_64_intdigest
 
 CORPUS_TOKENS = 16_384
-# Length at which the model stops by itself: log-normal, roughly as in chat traffic.
+# The length at which the model stops by itself: log-normal, roughly as in chat traffic.
 MEDIAN_TOKENS = 200
 SIGMA = 0.8
 

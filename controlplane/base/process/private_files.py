@@ -36,8 +36,9 @@ def readable_by_others(folder: Path) -> list[Path]:
 
 
 def tighten(folder: Path) -> list[Path]:
-    """Close such files to other users, and return them. Files of another owner stay as they are; `manage.py doctor`
-    reports them."""
+    """Close files that others can read to other users, and return the files. Files of another owner stay as they are;
+    `manage.py doctor` reports them.
+    """
     return [path for path in readable_by_others(folder) if _close(path)]
 
 

@@ -108,8 +108,8 @@ def _keep(claim: IdempotentAnswer, answer: HttpResponseBase) -> None:
     if "no-store" not in answer.headers.get("Cache-Control", ""):  # Secrets are not stored.
         claim.headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
         claim.body = answer.content.decode()
-    # Not `save`: a claim without an answer for GIVEN_UP may belong to another request by now, although this one has
-    # succeeded.
+    # `save` is not used: a claim without an answer for GIVEN_UP may belong to another request by now, although this one
+    # has succeeded.
     values = {"status": claim.status, "headers": claim.headers, "body": claim.body}
     IdempotentAnswer.objects.filter(pk=claim.pk).update(**values)
 

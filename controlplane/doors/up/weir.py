@@ -108,8 +108,8 @@ def quiet() -> None:
     logging.getLogger().setLevel(logging.WARNING)
 
 
-# Each function below runs in a thread, and the first one loads Django's applications, which takes half a second of CPU
-# time, in which the servers start.
+# Each function below runs in a thread. The first one loads Django's applications, which takes half a second of CPU
+# time; meanwhile the servers start.
 
 
 def _load() -> None:

@@ -18,7 +18,7 @@ from router.contract.pools import of_run
 class FleetChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes of the pool for one arm. An option of null is reset to its default."""
 
-    replicas: int | None = None  # None for as many as the pool has
+    replicas: int | None = None  # None for the pool's own number
     engine: dict[str, Any] = {}  # options of the pool's kind to change
     store: dict[str, Any] = {}  # options of the store that its instances share
 

@@ -50,7 +50,7 @@ class PlanFigure:
 @dataclass(frozen=True, slots=True)
 class WhatCame:
     since: float  # Unix s
-    requests: int  # the busiest consecutive requests, as many as were planned
+    requests: int  # the busiest consecutive requests, in the planned number
     load: tuple[LoadFigure, ...]
     figures: tuple[PlanFigure, ...]
     unplanned: Mapping[str, int] = field(default_factory=dict)  # requests of classes that the plan did not have

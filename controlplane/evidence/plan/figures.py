@@ -11,7 +11,7 @@ from controlplane.evidence.twin.expected_error import ExpectedError
 SHARES = (0.5, 0.9)  # quantiles of each latency
 WITHIN = "within_slo"
 ERRORS = {"ttft": "ttft_mean", "tpot": "tpot", "e2e": "e2e"}  # field of the expected error
-UNCLASSED = "none"  # class of requests that were refused before they had one
+UNCLASSED = "none"  # class of requests that were refused before they were classified
 QUANTILES_OF = {quantile_key(name, share): (name, share) for name in LATENCIES for share in SHARES}
 Range = Mapping[str, float]  # low and high over seeds; least and most with the expected error
 

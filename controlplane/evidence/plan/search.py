@@ -29,7 +29,7 @@ from controlplane.evidence.twin.simulation.simulate import simulate
 from controlplane.evidence.twin.simulation.types import Simulated, TwinOutcome
 
 HEADROOM = (1.0, 1.1, 1.25, 1.5)  # factors on the load
-SEEDS = 2  # simulations at the load itself
+SEEDS = 2  # simulations at the given load
 FIRST, SECOND = 20, 4  # divisors of the trace's length for the first windows
 LEAST = 150  # fewest requests of a window
 SLACK = (0.15, 0.05)  # shortfall of the required share up to which a fleet continues after the first windows

@@ -16,7 +16,7 @@ from controlplane.evidence.twin.fingerprint import source_sha256
 from fleet import jobs, subprocess
 
 READ = 200_000  # most requests read from a recording; the busiest of them are played
-LONGEST_S = 3_600.0  # longest search, wall clock; beyond this the plan fails, and the next one has its turn
+LONGEST_S = 3_600.0  # longest search, wall clock; beyond this the plan fails, and the next plan has its turn
 
 
 @shared_task(name="planning.run")

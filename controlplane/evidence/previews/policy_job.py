@@ -66,7 +66,7 @@ class PolicyJob(TwinJob):
     policy: "models.ForeignKey[Policy, Policy]"
     live_version = models.PositiveIntegerField()
     pool = models.CharField(max_length=63)
-    twin = models.JSONField(default=dict)  # `about`, and what the job adds
+    twin = models.JSONField(default=dict)  # `about`, and the facts that the job adds
 
     class Meta:
         abstract = True

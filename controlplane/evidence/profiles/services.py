@@ -21,7 +21,7 @@ KvDtype = Literal["", "bf16", "fp8"]
 _FORMATS = {"bf16": "bfloat16", "int4": "int4_wo"}  # names in the library; other formats have the same name there
 BUSY = "another profile is being made: try again in some seconds"
 
-_one = threading.Lock()  # one child at a time, as it takes 600 MB
+_one = threading.Lock()  # one child at a time, because a child takes 600 MB
 
 
 class Expected(TypedDict):

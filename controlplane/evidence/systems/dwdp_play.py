@@ -26,7 +26,7 @@ IN_FLIGHT = REQUESTS // 4  # most requests in flight; the others see the generat
 POLICY = "lpwl flow.heavy=offload"
 
 
-# The curve of DWDP's page: TPS/GPU against TPS/user, with the published ratios beside it
+# The curve of DWDP's page: TPS/GPU against TPS/user, beside the published ratios
 
 
 def curve_of(inputs: DwdpInputs) -> tuple[ParetoPoint, ...]:

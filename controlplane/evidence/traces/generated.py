@@ -27,7 +27,7 @@ LATE_READ_SHARE = 0.05
 # What the design of adaptive prefill offload prints about its trace: 20 % heavy, 44 % medium, 36 % warm requests; 22
 # points of the warm ones have more than 90 % cached and 1,300 new tokens, the others 17,700 on average.
 DESIGN_STARTS, DESIGN_HEAVY, DESIGN_CACHED = 0.64, 0.20 / 0.64, 22 / 36
-# Not printed there: the answers, whose reasoning the next prompt omits, and how often a session starts. Both were
+# The trace does not state the answers, whose reasoning the next prompt omits, nor how often a session starts. Both were
 # chosen with knowledge of the author's TTFT for combined engines and for static splits.
 DESIGN_ANSWER, DESIGN_MOST, DESIGN_EVERY_S = 2_700, 8_000, 2.0
 

@@ -163,7 +163,7 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
     _check_no_draft(policy)
     document = documents.apply_overrides(live.upgraded, winner["values"])
     draft = open_draft(policy, actor)
-    if draft.revision > 1 or draft.opened_by != actor.name:  # another person opened it a moment ago
+    if draft.revision > 1 or draft.opened_by != actor.name:  # another person opened the draft a moment ago
         raise _open(policy, draft)
     draft = patch_draft(policy, winner["values"], actor, if_match=draft.etag)
     draft.note = display.note(tuning, winner)

@@ -39,7 +39,7 @@ from router.contract.values.problem import InvalidInput, Problem
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values
 JSON_MAX = 20_000  # characters
-OFFERED = {  # what the form offers to choose from
+OFFERED = {  # choices that the form offers
     "shows": SHOWS,
     "pool_metrics": list(POOL_METRICS.items()),
     "classes": CLASSES,

@@ -26,7 +26,7 @@ def pools() -> dict[str, str]:
 
 
 def askable(models: Mapping[str, str]) -> Choices:
-    """Return names and models under which clients can ask for them, and pools."""
+    """Return the names and models that clients can ask for, and the pools."""
     names = sorted(selectors.live().aliases)
     groups = [
         ("Names", [(name, name) for name in names]),

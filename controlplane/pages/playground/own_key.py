@@ -20,7 +20,7 @@ from controlplane.traffic.keys.services import KeyTerms
 from router.contract.redis.api_keys import MARK
 from router.contract.values.problem import InvalidInput
 
-REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administrators change them
+REQUESTS_PER_MIN, TOKENS_PER_MIN = 30, 200_000  # limits of a new key; administrators can change them
 
 
 class MayNotAsk(Exception):

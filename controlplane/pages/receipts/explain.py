@@ -176,7 +176,7 @@ def _ends(receipt: Receipt) -> list[tuple[str, float, str]]:
     queue = min(receipt.queue_ms or 0.0, whole_ms)
     ends = [("queue", queue, "queued in the router")]
     first, prefill, elsewhere = receipt.ttft_ms, receipt.prefill_ms, receipt.prefill_instance
-    if first is None:  # the first byte of a whole answer comes with its last token
+    if first is None:  # the first byte of a whole answer arrives with its last token
         if prefill is not None:
             ends.append(("prefill", min(queue + prefill, whole_ms), f"on {elsewhere}"))
         return [*ends, ("engine", whole_ms, "in the engine; not streamed, so its first token is not known")]
@@ -318,7 +318,7 @@ class CandidateRow:
     state: InstanceState
     chosen: bool
     bar: float | None  # percent of the highest score
-    passed_over: bool  # whether it was not compared although others were
+    passed_over: bool  # True if the candidate was not compared although others were
     why: str  # reason that refers to it
 
 

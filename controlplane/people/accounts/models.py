@@ -105,7 +105,7 @@ class OidcSession(models.Model):
     sid = models.CharField(max_length=255, blank=True)  # the provider's id of the session
 
     class Meta:
-        indexes = [models.Index(fields=["sid"])]  # a logout token names one
+        indexes = [models.Index(fields=["sid"])]  # a logout token names a session by sid
 
     def __str__(self) -> str:
         return f"session of {self.identity}"

@@ -53,7 +53,7 @@ class Target:
                 connection.sendall(raw)
                 connection.shutdown(socket.SHUT_WR)
             except OSError:
-                pass  # it answered early and closed
+                pass  # the server answered early and closed
             found = b""
             try:
                 while piece := connection.recv(65_536):

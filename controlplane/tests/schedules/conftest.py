@@ -25,7 +25,7 @@ def threads(transactional_db: None, tmp_path: Path) -> Iterator[ThreadPoolExecut
         ThreadPoolExecutor(ACTORS + 2, initializer=seams.watch_statements) as pool,
     ):
         yield pool
-        idle = Barrier(ACTORS + 2)  # so that each thread closes its own
+        idle = Barrier(ACTORS + 2)  # lets each thread close its own connection
         wait([pool.submit(lambda: (idle.wait(), connections.close_all())) for _ in range(ACTORS + 2)])
 
 

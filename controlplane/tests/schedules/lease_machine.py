@@ -82,7 +82,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self._known = self.processes.known()
         self._known.__enter__()
         self.workers = [self._born() for _ in range(WORKERS)]  # workers that compete for the lease
-        self.leaving: list[Worker] = []  # they give the lease back, or have done so
+        self.leaving: list[Worker] = []  # workers that give the lease back, or have done so
         self.gave_back = set[str]()
         self.token, self.written = NONE, set[str]()
         seams.touched.clear()

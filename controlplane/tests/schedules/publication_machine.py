@@ -99,7 +99,7 @@ class PublicationMachine(RuleBasedStateMachine):
         if choice:
             self._new_rules(choice)
 
-    # Who begins. `writes` is the number of writing seams up to which it runs at once; 0: it runs to its end.
+    # The actor that begins. `writes` is the number of writing seams up to which it runs at once; 0: it runs to its end.
 
     @precondition(lambda self: len(self.scheduler.actors) < MOST_ACTORS)
     @rule(who=st.sampled_from(DECIDING), choice=st.integers(0, 9), writes=st.sampled_from((2, 0, 1, 3)))

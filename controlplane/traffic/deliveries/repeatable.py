@@ -55,7 +55,7 @@ def deliver_document(
         draft = draft_of_file(drafts.versioned(policy), document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
-        if again and not made.again:  # a person aborted the last one; a repeated call sends the same `again`
+        if again and not made.again:  # a person aborted the last delivery; a repeated call sends the same `again`
             made.again = again[: drafts.REASON_MAX]
             made.save(update_fields=["again"])
         transaction.set_rollback(dry_run)

@@ -33,7 +33,7 @@ class ComparedRequest:
 @dataclass(frozen=True, slots=True)
 class Replay:
     pairs: list[ComparedRequest]
-    asks: list[EngineRequest]  # the requests as the engine model took them
+    asks: list[EngineRequest]  # the requests as passed to the engine model
     steps: list[StepResult]
 
 

@@ -35,7 +35,8 @@ SKEW = 140.7  # ms
 _TPS_GAIN = 1.10
 BETWEEN = (COMPUTING + COMMUNICATION + SYNCHRONISATION - _TPS_GAIN * COMPUTING_DWDP) / (_TPS_GAIN - 1)
 
-# The draws of an H200, and what the copy engine draws beside them: solved from the computing of the two iterations.
+# The power draws of an H200, and the draw of the copy engine beside them: solved from the computing times of the two
+# iterations.
 _shown = PowerLimit(GH100.computing, GH100.reading, 0.0, COMPUTING / (COMPUTING + COMMUNICATION + SYNCHRONISATION))
 _copying = (COMPUTING_DWDP - GH100.computing * COMPUTING / _shown.measured) / COPY
 POWER = replace(_shown, copying=_copying)

@@ -142,7 +142,7 @@ def test_a_cancelled_calibration_stops_within_a_second_and_allows_another(monkey
     monkeypatch.setattr(services, "measure", measuring(lambda words: words[2]("round 1 of at most 9: 14 loads")))
     began = time.monotonic()
     assert not services.perform(row.pk)
-    assert time.monotonic() - began < 20  # it would measure for 30
+    assert time.monotonic() - began < 20  # the measurement would take 30 s
     row.refresh_from_db()
     assert (row.status, row.cause, row.step) == ("cancelled", "cancelled by bob", "")
     assert beats[-1] == "round 1 of at most 9: 14 loads"

@@ -27,7 +27,7 @@ class NameServer:
         self.records: dict[tuple[str, int], list[Value]] = {}
         self.ttl_s = 5
         self.code = 0  # response code of every answer
-        self.over_tcp = False  # what UDP answers is cut off
+        self.over_tcp = False  # True: UDP answers are cut off
         self.asked: list[tuple[str, int]] = []
         # TCP first: connections hold many of its ports, and hardly any of UDP's.
         self._tcp = socket.create_server(("127.0.0.1", 0))

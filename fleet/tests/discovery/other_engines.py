@@ -51,7 +51,7 @@ SERVERS: Mapping[str, Mapping[str, str]] = {
         "/version": '{"version": "0.32.0"}',
         "/kv_event_sources": json.dumps({"0": {"endpoint": "tcp://*:5557", "publisher": "zmq"}}),
     },
-    # Its /health computes a token and takes more than a probe's second, so nothing here may ask for it.
+    # The server's /health computes a token and takes longer than a probe's second, so nothing here may request it.
     "sglang": {"/v1/models": models(), "/ready": "", "/metrics": SGLANG_PAGE, "/server_info": sglang_info()},
     "sglang without metrics": {"/v1/models": models(), "/server_info": sglang_info(dp_size=2)},  # nor /ready: older
     "trtllm": {
@@ -80,7 +80,7 @@ class OtherEngine:
         self.pages = {base + path: page for path, page in pages.items()}
         self.asked: list[str] = []
         self.redirect = ""  # target of every page's redirect; empty: none
-        self.key = ""  # it asks for it on /v1
+        self.key = ""  # a key that the server requires on /v1
         self.closed = False
         handler = type("Handler", (_Handler,), {"engine": self})
         self._server = ThreadingHTTPServer(address, handler)

@@ -119,7 +119,7 @@ def test_an_engine_that_caches_no_prefixes_says_so(
         assert found is not None
         assert (found.uncached, found.lacks) == (UNCACHED.get(server) in lacks, lacks)
     decodes = {"disable_radix_cache": True, "disaggregation_mode": "decode"}
-    assert not is_uncached("sglang", decodes, None)  # as all of them, which compute no prompts
+    assert not is_uncached("sglang", decodes, None)  # like all decode servers, which compute no prompts
 
 
 def test_an_engine_with_other_ranks_than_its_pool_lacks_their_number_and_no_flag(start: Start) -> None:

@@ -113,7 +113,7 @@ def test_engines_come_and_go_with_their_source_also_below_a_path(others: Others)
     name = first.url.removeprefix("http://")
     assert f"no longer lists 1 engine: {name}" in texts
     assert all(path.startswith(first.base) for path in first.asked), first.asked
-    # It is remembered for an hour: an engine that comes back is the same instance.
+    # The engine is remembered for an hour: one that comes back is the same instance.
     others.listed(first, second)
     others.until(lambda: len(others.routable()) == 2)
     assert Instance.objects.get(url=first.url).pk == gone.pk

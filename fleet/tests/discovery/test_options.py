@@ -88,7 +88,7 @@ def test_an_upgrade_or_another_source_restarts_no_instance() -> None:
     def of(**engine: Any) -> str:
         return config_hash(PoolSpec("p", "m", "external", engine=engine))
 
-    # the hash of this pool before there were sources
+    # the hash that this pool had before there were sources
     assert of(urls=["http://10.0.0.7:8000"]) == "db21fc874d1c6e1a"
     assert of(dns="a:1") == of(file="f") == of(kubernetes=KUBERNETES, labels={"role": "x"})
     assert of(dns="a:1", server="sglang") != of(dns="a:1")

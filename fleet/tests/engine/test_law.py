@@ -85,7 +85,7 @@ def test_profiles_that_are_unknown_or_cannot_run_are_refused(asked: tuple[str, s
     ("asked", "tp", "donor"),
     [
         (("h100_sxm", "Qwen3-32B", 8), 8, "Qwen3-32B tp4"),  # the same model first
-        (("h100_sxm", "Llama-3.1-8B", 2), 2, "Qwen3-32B tp2"),  # it was fitted on one GPU only: no reductions
+        (("h100_sxm", "Llama-3.1-8B", 2), 2, "Qwen3-32B tp2"),  # the model was fitted on one GPU only: no reductions
         (("h100_sxm", "Qwen2.5-72B", None), 4, "Llama-3.3-70B tp4"),  # the nearest in size
         (("h200_sxm", "Qwen3-4B", None), 1, "Qwen3-8B tp1"),
     ],
@@ -102,7 +102,7 @@ def test_a_transferred_profile_scales_with_layers_and_activations() -> None:
     assert donor.transferred == ""
     assert made.fit.gemm == donor.fit.gemm
     assert made.fit.t0_ms == pytest.approx(0.043 * 80)
-    assert made.fit.allreduce_us_per_token == donor.fit.allreduce_us_per_token  # as wide, as many layers
+    assert made.fit.allreduce_us_per_token == donor.fit.allreduce_us_per_token  # the same width and number of layers
     small = profile("h100_sxm", "Qwen3-4B", 2).fit.allreduce_us_per_token
     assert small == pytest.approx(5.361 * (36 * 2560) / (64 * 5120))
 

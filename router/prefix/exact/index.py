@@ -401,7 +401,7 @@ class ExactIndex:
         return part.on_tier[DEVICE if part.groups.rooted else FURTHER], part.on_tier[HOST], part.on_tier[DISK]
 
     def held_by(self, instance: str) -> int:
-        """Count the blocks of all its tiers and groups."""
+        """Count the blocks of all tiers and groups of an instance."""
         part = self._parts.get(instance)
         return sum(part.on_tier) if part is not None else 0
 

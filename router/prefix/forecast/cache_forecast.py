@@ -264,7 +264,7 @@ class CacheForecast:
         return None
 
     def _lose(self, block: int) -> None:
-        """Lower what waiting requests will have cached, as they must compute this block again."""
+        """Lower the expected cached blocks of waiting requests, which must compute this block again."""
         for request in self._under_way:
             if not request.is_admitted and request.uses and request.chain[request.uses - 1] == block:
                 if self._next.get(request.awaits) is request:

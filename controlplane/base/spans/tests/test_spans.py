@@ -71,7 +71,7 @@ def test_calls_are_spans_and_tasks_are_children_of_their_callers(
     monkeypatch.setattr("controlplane.people.audit.views.render", _publishing(sent))
     assert Client().get("/healthz", headers=SAMPLED).status_code in (200, 503)
     assert vera_client.get("/audit/", headers=SAMPLED).status_code == 200
-    assert vera_client.get("/audit/").status_code == 200  # not sampled: one in a hundred is
+    assert vera_client.get("/audit/").status_code == 200  # not sampled, because only one in a hundred is
     for name, headers, state in (
         ("fleet.start_instance", sent, "FAILURE"),
         ("fleet.stop_instance", {}, "SUCCESS"),  # from a periodic step

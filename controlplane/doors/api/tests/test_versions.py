@@ -149,7 +149,7 @@ class World:
 def world(transactional_db: None, tmp_path: Any) -> Iterator[World]:
     with shared_database(tmp_path), ThreadPoolExecutor(2) as pool:
         yield World(pool)
-        idle = Barrier(2)  # so that each thread closes its own
+        idle = Barrier(2)  # lets each thread close its own connection
         wait([pool.submit(lambda: (idle.wait(), connections.close_all())) for _ in range(2)])
         if connection.vendor != "sqlite":
             User.objects.filter(username="ada").delete()

@@ -44,8 +44,8 @@ class Write:
     path: str  # as in the OpenAPI document, without /api/v1
     body: Any = None
     query: str = ""
-    keeps: bool = False  # what people see stays, so another write with the same ETag may follow
-    repeats: bool = False  # repeating it gets the first answer, whatever the version
+    keeps: bool = False  # True if what people see stays, so that another write with the same ETag may follow
+    repeats: bool = False  # True if a repetition gets the first answer, whatever the version
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Kind:
     path: str  # path where its ETag is read
     make: Callable[[], Path]
     writes: tuple[Write, ...]
-    shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # selects what writes may change
+    shown: Callable[[Any], Any] = field(default=lambda answer: answer)  # selects the parts that writes may change
 
     def pairs(self) -> Iterator[tuple[Write, Write]]:
         """Return each pair of writes, including each write with itself."""

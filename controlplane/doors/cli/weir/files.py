@@ -84,7 +84,7 @@ class PolicyAnswer:
 @dataclass(frozen=True)
 class DraftedFile:
     version: VersionAnswer  # version with the file's document, from which the draft was made
-    whole: dict[str, Any]  # the content as read; fields that are unknown here are kept when it is written
+    whole: dict[str, Any]  # the content as read; unknown fields are kept when the file is written
 
     @classmethod
     def read(cls, name: str) -> DraftedFile:

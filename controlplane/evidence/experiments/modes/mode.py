@@ -27,7 +27,7 @@ class Mode:
     scales_time: bool  # whether engines can run faster than real time
     perform: Callable[[Run, Experiment, Arm, Heartbeat], None]  # performs a run; may raise RunFailed, jobs.Stopped
     check: Callable[[Pool, float], list[Problem]]  # checks a pool and a time scale before an experiment starts
-    # Checks a pool as an arm changes it: the pool, the changes, their path
+    # Checks a pool that an arm changes: the pool, the changes, their path
     check_fleet: Callable[[Pool, FleetChanges, str], list[Problem]]
     simulated: bool  # whether its record holds the models of the engines
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]

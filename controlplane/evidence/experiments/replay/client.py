@@ -108,7 +108,7 @@ class ReplayClient:
                 try:
                     return await self._exchange(connection, message, keep)
                 except NoAnswer:
-                    if not connection.stale:  # only on a stale connection is it certain that the server got nothing
+                    if not connection.stale:  # only with a stale connection is it certain that the server got nothing
                         raise
             return await self._exchange(await self._connect(), message, keep)
 

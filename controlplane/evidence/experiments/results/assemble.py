@@ -48,7 +48,7 @@ LARGE = 2**20  # bytes of records above which results are computed beside the we
 UNKNOWN = (None, None)
 
 
-# The stored results of an experiment: numbers that have been shown stay as they were, unless they were wrong
+# The stored results of an experiment: numbers that have been shown stay the same, unless they were wrong
 FIRST_KEPT = 3  # first version kept; older results had other statistics
 FIRST_PRICED_BY_INSTANCE = 6  # older results priced each data-parallel rank as a whole instance
 FIRST_JUDGED_JOINTLY = 7  # older results judged each metric separately

@@ -56,7 +56,7 @@ class Metric:
 
     @property
     def paired(self) -> bool:
-        """Return whether its differences have intervals from paired requests."""
+        """Return whether the metric's differences have intervals from paired requests."""
         return self.ratio is not None or self.quantile is not None
 
 

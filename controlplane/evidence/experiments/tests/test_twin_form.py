@@ -15,7 +15,7 @@ def test_the_form_starts_the_same_experiment_and_keeps_what_was_chosen(otto_clie
     assert refused.status_code == 422
     assert '<a href="#f-time_scale">Time scale</a>: the twin runs in virtual time' in page
     assert '<option value="twin" selected>' in page
-    assert otto_client.post("/experiments/new", form).status_code == 302  # a field that is left out has its default
+    assert otto_client.post("/experiments/new", form).status_code == 302  # a field that is left out gets its default
     assert Experiment.objects.get().mode == "twin"
 
 

@@ -159,7 +159,7 @@ def test_the_remaining_time_follows_from_the_pace_so_far(asked):
     assert progress_of(experiment, now).eta_s is None
     Experiment.objects.update(status="running", started_at=now - timedelta(seconds=4))
     first, second, *_ = experiment.runs.all()
-    hour_ago, began = now - timedelta(hours=1), now - timedelta(seconds=4)  # another one had its turn in between
+    hour_ago, began = now - timedelta(hours=1), now - timedelta(seconds=4)  # another experiment had its turn in between
     ended = hour_ago + timedelta(seconds=6)
     Run.objects.filter(pk=first.pk).update(status="done", done=90, total=100, started_at=hour_ago, ended_at=ended)
     Run.objects.filter(pk=second.pk).update(status="running", done=60, total=100, started_at=began)

@@ -90,4 +90,4 @@ def test_a_computing_process_ends_once_nobody_waits_for_it(monkeypatch):
     ours, theirs = Pipe()
     ours.send((compute, job()))
     ours.close()
-    computation.serve(theirs)  # sends nothing, and nobody waits for it
+    computation.serve(theirs)  # sends nothing, and nobody waits for the result

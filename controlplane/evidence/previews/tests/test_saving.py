@@ -91,7 +91,7 @@ def test_the_saving_of_the_live_version_is_the_one_per_request_of_its_preview(
     assert line.gpu_s == pytest.approx(24 * 3600 / 864_000)
     assert line.dollars == pytest.approx(120 / 864_000)
     policy_services.rollback(policy, 1, OTTO, WHY)
-    assert reported(live_redis).lines == ()  # no preview compared them in this direction
+    assert reported(live_redis).lines == ()  # no preview compared these versions in this direction
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def of_figure_8(tier: str) -> tuple[tuple[str, str], ...]:
 
 Places = tuple[tuple[str, str], ...]
 OWN_LEVAL = "L-Eval's own documents, 1.5 requests/s"
-# A claim with a published value: the tables and the rows that have it, beside ours.
+# A claim with a published value: the tables and rows with that value, beside ours.
 VALUES: dict[str, tuple[str, str] | Places] = {
     "figure 2: the bubble of GDS": ("tutti", "Bubble, 64K, 75 % cached, not by layers, LMCache-GDS"),
     "figure 2: the bubble of LMCache-SSD": ("tutti", "Bubble, 64K, 75 % cached, not by layers, LMCache-SSD"),

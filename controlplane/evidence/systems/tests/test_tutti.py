@@ -243,7 +243,7 @@ def test_a_page_can_use_the_documents_of_a_benchmark() -> None:
 
 
 def claim(begin: str) -> tuple[str, ...]:
-    """Return what is shown, whether it agrees, and what differs."""
+    """Return (the claim, whether the model agrees, what differs)."""
     (found,) = (row for row in sheets.read("claims") if row[1].startswith(begin))
     return found[4:]
 

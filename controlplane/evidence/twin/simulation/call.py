@@ -71,7 +71,7 @@ class SimCall:
     work: EngineRequest | None = None  # work in the decoding engine
     media: Sequence[str] = ()  # media of that engine's tiers below the GPU
     slot_s: float = 0.0  # time at which it was sent to an instance
-    ready_s: float = 0.0  # when the engine's API had passed it on
+    ready_s: float = 0.0  # time at which the engine's API had passed the request on
     pulled_s: tuple[float, float] | None = None  # times at which KV from the shared store was requested, and came
     transfers: int = 0  # KV transfers from another instance or the store
 

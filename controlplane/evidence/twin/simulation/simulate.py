@@ -98,7 +98,7 @@ class Simulation:
         index = index_of(self._endpoints, self._chains.block_size)
         self._transfers = SimTransfers(self._post, self._schedule)
         self._sim_router = SimRouter(self._endpoints, index, policy, shadow, self._transfers.lent, arms)
-        self._step_groups = step_groups(self._endpoints)  # after the router has grouped them
+        self._step_groups = step_groups(self._endpoints)  # after the router has grouped the endpoints
         self._arrivals = Arrivals(requests, pacing, duration_s)
         self._now, self._ended_s, self._turns, self._samples = 0.0, 0.0, 0, 0  # samples are per instance
         self._over: list[Simulated] = []

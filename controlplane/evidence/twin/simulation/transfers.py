@@ -31,7 +31,7 @@ class SimTransfers:
         handover.receiver.engine.add_request(work, now)
 
     def computed(self, handover: Handover, now: float) -> None:
-        """Hold the blocks until the decoder has pulled them, or does not need them; the store already has them."""
+        """Hold the blocks until the decoder has pulled them or no longer needs them; the store already has them."""
         work, transfers = handover.work, handover.transfers
         handover.sent_s, handover.is_held = now, handover.store is None
         if handover.store is not None:
@@ -153,7 +153,7 @@ class SimTransfers:
             size = round((handover.lent_tokens - prefill.computed) * transfers.bytes_per_token)
             there_s += transfers.seconds(size, decoder.moving, busy=decoder.engine.running > 0)
             self._post(there_s, self._lent_came, (handover, there_s))
-        else:  # they were kept for long enough
+        else:  # the blocks were kept for long enough
             handover.sender.engine.pulled(prefill, 0, now)
             self._changed(handover.sender)
 

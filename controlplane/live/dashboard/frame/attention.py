@@ -197,7 +197,7 @@ def delivery_waits(now: float, frame: Frame) -> Iterator[AttentionEntry]:
             why = line["why"].removeprefix(only)  # the entry already names the pool
             reason = f"{line['word']}{by}: {why}" if why else f"{line['word']}{by}"
             subject = f"{line['policy']} {line['base']} → {line['candidate']}"
-            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended it knows
+            severity = 1 if by else DELIVERY_SEVERITY[line["state"]]  # the person who ended the delivery knows
             link = f"/deliveries/{line['delivery']}/"
             yield AttentionEntry(severity, subject, reason, link, tuple(line["pools"]))
 

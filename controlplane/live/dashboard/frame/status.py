@@ -47,7 +47,7 @@ def kv_limit(live: PolicyValue | None) -> float:
 class ShownStatus(NamedTuple):
     status: str
     reason: str
-    last_known: bool = False  # whether nothing newer has arrived, which says nothing about the engine
+    last_known: bool = False  # True if nothing newer has arrived, which says nothing about the engine
 
 
 def shown_status(

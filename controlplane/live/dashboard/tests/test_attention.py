@@ -23,7 +23,7 @@ def late_step(error: str) -> StepReport:
 
 
 BEFORE = build_frame(NOW - 1, Inputs())
-del BEFORE["health"]["gap"]  # it is not the first frame
+del BEFORE["health"]["gap"]  # the frame is not the first one
 
 
 def frame_of(**changes: Any) -> dict[str, Any]:

@@ -488,7 +488,7 @@ def test_a_request_that_no_policy_decided_has_neither_policy_nor_class(vera_clie
     assert "req-nobody" in listed
     for page in (listed, one):
         assert "None" not in page
-        assert not re.search(r"\bv0\b", page)  # as a word: a token of the page may hold these letters
+        assert not re.search(r"\bv0\b", page)  # as a whole word, because a token on the page may hold these letters
     assert "badge--class" not in listed
 
 

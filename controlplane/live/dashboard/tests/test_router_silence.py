@@ -31,7 +31,7 @@ def frames(reports: list[float | None]) -> list[Frame]:
         ([0, 0, 0, 0, 0, 0, 0, 7], [(0, "router r fell silent"), (7, "router r reports again after 7 s")]),
         ([0, 0, 0, 0, 4, 5, 6, 7], []),
         ([None, None, None, 3, 4, 5, 6, 7], []),
-        ([0, 1, None, None, None, None, None, None], []),  # it was stopped, and had announced it
+        ([0, 1, None, None, None, None, None, None], []),  # the router was stopped, and had announced that
     ],
 )
 def test_a_silence_is_reported_at_its_begin_and_its_end(

@@ -65,7 +65,7 @@ def test_an_uncertain_or_tiny_saving_is_not_shown(changes: dict[str, Any]) -> No
 
 @pytest.mark.django_db
 def test_live_and_the_wall_show_the_saving_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
-    now = time.time() + 600  # a slow test does not make it old
+    now = time.time() + 600  # a slow test does not make the frame old
     FakeFleet(live_redis).write(now)
     live = step.current(live_redis, now)
     assert live is not None

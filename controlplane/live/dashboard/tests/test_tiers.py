@@ -56,7 +56,7 @@ def test_a_frame_has_the_tiers_with_current_transfers(
 
 @pytest.mark.django_db
 def test_live_and_the_wall_show_the_tiers_beside_the_policy(live_redis: redis.Redis, vera_client: Client) -> None:
-    now = time.time() + 600  # a slow test does not make it old
+    now = time.time() + 600  # a slow test does not make the frame old
     shown = FakeFleet(live_redis)
     plain = shown.sample
     shown.sample = lambda i, name, at: plain(i, name, at) | {"kv_tiers": {"disk": DISK}}  # type: ignore[method-assign]

@@ -172,7 +172,7 @@ class Hosts:
         argv = redis_server.arguments(redis_server.find_server(), socket)
         argv[argv.index("--port") + 1] = "6379"
         self.start("control", "redis", [*argv, "--bind", CONTROL, "--requirepass", PASSWORD])
-        # This test runs in no namespace, so it checks the socket.
+        # This test runs outside the namespaces, so it checks the socket.
         url = f"unix://:{PASSWORD}@{socket}"
         redis_server.wait_until_ready(url)
         self.redis = redis.Redis.from_url(url)

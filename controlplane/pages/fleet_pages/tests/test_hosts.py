@@ -84,7 +84,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_nothing_runs_twice_when_it_is_ba
     after = hosts.answers(back_at)
     hosts.until(lambda: len(hosts.answers(back_at)) > len(after) + 10)
     assert {status for _, _, status, _ in hosts.answers(back_at)} == {200}
-    # From the cut until routers noticed it, requests for that node were retried on the other one.
+    # From the cut until the routers noticed it, requests for that node were retried on the other node.
     print(f"{len(hosts.answers())} requests, the longest after the cut took", hosts.longest_s(cut_at))
     assert [answer for answer in hosts.answers(cut_at) if answer[2] != 200] == []
     assert max(Counter(number for _, number, _, _ in hosts.answers()).values()) == 1

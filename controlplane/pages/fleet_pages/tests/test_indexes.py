@@ -28,7 +28,7 @@ GUESS = {"index": "approximate", "why": "it publishes no KV events", "n": 0, "pr
 
 
 def says(client: redis.Redis, router: str, indexes: dict[str, object]) -> None:
-    now = time.time() + 1_000  # however slow the machine is, they have not expired
+    now = time.time() + 1_000  # the values have not expired, however slow the machine is
     client.set(redis_keys.router_key(router), stored({"id": router, "at": now, "indexes": indexes}))
     client.zadd(redis_keys.ROUTERS, {router: now})
 

@@ -200,7 +200,7 @@ def test_a_form_that_others_have_overtaken_says_who_changed_what(operator: Clien
     assert "bob, fleet: applied fleet: a busy evening" in text_of(said)
     assert "spec.pools.p.replicas 2 → 4" in text_of(said)
     assert "replicas 4 → 1" in text_of(said)
-    assert opened(said.content.decode()) == found  # the next click shows it again
+    assert opened(said.content.decode()) == found  # the next click shows the page again
 
 
 @pytest.mark.parametrize("mark", ["", "x", "x:", "x:y", ":-1", f"x:{'9' * 30}"])

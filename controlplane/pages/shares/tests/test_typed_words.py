@@ -78,7 +78,7 @@ KEPT = {
     *("InstanceSource.engines", "Preview.draft_document", "Preview.seeds", "Look.findings"),
     *(f"Delivery.{part}" for part in ("plan", "holds", "blocks", "slow", "memory", "results")),
 }
-FILLED = (  # what live state is made from
+FILLED = (  # values from which live state is made
     *(Fleet, Pool, PoolVersion, Instance, InstanceEvent, Node, Policy, PolicyVersion, Delivery, ModelsVersion),
     *(
         ApiKey,
@@ -139,7 +139,7 @@ def fill_all() -> None:
                 cut = {name: value[: limits[name]] for name, value in values.items()}
                 cut |= {field.name: said(getattr(row, field.name)) for field in documents(model)}
                 if cut:
-                    models.QuerySet(model).filter(pk=row.pk).update(**cut)  # bypasses managers that refuse it
+                    models.QuerySet(model).filter(pk=row.pk).update(**cut)  # bypasses managers that refuse updates
 
 
 @pytest.fixture

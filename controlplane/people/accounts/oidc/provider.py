@@ -31,7 +31,7 @@ class Provider:
         self._keys: tuple[float, Json] = (0.0, {})
 
     def metadata(self) -> Json:
-        """Return its discovery document. Raises ProviderAway if it cannot be read or is another issuer's."""
+        """Return the provider's discovery document. Raises ProviderAway if it cannot be read or is another issuer's."""
         at, known = self._metadata
         if not known or time.monotonic() > at + METADATA_S:
             known = _checked(_get(self.config.issuer.rstrip("/") + "/.well-known/openid-configuration"), self.config)
@@ -39,7 +39,7 @@ class Provider:
         return known
 
     def keys(self, again: bool = False) -> Json:
-        """Return its signing keys (a JWK set). With `again`, the cached keys lack a token's key."""
+        """Return the provider's signing keys (a JWK set). With `again`, the cached keys lack a token's key."""
         at, known = self._keys
         age = time.monotonic() - at
         if not known or age > METADATA_S or (again and age > KEYS_AGAIN_S):

@@ -186,7 +186,7 @@ def _away(request: HttpRequest, target: str, error: ProviderAway) -> HttpRespons
     return response
 
 
-@csrf_exempt  # the provider's server calls it without a session; its signature authenticates it
+@csrf_exempt  # the provider's server calls this without a session; its signature authenticates the call
 @login_not_required
 @never_cache
 @require_POST

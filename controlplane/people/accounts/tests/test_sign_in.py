@@ -74,7 +74,7 @@ def test_success_resets_the_failures_of_the_name(live_redis, nora, client):
 
 
 def test_simultaneous_attempts_cannot_bypass_the_limit(live_redis):
-    """Each is counted before its password is checked."""
+    """Each attempt is counted before its password is checked."""
     with ThreadPoolExecutor(16) as threads:
         waits = list(threads.map(lambda _: throttle.attempt("nora", "192.0.2.1"), range(40)))
     assert waits.count(0) == throttle.ATTEMPTS

@@ -25,7 +25,7 @@ def link(otto):
 
 def test_a_link_can_be_used_once(link):
     client = Client()
-    assert b"Sign in as otto" in client.get(link).content  # a program that only opens it does not use it up
+    assert b"Sign in as otto" in client.get(link).content  # a program that only opens the link does not use it up
     assert client.post(link).url == "/live"
     assert client.get("/policies/").status_code == 200
     assert Client().post(link).status_code == 404

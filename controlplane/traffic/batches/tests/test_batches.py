@@ -178,7 +178,7 @@ def test_a_batch_continues_where_a_lost_worker_stopped(alice: Caller, router: St
     results.add(results.output, b'{"custom_id":"5')
     results.close()
     jobs.claim(Batch, row.pk)
-    for _ in range(3):  # as often as it takes
+    for _ in range(3):  # repeated until the batch ends
         Batch.objects.filter(pk=row.pk).update(status=jobs.RUNNING, heartbeat_at=timezone.now() - timedelta(hours=1))
         jobs.fail_lost(Batch, services.requeue, nullcontext)
         assert Batch.objects.get(pk=row.pk).status == jobs.QUEUED
@@ -395,7 +395,7 @@ def test_the_load_of_a_model_is_that_of_its_pools(alice: Caller, live_redis: obj
         Pool.objects.create(name=name, model=model, kind="sim") for name, model in (("chat", "a"), ("code", "b"))
     )
     for pool in (chat, code):
-        for number, age_s in enumerate((0, 60)):  # the second one has stopped reporting
+        for number, age_s in enumerate((0, 60)):  # the second router has stopped reporting
             name = f"{pool.name}-{number}"
             Instance.objects.create(pool=pool, name=name, ordinal=number, node="local")
             sample = InstanceSample(id=name, epoch=1, at=time.time() - age_s, waiting=float(pool is chat))

@@ -29,17 +29,17 @@ def test_a_key_has_no_more_slots_than_its_share() -> None:
     ("placed", "queued", "leaver"),
     [
         ([held(1, 7)], [], None),
-        # A key with all of its places makes room for itself where a batch waits, nobody else does
+        # A key with all of its places makes room for its own waiting batch; other keys do not
         ([held(1, 7), held(2, 7)], [Queued(3, 7)], None),
         ([held(1, 7), held(2, 7, waits=True)], [Queued(3, 7)], 2),
         ([held(1, 8, waits=True), held(2, 7)], [Queued(3, 7)], None),
-        # All slots are taken: a waiting batch, one of a key with several, one that had its turn
+        # All slots are taken: a waiting batch, a batch of a key with several, one that had its turn
         ([held(1, 1), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2), held(3, 2)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2), held(3, 3)], [Queued(4, 4)], None),
         ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 4)], 2),
         ([held(1, 1), held(2, 2, for_s=400.0), held(3, 3)], [Queued(4, 2)], None),
-        # A slot that was just taken stays, and one slot is freed at a time
+        # A slot that was just taken is kept, and one slot is freed at a time
         ([held(1, 1), held(2, 2, for_s=1.0, waits=True), held(3, 3)], [Queued(4, 4)], None),
         ([held(1, 1, leaves=True), held(2, 2, waits=True), held(3, 3)], [Queued(4, 4)], None),
     ],

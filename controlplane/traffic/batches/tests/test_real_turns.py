@@ -66,7 +66,7 @@ def test_a_used_up_budget_a_sleeping_pool_and_a_huge_batch_delay_no_other_key() 
         limited, huge, small = (Key(weir, secret, stack) for secret in weir.shell(MAKE_KEYS))
         stuck, asleep, long = limited.batch(10), limited.batch(4, "none-ready"), huge.batch(HUGE)
         waits = lambda name: (at := limited.shown(name)) and at["waiting"] and at["waiting"]["asked_again_at"]  # noqa: E731
-        # Until the engines have started, both wait for them
+        # Until the engines have started, both batches wait for them
         used_up = lambda: (at := limited.shown(stuck)) and (at["waiting"] or {}).get("code") == "insufficient_quota"  # noqa: E731
         weir.until(lambda: used_up() and waits(asleep), "the reasons", PATIENCE_S)
         done = small.ended(small.batch(6))

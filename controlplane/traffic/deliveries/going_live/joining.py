@@ -47,7 +47,7 @@ class Join:
     index: int  # index of the pool in the document
     pool: str
     policy: str
-    left: tuple[str, ...]  # policies that decided its requests so far; empty if it takes over none
+    left: tuple[str, ...]  # policies that decided the requests so far; empty if the pool takes over none
     returns: bool = False  # a rollback to a configuration that worked with that policy
 
 

@@ -267,7 +267,7 @@ ASKED: Mapping[Way, tuple[str, ...]] = {
     Way.PUBLISH: ("direct", "approvals", "freeze", "again"),  # `overtake` ends an open delivery in the transaction.
     Way.JOIN: ("open", "direct", "approvals", "freeze"),
     Way.LEAVE: ("open", "direct", "approvals", "freeze", "again"),
-    Way.RETURN: ("open", "direct", "approvals", "again"),  # A freeze does not block a return to what worked.
+    Way.RETURN: ("open", "direct", "approvals", "again"),  # A freeze does not block a return to a working version.
     Way.REDIRECT: ("direct", "approvals", "freeze"),
     Way.ADD_POOL: ("open",),
     Way.PROPOSE: ("least plan", "again"),  # The constraint one_open_delivery_per_policy refuses a second open delivery.

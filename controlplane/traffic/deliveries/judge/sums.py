@@ -22,7 +22,7 @@ Cells = Mapping[int, CellTally]
 NOTHING = CellTally()
 
 
-# The traffic of a delivery as routers report it
+# The traffic of a delivery, as reported by routers
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def test_a_database_that_is_unreachable_for_a_while_ends_nothing(files, passing,
         return real(pk)
 
     monkeypatch.setattr(deliver.selectors, "delivery", once)
-    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # they hold the test's transaction
+    monkeypatch.setattr(deliver, "close_old_connections", lambda: None)  # the connections hold the test's transaction
     passing.extend([lambda: None, *STARTED, moves(Trigger.ABORT, Origin.PERSON)])
     assert run("default", wait=True, **files()) == PERSON
     assert "the database does not answer: gone" in capsys.readouterr().err

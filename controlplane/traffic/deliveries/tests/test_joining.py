@@ -29,7 +29,7 @@ LLAMA, CHAT = "llama-3.1-8b", AskedPool("chat", "llama-3.1-8b", "careful")
     ("present", "former", "wanted", "left"),
     [
         ([CHAT], [], PoolSpec("chat", LLAMA, "sim", policy="loose"), ("careful",)),
-        ([CHAT], [], PoolSpec("aaa", LLAMA, "sim", policy="loose"), ("careful",)),  # routers use it for the model
+        ([CHAT], [], PoolSpec("aaa", LLAMA, "sim", policy="loose"), ("careful",)),  # routers route the model by it
         ([CHAT], [], PoolSpec(LLAMA, "other", "sim", policy="loose"), ("careful",)),  # and a pool by its name
         ([], [CHAT], PoolSpec("chat", "other", "sim", policy="loose"), ("careful",)),
         ([CHAT], [], PoolSpec("more", "other", "sim", policy="loose"), ()),

@@ -149,7 +149,7 @@ TWO_ROLES = ("prefill", "decode")
         ({"strategy": {"name": "least_requests"}, "flow": {"heavy": "offload"}}, TWO_ROLES, ""),
         ({"strategy": {"name": "ppd"}}, TWO_ROLES, ""),
         ({"strategy": {"name": "least_requests"}}, (*TWO_ROLES, "both"), ""),
-        ({"strategy": {"name": "least_requests"}}, TWO_ROLES[:1], ""),  # no policy could serve it
+        ({"strategy": {"name": "least_requests"}}, TWO_ROLES[:1], ""),  # no policy could serve the pool
         ({"strategy": {"name": "least_requests"}}, (), ""),
     ],
 )

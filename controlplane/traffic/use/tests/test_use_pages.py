@@ -35,7 +35,7 @@ def spent():
     spend("", gpu_s=20)
     spend(HELD, gpu_s=400)
     spend(HELD, hours=1, gpu_s=400)
-    spend(HELD, pool="code", gpu_s=200)  # less than was charged there
+    spend(HELD, pool="code", gpu_s=200)  # less than was charged to keys
 
 
 def get(api, **query):

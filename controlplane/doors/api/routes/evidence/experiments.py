@@ -231,7 +231,7 @@ def get_record(request: HttpRequest, number: Number) -> Any:
 
 @router.post("/{number}/repeat", response={201: ExperimentOut}, auth=needs("experiments:write"))
 def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
-    """Start it again from its record; in the twin the same product gives byte-identical requests"""
+    """Start the experiment again from its record; in the twin the same product gives byte-identical requests"""
     return _started(response, services.repeat_experiment(_experiment(number), actor_of(request)))
 
 

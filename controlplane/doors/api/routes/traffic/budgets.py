@@ -105,7 +105,7 @@ def create_budget(request: HttpRequest, payload: BudgetIn) -> Any:
 
 @router.get("/{budget_id}", response=BudgetOut, auth=needs("use:read"))
 def get_budget(request: HttpRequest, response: HttpResponse, budget_id: Number) -> Any:
-    """One budget, and what is spent of it"""
+    """One budget with its spending"""
     return _now(etags.of(response, _row(budget_id)))
 
 

@@ -162,7 +162,7 @@ def list_looks(
     return page(selectors.delivery(delivery_id).looks.all(), before, limit)
 
 
-# What people do with one
+# Actions of people on a delivery
 
 _act = partial(router.post, response=DeliveryOut, openapi_extra=IF_MATCH)
 

@@ -129,7 +129,7 @@ def result_row(metric: Metric, cells: Sequence[Cell], *, is_main: bool = False) 
 
 
 def common_n(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, str]]:
-    """Return the rows without their number of requests, and that number by arm where all rows of the arm share it."""
+    """Return the rows without their numbers of requests, and, by arm, the number that all rows of the arm share."""
     numbers: dict[str, set[str]] = {}
     for one in (one for row in rows for one in row.cells if one.n):
         numbers.setdefault(one.arm, set()).add(one.n)

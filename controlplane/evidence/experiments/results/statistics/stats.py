@@ -81,7 +81,7 @@ class ResampledEstimate:
     exact: float
     drawn: tuple[float, ...]  # sorted values of the resamples
     n: int  # number of requests
-    sessions: int | None = None  # None: as many as requests
+    sessions: int | None = None  # None: the number of requests
     is_ratio: bool = False  # errors are symmetric in the logarithm, so no interval reaches below zero
 
     @classmethod

@@ -38,7 +38,7 @@ ENGINES = 2
 REQUESTS = 100
 TIME_SCALE = 2.0
 TOLERANCE = 0.15
-TOO_BUSY = 0.8  # share of all CPUs; above it, engines and router are later than the differences to be measured
+TOO_BUSY = 0.8  # share of all CPUs; above it, engines and router are late by more than the differences to be measured
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def in_the_twin(requests: list[Asked], rule: ParsedPolicy, instances: int) -> li
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Sleeps by setting its clock."""
+    """An event loop that sleeps by setting its clock."""
 
     def __init__(self) -> None:
         super().__init__(Selector(self))

@@ -364,7 +364,7 @@ def test_a_drain_a_rollout_and_a_delivery_move_nothing(
     running: RunningFleet, open_page: Any, width: int, height: int
 ) -> None:
     fleet = running.fleet
-    if width < 500:  # a phone keeps no room for a delivery that is not there: it moves the page once, when it starts
+    if width < 500:  # a phone keeps no space for a delivery that is not there: the page moves once, when it starts
         write_delivery(running)
     page = open_page("otto", width=width, height=height).goto("/live")
     page.wait_for_function(UPDATED)

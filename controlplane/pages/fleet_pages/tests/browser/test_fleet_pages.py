@@ -68,7 +68,7 @@ def test_topology_and_bars_show_where_requests_and_blocks_are(fleet: Web, open_p
     menu.click()
     expect(page.locator("#fleet-age")).to_have_text(
         re.compile("updated ([3-9]|[0-9]{2}) s ago")
-    )  # a refresh does not close it
+    )  # a refresh does not close the menu
     expect(page.locator("details.menu[open]")).to_have_text(re.compile("Live.*Requests.*Scale.*Edit.*Roll back", re.S))
     page.keyboard.press("Escape")
     page.click("#way-demo-0")
@@ -123,7 +123,7 @@ def test_a_document_is_planned_then_applied_with_a_reason(changing_fleet: Web, o
     expect(plan).to_contain_text("starts 2 instances")
     expect(plan).to_contain_text("policy chat → default")
     page.click("text=Apply 2 changes")
-    assert page.evaluate("document.activeElement.id") == "reason"  # without one nothing was sent
+    assert page.evaluate("document.activeElement.id") == "reason"  # nothing was sent without a reason
     page.fill("#reason", "the evening needs more")
     page.click("text=Apply 2 changes")
     page.wait_for_url("**/fleet/")

@@ -74,5 +74,5 @@ def test_the_wall_is_framed_by_a_listed_origin_only_and_closes_when_its_share_is
     began = time.monotonic()
     admin.click("text=Revoke")
     expect(frame.locator(".banner")).to_have_text("This share has ended; the numbers below are the last ones received.")
-    assert time.monotonic() - began < 8  # 5 s, plus what a busy machine takes
+    assert time.monotonic() - began < 8  # 5 s, plus the delay of a busy machine
     context.close()

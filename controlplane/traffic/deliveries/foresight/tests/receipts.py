@@ -8,7 +8,7 @@ from router.contract.redis import codec, redis_keys
 from router.contract.redis.receipt import Receipt
 
 COUNT = 500
-# For a canary of 5 % for a minute, whose guards judge only the class warm, or say that the others are below 1 %.
+# For a canary of 5 % for a minute whose guards judge only the class warm, or say that the others are below 1 %.
 WARM_IN_A_MINUTE = "step 1 · warm: about 3 of the 30 requests needed in 1 min; the step waits for it, about 10 min"
 
 

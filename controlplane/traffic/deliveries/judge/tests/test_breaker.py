@@ -23,8 +23,8 @@ def at(now: float, ended: int, failed: int, control: tuple[int, int] = (1_000, 1
         (100, 20, (1_000, 10), "fail"),
         (19, 19, (1_000, 10), "inconclusive"),  # too few requests
         (100, 4, (1_000, 0), "inconclusive"),  # less than 5 %
-        (20, 4, (1_000, 0), "inconclusive"),  # one client that repeats itself
-        (100, 20, (1_000, 100), "inconclusive"),  # control fails as well, so it is an engine
+        (20, 4, (1_000, 0), "inconclusive"),  # one client that repeats its request
+        (100, 20, (1_000, 100), "inconclusive"),  # control fails as well, so an engine is at fault
         (100, 20, (0, 0), "fail"),  # nothing to compare with
     ],
 )

@@ -185,7 +185,7 @@ def test_a_number_beyond_the_limit_ends_the_delivery(
     server: Prometheus,
 ) -> None:
     delivery = canary_of(policy, fleet)
-    assert server.asked[0] == 'sum(rate(errors_total{pool="demo"}[1s]))'  # once before it was saved
+    assert server.asked[0] == 'sum(rate(errors_total{pool="demo"}[1s]))'  # once before the plan was saved
     server.body = json.dumps(vector("0.5"))
     delivery = looked(delivery, fleet, 20)
     assert (delivery.state, server.asked[-1]) == (State.STEP, 'sum(rate(errors_total{pool="demo"}[20s]))')
@@ -270,7 +270,7 @@ def test_many_queries_of_one_delivery_wait_for_those_of_others_and_nobody_waits_
     many = {("demo", f"up + {n}"): f"up + {n}" for n in range(2 * prometheus.AT_ONCE)}
     found = prometheus.ask(many, {("demo", "small"): "small"})
     assert began[:2] == ["up + 0", "small"]
-    assert len(began) == prometheus.AT_ONCE + 1  # this many concurrently, and the slot of the answered one
+    assert len(began) == prometheus.AT_ONCE + 1  # the limit of concurrent queries, and the slot of the answered one
     assert found[1] == {("demo", "small"): QueryResult(1.0)}
     assert {result.error for result in found[0].values()} == {
         "no answer within 0.05 s to all queries of open deliveries"

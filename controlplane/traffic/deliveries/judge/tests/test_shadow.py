@@ -42,7 +42,7 @@ def test_a_candidate_that_refuses_what_live_serves_pauses_the_delivery(more: int
 @pytest.mark.parametrize(
     ("to", "live_to", "verdict"),
     [
-        ({"a": 950, "b": 50}, {"a": 500, "b": 500}, "fine"),  # less than twice as many
+        ({"a": 950, "b": 50}, {"a": 500, "b": 500}, "fine"),  # less than twice the number
         ({"a": 850, "b": 50, "c": 50, "d": 50}, {"a": 250, "b": 250, "c": 250, "d": 250}, "fail"),
         ({"a": 250, "b": 250, "c": 250, "d": 250}, {"a": 1_000}, "fine"),  # spreads requests more than live
         ({}, {}, "fine"),

@@ -333,4 +333,4 @@ def test_a_threshold_is_shown_and_can_be_moved_on_the_distribution_of_requests(o
     assert by_axe(page, ".draft-form") == []
     page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
     bar, preview = (page.locator(part).bounding_box() for part in (".policy-actions", "#preview"))
-    assert preview["x"] >= bar["x"] + bar["width"]  # the bar covers none of it
+    assert preview["x"] >= bar["x"] + bar["width"]  # the bar covers no part of the text
