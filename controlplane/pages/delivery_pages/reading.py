@@ -135,7 +135,7 @@ def _notice(facts: Facts) -> str:
         case State.PAUSED:
             return f"Paused: {facts.why}. {LIVE_SERVES}" if facts.why else f"Paused. {LIVE_SERVES}"
         case State.WAITING:
-            return f"The step has passed and asks whether to go on. {LIVE_SERVES}"
+            return f"The step has passed and asks whether to continue. {LIVE_SERVES}"
         case State.STEP if facts.freeze_ends:
             return f"A freeze is in force: the step does not pass before {facts.freeze_ends}."
         case _:

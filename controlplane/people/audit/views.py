@@ -68,7 +68,7 @@ def place(action: str, subject: str) -> str:
 VERBS = {
     "armed": "started in the routers",
     "fail": "stopped by a guard",
-    "good": "goes on",
+    "good": "continues",
     "late": "not acknowledged in time",
     "pass": "step passed",
     "trip": "stopped by a router",

@@ -87,7 +87,7 @@ def _parts(body: bytes, delimiter: bytes) -> Iterator[Part]:
         after = body[at : at + 2]
         if after == b"--":
             if body[at + 2 :] not in (b"", b"\r\n"):
-                raise InvalidMultipart("the body goes on after its last boundary")
+                raise InvalidMultipart("the body continues after its last boundary")
             return
         if after != b"\r\n":
             raise InvalidMultipart("a line with the boundary must hold nothing else")

@@ -50,7 +50,7 @@ MODEL = FIELD % (b"model", b"a")
         (FIELD % (b"model", b"\xff") + END, "model: must be text in UTF-8"),
         (b"preamble\r\n" + MODEL + END, "must begin with its boundary"),
         (MODEL, "ends before its last boundary"),
-        (MODEL + END + MODEL, "goes on after its last boundary"),
+        (MODEL + END + MODEL, "continues after its last boundary"),
         (MODEL.replace(b"--xyz\r\n", b"--xyz \r\n") + END, "must hold nothing else"),
         (FILE % b"\n--xyz\ncontent-disposition: form-data; name=model\n\nb" + END, "occurs within a part"),
         (MODEL.replace(b"xyz\r\n", b"xyz\r\nx: %b\r\n" % (b"y" * 9000)) + END, "at most 8,192 bytes"),

@@ -112,7 +112,7 @@ def test_options_of_the_command_replace_times_and_pools_of_the_plan(run, file, p
     made = Delivery.objects.get()
     assert (status, made.state, made.plan["start"]["zone"], made.plan["pools"]) == (0, "ready", "UTC", ["demo"]), error
     status, told, _ = run("deliver", "wait", made.pk, "--timeout", 0)
-    assert (status, told.splitlines()[-1]) == (2, f"delivery {made.pk}: not ended after 0 s; it goes on")
+    assert (status, told.splitlines()[-1]) == (2, f"delivery {made.pk}: not ended after 0 s; it continues")
 
 
 def test_the_command_waits_for_a_freeze_to_end(run, file, plan, passing, monkeypatch):
@@ -200,7 +200,7 @@ def test_a_paused_delivery_continues_or_is_aborted(run, file, plan, passing, fla
     status, _, error = run("deliver", file, "--plan", plan(), "--wait", *flags)
     made = Delivery.objects.get()
     assert (status, made.state) == (3, state)
-    says = "aborted" if flags else f"goes on: weir deliver wait {made.pk}, or weir deliver abort {made.pk}"
+    says = "aborted" if flags else f"continues: weir deliver wait {made.pk}, or weir deliver abort {made.pk}"
     assert says in error
 
 

@@ -176,7 +176,7 @@ def test_a_job_that_is_cancelled_says_that_the_delivery_continues(plane, policy_
         subprocess.run(
             [sys.executable, tmp_path / "weir", "deliver", "abort", "--policy", "default"], env=environment, check=True
         )
-    assert f"stopped; delivery {number} goes on: weir deliver wait {number}" in error
+    assert f"stopped; delivery {number} continues: weir deliver wait {number}" in error
 
 
 def test_an_error_fails_the_job(job):

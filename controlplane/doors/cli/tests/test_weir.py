@@ -92,7 +92,7 @@ def test_an_interrupted_command_cancels_its_job(run, demo, tmp_path, data_dir, s
 
 def test_after_its_time_limit_the_command_ends_and_the_experiment_continues(run, demo, tmp_path, data_dir, sent):
     status, told, error = run("experiment", "run", experiment(tmp_path, []), "--wait", "--timeout", "0")
-    assert (status, "not ended after 0 s; it goes on" in error) == (3, True)
+    assert (status, "not ended after 0 s; it continues" in error) == (3, True)
     assert told.splitlines()[1] == "queued, next to run"
     assert Experiment.objects.get().status == "queued"
 

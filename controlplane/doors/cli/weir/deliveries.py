@@ -135,7 +135,7 @@ def _waited(api: Api, number: int, options: argparse.Namespace) -> int:
     if options.results:
         write(options.results, (json.dumps(one, indent=2) + "\n").encode())
     status = _status(one)
-    print(f"delivery {number}: {WORDS.get(one['outcome'], f'not ended after {options.timeout:g} s; it goes on')}")
+    print(f"delivery {number}: {WORDS.get(one['outcome'], f'not ended after {options.timeout:g} s; it continues')}")
     return status if one["outcome"] else INCONCLUSIVE
 
 
@@ -198,7 +198,7 @@ def _goes_on_without_me(api: Api, number: int, *, abort: bool) -> Iterator[None]
             api.call("POST", f"/deliveries/{number}/abort", {"reason": "the command that waited for it was stopped"})
             raise Failed(f"stopped, and delivery {number} aborted") from None
         raise Failed(
-            f"stopped; delivery {number} goes on: weir deliver wait {number}, or weir deliver abort {number}"
+            f"stopped; delivery {number} continues: weir deliver wait {number}, or weir deliver abort {number}"
         ) from None
 
 

@@ -44,7 +44,7 @@ def follow(api: Api, path: str, timeout_s: float, words: Callable[[dict[str, Any
         if has_ended(one):
             return one
         if time.monotonic() >= end:
-            raise Failed(f"not ended after {timeout_s:g} s; it goes on")
+            raise Failed(f"not ended after {timeout_s:g} s; it continues")
         time.sleep(EVERY_S)
 
 

@@ -230,7 +230,7 @@ def rules(inputs: TierInputs) -> list[Problem]:
         known = ", ".join(f"{gpu} {model} tp{tp}" for gpu, model, tp in sorted(FITS))
         return [*problems, Problem("model", inputs.model, f"not known on {inputs.tp} × {inputs.gpu}", known)]
     if pool_tokens(inputs, found) < LEAST_POOL:
-        allowed = f"{LEAST_POOL:,} tokens or more, from more GPUs or by a value of your own"
+        allowed = f"{LEAST_POOL:,} tokens or more, from more GPUs or a value of your choice"
         problems.append(Problem("hbm_tokens", inputs.hbm_tokens, "too few left for KV", allowed))
     return problems
 

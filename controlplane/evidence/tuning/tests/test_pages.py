@@ -230,6 +230,6 @@ def test_over_rest_a_queued_tuning_is_cancelled_and_resumed_and_an_unknown_one_n
     again = ci.post(f"{REST}/{made.pk}/resume")
     assert (again.status_code, again.json()["detail"]) == (
         409,
-        f"tuning {made.pk} is queued: only failed and cancelled ones go on",
+        f"tuning {made.pk} is queued: only failed and cancelled tunings can continue",
     )
     assert ci.get(f"{REST}/{made.pk + 1}").status_code == 404

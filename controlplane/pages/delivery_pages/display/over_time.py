@@ -166,7 +166,7 @@ def _what(verb: str, after: StepReached, plan: Plan) -> str:
         return "Rolled back by guard" if verb == "fail" else "Rolled back"
     if verb in ENTERS:
         return {
-            "waiting": "Passed; asks to go on",
+            "waiting": "Passed; asks to continue",
             "baking": "Live for everyone",
             "finished": "Finished: the last step passed",
         }.get(state) or f"{title(plan.steps[min(after.step, len(plan.steps) - 1)])} began"

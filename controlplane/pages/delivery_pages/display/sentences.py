@@ -37,7 +37,7 @@ WORDS: Mapping[State, tuple[str, str]] = {  # word and status shape
     State.ARMING: ("waiting for routers", "loading"),
     State.STEP: ("running", "running"),
     State.HOLDING: ("on hold", "warning"),
-    State.WAITING: ("asks to go on", "warning"),
+    State.WAITING: ("asks to continue", "warning"),
     State.PAUSED: ("paused", "paused"),
     State.BAKING: ("live, watching", "running"),
     State.DELIVERED: ("delivered", "done"),
@@ -130,9 +130,9 @@ def _split(facts: Facts, where: str) -> str:
 def following(facts: Facts) -> Next:
     """Return what happens next if nobody acts."""
     if facts.unwatched_s is not None:
-        return Next("It pauses as soon as somebody looks at it again")
+        return Next("It pauses as soon as someone looks at it again")
     if facts.unjudged_s is not None:
-        return Next("It goes on as soon as somebody looks at it again")
+        return Next("It continues as soon as someone looks at it again")
     return NEXT[facts.state](facts)
 
 
@@ -177,7 +177,7 @@ def promotion(facts: Facts) -> str:
     if step is None:
         return f"the plan ends and {facts.base} stays live"
     if isinstance(facts.current, Canary) and facts.current.then:
-        return f"it asks to go on to {_lower(_name(step, facts))}"
+        return f"it asks to advance to {_lower(_name(step, facts))}"
     return _name(step, facts)
 
 

@@ -172,7 +172,7 @@ def position(facts: Facts) -> int:
 def _time(facts: Facts, step: Step) -> str:
     left = length_s(step) - facts.clock_s
     if facts.state is State.WAITING:
-        return "passed, asks to go on"
+        return "passed, asks to continue"
     if facts.state in (State.PAUSED, State.HOLDING):
         return f"stopped with {countdown(left)} left" if left > 0 else "stopped"
     if left > 0:

@@ -211,7 +211,7 @@ def test_an_obstacle_to_a_delivery_is_a_notice():
     paused = reading.shown(facts(State.PAUSED, why="otto looks into it")).notice
     assert paused == "Paused: otto looks into it. Live serves every request while this stands still."
     assert reading.shown(facts(State.HOLDING, holds=("router-2 is behind",))).holds == ("router-2 is behind",)
-    assert "asks whether to go on" in reading.shown(facts(State.WAITING)).notice
+    assert "asks whether to continue" in reading.shown(facts(State.WAITING)).notice
     assert reading.shown(facts(State.ABORTED, what="abort", by="otto")).why == "By otto: no reason was given"
     failed = facts(State.ABORTED, what="fail", by="judge", why="warm TTFT × 4")
     assert reading.shown(failed).why == "Stopped by guard: warm TTFT × 4"

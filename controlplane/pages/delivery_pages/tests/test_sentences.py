@@ -38,7 +38,7 @@ def test_without_a_judge_the_candidate_decides_nothing_whatever_the_plan_says(st
     assert sentences.now(left) == (
         "v43 decides every request of pool chat: routers gave up this step, as nobody judged it for 45 s."
     )
-    assert sentences.following(left) == sentences.Next("It pauses as soon as somebody looks at it again")
+    assert sentences.following(left) == sentences.Next("It pauses as soon as someone looks at it again")
     assert sentences.stopping(left) == "Abort ends it; v43 decides every request already."
     shown = reading.shown(left)
     assert shown.word == "not judged"
@@ -50,7 +50,7 @@ def test_without_a_judge_nothing_counts_down(state, step):
     judged = facts(state, step=step, share=0.25, clock_s=60)
     left = replace(judged, unjudged_s=15.0)
     assert sentences.now(left) == sentences.now(judged)
-    assert sentences.following(left) == sentences.Next("It goes on as soon as somebody looks at it again")
+    assert sentences.following(left) == sentences.Next("It continues as soon as someone looks at it again")
     shown = reading.shown(left)
     assert (shown.word, shown.notice) == ("not judged", "Not judged: nobody has looked at it for 15 s.")
     assert ({row.time for row, _ in shown.steps}, report.next_at(left)) == ({""}, None)
@@ -117,7 +117,7 @@ def test_a_step_says_what_follows_when_and_on_which_condition():
 
 def test_a_step_that_needs_approval_says_so():
     said = sentences.following(facts(State.STEP, step=2, share=0.25, clock_s=0, undecided=("a", "b")))
-    assert (said.what, said.provided) == ("it asks to go on to switchback", "if a and b are enough to go on")
+    assert (said.what, said.provided) == ("it asks to advance to switchback", "if a and b are enough to go on")
 
 
 def test_a_step_whose_time_is_over_waits_for_undecided_guards():

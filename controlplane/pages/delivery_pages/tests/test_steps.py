@@ -42,7 +42,7 @@ def test_late_stopped_and_passed_clocks_say_so():
     assert steps.rows(facts(State.STEP, step=1, clock_s=700))[1].time == "11:40 of at least 10:00"
     assert steps.rows(facts(State.PAUSED, step=1, clock_s=540))[1].time == "stopped with 1:00 left"
     assert steps.rows(facts(State.PAUSED, step=1, clock_s=700))[1].time == "stopped"
-    assert steps.rows(facts(State.WAITING, step=2, clock_s=900))[2].time == "passed, asks to go on"
+    assert steps.rows(facts(State.WAITING, step=2, clock_s=900))[2].time == "passed, asks to continue"
     assert steps.rows(facts(State.ARMING, step=1))[1].time == ""
 
 

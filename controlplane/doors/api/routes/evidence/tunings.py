@@ -96,7 +96,9 @@ def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Continue a tuning that failed or was cancelled; its trials are kept"""
     tuning = _tuning(name, number)
     if not services.resume(tuning, actor_of(request), if_match=etags.if_match(request)):
-        raise ApiProblem(409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled ones go on")
+        raise ApiProblem(
+            409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled tunings can continue"
+        )
     return Status(202, as_dict(tuning))
 
 
