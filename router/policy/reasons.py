@@ -1,4 +1,4 @@
-"""Reasons of a decision for the least price, put into words only when they are read, which is rare."""
+"""Reasons of a decision for the least price, formatted as text only when they are read, which is rare."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
