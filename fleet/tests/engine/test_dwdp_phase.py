@@ -136,7 +136,7 @@ def test_a_step_of_dep_reads_as_many_experts_as_the_closed_form() -> None:
 
 
 def test_the_shared_expert_is_computed_where_the_others_are_only_read() -> None:
-    """Each is a product of its own; figure 3's smallest prompt lies between the two limits."""
+    """Each is a separate matrix product; figure 3's smallest prompt lies between the two limits."""
     parts = roofline(1024).dep_computing
     assert parts.reads == (True, False, False)
     assert parts.routed == pytest.approx(64 * READ_MS)
