@@ -65,7 +65,7 @@ async def _fetch(
 ) -> bytes:
     limit_s = call.rules["failure.prefill_timeout_s"]
     with endpoint.lease(tokens, call.pool.queue.wake, call.outcome) as lease:
-        lease.tenant = call.tenant
+        lease.tenant, lease.document = call.tenant, call.request.prompt.document
         return await _leased(call, endpoint, offload, body, limit_s, request_id)
 
 
@@ -142,7 +142,8 @@ def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | N
     result = verdict.of_status(status) if error is None else verdict.of_error(error, has_content=False)
     if result == "client_error":
         status = status if error is None else error.status or 400
-        return PromptRefused(why, status, is_doubted=fault.is_doubted(call, endpoint, status))
+        is_doubted = fault.is_doubted(call, endpoint, status, raw if error is None else error.body)
+        return PromptRefused(why, status, is_doubted=is_doubted)
     if result == "refused":
         failure_attribution.has_no_capacity(call.pool, endpoint, call.tenant)
         return PrefillBusy(why)

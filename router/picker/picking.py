@@ -123,7 +123,7 @@ class Picking(Proxy):
             outcome.close("picked")
             outcome.begun, outcome.streamed = True, call.request.prompt.stream
             prefill_s = _expected_s(call, decision, prefiller)
-            asyncio.get_running_loop().call_later(prefill_s, lease.prefilled) if not lease.is_media else None
+            asyncio.get_running_loop().call_later(prefill_s, lease.prefilled) if not lease.has_media() else None
             if not stream.tells_the_end:
                 _end_later(call, lease, prefill_s)
                 return True
@@ -164,7 +164,8 @@ class Picking(Proxy):
 def _lease(call: Call, endpoint: Endpoint, tokens: int) -> Lease:
     lease = call.pool.lease(endpoint, tokens, call.outcome)
     lease.expect_no_token()
-    lease.is_media = call.api_path in MEDIA
+    lease.is_media = call.api_path in MEDIA or None
+    lease.document = call.request.prompt.document
     return lease
 
 

@@ -1,10 +1,11 @@
 """One request's share of an instance's load."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from router.pool.load.gpu_clock import PREFILL_TOKENS, GpuSpent, prefill_weight
+from router.prefix.media import media_in
 from router.upstream.breaker import NO_PROBE
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Lease:
         "_unseen",
         "_weight",
         "alone",
+        "document",
         "is_media",
         "tenant",
         "tokens",
@@ -42,7 +44,8 @@ class Lease:
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
         self.tenant = ""  # owner of the request
-        self.is_media = False  # True for an image or sound, whose time its prompt does not tell
+        self.document: Mapping[str, Any] = {}  # body of the request
+        self.is_media: bool | None = None  # True if an image or sound is asked for; None: search the prompt
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
@@ -73,6 +76,13 @@ class Lease:
         if self._endpoint is not None:
             self._unseen = True
             self._endpoint.unheld += 1
+
+    def has_media(self) -> bool:
+        """Return whether an image, sound or video is asked for or in the prompt, whose length does not tell the time
+        that it takes."""
+        if self.is_media is None:
+            self.is_media = media_in(self.document)[0]
+        return self.is_media
 
     @property
     def has_content(self) -> bool:

@@ -4,7 +4,7 @@ The rule, with its numbers, is in docs/router.md.
 
 from collections import Counter
 
-from router.contract.answer import verdict
+from router.contract.answer import answers, verdict
 from router.contract.connectors import AT_ONCE
 from router.contract.net import engine_key
 from router.pool.endpoint import Endpoint
@@ -39,10 +39,11 @@ def words(endpoint: Endpoint, status: int) -> str:
     return f"answered {status}: it asks for a key, and none is named ({engine_key.OPTION})"
 
 
-def is_doubted(call: Call, endpoint: Endpoint, status: int | None) -> bool:
+def is_doubted(call: Call, endpoint: Endpoint, status: int | None, said: bytes) -> bool:
     """Return whether another engine has to confirm this engine's verdict that the request is invalid; until then the
-    failure counts against this engine."""
-    if status not in verdict.DOUBTFUL and not endpoint.breaker.is_doubted:
+    failure counts against this engine. `said` is its error."""
+    is_believed = status not in verdict.DOUBTFUL and not answers.blames_engine(said)
+    if is_believed and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
         _take_back(call, f"status {status}")  # an engine that is not in doubt agrees with the earlier ones

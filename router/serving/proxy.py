@@ -232,12 +232,11 @@ class Proxy:
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
         """Try one instance; True if the client has its answer, False to try another."""
-        pool, outcome = call.pool, call.outcome
-        endpoint = pool.endpoints[decision.instance]
+        pool, outcome, endpoint = call.pool, call.outcome, call.pool.endpoints[decision.instance]
         attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
-        lease.tenant = call.tenant
+        lease.tenant, lease.document = call.tenant, call.request.prompt.document
         _expect_other_times(call, lease) if call.api_path in CLASSLESS else None
         connection: EngineResponse | None = None
         try:
@@ -442,8 +441,10 @@ def _counts(call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswe
     """
     kind = fault.FAILED
     if answer.result == "client_error":
-        status = attempt.status if answer.error is None else answer.error.status
-        if not fault.is_doubted(call, endpoint, status):
+        status, said = attempt.status, answer.body
+        if answer.error is not None:
+            status, said = answer.error.status, answer.error.body
+        if not fault.is_doubted(call, endpoint, status, said):
             return False
         kind = call.outcome.failures[-1].kind
     else:

@@ -23,6 +23,7 @@ from router.prefix.accuracy import FEWEST
 from router.prefix.blocks import TOKEN_BYTES, Medium
 from router.prefix.exact.groups import EVERYONE, FIRST, Rules
 from router.prefix.exact.index import ExactIndex
+from router.prefix.media import MOST_PARTS, media_in
 from router.prefix.shortfall import SURE
 from router.request.call import Call
 from router.request.predict import SUSPECTED
@@ -526,7 +527,7 @@ FILE = {"type": "object", "properties": {"file": {"type": "string"}, "image": {"
             (True, False),
         ),
         ({"type": "function_call_output", "output": [{"type": "input_image", "file_id": "a"}]}, (True, True)),
-        ({"content": [{}] * rendering.MOST_PARTS}, (True, True)),
+        ({"content": [{}] * MOST_PARTS}, (True, True)),
     ],
 )
 @pytest.mark.parametrize("field", ["messages", "input"])
@@ -535,8 +536,8 @@ def test_images_sounds_and_files_are_those_of_the_conversation(
 ) -> None:
     """Tools, their arguments and texts do not count even with such a field name; an escaped name does count."""
     written = orjson.dumps({"tools": [{"function": {"parameters": FILE}}], field: [turn]})
-    assert rendering.media_in(orjson.loads(written)) == found
-    assert rendering.media_in(orjson.loads(written.replace(b"image", b"im\\u0061ge"))) == found
+    assert media_in(orjson.loads(written)) == found
+    assert media_in(orjson.loads(written.replace(b"image", b"im\\u0061ge"))) == found
 
 
 def features(*places: tuple[int, int]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """The result of a request is what its answer says, in every API, streamed or not."""
 
 import asyncio
+import gzip
 import itertools
 import json
+import random
 
 import pytest
 
@@ -235,6 +237,75 @@ async def test_a_good_status_without_an_answer_is_retried_elsewhere(world, path)
         assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
     breaker = w.router.pools.get("demo").endpoints["demo-0"].breaker
     assert (breaker.failures, breaker.state) == (len(NONE), "open")
+
+
+def compressed(path, streamed, kind, size=0):
+    """Return a compressed answer."""
+    parts = [*started(path), content(path), b"data: [DONE]\n\n"] if streamed else [plans.whole(path, plans.GOOD)]
+    body = gzip.compress(b"".join(parts) + random.Random(0).randbytes(size))
+
+    async def behave(engine, request, writer):
+        lines = (f"content-type: {kind}", "content-encoding: gzip", f"content-length: {len(body)}")
+        write_head(writer, 200, *lines)
+        writer.write(body)
+        await writer.drain()
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("path", "streamed", "kind"),
+    [
+        *((path, True, "text/event-stream") for path in BODIES),
+        *((path, False, WHOLE) for path in (*BODIES, "/v1/embeddings", "/v1/rerank", "/v1/images/generations")),
+        *((path, False, "application/octet-stream") for path in ("/pooling", "/v1/embeddings")),
+        ("/v1/audio/speech", False, "audio/wav"),
+        ("/v1/audio/transcriptions", False, "text/plain"),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 3 << 20])
+async def test_an_answer_that_is_compressed_unrequested_is_retried_elsewhere(world, path, streamed, kind, size):
+    w = await world(compressed(path, streamed, kind, size), None, failure__breaker_failures=2)
+    for _ in range(4):
+        response = await w.ask(path, **BODIES.get(path, {}), stream=streamed)
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        ("/v1/audio/speech", "text/html", b"<html>busy</html>"),
+        ("/v1/images/generations", "text/html", b"<html>busy</html>"),
+        ("/v1/audio/transcriptions", "text/html", b"<html>busy</html>"),
+        ("/v1/audio/speech", "audio/wav", b""),
+        (CHAT, "text/html", b"<html>" * (1 << 18)),
+        ("/v1/embeddings", WHOLE, b"busy " * (1 << 18)),
+    ],
+)
+async def test_a_page_in_place_of_sound_or_of_a_large_answer_is_retried_elsewhere(world, path, kind, body):
+    async def paged(engine, request, writer):
+        write_head(writer, 200, f"content-type: {kind}", f"content-length: {len(body)}")
+        writer.write(body)
+        await writer.drain()
+
+    w = await world(paged, None, failure__breaker_failures=2)
+    for _ in range(4):
+        response = await w.ask(path, **BODIES.get(path, {}))
+        assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.state == "open"
+
+
+async def test_a_large_answer_that_ends_with_its_connection_in_the_middle_is_an_error(world):
+    async def cut(engine, request, writer):
+        write_head(writer, 200, "content-type: application/json", "connection: close")
+        writer.write(json.dumps({"data": [{"embedding": [0.5] * 600_000}]}).encode()[:-100])
+        await writer.drain()
+        writer.close()
+
+    w = await world(cut)
+    receipt = await w.receipt(await w.ask("/v1/embeddings"))
+    assert [receipt[key] for key in ("outcome", "result")] == ["error", "failed_after_content"]
 
 
 @pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings", "/v1/rerank"])

@@ -278,17 +278,28 @@ async def test_a_client_whose_requests_hang_does_not_keep_others_from_the_engine
     await end(*asked)
 
 
+VIDEO = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}]}]
+
+
 @pytest.mark.parametrize("answers_probes", [False, True])
-@pytest.mark.parametrize("path", ["/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions"])
-async def test_an_image_or_sound_may_take_as_long_as_a_first_byte(
-    world: Build, path: str, answers_probes: bool
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, {}) for path in ("/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions")),
+        *((path, {"messages": VIDEO}) for path in ("/v1/chat/completions", "/v1/embeddings")),
+        ("/v1/responses", {"input": VIDEO}),
+        ("/v1/score", {"text_1": VIDEO[0], "text_2": "x"}),
+    ],
+)
+async def test_an_image_sound_or_video_may_take_as_long_as_a_first_byte(
+    world: Build, path: str, body: dict[str, Any], answers_probes: bool
 ) -> None:
     w = await world(None)
     await proven(w, "demo-0")
     w.published.fleet(entry("demo-0", w.engines[0].url, kind="vllm"))
     await w.until(lambda: endpoint(w).kind == "vllm")
     w.engines[0].behaviour = answers_probes_alone if answers_probes else hang
-    asked = tasks(w, 1, path)
+    asked = tasks(w, 1, path, **body)
     await w.until(lambda: endpoint(w).requests)
     hold = hold_s if answers_probes else hold_mute_s
     await hold(w, 1)

@@ -25,6 +25,7 @@ WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/res
 LONGEST_MESSAGE = 500  # characters of an error's message
 LONGEST_REMARK = 4096  # bytes; a larger answer is never a remark
 EMPTY = "the answer is empty"
+NO_JSON = "the answer is not valid JSON"
 NO_CONTENT = "the stream ended without content"
 # Tuples rather than sets, as a field may hold an unhashable value
 _CLIENTS_TYPES = ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
@@ -38,6 +39,11 @@ _BUSY = {
 }  # statuses of errors without one, by type or code
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
+# Words of failures that TensorRT-LLM answers, as all others, with 400
+_OF_ENGINES = re.compile(
+    r"\b(?:CUDA|NCCL|HIP) |out of memory|EngineCore|engine (?:is|has been) dead|internal ?server ?error|Traceback \(",
+    re.IGNORECASE,
+)
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
 _GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')  # SGLang's is an object
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
@@ -64,6 +70,7 @@ _REMARKS = frozenset(
         "type",
     )
 )
+_RESULTS = ("data", "results")  # fields of an answer without streams that list its results
 # Fields that stand beside an answer without streams
 _BESIDE = _REMARKS.union(("id", "object", "index", "model", "created", "created_at", "usage", "meta"))
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
@@ -108,11 +115,11 @@ def sign_of(event: Said, data: bytes = b"") -> Sign:
         return "error"
     if event.choices is not None:
         return _of_choices(event.choices)
-    if _is_flat(event) or (kind == "message_delta" and _given_up(event)):
+    if _is_flat(event) or _several(event) or (kind == "message_delta" and _given_up(event)):
         return "error"
     if isinstance(kind, str):
         if kind in _ENDS:
-            return "end"
+            return "error" if _is_failed(event) else "end"
         if not _generates(kind, event):
             return "quiet"
         if kind.startswith(_KNOWN):
@@ -146,6 +153,13 @@ def _is_flat(event: Said) -> bool:
     return event.code is not None and isinstance(event.message, str)
 
 
+def _several(event: Said) -> list[Any] | None:
+    """Return the errors of choices, or of an answer without choices that lists them."""
+    if event.choices is not None:
+        return [choice.error for choice in event.choices if choice.error] or None
+    return event.errors if isinstance(event.errors, list) and event.errors else None
+
+
 def _given_up(event: Said) -> str | None:
     """Return why the engine abandoned the answer, in the chunks, events or answers of any API; None if it did not."""
     for choice in event.choices or ():
@@ -174,7 +188,7 @@ def _of_choices(choices: list[SaidChoice]) -> Sign:
     sign: Sign = "quiet"
     for choice in choices:
         finish = choice.finish_reason
-        if finish is not None and (finish in ABORTED or (type(finish) is dict and _is_abort(finish))):
+        if choice.error or (finish is not None and (finish in ABORTED or (type(finish) is dict and _is_abort(finish)))):
             return "error"
         if choice.text or finish or _has_content(choice.delta):
             sign = "content"
@@ -209,14 +223,23 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
     if event.type in _FAILURES or event.object == "error" or (event.choices is None and _is_flat(event)):
         kind = event.type if event.type not in _FAILURES else None
         return _error({"message": event.message, "code": event.code, "type": kind}, b"")
+    if (errors := _several(event)) is not None:
+        return _error(errors[0], b"")
     if (reason := _given_up(event)) is not None:
         return AnswerError(f"the engine gave the answer up: {reason}")
-    if event.choices is not None:
-        return None
-    status = event.status if response is None else response.status
-    if status == "failed" or event.status == "cancelled":
+    if event.choices is None and _is_failed(event):
+        status = event.status if response is None else response.status
         return AnswerError(f"the engine says that the response {'failed' if status == 'failed' else 'was cancelled'}")
     return None
+
+
+def _is_failed(event: Said) -> bool:
+    """Return whether a response says that it failed. vLLM calls one completed that it gave up, with the status
+    cancelled."""
+    if event.response is None:
+        return event.status in ("failed", "cancelled")
+    given_up = event.type == "response.completed" and event.response.status == "cancelled"
+    return given_up or event.response.status == "failed" or bool(event.response.error)
 
 
 def wrong_with(event: Said | None, data: bytes, api_path: str) -> AnswerError | None:
@@ -227,13 +250,12 @@ def wrong_with(event: Said | None, data: bytes, api_path: str) -> AnswerError | 
     if event.choices and len(event.choices) == 1 and others == _NOTHING and event.object != "error":
         (choice,) = event.choices
         # Most answers end here
-        if type(choice.finish_reason) is str and choice.finish_reason not in ABORTED and api_path in _OF_CHOICES:
+        finish = choice.finish_reason
+        if type(finish) is str and finish not in ABORTED and not choice.error and api_path in _OF_CHOICES:
             return None
     if (error := error_of(event, data)) is not None:
         return error
-    if event.error is not None:
-        return AnswerError("the answer is an error")
-    if len(data) > LONGEST_REMARK and api_path not in WHOSE_END:
+    if len(data) > LONGEST_REMARK and api_path not in WHOSE_END and data.find(b'"error"') < 0:
         return None
     return _wrong_value(data, api_path)
 
@@ -245,10 +267,19 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
     try:
         value = json_object(data) or json.loads(data)
     except (ValueError, RecursionError):
-        return AnswerError("the answer is not valid JSON")
+        return AnswerError(NO_JSON)
     if not isinstance(value, dict) and (api_path in WHOSE_END or not isinstance(value, list)):
         return AnswerError("the answer is not a JSON object")
+    if api_path not in WHOSE_END and (error := _error_of_an_item(value)):
+        return _error(error, b"")
     return None if _holds(value, api_path) else AnswerError("the answer holds nothing of an answer")
+
+
+def _error_of_an_item(value: Any) -> object:
+    """Return the first error in place of a result."""
+    lists = [value] if isinstance(value, list) else [value.get(name) for name in _RESULTS]
+    items = (item for results in lists if isinstance(results, list) for item in results if isinstance(item, dict))
+    return next((item["error"] for item in items if item.get("error")), None)
 
 
 def _holds(value: Any, api_path: str) -> bool:
@@ -273,8 +304,11 @@ def _is_of_nothing(value: dict[str, Any]) -> bool:
 
 
 def _is_choice(choice: object) -> bool:
-    said = [choice.get(name) for name in ("message", "text", "finish_reason")] if isinstance(choice, dict) else []
-    return any(value is not None for value in said)
+    if not isinstance(choice, dict):
+        return False
+    message = choice.get("message")
+    said = [value for name, value in message.items() if name != "role"] if isinstance(message, dict) else [message]
+    return any(value is not None for value in (*said, choice.get("text"), choice.get("finish_reason")))
 
 
 def _has_more(value: object, depth: int = 16) -> bool:
@@ -290,7 +324,7 @@ def _has_more(value: object, depth: int = 16) -> bool:
         ]
     if isinstance(value, list):
         return not depth or any(_has_more(held, depth - 1) for held in value)
-    return value is not None and value != ""
+    return value is not None and value != "" and value == value
 
 
 def _error(reported: object, data: bytes) -> AnswerError:
@@ -304,8 +338,17 @@ def _error(reported: object, data: bytes) -> AnswerError:
     status = number if number is not None and 400 <= number < 600 else _busy(code) or _busy(kind)
     clients = status is not None and status < 500 and status not in (401, 403, 404, 408, 429)
     clients = clients or (status is None and (kind in _CLIENTS_TYPES or code in _CLIENTS_CODES))
+    clients = clients and _OF_ENGINES.search(f"{kind} {message}") is None
     body = data or _written({"error": reported})
     return AnswerError(str(message or reported)[:LONGEST_MESSAGE], status, is_clients=clients, body=body)
+
+
+def blames_engine(body: bytes) -> bool:
+    """Return whether an engine that refuses a request says that it is at fault itself."""
+    event = said(body)
+    error = error_of(event, body) if event is not None else None
+    is_failure = error is not None and error.status is not None and error.status >= 500
+    return is_failure or _OF_ENGINES.search(body.decode("utf-8", "replace")) is not None
 
 
 def _written(value: JsonObject) -> bytes:
@@ -349,7 +392,7 @@ def payload(event: bytes) -> bytes:
     event named `error` is wrapped in a JSON object with the field `error`."""
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
-        return b""
+        return _as_error(b"") if event.find(b"error") >= 0 and _NAMED_ERROR.search(event) is not None else b""
     data = event[start + 5 :].rstrip()
     if data.find(b"\n") >= 0:  # more data lines or other fields, which may come in any order
         data = b"\n".join((data[: data.index(b"\n")], *_FURTHER_DATA.findall(data)))
@@ -424,7 +467,7 @@ LAST = 16  # events examined at the end of a stream; a comment counts as 1/16 of
 def ending(stream: bytes) -> Ending:
     """Read the end of a stream from its last part, going back from the last event until one holds the usage, or content
     without a finish reason."""
-    error, whole, finishes, usage, extension = None, False, False, None, None
+    error, unread, whole, finishes, usage, extension = None, None, False, False, None, None
     stream = stream.replace(b"\r\n", b"\n")
     end, examined = stream.rfind(b"\n\n"), 0.0
     while end >= 0 and examined < LAST:
@@ -436,6 +479,7 @@ def ending(stream: bytes) -> Ending:
             continue
         event = said(data)
         if event is None:
+            unread = unread or (sign(data)[1] if data else None)
             continue
         of, choices = sign_of(event, data), event.choices
         whole = whole or of == "end"
@@ -449,9 +493,9 @@ def ending(stream: bytes) -> Ending:
             break
         if of == "content" and not finishes:
             break
-    return Ending(
-        error, whole, finishes, usage if usage is None or extension is None else _with_tiers(usage, extension)
-    )
+    error = error or (unread if whole else None)  # what a cut leaves is none
+    usage = usage if usage is None or extension is None else _with_tiers(usage, extension)
+    return Ending(error, whole, finishes, usage)
 
 
 def _finishes(choices: list[SaidChoice]) -> bool:

@@ -20,6 +20,7 @@ class SaidChoice(msgspec.Struct):
     delta: Any = None
     text: Any = None
     finish_reason: Any = None
+    error: Any = None
 
 
 class SaidResponse(msgspec.Struct):
@@ -41,6 +42,7 @@ class Said(msgspec.Struct):
     delta: Any = None
     content_block: Any = None
     error: Any = None
+    errors: Any = None
     response: SaidResponse | None = None
     message: Any = None
     code: Any = None

@@ -40,7 +40,7 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
     longest_s = prefill_s(_longest_prompt(endpoint), speed, rates.equal_cost_tokens)
     after_s, factor = rules["failure.stall_after_s"], rules["failure.stall_factor"]
     late_s = float(rules["failure.first_byte_timeout_s"])
-    if any(lease.is_media for lease in endpoint.prefilling):
+    if any(lease.has_media() for lease in endpoint.prefilling):
         longest_s = max(longest_s, late_s / factor)
     return endpoint.progress.judge(after_s, factor, longest_s, 0.0 if _counts(endpoint) else late_s)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError, Ended
 from router.contract.answer.verdict import Result
-from router.contract.api_paths import MEDIA
+from router.contract.api_paths import MEDIA, WITH_FILES
 from router.contract.engine_fields import per_event
 from router.http import errors, headers
 from router.http.client import ClientConnection
@@ -35,7 +35,7 @@ ENDS_TURN = (400, 401, 429)  # statuses after which Codex does not retry, or ask
 
 class BegunAnswer:
     __slots__ = (
-        *("began", "beginning", "body", "connection", "ended", "error", "is_early", "on_content", "result"),
+        *("began", "beginning", "body", "connection", "ended", "error", "is_early", "is_json", "on_content", "result"),
         "streams",
     )
 
@@ -45,6 +45,7 @@ class BegunAnswer:
         self.streams = streams
         self.result = result  # the result so far
         self.is_early = False  # `wait` must be awaited
+        self.is_json = False  # a large answer that is not streamed is JSON
         self.error: AnswerError | None = None  # error inside an answer of status 200
         self.began: Beginning | None = None  # beginning of a stream
         self.beginning: Beginning | None = None  # the same, until the stream has content
@@ -66,6 +67,8 @@ def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> Be
         _judge_whole(answer, kind, api_path)
     else:
         answer.is_early = not kind.startswith(b"audio/")  # speech is played while it is generated
+        if not answer.is_early:
+            _judge_part(answer, kind, api_path)
     return _unstreamed(answer, api_path) if asks_stream and not answer.is_early else answer
 
 
@@ -76,8 +79,8 @@ async def wait(answer: BegunAnswer, api_path: str, *, asks_stream: bool) -> Begu
     connection, beginning = answer.connection, answer.beginning
     if beginning is None:
         answer.body = await _read_on(connection, answer.body)
-        if connection.done:
-            _judge_whole(answer, headers.value_of(connection.headers, b"content-type").lower(), api_path)
+        kind = headers.value_of(connection.headers, b"content-type").lower()
+        (_judge_whole if connection.done else _judge_part)(answer, kind, api_path)
         return _unstreamed(answer, api_path) if asks_stream else answer
     answer.body = await _hold(connection, beginning, answer.body)
     if beginning.sign != "quiet" or connection.done:
@@ -115,10 +118,10 @@ async def _read_on(connection: EngineResponse, body: bytes, *, only_blank: bool 
 
 
 def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
-    is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
     if answer.connection.status >= 300:
         answer.ended = Ended(is_whole=True)
         return
+    is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
     event = answers.said(answer.body) if is_json else None
     if event is not None:
         answer.error = answers.wrong_with(event, answer.body, api_path)
@@ -141,22 +144,53 @@ def _should_be_json(kind: bytes, api_path: str) -> bool:
     return kind.find(b"json") >= 0
 
 
+def _judge_part(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
+    """Judge the beginning of an answer that is too large to keep."""
+    if answer.connection.status >= 300:
+        return
+    answer.is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
+    error = _compressed(answer.connection) or _unlike(answer, api_path, kind, is_json=answer.is_json)
+    if error is None and answer.is_json and answer.body.lstrip()[:1] not in b"{[":
+        error = AnswerError(answers.NO_JSON)
+    if error is not None:
+        answer.error, answer.result = error, verdict.of_error(error, has_content=False)
+
+
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
-    """Return why a body without known fields is no valid answer. Audio, images, and embeddings requested as bytes are
-    not JSON."""
+    """Return why a body without known fields is no valid answer."""
+    if (compressed := _compressed(answer.connection)) is not None:
+        return compressed
     if is_json:
-        compressed = headers.value_of(answer.connection.headers, b"content-encoding")  # although none was requested
-        return None if compressed else answers.wrong_with(None, answer.body, api_path)
-    if api_path in MEDIA or (answer.body and not kind.startswith(b"text/")):
+        return answers.wrong_with(None, answer.body, api_path)
+    return _unlike(answer, api_path, kind, is_json=is_json)
+
+
+def _compressed(connection: EngineResponse) -> AnswerError | None:
+    """Return the error of an answer whose content cannot be read, as it is compressed without having been asked to."""
+    coding = headers.value_of(connection.headers, b"content-encoding").strip().lower()
+    if coding in (b"", b"identity"):
         return None
-    return AnswerError(TEXT if answer.body else answers.EMPTY)
+    return AnswerError(f"the answer is compressed ({coding.decode('latin-1')}), which it was not asked to be")
+
+
+def _unlike(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
+    """Return why an answer is of the wrong type. Audio, images, and embeddings requested as bytes are not JSON;
+    transcriptions may be text, and that of silence is empty."""
+    if is_json:
+        return None
+    is_text, may_be_text = kind.startswith(b"text/"), api_path in WITH_FILES and not kind.startswith(b"text/html")
+    if not answer.body and not (is_text and may_be_text):
+        return AnswerError(answers.EMPTY)
+    return AnswerError(TEXT) if is_text and not may_be_text else None
 
 
 def _begin_stream(connection: EngineResponse) -> BegunAnswer:
     beginning = Beginning()
     answer = BegunAnswer(connection, connection.read_now(), True)
     answer.began = beginning
-    if beginning.feed(answer.body) == "quiet" and not connection.done:
+    if (compressed := _compressed(connection)) is not None:
+        answer.error, answer.result = compressed, "failed_before_content"
+    elif beginning.feed(answer.body) == "quiet" and not connection.done:
         answer.beginning, answer.is_early = beginning, True
     else:
         _judge_beginning(answer, beginning)
@@ -318,7 +352,7 @@ class _Relay:
         self._add_event = tail.add_event if tail is not None else None
         self._tail: _Tail | None = tail if answer.ended is None else None
         if tail is None and answer.ended is None:
-            self._tail = WholeTail()
+            self._tail = WholeTail(is_json=answer.is_json)
 
     def take(self, data: bytes) -> bool:
         """The connection's sink."""

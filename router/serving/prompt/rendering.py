@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from router.contract.redis.published import AS_SGLANG
-from router.contract.values.json_value import JsonObject
 from router.pool.endpoint import Endpoint
 from router.prefix.blocks import TOKEN_BYTES, Medium
+from router.prefix.media import media_in
 from router.request import predict
 from router.request.call import Call
 from router.serving.prompt.rendered_turns import RenderedTurns, TurnsOfRequest, continued
@@ -29,24 +29,6 @@ LARGEST = 16 * 1024 * 1024  # bytes of an answer
 LARGEST_READ = 4 * 1024 * 1024  # bytes of a body
 LARGEST_ASKED = 2 * 1024 * 1024  # bytes sent to an engine; a further turn needs fewer
 WORTH_BYTES = 1024 * TOKEN_BYTES  # shorter beginnings are rendered again
-MOST_PARTS = 10_000  # turns and parts; more would take longer than some milliseconds
-# Types of parts; engines also look for fields with these names if a part has another type or none
-_MEDIA = frozenset(
-    (
-        *(
-            "image",
-            "image_url",
-            "image_embeds",
-            "image_pil",
-            "input_image",
-            "computer_screenshot",
-            "video",
-            "video_url",
-        ),
-        *("audio", "audio_url", "audio_embeds", "input_audio", "input_video", "document", "file", "input_file"),
-    )
-)
-_PLACES = frozenset(("url", "image_url", "audio_url", "video_url", "file_url", "file_id"))
 _LOST = 0  # used as the status when there is no connection
 _SLOW = -1
 _UNABLE = frozenset((_LOST, 404, 405, 501))
@@ -146,30 +128,6 @@ def _chosen(endpoints: Iterable[Endpoint], key: tuple[str, bool], now: float) ->
     routable = (each for each in endpoints if each.routable and not each.is_suspect)
     able = [each for each in routable if max(each.renders_from[key[1]], each.renders_for.get(key, 0.0)) <= now]
     return min(able, key=lambda each: each.requests, default=None)
-
-
-def media_in(document: JsonObject) -> tuple[bool, bool]:
-    """Return whether the conversation has images, sound or files, and whether an engine would fetch any from elsewhere;
-    both are True if it has more than MOST_PARTS."""
-    found = is_elsewhere = False
-    left: list[Any] = [document.get("system"), document.get("messages"), document.get("input")]
-    for each in left:  # the list grows during the loop
-        if isinstance(each, list):
-            left += each
-        elif isinstance(each, dict):
-            kind = each.get("type")
-            if (isinstance(kind, str) and kind in _MEDIA) or not _MEDIA.isdisjoint(each):
-                found, is_elsewhere = True, is_elsewhere or _is_elsewhere(each)
-            left += [each[name] for name in ("content", "output") if isinstance(each.get(name), list | dict)]
-        if len(left) > MOST_PARTS:
-            return True, True
-    return found, is_elsewhere
-
-
-def _is_elsewhere(part: JsonObject) -> bool:
-    within = [part, *(value for value in part.values() if isinstance(value, dict))]
-    places = (each[name] for each in within for name in _PLACES.intersection(each))
-    return any(isinstance(place, str) and not place.startswith("data:") for place in places)
 
 
 async def _asked(call: Call, endpoint: Endpoint, body: bytes) -> tuple[int, Rendered | None]:

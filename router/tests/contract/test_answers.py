@@ -70,6 +70,12 @@ ENGINES = [
     {"type": "error", "code": "server_error", "message": "no"},
     {"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error", "message": "no"}}},
     {"choices": [{"delta": {}, "finish_reason": "error"}]},
+    {"choices": [{"delta": {"content": ""}, "finish_reason": "stop", "error": {"message": "no", "code": 500}}]},
+    {"errors": [{"message": "EngineCore is dead"}]},
+    {"error": {"message": "CUDA out of memory", "type": "BadRequestError", "code": 400}},
+    {"error": {"message": "no", "type": "InternalServerError", "code": 400}},
+    {"type": "response.completed", "response": {"status": "cancelled"}},
+    {"type": "response.completed", "response": {"status": "failed", "error": None}},
     {"choices": [{"delta": {}, "finish_reason": {"type": "abort", "message": "x"}}]},
     {"choices": [{"text": "", "finish_reason": "abort"}]},
     {"error": {"message": "unknown model", "code": 404}},
@@ -182,6 +188,24 @@ def test_the_fields_of_an_event_may_be_in_any_order(event):
     assert next(first_token.chunks(event % written(CONTENT[0]))).made == CONTENT[0]
 
 
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_an_event_named_error_without_data_is_an_error(end):
+    beginning = Beginning()
+    assert beginning.feed(b"event: error" + end) == "error"
+    tail = StreamTail()
+    for event in (written(CONTENT[0]), b"[DONE]"):
+        tail.add(b"event: error" + end if event == b"[DONE]" else b"")
+        tail.add(b"data: " + event + end)
+    assert tail.ended().error is not None
+
+
+@pytest.mark.parametrize("said", [b"Internal Server Error", b'[{"error": {"message": "dead"}}]', b"null"])
+def test_what_is_no_object_among_the_last_events_is_an_error_of_a_whole_stream(said):
+    begun = b"data: %b\n\ndata: %b\n\n" % (written(CONTENT[0]), said)
+    assert answers.ending(begun + b"data: [DONE]\n\n").error is not None
+    assert answers.ending(begun) == answers.Ending(), "a cut"
+
+
 def nested(depth):
     return json.loads("[" * depth + "]" * depth)
 
@@ -258,6 +282,10 @@ SAID = {"type": "message", "content": []}
     [
         (CHAT, {"object": "chat.completion", "choices": [{"finish_reason": "stop"}], "error": None}, False),
         (CHAT, {"choices": [{"message": {"content": ""}}, {"index": 1}]}, False),
+        *((CHAT, {"choices": [{"finish_reason": "stop"}], "error": no}, False) for no in ("", {}, False, [])),
+        (CHAT, {"choices": [{"message": {"role": "assistant", "content": None}, "finish_reason": None}]}, True),
+        (CHAT, {"choices": [{"message": {"content": "x"}, "finish_reason": "stop", "error": {"message": "no"}}]}, True),
+        (RESPONSES, DONE | {"output": [{"type": "mcp_call", "error": "no"}]}, False),
         (COMPLETIONS, {"choices": [{"text": "x", "logprobs": float("nan")}]}, False),
         (COMPLETIONS, {"choices": [{"text": ""}]}, False),
         (RESPONSES, DONE | {"error": None}, False),
@@ -343,6 +371,21 @@ def test_an_answer_without_its_values_is_none(path, document):
 )
 def test_an_empty_text_and_a_silence_have_an_answer(path, data):
     assert answers.wrong_with(answers.said(data), data, path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        *((path, [{"error": "no"}]) for path in ("/rerank", "/v1/embeddings", "/classify")),
+        *(("/v1/embeddings", {"data": [{"embedding": [0.5] * size}, {"error": {"code": 500}}]}) for size in (1, 9_999)),
+        *((path, {"data": [{"index": 0, "error": "no"}]}) for path in ("/score", "/v1/images/generations")),
+        ("/v1/rerank", {"results": [{"index": 0, "error": "no"}], "usage": {"total_tokens": 3}}),
+        ("/v1/embeddings", {"data": [{"embedding": [float("nan")] * 2}]}),
+    ],
+)
+def test_an_error_in_place_of_a_result_is_an_error_of_the_answer(path, document):
+    data = json.dumps(document).encode()
+    assert answers.wrong_with(answers.said(data), data, path) is not None
 
 
 NO_TOKENS = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0, "prompt_tokens_details": None}

@@ -139,7 +139,7 @@ def _of_end(attempt: Attempt, content: set[str], *, ends: bool) -> set[str]:
         return told if is_last and ends else told | {"served", AFTER}
     if "end" in sent:
         goes_on = set(sent[sent.index("end") + 1 :]) & (content | {"begin"})
-        return {"served"} if ends and not goes_on else {"served", AFTER}
+        return {"served"} if ends and not goes_on and "garbage" not in sent else {"served", AFTER}
     may_end = attempt.path in CHUNKED and "finish" in sent and "usage" in sent
     return {"served", AFTER} if may_end else {AFTER}
 
@@ -302,7 +302,7 @@ def _judge_stream(asked: Asked, result: str) -> None:
 
 def _is_error(payload: Any) -> bool:
     if not isinstance(payload, dict):
-        return isinstance(payload, str) and payload != "[DONE]"
+        return payload != "[DONE]"  # what is no object is no event of the API
     aborted = any(choice.get("finish_reason") == "abort" for choice in payload.get("choices", ()))
     return aborted or "error" in payload or payload.get("type") in ("error", "response.failed")
 

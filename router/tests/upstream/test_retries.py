@@ -83,6 +83,31 @@ async def test_a_request_refused_by_two_engines_is_the_clients_error_and_counts_
     assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
+OF_ENGINES = [
+    {"error": {"message": "CUDA error: an illegal memory access", "type": "BadRequestError", "code": 400}},
+    {"object": "error", "message": "EngineCore encountered an issue.", "type": "BadRequestError", "code": 400},
+    {"error": {"message": "it failed", "type": "InternalServerError", "code": 400}},
+    {"error": {"message": "it failed", "code": 503}},
+    {"detail": "Traceback (most recent call last)"},
+]
+
+
+async def test_an_engine_that_blames_itself_for_a_status_of_400_is_replaced_by_another(world):
+    w = await world(None, None, failure__breaker_failures=1_000)
+    w.engines[0].script += [reply(said, 400) for said in OF_ENGINES]
+    while w.engines[0].script:
+        assert (await w.ask()).status_code == 200
+    assert w.router.pools.get("demo").endpoints["demo-0"].breaker.failures == len(OF_ENGINES)
+
+
+async def test_a_refusal_in_which_two_engines_blame_themselves_is_the_requests_fault(world):
+    w = await world(*[reply(OF_ENGINES[0], 400)] * 3, failure__breaker_failures=1)
+    receipt = await w.receipt(response := await w.ask())
+    assert (response.status_code, response.json()) == (400, OF_ENGINES[0])
+    assert (receipt["outcome"], len(receipt["attempts"])) == ("client_error", 2)
+    assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
+
+
 async def test_an_engine_confirmed_by_another_is_not_shut_out_by_one_clients_mistakes(world):
     w = await world(reply({"error": "own words"}, 400), reply({"error": "own words"}, 400), failure__breaker_failures=2)
     pool = w.router.pools.get("demo")
@@ -214,7 +239,7 @@ async def test_an_answer_that_is_not_http_is_a_failure_of_the_engine(world):
 
 async def test_the_client_sees_that_a_large_answer_is_broken(world):
     async def half(engine, request, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 4_000_000)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n[" + b"x" * 4_000_000)
         await writer.drain()
         writer.close()
 

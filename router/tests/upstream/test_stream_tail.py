@@ -152,9 +152,23 @@ def test_messages_report_their_usage_in_two_parts():
     assert (ended.first_usage, ended.usage, ended.is_whole) == ({"input_tokens": 9}, {"output_tokens": 5}, True)
 
 
+def end_of_whole(raw):
+    tail = WholeTail()
+    for start in range(0, len(raw), 65_536):
+        tail.add(raw[start : start + 65_536])
+    return tail.ended()
+
+
 def test_a_large_whole_answer_reports_its_usage_and_its_error():
     for document in ({"data": [0.5] * 300_000, "usage": USAGE}, {"usage": USAGE, "data": ["x"] * 300_000}):
-        raw, tail = json.dumps(document).encode(), WholeTail()
-        for start in range(0, len(raw), 65_536):
-            tail.add(raw[start : start + 65_536])
-        assert tail.ended().usage == USAGE
+        raw = json.dumps(document).encode()
+        ended = end_of_whole(raw)
+        assert (ended.usage, ended.error) == (USAGE, None)
+        assert "within its JSON" in end_of_whole(raw[:-100]).error.message
+
+
+@pytest.mark.parametrize("gave_up", [{"finish_reason": "abort"}, {"error": {"message": "abort"}}])
+def test_a_large_whole_answer_may_have_been_given_up(gave_up):
+    choice = {"index": 0, "message": {"content": "x" * 300_000}, "logprobs": {"content": [{"bytes": [1]}] * 9_999}}
+    assert end_of_whole(json.dumps({"choices": [choice | {"finish_reason": "stop"}]}).encode()).error is None
+    assert "abort" in end_of_whole(json.dumps({"choices": [choice | gave_up]}).encode()).error.message

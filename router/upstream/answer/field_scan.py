@@ -25,6 +25,7 @@ class FieldScan:
         self._wanted = frozenset(tuple(name.encode() for name in path) for path in wanted)
         self._deepest = max(map(len, self._wanted))
         self._depth = 0
+        self._has_begun = False
         self._keys: list[bytes] = []  # key of each open object or array, down to `_deepest`
         self._string = b""  # the latest string
         self._cut = b""  # beginning of a string cut off by the end of the data
@@ -64,6 +65,11 @@ class FieldScan:
                 continue
         return read
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the outermost object has ended."""
+        return self._has_begun and self._depth == 0
+
     def _next(self, data: bytes, position: int) -> re.Match[bytes] | None:
         pattern = _TOKEN if self._depth <= self._deepest else _DEEP_TOKEN
         return pattern.search(data, position)
@@ -93,6 +99,7 @@ class FieldScan:
             return self._depth <= self._deepest and self._begins()
         if token in b"{[":
             self._depth += 1
+            self._has_begun = True
             if self._depth <= self._deepest:
                 self._keys.append(b"")
             return False

@@ -21,20 +21,30 @@ _FIELDS = (
     *(("type",), ("usage",), ("error",), ("status",)),
     *(("response", "usage"), ("response", "status"), ("response", "error"), ("message", "usage")),
 )
+_OF_CHOICE = (("choices", "", "finish_reason"), ("choices", "", "error"))  # fields of the last choice
+UNFINISHED = "the answer ended within its JSON"
 
 
 class WholeTail:
-    """Fields of an answer that is not streamed and too large to keep."""
+    """Fields of an answer that is not streamed and too large to keep. Without `is_json`, it has none."""
 
-    def __init__(self) -> None:
-        self._scan = FieldScan(_FIELDS)
+    def __init__(self, *, is_json: bool = True) -> None:
+        self._scan = FieldScan((*_FIELDS, *_OF_CHOICE))
+        self._is_json = is_json
 
     def add(self, data: bytes) -> None:
-        self._scan.feed(data)
+        if self._is_json:
+            self._scan.feed(data)
 
     def ended(self) -> Ended:
-        event = _from_fields(self._scan.fields())
-        return Ended(answers.error_of(event), is_whole=True, usage=answers.usage_of(event))
+        if not self._is_json:
+            return Ended(is_whole=True)
+        fields = self._scan.fields()
+        if isinstance(choices := fields.get("choices"), dict):
+            fields["choices"] = list(choices.values())
+        event = _from_fields(fields)
+        error = answers.error_of(event) or (None if self._scan.is_closed else AnswerError(UNFINISHED))
+        return Ended(error, is_whole=True, usage=answers.usage_of(event))
 
 
 class StreamTail:
@@ -125,7 +135,8 @@ class StreamTail:
         self._add_whole(joined[behind:])
 
     def _add_whole(self, data: bytes) -> None:
-        if data.find(b"data:") < 0:  # only comments, which would displace the events before them
+        # Comments would displace the events before them
+        if data.find(b"data:") < 0 and data.find(b"error") < 0:
             return
         self.add_event(data)
         if data.rfind(USAGE) >= 0:
