@@ -21,6 +21,7 @@ from router.request.offload import (
     PrefillFailed,
     PrefillLate,
     PrefillSilent,
+    PrefillUnsent,
     PromptRefused,
 )
 from router.upstream.answer import usage
@@ -156,7 +157,7 @@ def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
         return PrefillSilent
     if isinstance(error, KeyMissing):
         return PrefillBusy
-    return PrefillFailed if isinstance(error, RouterExhausted) else PrefillBroken
+    return PrefillUnsent if isinstance(error, RouterExhausted) else PrefillBroken
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:

@@ -11,9 +11,9 @@ from router.upstream.answer.used import Usage
 class PrefillFailed(Exception):
     """The prefill on another instance failed; the message says why."""
 
-    timed_out = False
     elsewhere = False  # another instance may compute the prompt
-    status = 502  # answer's status if no other instance computes the prompt
+    code = "prefill_failed"  # code and status of the answer if no other instance computes the prompt
+    status = 502
 
     def __init__(self, why: str, *, decoder: str = "") -> None:
         """`decoder` failed after the prefill, because the KV was missing or for a reason unrelated to it."""
@@ -36,8 +36,15 @@ class PrefillBusy(PrefillBroken):
 
 
 class PrefillLate(PrefillFailed):
-    timed_out = True
+    code = "prefill_timeout"
     status = 504
+
+
+class PrefillUnsent(PrefillFailed):
+    """The router could open no connection to the engine."""
+
+    code = "router_exhausted"
+    status = 503
 
 
 class PrefillSilent(PrefillFailed):

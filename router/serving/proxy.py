@@ -561,27 +561,26 @@ def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
 def _prefill_failed(call: Call, attempt: Attempt, failed: PrefillFailed, tried: dict[str, str], left: int) -> None:
     attempt.error = str(failed)
     _rule_out(call, failed, tried)
-    attempt.code, attempt.result = "prefill_failed", verdict.of_own_answer(failed.status, "prefill_failed")
+    attempt.code, attempt.result = failed.code, verdict.of_own_answer(failed.status, failed.code)
     _require_another_prefill(call, failed, tried, left)
 
 
 def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, str], left: int) -> None:
     """Raise ErrorResponse unless another prefill instance and a decoder may serve the request."""
-    code = "prefill_timeout" if error.timed_out else "prefill_failed"
     if isinstance(error, PromptRefused):
         if error.elsewhere:
             fault.forgive(call, call.outcome.failures[-1].kind)
-        raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
+        raise ErrorResponse(error.status, error.code, f"the prefill failed: {error}") from None
     if isinstance(error, PrefillBusy):  # all instances that could take over are busy
         if fault.was_sent_on(call):
             raise _not_again(call, str(error)) from None
         raise ErrorResponse(503, "saturated", f"no instance takes the prompt now: {error}", retry_after_s=1) from None
     if fault.is_spent(call):
-        raise _spent(call, code) from None
+        raise _spent(call, error.code) from None
     allowed = call.rules["failure.offload_fallback"] == "local"
     if allowed and left > 0 and _is_servable(call, tried):
         return
-    raise ErrorResponse(error.status, code, f"the prefill failed: {error}") from None
+    raise ErrorResponse(error.status, error.code, f"the prefill failed: {error}") from None
 
 
 def _spent(call: Call, code: str) -> ErrorResponse:

@@ -10,7 +10,10 @@ import pytest
 
 from router.contract.net.exhaustion import is_exhausted
 from router.contract.net.probe import ConnectionRefused, NotAsked, Prober
+from router.flows import prefill
+from router.tests.conftest import entry
 from router.tests.http.test_own_errors import code_of
+from router.upstream.errors import KeyMissing, RouterExhausted
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL])
@@ -91,3 +94,25 @@ async def test_a_probe_that_could_not_be_sent_is_not_a_refusal(no_connections):
 async def test_a_probe_to_a_closed_port_is_a_refusal():
     with pytest.raises(ConnectionRefused):
         await Prober().get("http://127.0.0.1:9/health", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(RouterExhausted, (503, "router_exhausted", "router_failed")), (KeyMissing, (503, "saturated", "refused"))],
+)
+async def test_a_prefill_that_the_router_could_not_send_is_no_engines_fault(world, monkeypatch, error, told):
+    async def fails(*_):
+        raise error("nothing was sent")
+
+    w = await world(None, None, strategy="round_robin_pd", failure__breaker_failures=1)
+    roles = ["prefill", "decode"]
+    places = zip(w.engines, roles, strict=True)
+    w.published.fleet(*(entry(f"a-{role}", one.url, role=role, connector="nixl") for one, role in places))
+    endpoints = w.router.pools.get("demo").endpoints
+    await w.until(lambda: [one.role for one in w.router.pools.get("demo").endpoints.values()] == roles)
+    monkeypatch.setattr(prefill, "post", fails)
+    response = await w.ask()
+    receipt = await w.receipt(response)
+    assert (response.status_code, response.json()["error"]["code"], receipt["result"]) == told
+    assert receipt["fault"] != "engine"
+    assert {one.breaker.failures for one in endpoints.values()} == {0}
