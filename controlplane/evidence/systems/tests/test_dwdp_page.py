@@ -137,6 +137,15 @@ def test_slices_and_an_all_gather_are_shown_beside_whole_pulls() -> None:
     assert gains["whole pulls, chunks of 4,096"] < 1
 
 
+def test_beside_whole_groups_stands_what_divisible_gpus_would_have() -> None:
+    answer = ask(DWDP, {"clients": 0})
+    (plan,) = (table for table in answer.tables if table.title.startswith("Context GPUs"))
+    dep, dwdp = (row[plan.columns.index("without whole groups")] for row in plan.rows)
+    notes = {one.label: one.note for one in answer.facts}
+    assert notes["Context GPUs"].endswith(f"{dep:.1f} → {dwdp:.1f} in parts")
+    assert notes["TPS/GPU"].endswith(" in parts")
+
+
 def test_fewer_gpus_explained_by_whole_groups_alone_are_reported() -> None:
     answer = ask(DWDP, {"link_gb_per_s": 250.0, "ranks": 3, "prompts_per_s": 10.2})
     assert any(caution.startswith("Fewer GPUs come from whole groups only") for caution in answer.cautions)

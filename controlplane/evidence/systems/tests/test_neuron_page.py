@@ -39,8 +39,10 @@ def test_a_slow_link_and_a_small_batch_block_the_prefill() -> None:
 
 
 def test_longer_prompts_lengthen_the_gaps_of_continuous_batching_only() -> None:
-    (_, doubled, *_) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
+    (played, doubled, *_) = ask(NEURON, {"decodes": 2, "rate": 1.5}).tables
     rows = {str(row[0]): row[1:] for row in doubled.rows}
+    assert [*rows] == ["disaggregated", "continuous batching", "chunked prefill"]
+    assert [row[0] for row in played.rows] == ["3 × continuous batching", "3 × chunked prefill", "disaggregated"]
     (_, first, before, after), (_, _, both_before, both_after) = (
         (None, *rows[name][1:]) for name in ("disaggregated", "continuous batching")
     )
