@@ -67,6 +67,7 @@ async def _fetch(
     limit_s = call.rules["failure.prefill_timeout_s"]
     with endpoint.lease(tokens, call.pool.queue.wake, call.outcome) as lease:
         lease.tenant, lease.document = call.tenant, call.request.prompt.document
+        lease.leave_trial() if call.pool.silent and call.key is not None else None
         return await _leased(call, endpoint, offload, body, limit_s, request_id)
 
 

@@ -29,6 +29,7 @@ class Lease:
         "alone",
         "document",
         "is_media",
+        "repeats",
         "tenant",
         "tokens",
     )
@@ -44,6 +45,7 @@ class Lease:
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
         self.tenant = ""  # owner of the request
+        self.repeats = False  # True beside another request of its owner that had no token here
         self.document: Mapping[str, Any] = {}  # body of the request
         self.is_media: bool | None = None  # True if an image or sound is asked for; None: search the prompt
         endpoint.prefilling.add(self)
@@ -61,6 +63,16 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+    def leave_trial(self) -> None:
+        """Leave a trial to others if its owner has another request without a token here, which may be the cause."""
+        endpoint = self._endpoint
+        if endpoint is None or not self._trial:
+            return
+        self.repeats = any(one.tenant == self.tenant and one is not self for one in endpoint.prefilling)
+        if self.repeats:
+            self._trial = False
+            endpoint.progress.leave_trial()
 
     def charge(self, tokens: int) -> None:
         """Add new tokens, because the prompt is computed here after all."""

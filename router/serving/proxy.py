@@ -237,6 +237,7 @@ class Proxy:
         outcome.attempts.append(attempt)
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
         lease.tenant, lease.document = call.tenant, call.request.prompt.document
+        lease.leave_trial() if pool.silent and call.key is not None else None
         _expect_other_times(call, lease) if call.api_path in CLASSLESS else None
         connection: EngineResponse | None = None
         try:
@@ -520,10 +521,10 @@ def _homes(call: Call) -> FleetView[Endpoint] | None:
 
 
 def _excluded(call: Call, tried: Mapping[str, str]) -> dict[str, str]:
-    """Return the instances that the request must not use, with the reasons. Whoever has a request without a token on an
-    engine that fails clients does not try it, as the request may be the cause."""
+    """Return the instances that the request must not use, with the reasons. Whoever has requests without a token on an
+    engine that fails clients tries it with one more at a time, as the requests may be the cause."""
     silent = call.pool.silent if call.key is not None else ()
-    own = (one.id for one in silent if any(lease.tenant == call.tenant for lease in one.prefilling))
+    own = (one.id for one in silent if any(lease.repeats and lease.tenant == call.tenant for lease in one.prefilling))
     return {**(call.outside or {}), **dict.fromkeys(own, "its requests there have no token yet"), **tried}
 
 

@@ -256,24 +256,44 @@ async def test_engines_whose_counters_may_move_only_at_an_answers_end_get_the_ti
     await end(*asked)
 
 
-async def test_a_client_whose_requests_hang_does_not_keep_others_from_the_engine(world: Build) -> None:
-    async def hangs_at_one_prompt(engine: Engine, request: Received, writer: Writer) -> None:
-        await (hang if request.document["prompt"] == "bad" else reply())(engine, request, writer)
+async def loses_a_prompt(engine: Engine, request: Received, writer: Writer) -> None:
+    await (hang if request.document["prompt"] == "bad" else reply())(engine, request, writer)
 
-    w = await world(hangs_at_one_prompt)
+
+async def mallory(w: World) -> dict[str, Any]:
+    """Return a request that hangs on `demo-0`, a vLLM that has proven itself."""
     await proven(w, "demo-0")
     w.published.fleet(entry("demo-0", w.engines[0].url, kind="vllm"))
     w.published.keys(key_entry("sk-weir-1-mallory"))
     auth = w.router.pools.auth
     await w.until(lambda: endpoint(w).kind == "vllm" and auth.ring is not None and auth.ring.by_hash)
-    mallorys = {"prompt": "bad", "headers": {"x-api-key": "sk-weir-1-mallory"}}
+    return {"prompt": "bad", "headers": {"x-api-key": "sk-weir-1-mallory"}}
+
+
+async def test_a_client_whose_requests_hang_does_not_keep_others_from_the_engine(world: Build) -> None:
+    w = await world(loses_a_prompt)
+    mallorys = await mallory(w)
     asked = tasks(w, 1, **mallorys)
     await w.until(lambda: endpoint(w).requests)
     await hold_s(w, 50)
     assert endpoint(w).progress.stalled
+    asked += tasks(w, 1, **mallorys)
+    await w.until(lambda: endpoint(w).requests == 2, "another try of hers")
     refused = await w.ask(**mallorys)
     assert (refused.status_code, "its requests" in refused.json()["error"]["message"]) == (503, True)
     assert (await w.ask()).status_code == 200
+    await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
+    await end(*asked)
+
+
+async def test_a_lost_request_does_not_keep_its_own_client_from_the_engine(world: Build) -> None:
+    w = await world(loses_a_prompt)
+    mallorys = await mallory(w)
+    asked = tasks(w, 1, **mallorys)
+    await w.until(lambda: endpoint(w).requests)
+    await hold_s(w, 50)
+    assert endpoint(w).progress.stalled
+    assert (await w.ask(**mallorys | {"prompt": "good"})).status_code == 200
     await w.until(lambda: not endpoint(w).progress.stalled or w.router._check_connections(), "taken back")
     await end(*asked)
 

@@ -285,6 +285,10 @@ class Progress:
     def end(self) -> None:
         self._trial, self._rest_s = False, TRIAL_S
 
+    def leave_trial(self) -> None:
+        """Let another request be the trial, at once."""
+        self._trial = False
+
     def excuse(self) -> None:
         """Forget a silence that only the engine's metrics page shows, because the engine refuses
         the router's probes.
