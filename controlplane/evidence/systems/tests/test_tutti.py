@@ -14,6 +14,7 @@ from controlplane.evidence.systems.system import Answer, Figure, Value
 from controlplane.evidence.systems.templatetags.systems import cell, signed_percent
 from controlplane.evidence.systems.tiers.inputs import PRESETS, TierInputs, device_of, pool_tokens, profile_of, study_of
 from fleet.engine.law import Law
+from fleet.engine.profiles import MODELS
 from fleet.engine.tiers.devices import LAYER_PASS_S, SSD, SSD_GDS, SSD_TUTTI
 from fleet.engine.tiers.loading import effective_bytes_per_s
 from fleet.systems.tiers import serving
@@ -338,3 +339,10 @@ def test_the_documented_values_are_those_of_the_model(published: dict[str, Figur
         ours, _, documented_basis = documented[name, source, value]
         assert documented_basis == basis, name
         assert float(ours.split()[0].replace(",", "")) == pytest.approx(figure.ours, rel=0.05), name
+
+
+def test_the_kv_of_a_70b_model_that_the_review_names_is_its_weights() -> None:
+    sizes = MODELS["Llama-3.3-70B"]
+    assert 128 * 1024 * sizes.kv_bytes_per_token / 1e9 == pytest.approx(43, abs=0.5)
+    assert (sizes.weight_bytes + sizes.embedding_bytes) / 1e9 == pytest.approx(140, rel=0.03)
+    assert any("140 GB of KV" in note and "43 GB" in note for note in of_figures.NOTES)
