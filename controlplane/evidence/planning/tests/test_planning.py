@@ -143,7 +143,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     assert escape(planned.verdict(made.result)).replace("%", "\u00a0%") in shown
     assert shown.count('data-label="Breaks first"') == len(rows)
     assert "Expected error: TPOT" in shown
-    assert "Weir simulates otherwise" not in shown
+    assert "The simulation has changed since then" not in shown
     assert "asked: 90\u00a0%" in shown
     holding = sum(row["within"]["low"] >= 0.9 and row["if_slower"] >= 0.9 for row in rows)
     assert shown.count("tuning-point--front") == holding
@@ -152,7 +152,7 @@ def test_a_row_becomes_the_draft_of_a_fleet_document(
     marked: Any = {"rows": rows, "holds": rows[-1], "undecided": rows[0]}
     assert [fleet.badge for fleet in display._fleets(marked)] == ["undecided", *[""] * (len(rows) - 2), "holds"]
     monkeypatch.setattr(display, "source_sha256", lambda: "another")
-    assert "Weir simulates otherwise" in text(vera_client.get(page))
+    assert "The simulation has changed since then" in text(vera_client.get(page))
 
     assert vera_client.get(f"{page}draft?row=1&pool=demo").status_code == 403
     for query, said in (("row=99&pool=demo", "1 to"), ("row=1&pool=none", "allowed: demo")):

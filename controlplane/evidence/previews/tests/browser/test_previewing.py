@@ -38,7 +38,7 @@ def test_a_change_is_previewed_read_and_published(open_page, shell, policy):
     shell(f"worker_begins({policy!r})")
     expect(page.locator("#preview-progress")).to_be_visible()
     expect(page.locator("#preview-left")).to_contain_text("left")
-    expect(page.locator(".preview-first")).to_contain_text("The whole replaces it")
+    expect(page.locator(".preview-first")).to_contain_text("The full result will replace it")
     expect(page.locator(f"{STATE} svg.forest:visible")).to_be_visible()
     shell(f"worker_computes({policy!r})")
     expect(page.locator(".preview-first")).to_have_count(0)
