@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.quality [--routers weir weir:lpwl sglang-router vllm-router] [--traces conversation]
                                       [--loads 0.5 1.0] [--seeds 2] [--requests 300] [--rates conversation=1]
 
-For each trace, load and seed a stretch of the trace is played once through each router, which is started with engines
-of its own, all of them empty. A router is `weir`, `weir:STRATEGY`, `weir:STRATEGY,path=value,…`, `sglang-router`,
+For each trace, load and seed, a stretch of the trace is played once through each router. Each router is started with
+its own engines, all of them empty. A router is `weir`, `weir:STRATEGY`, `weir:STRATEGY,path=value,…`, `sglang-router`,
 `vllm-router`, either of these two with `:POLICY`, or `alternate`: no router, the client takes the engines in turn, each
 session one of them.
 

@@ -66,7 +66,7 @@ def weight_bytes(model: str) -> float | None:
     weights. None if a file cannot be read."""
     try:
         files = list(Path(model).glob("*.safetensors")) if model else []
-        shards = [path for path in files if not path.name.startswith("consolidated")]  # Mistral's own copy of the same
+        shards = [path for path in files if not path.name.startswith("consolidated")]  # Mistral's copy of the shards
         sizes_of_files = [path.stat().st_size for path in shards or files]
     except (OSError, ValueError):
         return None

@@ -23,7 +23,7 @@ TOLERANCE = 0.1  # share of a target within which nothing changes
 SLO_NEAR = 0.7  # share of a limit above which no instance is removed
 _COVERED = 0.8  # share of a time span that must be covered by load points
 SMOOTHED = 2  # number of intervals between readings over which a side's work is averaged
-_USABLE = {"prefill": 1.0, "decode": 0.8}  # share of a side that stays: a prefill instance is busy or not, as sampled
+_USABLE = {"prefill": 1.0, "decode": 0.8}  # most of the remaining side that its work may use
 Side = Literal["prefill", "decode"]
 Needs = Callable[[LoadPoint, Autoscale], "Advice"]
 

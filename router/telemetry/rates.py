@@ -53,7 +53,7 @@ class RateEstimates:
             return False
         if offload.pull is None or offload.pull_ms is None or offload.taken_ms is None:
             self._pace.transfer(offload.transfer_bytes, offload.transfer_ms / 1000)
-        else:  # counts the other pulls from there as if they had moved the same
+        else:  # assumes that concurrent pulls from there moved as many bytes
             self._pace.transfer(offload.transfer_bytes * offload.pull.sharing, offload.transfer_ms / 1000)
             self._pace.pulled(offload.taken_ms / 1000, offload.pull_ms / 1000)
         return True

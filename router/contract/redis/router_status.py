@@ -100,7 +100,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     url: str = ""
     pools: dict[str, ServedPool] = {}
     degraded: tuple[str, ...] = ()  # reasons, as text
-    unreadable: int = 0  # number of values in Redis that it cannot read
+    unreadable: int = 0  # number of values in Redis that the router cannot read
     refused: dict[str, Order] = {}  # by key: the order in use, where Redis holds an older value
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank

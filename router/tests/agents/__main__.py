@@ -213,7 +213,7 @@ def receipts(url: str, since: float) -> list[Receipt]:
 
 
 def judged(agent: str, received: Sequence[Receipt], engines: Mapping[str, set[str]]) -> str:
-    """Print a line of the table; return what is not good enough. `engines` are by conversation."""
+    """Print a line of the table; return what is not good enough. `engines`: those that served each conversation."""
     asked = [each for each in received if each.get("endpoint") in PROMPTS and each.get("cached_tokens") is not None]
     good = [each for each in asked if abs((each.get("predicted_cached") or 0) - each["cached_tokens"]) <= BLOCK]
     exact = sum(each.get("index") == "exact" for each in asked)

@@ -69,7 +69,7 @@ def test_the_parquet_file_has_the_columns_of_the_csv(ci, ended):
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_a_large_export_is_made_outside_the_web_process_and_is_the_same(ci, ended, monkeypatch, form):
+def test_a_large_export_made_outside_the_web_process_has_the_same_content(ci, ended, monkeypatch, form):
     path = f"/experiments/{ended().pk}/results?format={form}"
     small, beside = ci.get(path).content, []
     made = computing._beside

@@ -33,7 +33,7 @@ def preview(policy, draft):
 
 
 def answer(monkeypatch, act):
-    """Runs `act` instead of the computation."""
+    """Run `act` instead of the computation."""
     monkeypatch.setattr(subprocess, "run_in_subprocess", lambda function, job, beat, take: act(beat, take))
 
 

@@ -59,7 +59,7 @@ def frame(value):
     return build_frame(time.time(), FrameInputs(fleets=fleets, deliveries=value.lines))
 
 
-def test_a_paused_line_says_first_that_it_is_paused_and_then_who_serves():
+def test_a_paused_line_says_first_that_it_is_paused_and_then_which_version_serves():
     line = {"base": "v1", "candidate": "v2", "figure": "", "state": "paused", "word": "paused"}
     assert delivery_text(line | {"step": "canary 5 %, live serves all"}) == "v1 → v2 canary 5 % paused, live serves all"
     assert delivery_text(line | {"step": ""}) == "v1 → v2 paused"
