@@ -253,7 +253,7 @@ def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
     try:
         return list(pairs(with_key(lines, endpoint.engine_key)))
     except KeyMissing as error:
-        raise ErrorResponse(502, "upstream_failed", f"{endpoint.id}: {error}", retry_after_s=1) from None
+        raise ErrorResponse(error.status, error.code, f"{endpoint.id}: {error}", retry_after_s=1) from None
 
 
 def _same_key(pool: Pool, one: Decision, other: Decision) -> bool:

@@ -504,6 +504,12 @@ async def test_a_gateway_gets_the_engines_key_and_no_instance_with_another_key(
         named = [by_port[one] for one in told.endpoints.split(",")]
         assert told.headers["authorization"] == shown[named[0]]
         assert len({*named}) == 1
+    monkeypatch.delenv("QWEN_API_KEY")
+    monkeypatch.delenv("LLAMA_API_KEY")
+    told = await Gateway(three).picked(x_request_id="r-2")
+    assert (told.status, b"no_instance_ready" in told.body) == (503, True)
+    receipt = await Gateway(three).receipt("r-2")
+    assert [receipt["result"], receipt["fault"], receipt["attempts"][0]["result"]] == ["refused", "nobody", "refused"]
 
 
 @pytest.mark.attacks
