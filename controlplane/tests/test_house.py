@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -40,6 +41,16 @@ def test_a_trailing_comment_reads_alone() -> None:
     assert not wrong, (
         "a comment is a noun phrase or a sentence; it does not go on from the name before it:\n" + "\n".join(wrong)
     )
+
+
+def test_no_committed_file_is_a_link_to_a_folder_of_one_machine() -> None:
+    if not (CODE / ".git").exists():
+        pytest.skip("this is no checkout")
+    listed = subprocess.run(["git", "ls-files"], cwd=CODE, check=True, capture_output=True, text=True).stdout.split(
+        "\n"
+    )
+    assert "README.md" in listed
+    assert [name for name in listed if (CODE / name).is_symlink() and (CODE / name).readlink().is_absolute()] == []
 
 
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
