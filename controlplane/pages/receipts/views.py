@@ -27,7 +27,7 @@ from fleet.redis import connect
 from router.contract.redis.receipt import Receipt
 from router.contract.redis.redis_keys import RECEIPT_TTL_S, RECEIPTS
 from router.contract.values.problem import by_path
-from router.policy.replay import NotReplayable
+from router.policy.replay import NotReplayable, reasons
 from router.policy.types import CLASSES
 
 log = structlog.get_logger(__name__)
@@ -194,6 +194,7 @@ def receipt(request: HttpRequest, request_id: str) -> HttpResponse:
         "replay": _replayed(request, found),
         "receipt": found,
         "request_class": found.request_class,
+        "reasons": reasons(found),
         "sentences": explain.sentences(found),
         "waterfall": explain.waterfall(found, alike(connect(), found)),
         "meanwhile": meanwhile(connect(), found),

@@ -543,7 +543,9 @@ def test_of_two_requests_with_the_same_id_the_later_links_to_the_earlier(
     assert ci.get(f"/receipts/{ci.get('/receipts/same').json()['earlier']}").json()["at"] == NOW - 5
 
 
-def test_candidates_and_api_put_the_least_price_into_words(ci: ApiCaller, written: FakeFleet) -> None:
+def test_page_candidates_and_api_put_the_least_price_into_words(
+    ci: ApiCaller, vera_client: Client, written: FakeFleet
+) -> None:
     price = [1_234.0, "demo-0", 10, 5.0, 5, None, None, None, 2, 0.5, 3, 700.0, 1.0, [1, 2]]
     candidates = {"id": ["demo-0"], "cached": 0}
     made: dict[str, Any] = {"instance": "demo-0", "candidates": candidates, "reasons": [], "price": price}
@@ -553,6 +555,8 @@ def test_candidates_and_api_put_the_least_price_into_words(ci: ApiCaller, writte
     one = ci.get("/receipts/req-priced").json()
     assert listed["reasons"] == one["reasons"] == ["least price: 1,234 tokens of prefill", own, *one["reasons"][2:]]
     assert [row.why for row in explain.candidates(receipt_of(written.receipt("req-priced", NOW, **made)))] == [own]
+    page = vera_client.get("/requests/req-priced/").content.decode()
+    assert all(f"<li>{reason}</li>" in page for reason in one["reasons"])
 
 
 def test_the_api_returns_everything_that_a_router_wrote(ci: ApiCaller, live_redis: redis.Redis) -> None:
