@@ -138,8 +138,7 @@ def _exactly(call: Call, index: ExactIndex | SharedIndex) -> tuple[Mapping[str, 
         prediction.exactly = found = {}
         rules = index.rules(state.rules.get(prediction.kind, NO_RULES)) if state.rules else EVERYONE
         for size, hashes in prediction.block_hashes:
-            parts = prediction.parts[size] if prediction.parts else NO_PARTS
-            found |= index.look_up(hashes, size, now, parts, rules)
+            found |= index.look_up(hashes, size, now, prediction.parts.get(size, NO_PARTS), rules)
     if state.reach and (reach := state.reach.get(prediction.kind) or state.reach.get("")):
         prediction.exactly = found = _within(found, reach)
     if state.believed_of_all:

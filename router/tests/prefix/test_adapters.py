@@ -13,6 +13,8 @@ from router.pool.pool import Pool
 from router.prefix.blocks import Medium, chain_salt, extra_keys, linked, media_keys
 from router.prefix.chain import PromptChains, chunk_hashes
 from router.prefix.exact.index import ExactIndex
+from router.request.call import Prediction
+from router.request.predict import held as predicted
 from router.request.predict import take
 from router.tokenize import salt
 from router.tokenize.sim import SimTokenizer
@@ -135,3 +137,25 @@ def test_a_block_hashes_its_images_between_its_adapter_and_its_salt() -> None:
     ]
     assert media_keys("", "", 3, 16, [Medium(40, 1000, "a")])[:2] == [b"", b""]
     assert list(media_keys("ad", "s", 6, 16, ())) == list(extra_keys("ad", "s", 6))
+
+
+def test_a_prompt_whose_blocks_get_parts_while_it_is_hashed_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long prompt is hashed in a thread, and meanwhile the first window of smaller blocks may be reported."""
+    state, plain = KvEventState(), KvEventState.hashes
+    state.index, state.sizes, state.believed_of_all = ExactIndex(SEED), (SIZE, 2 * SIZE), True
+
+    def hashes(state: KvEventState, tokens: bytes, block_size: int, seed: int) -> Any:
+        state.parts = (SIZE // 2,) if block_size > SIZE else ()
+        return plain(state, tokens, block_size, seed)
+
+    monkeypatch.setattr(KvEventState, "hashes", hashes)
+    call: Any = SimpleNamespace(
+        pool=SimpleNamespace(kv_event_state=state, endpoints={}),
+        request=SimpleNamespace(prompt=SimpleNamespace(document={})),
+        prediction=Prediction(),
+        adapter="",
+        api_path="",
+    )
+    take(call, PROMPT)
+    assert call.prediction.parts.keys() == {2 * SIZE}
+    assert predicted(call) == ({}, None)
