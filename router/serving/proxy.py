@@ -242,8 +242,7 @@ class Proxy:
         connection: EngineResponse | None = None
         try:
             self._sessions.sent(call, endpoint)
-            # Most requests skip `serve`, as of the two only `post` is compiled
-            alone = outcome.offload is None and not decision.prefill and endpoint.role != "decode"
+            alone = outcome.offload is None and not decision.prefill and endpoint.role != "decode"  # `post` is compiled
             sending = post(call, endpoint, call.request.body) if alone else serve(call, decision, endpoint, lease)
             connection = await sending
             outcome.first_byte, attempt.status = time.perf_counter(), connection.status
