@@ -233,8 +233,7 @@ class Proxy:
     ) -> bool:
         """Try one instance; True if the client has its answer, False to try another."""
         pool, outcome, endpoint = call.pool, call.outcome, call.pool.endpoints[decision.instance]
-        attempt = Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided)
-        outcome.attempts.append(attempt)
+        outcome.attempts.append(attempt := Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided))
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
         lease.tenant, lease.document = call.tenant, call.request.prompt.document
         lease.leave_trial() if pool.silent and call.key is not None else None
