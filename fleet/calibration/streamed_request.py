@@ -75,23 +75,32 @@ async def _check(answer: httpx.Response) -> None:
 
 
 async def _read(answer: httpx.Response, sent_at: float) -> TokenTimes:
-    prompt, tokens = 0, 0
+    prompt, tokens, is_over = 0, 0, False
     marks: list[tuple[float, int]] = []
     async for at, data in _events(answer):
+        if data == b"[DONE]":
+            is_over = True
+            continue
         event = _parsed(data)
-        if (error := answers.error_of(event)) is not None:
-            raise NotAnswered(f"the stream failed: {error.message[:200]}")
         if event.usage:
             prompt = _count(event.usage, "prompt_tokens")
         if event.choices:
+            is_over = is_over or any(choice.finish_reason for choice in event.choices)
             # Each chunk from the first content on counts as a token unless it carries a count.
             counted = _count(event.usage, "completion_tokens") if event.usage else None
             if marks or counted or (counted is None and answers.sign_of(event) == "content"):
                 tokens = tokens + 1 if counted is None else counted
                 marks.append((at, tokens))
-    if not marks or not prompt:
+    return _whole(TokenTimes(sent_at, prompt, tuple(marks)), is_over)
+
+
+def _whole(times: TokenTimes, is_over: bool) -> TokenTimes:
+    if not times.marks or not times.prompt_tokens:
         raise NotStreamed("the engine's stream has no tokens, or no usage at its end")
-    return TokenTimes(sent_at, prompt, tuple(marks))
+    if not is_over:
+        tokens = times.marks[-1][1]
+        raise NotAnswered(f"the stream was cut after {tokens:,} tokens: it has neither a finish_reason nor [DONE]")
+    return times
 
 
 def _count(usage: object, key: str) -> int:
@@ -110,7 +119,7 @@ async def _events(answer: httpx.Response) -> AsyncIterator[tuple[float, bytes]]:
         if len(rest) > LONGEST_EVENT:
             raise NotStreamed(f"an event of the stream is longer than {LONGEST_EVENT} bytes")
         for data in map(answers.payload, whole):
-            if data and data != b"[DONE]":
+            if data:
                 yield at, data
 
 
@@ -119,4 +128,6 @@ def _parsed(data: bytes) -> Said:
     if event is None:
         message = f"an event of the stream is no JSON object: {data[:100].decode(errors='replace')}"
         raise NotStreamed(message)
+    if (error := answers.error_of(event)) is not None:
+        raise NotAnswered(f"the stream failed: {error.message[:200]}")
     return event

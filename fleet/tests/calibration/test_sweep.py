@@ -173,6 +173,13 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
             NotAnswered,
             "gave the answer up: finish_reason abort",
         ),
+        (
+            200,
+            "text/event-stream",
+            b'data: {"choices":[{"text":"a"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n',
+            NotAnswered,
+            "cut after 2 tokens: it has neither a finish_reason nor .DONE.",
+        ),
         (500, "text/plain", b"x" * 10_000_000, NotAnswered, "answers 500: x{200}$"),
         (200, "text/event-stream", b"data: " + b"x" * 2_000_000, NotStreamed, "longer than 1048576 bytes"),
         (200, "text/event-stream", b"data: {\n\n", NotStreamed, "no JSON object: {"),
