@@ -43,6 +43,7 @@ class Endpoint(LearnedFromAnswers):
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
+        self.unseen: set[Lease] = set()  # requests whose tokens do not pass through this router
         self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or without generation
         self.picked = 0  # requests for tokens whose end a gateway tells
         self.awaiting = 0  # part of `unheld` that awaits KV; the metrics page may count these, too

@@ -69,7 +69,8 @@ class Lease:
         endpoint = self._endpoint
         if endpoint is None or not self._trial:
             return
-        self.repeats = any(one.tenant == self.tenant and one is not self for one in endpoint.prefilling)
+        others = (*endpoint.prefilling, *endpoint.unseen)
+        self.repeats = any(one.tenant == self.tenant and one is not self for one in others)
         if self.repeats:
             self._trial = False
             endpoint.progress.leave_trial()
@@ -88,6 +89,7 @@ class Lease:
         if self._endpoint is not None:
             self._unseen = True
             self._endpoint.unheld += 1
+            self._endpoint.unseen.add(self)
 
     def has_media(self) -> bool:
         """Return whether an image, sound or video is asked for or in the prompt, whose length does not tell the time
@@ -147,6 +149,7 @@ class Lease:
         endpoint.requests -= 1
         if self._unseen:
             endpoint.unheld -= 1
+            endpoint.unseen.discard(self)
         elif self._decoding:
             endpoint.progress.served()
         else:

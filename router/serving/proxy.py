@@ -522,7 +522,8 @@ def _excluded(call: Call, tried: Mapping[str, str]) -> dict[str, str]:
     """Return the instances that the request must not use, with the reasons. Whoever has requests without a token on an
     engine that fails clients tries it with one more at a time, as the requests may be the cause."""
     silent = call.pool.silent if call.key is not None else ()
-    own = (one.id for one in silent if any(lease.repeats and lease.tenant == call.tenant for lease in one.prefilling))
+    leases = ((one.id, lease) for one in silent for lease in (*one.prefilling, *one.unseen))
+    own = [name for name, lease in leases if lease.repeats and lease.tenant == call.tenant]
     return {**(call.outside or {}), **dict.fromkeys(own, "its requests there have no token yet"), **tried}
 
 
