@@ -34,7 +34,7 @@ class LeastPrice(Value, frozen=True):
         return (
             f"least price: {inf if self.price is None else self.price:,.0f} tokens of prefill",
             f"its own wait on {self.instance}: {queued:,} queued, {cost:,.0f} for {self.new:,} new{moved}{lost}",
-            f"a prefill stalls {self.stalled} requests: {stall:.2f} · {self.stalled * cost:,.0f}",
+            f"a prefill stalls {self.stalled:d} requests: {stall:.2f} · {self.stalled * cost:,.0f}",
             f"decoding beside {self.requests} requests and {self.context:,.0f} tokens of context: {self.beside:,.0f}",
             f"a stall weighs {stall:.2f}: {share} compute no prompt",
         )
@@ -44,7 +44,7 @@ def of_price(listed: Sequence[Any]) -> tuple[str, ...]:
     """Return the reasons that a receipt lists; empty for a list that says none."""
     try:
         return LeastPrice(*listed[: len(LeastPrice.__struct_fields__)]).in_words()
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, LookupError, ArithmeticError):
         return ()
 
 

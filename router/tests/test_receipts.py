@@ -80,7 +80,12 @@ def test_receipts_of_older_routers_keep_their_reasons_and_older_readers_can_read
 
 
 @pytest.mark.parametrize(
-    "price", [[], ["x"] * 14, [None] * 14, [None, "a", 1, 1, 1, None, None, None, 1, 1, 1, 1, 1, []]]
+    "price",
+    [
+        *([], ["x"] * 14, [None] * 14, [10**400] * 14),
+        *([None, "a", 1, 1, 1, None, None, None, 1, 1, 1, 1, 1, idle] for idle in ([], {})),
+        [None, "a", 1, 10**18, 1, None, None, None, "x", 1, 1, 1, 1, 1],
+    ],
 )
 def test_a_list_that_is_no_price_has_no_reasons(price):
     assert reasons(read(Receipt, json.dumps({"schema": 2, "request_id": "r", "at": 1.0, "price": price}))) == ()
