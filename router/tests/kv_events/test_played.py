@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from router.pool.kv_event_state import KvEventState
 from router.prefix.blocks import Medium
 from router.prefix.exact.groups import ALL, FIRST, Parts, rules_of
 from router.prefix.exact.index import ExactIndex
-from router.prefix.shortfall import SURE, SpeculationRule
+from router.prefix.shortfall import SURE, Shortfall, SpeculationRule
 from router.request import predict
 from router.request.call import Prediction
 from router.tests.kv_events import play_sglang
@@ -100,6 +101,25 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
     most = feed.block_size * feed._groups.needs.align * (2 if feed.parts else 1)
     assert sum(abs(predicted - hit) > most for predicted, hit in pairs) <= 1
     assert sum(hit > 0 for _, hit in pairs[wrong[-1] + 1 :]) > 2
+
+
+def test_the_document_counts_what_is_predicted_of_speculating_engines(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+) -> None:
+    """A last block that is computed again is learnt by a shortfall of one block, or by a rule of several groups."""
+    alike, rules = [], []
+    for model in (model for model in PLAYED if DROPPING.keys() & model.split("; ")):
+        feed, pairs = followed(PLAYED[model], context, learnt=SpeculationRule())
+        if feed._groups.needs.needs:
+            rules += [predicted == hit for predicted, hit in pairs]
+            continue
+        short = Shortfall()
+        for predicted, hit in pairs:
+            alike.append(max(0, predicted - short.tokens) == hit)
+            short.add(predicted, hit, feed.block_size or 1)
+    document = (Path(__file__).parents[3] / "docs/index-knows.md").read_text()
+    assert f"| exact after four answers that are short alike | {sum(alike)} of {len(alike)} |" in document
+    assert f"| exact after four or five wrong predictions | {sum(rules)} of {len(rules)} |" in document
 
 
 @pytest.mark.parametrize("model", AHEAD)
