@@ -47,9 +47,14 @@ def quantity(fact: Fact) -> str:
     """Show a fact with its unit; from 1,000 ms on in seconds and with dollars before the figure, as elsewhere."""
     if fact.unit == "ms" and not isinstance(fact.value, str):
         return figures.ms(fact.value)
-    if fact.unit.startswith("$") and fact.value is not None:
-        return f"${cell(fact.value)}{fact.unit[1:]}"
-    return f"{cell(fact.value)} {fact.unit}".strip()
+    return with_unit(fact.value, fact.unit)
+
+
+@register.filter
+def with_unit(value: Value, unit: str) -> str:
+    if unit.startswith("$") and value is not None:
+        return f"${cell(value)}{unit[1:]}"
+    return f"{cell(value)} {unit}".strip()
 
 
 @register.filter

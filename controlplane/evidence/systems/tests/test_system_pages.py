@@ -299,6 +299,7 @@ def test_published_values_are_compared_on_a_page_and_over_rest(
         content = vera_client.get(f"/systems/{system.slug}/figures/", headers=headers).content.decode()
         assert content.count('<th scope="row">') == len(found)
         assert ("<html" in content) is not bool(headers)
+    assert content.count(" $</td>") == 0
     listed = vera_api.get(f"/systems/{system.slug}/figures").json()
     assert [each["error"] for each in listed["figures"]] == [figure.error for figure in found]
     assert listed["notes"] == list(system.notes)
