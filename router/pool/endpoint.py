@@ -48,10 +48,9 @@ class Endpoint(LearnedFromAnswers):
         self.picked = 0  # requests for tokens whose end a gateway tells
         self.awaiting = 0  # part of `unheld` that awaits KV; the metrics page may count these, too
         self.progress = Progress()
-        self.pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
+        self.pulls = self.others_pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
-        self.others_pulls = 0
         self.kv_usage = 0.0
         self.kv_tokens = self.waiting = 0
         self.models: Lengths = {}  # models that the engine lists; empty while unknown
