@@ -113,6 +113,20 @@ def test_an_ended_process_reports_its_signal_or_exit_status(start: Start, script
     assert process.how_ended(pid) == told
 
 
+def test_the_end_of_a_process_that_another_thread_collects_during_its_start_is_known(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CollectedAtOnce(set[int]):
+        def add(self, pid: int) -> None:
+            super().add(pid)
+            until(lambda: (process.inspect(pid) or process.ProcessState("Z", 0)).letter == "Z")
+            process.collect_ended()
+
+    monkeypatch.setattr(process, "_children", CollectedAtOnce())
+    pid, _ = start(["sh", "-c", "exit 3"])
+    assert process.how_ended(pid) == "the process ended with exit status 3"
+
+
 def test_how_another_workers_process_ended_is_unknown() -> None:
     assert process.how_ended(1) == process.how_ended(None)
     assert "exit status is unknown" in process.how_ended(1)
