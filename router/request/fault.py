@@ -42,7 +42,7 @@ def words(endpoint: Endpoint, status: int) -> str:
 def is_doubted(call: Call, endpoint: Endpoint, status: int | None, said: bytes) -> bool:
     """Return whether another engine has to confirm this engine's verdict that the request is invalid; until then the
     failure counts against this engine. `said` is its error."""
-    is_believed = status not in verdict.DOUBTFUL and not answers.blames_engine(said)
+    is_believed = status not in verdict.DOUBTFUL and not answers.blames_engine(said, call.request.body)
     if is_believed and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()

@@ -447,3 +447,14 @@ async def test_a_prefill_that_fails_inside_a_status_of_200_counts_unless_the_cli
         assert (response.status_code, liar.breaker.failures) == (status, 1)
         assert error["message"] in response.text
     assert not w.engines[1].received
+
+
+async def test_an_engine_that_quotes_a_wrong_request_blames_itself_with_none_of_its_words(world):
+    async def quotes(engine, request, writer):
+        await reply({"error": {"message": f"input: {request.document['prompt']}", "code": 400}}, 400)(
+            engine, request, writer
+        )
+
+    w = await world(quotes, quotes)
+    assert (await w.ask(prompt="how does CUDA run out of memory?")).status_code == 400
+    assert sorted(len(engine.received) for engine in w.engines) == [0, 1]

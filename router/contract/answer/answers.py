@@ -343,12 +343,14 @@ def _error(reported: object, data: bytes) -> AnswerError:
     return AnswerError(str(message or reported)[:LONGEST_MESSAGE], status, is_clients=clients, body=body)
 
 
-def blames_engine(body: bytes) -> bool:
-    """Return whether an engine that refuses a request says that it is at fault itself."""
+def blames_engine(body: bytes, asked: bytes) -> bool:
+    """Return whether an engine that refuses a request says that it is at fault itself. Words of the request, `asked`,
+    do not count, as engines quote it."""
     event = said(body)
     error = error_of(event, body) if event is not None else None
     is_failure = error is not None and error.status is not None and error.status >= 500
-    return is_failure or _OF_ENGINES.search(body.decode("utf-8", "replace")) is not None
+    words = {match[0].lower() for match in _OF_ENGINES.finditer(body.decode("utf-8", "replace"))}
+    return is_failure or (bool(words) and any(each.encode() not in asked.lower() for each in words))
 
 
 def _written(value: JsonObject) -> bytes:
