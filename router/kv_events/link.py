@@ -8,7 +8,6 @@ from array import array
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import cast
-from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
@@ -62,7 +61,7 @@ class ProcessLink:
         self._follows: dict[str, list[FollowedEngine]] = {}
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Found | None]] = {}
-        self._sent: WeakValueDictionary[int, SharedSent] = WeakValueDictionary()
+        self._asking: dict[int, SharedSent] = {}  # requests in flight whose tokens by each rule were asked for
         self._rests_until = 0.0  # s, monotonic
         self._heard_at = 0.0  # s, monotonic
         self._connection: _Connection | None = None
@@ -139,10 +138,13 @@ class ProcessLink:
         """Report that the looked-up prompt goes to an engine."""
         number = next(self._numbers)
         self._tell(Sent(number, look_up, pool, key, block_size, foreseen, speculating))
-        sent = self._sent[number] = SharedSent(self, number)
+        sent = SharedSent(self, number)
+        if speculating:
+            self._asking[number] = sent
         return sent
 
     def over(self, number: int) -> None:
+        self._asking.pop(number, None)
         self._tell(Over(number))
 
     def _tell(self, message: Struct) -> None:
@@ -168,6 +170,7 @@ class ProcessLink:
         self.names.clear()
         self.status.clear()
         self.feeds.clear()
+        self._asking.clear()
         for waiting in self._waiting.values():
             if not waiting.done():
                 self.lost += 1
@@ -179,7 +182,7 @@ class ProcessLink:
             case Found():
                 self._found(message)
             case Speculating():
-                if (sent := self._sent.get(message.number)) is not None:
+                if (sent := self._asking.pop(message.number, None)) is not None:
                     sent.by_rule = message.by_rule
             case Slots():
                 self.names[message.pool] = message.keys
@@ -214,7 +217,7 @@ class ProcessLink:
 class SharedSent:
     """A request in flight, as the index process knows it."""
 
-    __slots__ = ("__weakref__", "_link", "_number", "by_rule")
+    __slots__ = ("_link", "_number", "by_rule")
 
     def __init__(self, link: ProcessLink, number: int) -> None:
         self._link = link

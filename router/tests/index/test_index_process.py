@@ -386,3 +386,11 @@ async def test_engines_that_no_router_needs_any_more_are_dropped(
             assert "demo" not in process.pools
         await until(lambda: not process.routers)
     await process._feeds.close()
+
+
+def test_a_request_that_is_over_is_forgotten_although_its_tokens_by_rule_never_came() -> None:
+    link = ProcessLink("/nowhere")
+    sent = link.sent(1, "demo", "a", 16, 0, speculating=True)
+    assert len(link._asking) == 1
+    sent.over(0.0)
+    assert not link._asking
