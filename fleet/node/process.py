@@ -55,7 +55,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> tuple[
         )
     finally:
         os.close(output)
-    _ends.pop(pid, None)  # of an earlier process with this number; first, as another thread may collect the new one
+    _ends.pop(pid, None)  # left by an earlier process with this id; another thread may already collect the new one
     _children.add(pid)
     state = inspect(pid)
     return pid, state.started if state else 0.0
