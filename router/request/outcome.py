@@ -92,10 +92,11 @@ class Outcome(GpuSpent):
 
     @property
     def output_tokens(self) -> int:
-        """Return the tokens of the answer: as reported, or, for a stream that ended early, at least those of its
-        events."""
+        """Return the tokens of the answer: as reported, or at least those of its events for a stream that ended early
+        or is reported to have none.
+        """
         reported = self.usage.output_tokens if self.usage is not None else None
-        if reported is not None and self.result == "served":
+        if reported and self.result == "served":
             return reported
         counted = ceil(self.streamed_tokens * self.per_event)
         return max(reported or 0, min(counted, self.most_output or counted))

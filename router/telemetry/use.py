@@ -33,7 +33,7 @@ class _Tally:
         if usage is not None and usage.prompt_tokens is not None:
             self.input += usage.prompt_tokens
             reported = usage.output_tokens
-            output = reported if reported is not None and label == "ok" else outcome.output_tokens
+            output = reported if reported and label == "ok" else outcome.output_tokens
             self.output += output
             self.estimated += outcome.streamed and output != reported
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)

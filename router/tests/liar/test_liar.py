@@ -159,3 +159,27 @@ def test_without_a_fix_an_offload_is_lost_or_never_ends(
 ) -> None:
     mutations.OFFLOADS[name](monkeypatch)
     assert schedules_until_broken(lambda: OffloadMachine(stage), 600 * TIMES, STEPS)
+
+
+@pytest.mark.parametrize("path", plans.STREAMED)
+@pytest.mark.parametrize("told", [((10**12, 10**12), (0, 0)), ((9, 0),)])
+def test_a_stream_whose_engine_reports_no_tokens_is_charged_by_its_events(
+    stage: Stage, path: str, told: tuple[plans.Usage, ...]
+) -> None:
+    machine = LiarMachine(stage)
+    machine.begins(goods=0, liars=1)
+    events = ("begin", *["text"] * 40, "finish", "usage", "end")
+    machine.asks(path, (True, True), "bob", Plan(events=events, usages=told), None)
+    asked = stage.asked[max(stage.asked)]
+    assert asked.outcomes[0]["result"] == "served"
+    assert asked.charged is not None
+    assert asked.charged >= 40
+    machine.teardown()
+
+
+def test_a_stream_of_more_events_than_reported_tokens_is_charged_as_reported(stage: Stage) -> None:
+    machine = OffloadMachine(stage)
+    machine.begins(connector="mooncake_p2p", decoder="decode")
+    events = (*["decoy"] * 10, "begin", "text", "begin", "text", "finish", "usage", "end")
+    machine.asks("/v1/messages", (True, True), "bob", Plan(events=events, end="whole", at=0), None)
+    machine.teardown()
