@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -17,6 +17,7 @@ from django.test import Client
 
 from controlplane.evidence.experiments import running, services
 from controlplane.evidence.experiments.models import Experiment
+from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.records import read
 from controlplane.evidence.experiments.start.body import ExperimentIn
 from controlplane.evidence.systems.dwdp import COMPARED, DWDP
@@ -258,6 +259,61 @@ def test_the_page_of_findings_has_the_gains_of_the_curve_with_and_without_whole_
     whole = [[point.gain for point in curve] for curve in curves[:2]]
     jumps = [f"{min(gains):.1f} to {max(gains):.1f}" for gains in whole]
     assert f"In whole groups of four it jumps: {jumps[0]} and {jumps[1]}." in text
+
+
+@dataclass(frozen=True)
+class PlayedPoint:
+    """A row of the points played in docs/findings/reproduced.md; pairs are of DEP and DWDP."""
+
+    prompts_per_s: str
+    gpus: str
+    of_curve: tuple[str, str]  # TPS/GPU, mean TTFT in s
+    played: tuple[str, str]
+
+
+def played_points() -> list[PlayedPoint]:
+    text = (ROOT / "docs/findings/reproduced.md").read_text()
+    rows = text.partition("* **Points played**")[2].partition("![")[0].split("|---|")[-1]
+    lines = (re.split(r" *\| *", line.strip(" |")) for line in rows.splitlines() if "→" in line)
+    return [PlayedPoint(rate, gpus, (tps, ttft), (played, late)) for rate, gpus, tps, played, ttft, late in lines]
+
+
+def pair(dep: float, dwdp: float, form: str) -> str:
+    return f"{dep:{form}} → {dwdp:{form}}"
+
+
+def test_the_page_of_findings_has_the_curve_at_the_points_played() -> None:
+    rows = played_points()
+    assert len(rows) == 3
+    points = {f"{point.demand.prompts_per_s:#.3g}": point for point in curve_of(DwdpInputs())}
+    for row in rows:
+        dep, dwdp = points[row.prompts_per_s].dep, points[row.prompts_per_s].dwdp
+        assert row.gpus == pair(dep.gpus, dwdp.gpus, "d")
+        assert row.of_curve == (
+            pair(dep.tokens_per_gpu, dwdp.tokens_per_gpu, ",.0f"),
+            pair(dep.ttft_s, dwdp.ttft_s, ".2f"),
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.django_db
+@pytest.mark.parametrize("row", played_points(), ids=lambda row: row.prompts_per_s)
+def test_the_page_of_findings_has_the_points_as_they_are_played(data_dir: Path, otto: User, row: PlayedPoint) -> None:
+    fleet.apply_fleet(yaml.safe_load((ROOT / "examples" / "fleet-pd-dwdp.yaml").read_text()), "ada")
+    pool = PoolFacts("r1", "sim", "deepseek-r1", {"context_servers": "dwdp"})
+    assert DWDP.playable is not None
+    rate = f"{float(row.prompts_per_s):.3g} prompts/s"
+    (play,) = (play for play in DWDP.playable.plays(DwdpInputs(), [pool]) if rate in play.title)
+    experiment = services.start_experiment(ExperimentIn.model_validate(play.body), Actor("user", "otto"))
+    running.run_experiment(experiment.pk)
+    experiment.refresh_from_db()
+    arms = cast("list[dict[str, Any]]", results_of(experiment)["arms"])
+    dep, dwdp = (cast(float, arm["tokens_per_gpu_s"]) for arm in arms)
+    waits = [
+        fmean(one.ttft_ms or 0.0 for one in read(run.records_path)) / 1e3 for run in experiment.runs.order_by("pk")
+    ]
+    assert row.played == (pair(dep, dwdp, ",.0f"), pair(waits[0], waits[1], ".2f"))
 
 
 def test_a_point_is_played_with_the_gpus_of_the_curve() -> None:
