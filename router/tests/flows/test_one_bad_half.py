@@ -11,6 +11,7 @@ from router.pool.health import failure_attribution
 from router.tests.engine import Engine, Received, Writer, reply
 from router.tests.flows.test_fault_of_each_api import BODIES, built, noted, serves
 from router.tests.liar import plans
+from router.upstream import breaker
 
 FAILED = reply({"error": {"message": "transfer failed for request"}}, 500)
 
@@ -45,8 +46,8 @@ async def test_one_bad_half_costs_no_client_an_answer(world: Any, bad: int) -> N
 
 
 @pytest.mark.parametrize(("role", "names"), [("prefill", (0, 1)), ("decode", (2, 3))])
-async def test_one_client_can_shut_out_only_one_of_two_instances_of_a_role(
-    world: Any, role: str, names: tuple[int, int]
+async def test_one_client_can_shut_out_only_one_of_two_instances_of_a_role_and_several_both_after_a_minute(
+    world: Any, role: str, names: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = await built(world, SGLANG)
     version = w.published.policy(failure__breaker_failures=2)
@@ -57,5 +58,8 @@ async def test_one_client_can_shut_out_only_one_of_two_instances_of_a_role(
         assert endpoint.role == role
         failure_attribution.failed(pool, endpoint, "mallory")
     assert [endpoint.breaker.state for endpoint in found] == ["open", "closed"]
+    failure_attribution.failed(pool, found[1], "alice")
+    assert found[1].breaker.state == "closed"
+    monkeypatch.setattr(breaker, "SPARED_S", 0.0)
     failure_attribution.failed(pool, found[1], "alice")
     assert found[1].breaker.state == "open"

@@ -52,7 +52,7 @@ def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
     [
         ({"error": {"message": "EngineCore died", "code": 500}}, "EngineCore died"),
         ({"error": "out of memory"}, "out of memory"),
-        ({"error": {}}, "the answer is an error"),
+        ({"error": {}}, "nothing of an answer"),
         ({"object": "error", "message": "no", "code": 500}, "no"),
         ({"object": "response", "status": "failed", "error": None}, "the response failed"),
         ({"object": "response", "status": "cancelled"}, "the response was cancelled"),

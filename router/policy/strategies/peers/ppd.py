@@ -59,7 +59,7 @@ STRATEGY = Strategy(
     "ppd",
     "Prefill, then decode",
     "The first turn is computed on a prefill instance and decoded elsewhere; later turns stay with the decoder while "
-    "little is new.",
+    "they add few tokens.",
     "turn 1: prefill argmin work_j, decode argmin R_i; later: the decoder alone if n < local_new_tokens, else prefill "
     "elsewhere again",
     rank,
