@@ -80,8 +80,7 @@ def take(call: Call, tokens: bytes, media: Sequence[Medium] = ()) -> None:
     ahead, hashes, parts = state.ahead, [], {}
 
     def keys(size: int, blocks: int) -> Sequence[bytes]:
-        plain = () if media else extra_keys(adapter, salted, blocks)
-        own = media_keys(adapter, salted, blocks, size, media, ahead) if media else plain
+        own = media_keys(adapter, salted, blocks, size, media, ahead) if media else extra_keys(adapter, salted, blocks)
         return keys_ahead(tokens, blocks, size, ahead, own) if ahead else own
 
     for size in state.sizes:

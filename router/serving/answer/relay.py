@@ -149,7 +149,7 @@ def _judge_part(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
     if answer.connection.status >= 300:
         return
     answer.is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
-    error = _compressed(answer.connection) or _unlike(answer, api_path, kind, is_json=answer.is_json)
+    error = _compressed(answer.connection) or (None if answer.is_json else _unlike(answer, api_path, kind))
     if error is None and answer.is_json and answer.body.lstrip()[:1] not in b"{[":
         error = AnswerError(answers.NO_JSON)
     if error is not None:
@@ -162,7 +162,7 @@ def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -
         return compressed
     if is_json:
         return answers.wrong_with(None, answer.body, api_path)
-    return _unlike(answer, api_path, kind, is_json=is_json)
+    return _unlike(answer, api_path, kind)
 
 
 def _compressed(connection: EngineResponse) -> AnswerError | None:
@@ -173,11 +173,9 @@ def _compressed(connection: EngineResponse) -> AnswerError | None:
     return AnswerError(f"the answer is compressed ({coding.decode('latin-1')}), which it was not asked to be")
 
 
-def _unlike(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
+def _unlike(answer: BegunAnswer, api_path: str, kind: bytes) -> AnswerError | None:
     """Return why an answer is of the wrong type. Audio, images, and embeddings requested as bytes are not JSON;
     transcriptions may be text, and that of silence is empty."""
-    if is_json:
-        return None
     is_text, may_be_text = kind.startswith(b"text/"), api_path in WITH_FILES and not kind.startswith(b"text/html")
     if not answer.body and not (is_text and may_be_text):
         return AnswerError(answers.EMPTY)
