@@ -6,11 +6,11 @@ models are in `fleet/systems/`: a file here only chooses the inputs and how the 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
+from controlplane.common.description import Description
 from fleet.systems.basis import Basis
-from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import Problem
 
 Value = float | int | str | None  # value of a cell; None is unknown
@@ -80,7 +80,7 @@ class Play:
 
     title: str
     pool: str
-    body: JsonObject  # body for `POST /api/v1/experiments`
+    body: Annotated[dict[str, Any], Description("For `POST /experiments`")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,23 @@
 """Published systems over REST: the list with their inputs, and the answer to some inputs."""
 
-from dataclasses import fields as fields_of
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest
+from msgspec import to_builtins
 from ninja import Field, Router, Schema
 
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.problems import ApiProblem
 from controlplane.doors.api.unread import Body
 from controlplane.evidence.systems.registry import SYSTEMS, ask, figures, plays
-from controlplane.evidence.systems.system import System
+from controlplane.evidence.systems.system import Chart, Fact, Link, Play, System, Table, Value
 from fleet.kinds.options.option import options_of
 from fleet.systems.basis import Basis
 from router.contract.values import fields
 from router.contract.values.problem import InvalidInput
 
 router = Router(tags=["systems"])
-Cell = float | int | str | None
 
 
 class SystemInputOut(Schema):
@@ -26,7 +25,7 @@ class SystemInputOut(Schema):
     title: str
     kind: str = Field(description="int, float, bool or text")
     unit: str
-    default: Cell | bool
+    default: Value | bool
     minimum: float | None
     maximum: float | None
     choices: list[str]
@@ -45,42 +44,6 @@ class SystemOut(Schema):
         return options_of(system.inputs)
 
 
-class SystemFactOut(Schema):
-    label: str
-    value: Cell
-    unit: str
-    note: str
-
-
-class SystemAxisOut(Schema):
-    title: str
-    unit: str
-    log: bool
-
-
-class SystemSeriesOut(Schema):
-    name: str
-    x: list[Cell]
-    y: list[float | None]
-    dashed: bool
-
-
-class SystemChartOut(Schema):
-    title: str
-    kind: Literal["line", "bars", "stacked"]
-    x: SystemAxisOut
-    y: SystemAxisOut
-    series: list[SystemSeriesOut]
-    note: str
-
-
-class SystemTableOut(Schema):
-    title: str
-    columns: list[str]
-    rows: list[list[Cell]]
-    note: str
-
-
 class SystemFigureOut(Schema):
     name: str
     published: float | None
@@ -96,25 +59,14 @@ class SystemFigureOut(Schema):
     note: str
 
 
-class SystemLinkOut(Schema):
-    title: str
-    href: str
-
-
-class SystemPlayOut(Schema):
-    title: str
-    pool: str
-    body: dict[str, Any] = Field(description="For `POST /experiments`")
-
-
 class SystemAnswerOut(Schema):
     verdict: str
-    facts: list[SystemFactOut]
-    charts: list[SystemChartOut]
-    tables: list[SystemTableOut]
+    facts: list[Fact]
+    charts: list[Chart]
+    tables: list[Table]
     cautions: list[str] = Field(description="Caveats; empty if there are none")
-    links: list[SystemLinkOut] = Field(description="Pages that continue with these inputs")
-    plays: list[SystemPlayOut] = Field(description="Experiments with these inputs on pools of the fleet")
+    links: list[Link] = Field(description="Pages that continue with these inputs")
+    plays: list[Play] = Field(description="Experiments with these inputs on pools of the fleet")
 
 
 class SystemFiguresOut(Schema):
@@ -140,10 +92,7 @@ def ask_system(request: HttpRequest, slug: str, payload: SystemInputs) -> Any:
     try:
         chosen = _find(slug)
         answer = ask(chosen, payload.inputs)
-        return {
-            **{field.name: getattr(answer, field.name) for field in fields_of(answer)},
-            "plays": plays(chosen, payload.inputs),
-        }
+        return to_builtins(answer) | {"plays": to_builtins(plays(chosen, payload.inputs))}
     except InvalidInput as error:
         problems = [replace(each, path=f"inputs.{each.path}") for each in error.problems]
         raise ApiProblem(422, detail="some inputs are not valid", errors=problems) from None
