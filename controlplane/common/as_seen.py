@@ -13,6 +13,7 @@ from django.http import Http404, HttpRequest
 from django.utils.crypto import salted_hmac
 
 M = TypeVar("M", bound=Model)
+R = TypeVar("R")
 
 # Columns that people change, by model
 SEEN: Mapping[str, tuple[str, ...]] = {
@@ -79,6 +80,13 @@ def posted_of(request: HttpRequest, row: Model) -> str | None:
     outdated row."""
     given, current = request.POST.getlist("etag"), etag(row)
     return current if current in given or not given else UNSEEN
+
+
+def found(row: R | None, detail: str) -> R:
+    """Return the row. Raise Http404 if there is none."""
+    if row is None:
+        raise Http404(detail)
+    return row
 
 
 @contextmanager

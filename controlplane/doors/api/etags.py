@@ -7,9 +7,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Schema
 
 from controlplane.common import as_seen
-from controlplane.doors.api.problems import ApiProblem
+from controlplane.common.as_seen import found as found
 
-Row = TypeVar("Row")
 M = TypeVar("M", bound=Model)
 
 
@@ -37,7 +36,7 @@ def put(response: HttpResponse, etag: str) -> None:
 
 def of(response: HttpResponse, row: M) -> M:
     """Return the row after setting its ETag on the answer."""
-    put(response, as_seen.etag(row))
+    put(response, getattr(row, "etag", None) or as_seen.etag(row))
     return row
 
 
@@ -53,12 +52,6 @@ class Versioned(Etag):
     @staticmethod
     def resolve_etag(row: Any) -> str:
         return row["etag"] if isinstance(row, dict) else as_seen.etag(row)
-
-
-def found(row: Row | None, detail: str) -> Row:
-    if row is None:
-        raise ApiProblem(404, detail=detail)
-    return row
 
 
 def page(rows: QuerySet[M], before: int | None, limit: int, by: str = "pk") -> list[M]:

@@ -198,7 +198,6 @@ def install(api: NinjaAPI) -> None:
         ChangedMeanwhile: from_changed,
         policy_errors.Conflict: from_conflict,
         policy_errors.RulesForbid: from_rules,
-        policy_errors.NoSuchPolicy: _status(404),
         InvalidInput: lambda error: ApiProblem(422, detail=str(error), errors=error.problems),
         InvalidFleet: lambda error: ApiProblem(422, detail="the fleet document is not valid", errors=error.problems),
         BadTrace: from_trace,

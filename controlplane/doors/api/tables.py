@@ -13,6 +13,7 @@ from ninja import Schema
 from ninja.operation import Operation
 
 from controlplane.common import parquet
+from controlplane.common.attachment import attachment
 from controlplane.common.csv_cell import csv_text
 from router.contract.values.problem import invalid
 
@@ -47,9 +48,7 @@ def tabled(run: Run) -> Run:
 
 def as_file(columns: Columns, rows: Sequence[Row], chosen: str, name: str) -> HttpResponse:
     made = csv_of(columns, rows) if chosen == "csv" else parquet_of(columns, rows)
-    answer = HttpResponse(made, content_type=FORMATS[chosen])
-    answer.headers["Content-Disposition"] = f'attachment; filename="{name.removeprefix("list_")}.{chosen}"'
-    return answer
+    return attachment(made, f"{name.removeprefix('list_')}.{chosen}", FORMATS[chosen])
 
 
 def table_of(operation: Operation) -> tuple[Columns, str] | None:

@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from controlplane.common.attachment import attachment
 from controlplane.doors.api.auth import principal_of
 from router.contract.installation import VERSION
 
@@ -44,6 +45,4 @@ def command(request: HttpRequest) -> HttpResponse:
         answer = HttpResponse("an API token is required\n", status=401, content_type="text/plain")
         answer["WWW-Authenticate"] = "Bearer"
         return answer
-    found = HttpResponse(archive(), content_type="application/zip")
-    found["Content-Disposition"] = 'attachment; filename="weir"'
-    return found
+    return attachment(archive(), "weir", "application/zip")

@@ -8,6 +8,7 @@ from typing import Annotated
 from django.db.models import Count, Prefetch, Q, QuerySet
 from django.utils import timezone
 
+from controlplane.common.as_seen import found
 from controlplane.common.description import Description
 from controlplane.evidence.experiments.models import Experiment, Matrix, Run
 from controlplane.evidence.experiments.modes import MODES
@@ -27,6 +28,16 @@ def matrices(*, with_values: bool = False) -> QuerySet[Matrix]:
 def experiments() -> QuerySet[Experiment]:
     """Return experiments, newest first, with their runs."""
     return Experiment.objects.defer(*LARGE).prefetch_related(Prefetch("runs", Run.objects.order_by("ordinal")))
+
+
+def matrix(number: int) -> Matrix:
+    """Return a matrix with the values of its cells. Raises Http404."""
+    return found(matrices(with_values=True).filter(pk=number).first(), f"there is no matrix {number}")
+
+
+def experiment(number: int) -> Experiment:
+    """Return an experiment with its runs. Raises Http404."""
+    return found(experiments().filter(pk=number).first(), f"there is no experiment {number}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 from django.contrib import messages
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.safestring import mark_safe
@@ -43,13 +43,6 @@ MATRICES_LISTED = 20
 LONGEST_MS = 1e12
 BY_CACHE = f" (by an unbounded cache: heavy from {HEAVY_NEW_TOKENS:,} new tokens)"
 KV_SHOWN = 64  # instances of a heat map; more rows are too thin to read
-
-
-def find(number: int) -> Experiment:
-    found = selectors.experiments().filter(pk=number).first()
-    if found is None:
-        raise Http404(f"there is no experiment {number}")
-    return found
 
 
 @require_GET
@@ -131,7 +124,7 @@ def behind(queued_behind: int | None) -> str:
 
 @require_GET
 def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
-    experiment = find(number)
+    experiment = selectors.experiment(number)
     results = results_of(experiment)
     record, seed = provenance.record_of(experiment), _seed(request, experiment)
     context = {
@@ -152,7 +145,7 @@ def experiment_page(request: HttpRequest, number: int) -> HttpResponse:
 @require_GET
 def experiment_progress(request: HttpRequest, number: int) -> HttpResponse:
     """Answer with the live part of the page of a running experiment. Once it has ended, the whole page is reloaded."""
-    experiment = find(number)
+    experiment = selectors.experiment(number)
     if experiment.status in ENDED:
         return HttpResponse(headers={"HX-Refresh": "true"})
     return _with_runs(request, experiment, "experiments/_progress.html", {})
@@ -174,7 +167,7 @@ def _with_runs(
 @require_POST
 @operator_required
 def cancel(request: HttpRequest, number: int) -> HttpResponse:
-    experiment = find(number)
+    experiment = selectors.experiment(number)
     if services.cancel_experiment(experiment, actor_of(request)):
         messages.success(request, "Cancelled. The results of finished requests are kept.")
     else:
@@ -186,7 +179,7 @@ def cancel(request: HttpRequest, number: int) -> HttpResponse:
 @operator_required
 def repeat(request: HttpRequest, number: int) -> HttpResponse:
     try:
-        made = services.repeat_experiment(find(number), actor_of(request))
+        made = services.repeat_experiment(selectors.experiment(number), actor_of(request))
     except InvalidInput as error:
         messages.error(request, f"Not started: {error}")
         return redirect("experiment", number=number)
@@ -300,7 +293,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 @require_GET
 def requests_page(request: HttpRequest, number: int) -> HttpResponse:
     """Show the requests behind a point of a chart; missing or invalid choices are replaced by the first one."""
-    experiment = find(number)
+    experiment = selectors.experiment(number)
     classes = list(results_of(experiment)["classes"])
     arm = _choice(request, "arm", [arm.name for arm in experiment.settled_arms])
     point = LatencyPoint(_choice(request, "class", classes), _choice(request, "latency", list(LATENCIES)), _ms(request))

@@ -4,9 +4,9 @@ import hashlib
 import json
 
 import redis
-from django.http import Http404
 from django.utils import timezone
 
+from controlplane.common.as_seen import found
 from controlplane.evidence.plan import planned
 from controlplane.evidence.plan.command import SIMULATED
 from controlplane.evidence.planning.body import PlanIn
@@ -72,10 +72,8 @@ def _content(trace: str) -> tuple[str, str]:
 
 def numbered(number: int) -> FleetPlan:
     """Return the plan. Raises Http404."""
-    found = FleetPlan.objects.filter(pk=number).first() if number <= NUMBER_MAX else None
-    if found is None:
-        raise Http404(f"there is no plan {number}; the newest ones are kept")
-    return found
+    plan = FleetPlan.objects.filter(pk=number).first() if number <= NUMBER_MAX else None
+    return found(plan, f"there is no plan {number}; the newest ones are kept")
 
 
 def pools(plan: FleetPlan) -> list[str]:

@@ -21,6 +21,7 @@ from controlplane.evidence.traces import library
 from controlplane.evidence.traces.types import BadTrace
 from controlplane.evidence.twin.pool_model import Modelled, NotModelled
 from controlplane.people.audit.services import Actor, record
+from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import NoSuchPolicy, PolicyError
 from controlplane.traffic.policies.models import Policy
 from fleet import jobs, selectors
@@ -106,12 +107,11 @@ def latest(count: int) -> list[TwinJob]:
     return sorted(found, key=lambda job: job.created_at, reverse=True)[:count]
 
 
-def numbered(model: type[J], policy: Policy, number: int) -> J:
-    """Return the job with this number. Raises NoSuchPolicy."""
-    job = of_policy(model, policy).filter(pk=number).first() if number <= NUMBER_MAX else None
+def numbered(model: type[J], policy: str, number: int) -> J:
+    """Return the job of a policy with this number. Raises NoSuchPolicy."""
+    job = of_policy(model, policies.policy(policy)).filter(pk=number).first() if number <= NUMBER_MAX else None
     if job is None:
-        name = model._meta.model_name
-        raise NoSuchPolicy(f"policy {policy.name} has no {name} {number}; the newest ones are kept")
+        raise NoSuchPolicy(f"policy {policy} has no {model._meta.model_name} {number}; the newest ones are kept")
     return job
 
 

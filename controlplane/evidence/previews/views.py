@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
@@ -13,25 +13,17 @@ from controlplane.common import input_errors
 from controlplane.evidence.previews import page, policy_job, selectors, services
 from controlplane.evidence.previews.body import PreviewIn
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.policy_job import J
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts import conflicts, views
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Policy
-from controlplane.traffic.policies.views import find
+from controlplane.traffic.policies.selectors import policy as find
 from router.contract.values.fields import typed_number
 from router.contract.values.problem import InvalidInput
 
 NOT_SAVED = "the draft could not be saved: see the message beside “Save draft”"
-
-
-def find_job(model: type[J], name: str, number: int) -> J:
-    try:
-        return policy_job.numbered(model, find(name), number)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
 
 
 @operator_required
@@ -105,12 +97,12 @@ def _of_draft(request: HttpRequest, policy: Policy) -> dict[str, Any]:
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Answer htmx on the page of a preview."""
-    return render(request, "previews/_state.html", _of_itself(request, find_job(Preview, name, number)))
+    return render(request, "previews/_state.html", _of_itself(request, policy_job.numbered(Preview, name, number)))
 
 
 @require_GET
 def preview_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    return render(request, "previews/preview.html", _of_itself(request, find_job(Preview, name, number)))
+    return render(request, "previews/preview.html", _of_itself(request, policy_job.numbered(Preview, name, number)))
 
 
 def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
@@ -121,7 +113,7 @@ def _of_itself(request: HttpRequest, preview: Preview) -> dict[str, Any]:
 @operator_required
 @require_POST
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    preview = find_job(Preview, name, number)
+    preview = policy_job.numbered(Preview, name, number)
     policy_job.cancel(preview, actor_of(request))
     if not request.headers.get("HX-Request"):
         return redirect("preview", name=name, number=number)

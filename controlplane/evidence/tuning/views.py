@@ -7,8 +7,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.evidence.previews import page as previews
 from controlplane.evidence.previews.policy_job import cancel as cancel_job
-from controlplane.evidence.previews.policy_job import of_policy
-from controlplane.evidence.previews.views import find_job
+from controlplane.evidence.previews.policy_job import numbered, of_policy
 from controlplane.evidence.tuning import display, search, services
 from controlplane.evidence.tuning.form import TuningForm
 from controlplane.evidence.tuning.models import Tuning
@@ -18,7 +17,7 @@ from controlplane.people.permissions import can_operate
 from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.errors import PolicyError
 from controlplane.traffic.policies.models import Policy
-from controlplane.traffic.policies.views import find
+from controlplane.traffic.policies.selectors import policy as find
 from router.contract.values.problem import InvalidInput
 from router.policy.schema import document as documents
 
@@ -62,13 +61,13 @@ def _list(request: HttpRequest, policy: Policy, form: TuningForm, status: int = 
 
 @require_GET
 def tuning_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    return _shown(request, find_job(Tuning, name, number), "tuning/tuning.html")
+    return _shown(request, numbered(Tuning, name, number), "tuning/tuning.html")
 
 
 @require_GET
 def state(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Answer htmx with the state of a tuning."""
-    return _shown(request, find_job(Tuning, name, number), "tuning/_state.html")
+    return _shown(request, numbered(Tuning, name, number), "tuning/_state.html")
 
 
 def _shown(request: HttpRequest, tuning: Tuning, template: str) -> HttpResponse:
@@ -84,14 +83,14 @@ def _shown(request: HttpRequest, tuning: Tuning, template: str) -> HttpResponse:
 @operator_required
 @require_POST
 def cancel(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    cancel_job(find_job(Tuning, name, number), actor_of(request))
+    cancel_job(numbered(Tuning, name, number), actor_of(request))
     return redirect("tuning", name=name, number=number)
 
 
 @operator_required
 @require_POST
 def resume(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    services.resume(find_job(Tuning, name, number), actor_of(request))
+    services.resume(numbered(Tuning, name, number), actor_of(request))
     return redirect("tuning", name=name, number=number)
 
 
@@ -102,7 +101,7 @@ def draft(request: HttpRequest, name: str, number: int) -> HttpResponse:
     trial = request.POST.get("trial", "")
     try:
         services.draft_of(
-            find_job(Tuning, name, number), int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request)
+            numbered(Tuning, name, number), int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request)
         )
     except (PolicyError, InvalidInput) as error:
         messages.error(request, "; ".join(text for _, text in previews.problems_of(error)))

@@ -33,8 +33,9 @@ from controlplane.traffic.policies.drafts import conflicts
 from controlplane.traffic.policies.drafts.views import review_context
 from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.models import Direct, Draft, Policy
+from controlplane.traffic.policies.selectors import policy as find
 from controlplane.traffic.policies.selectors import scope_of
-from controlplane.traffic.policies.views import find, refusal_of
+from controlplane.traffic.policies.views import refusal_of
 from router.contract.values.problem import InvalidInput, Problem
 
 CHOSEN = ("pools", "ttft.classes", "tpot.classes", "slow.classes")  # fields with several values

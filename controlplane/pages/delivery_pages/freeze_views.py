@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
@@ -21,9 +21,8 @@ from controlplane.traffic.deliveries.models import Freeze
 from controlplane.traffic.deliveries.timing import freezes as times
 from controlplane.traffic.deliveries.timing import freezing
 from controlplane.traffic.deliveries.timing.durations import parse as seconds_of
-from controlplane.traffic.policies.errors import NoSuchPolicy
+from controlplane.traffic.policies.selectors import policy as find
 from controlplane.traffic.policies.selectors import published_names
-from controlplane.traffic.policies.views import find
 from router.contract.values.problem import InvalidInput, by_path
 
 NEXT = 3  # occurrences in the list
@@ -145,10 +144,7 @@ def _row(freeze: Freeze) -> FreezeRow:
 @admin_required
 @require_POST
 def remove(request: HttpRequest, number: int) -> HttpResponse:
-    try:
-        freeze = freezing.freeze(number)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
+    freeze = freezing.freeze(number)
     freezing.remove_freeze(freeze, actor_of(request), if_match=posted(request))
     messages.success(request, f"The freeze {freeze.name} is removed.")
     return redirect("freezes")

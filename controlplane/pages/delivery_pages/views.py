@@ -21,8 +21,8 @@ from controlplane.traffic.deliveries import selectors
 from controlplane.traffic.deliveries.foresight import foresee
 from controlplane.traffic.deliveries.models import Delivery
 from controlplane.traffic.deliveries.states import State, Trigger
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
-from controlplane.traffic.policies.views import find as find_policy
+from controlplane.traffic.policies.errors import Conflict
+from controlplane.traffic.policies.selectors import policy as find_policy
 from controlplane.traffic.policies.views import refusal_of
 from router.contract.values.problem import InvalidInput
 
@@ -39,13 +39,6 @@ class Button:
     primary: bool
     allowed: bool
     refused: str
-
-
-def find(number: int) -> Delivery:
-    try:
-        return selectors.delivery(number)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
 
 
 @require_GET
@@ -79,14 +72,14 @@ def try_one(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def delivery_page(request: HttpRequest, number: int) -> HttpResponse:
-    return _page(request, find(number))
+    return _page(request, selectors.delivery(number))
 
 
 @require_GET
 @never_cache
 def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
     """Show the part that refreshes, and the buttons if the delivery has changed since the page was loaded."""
-    delivery = find(number)
+    delivery = selectors.delivery(number)
     changed = request.GET.get("etag") != delivery.etag
     return _page(request, delivery, template="deliveries/_refreshed.html", oob=changed)
 
@@ -95,7 +88,7 @@ def delivery_live(request: HttpRequest, number: int) -> HttpResponse:
 @never_cache
 def delivery_series(request: HttpRequest, number: int) -> HttpResponse:
     """Return both arms of each comparison over time."""
-    return JsonResponse(reading.series(find(number), timezone.now()))
+    return JsonResponse(reading.series(selectors.delivery(number), timezone.now()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +154,7 @@ def _button(request: HttpRequest, name: str, verb: Verb, delivery: Delivery) -> 
 
 @require_POST
 def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
-    delivery, wanted = find(number), VERBS.get(verb)
+    delivery, wanted = selectors.delivery(number), VERBS.get(verb)
     if wanted is None:
         raise Http404(f"there is no action {verb[:20]}")
     if not wanted.permits(request.user):
@@ -171,10 +164,10 @@ def act(request: HttpRequest, number: int, verb: str) -> HttpResponse:
         wanted.act(delivery, actor_of(request), reason, etag)
     except (Conflict, PermissionDenied) as error:
         refused = ActionRefusal(f"Not done: {error}.", status=409 if isinstance(error, Conflict) else 403)
-        return _page(request, find(number), refused)
+        return _page(request, selectors.delivery(number), refused)
     except InvalidInput as error:
         found = refusal_of(error)
-        return _page(request, find(number), ActionRefusal("; ".join(found.said), found.reason_error, 422))
+        return _page(request, selectors.delivery(number), ActionRefusal("; ".join(found.said), found.reason_error, 422))
     if wanted.what is Trigger.ABORT:
         messages.success(request, f"Aborted: {delivery.base.label} decides every request again.")
     return redirect("delivery", number=number)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import redis
 from django.utils import timezone
 
+from controlplane.common.as_seen import found
 from controlplane.live.dashboard.frame.status import BROKEN, ORDER, SERVING, heard, kv_limit, shown_status
 from controlplane.traffic.policies.selectors import published_names
 from fleet import selectors
@@ -33,6 +34,18 @@ from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_STALE_S
 
 log = logging.getLogger(__name__)
+
+
+def find_pool(name: str) -> Pool:
+    """Return the pool. Raises Http404."""
+    return found(Pool.objects.filter(name=name, removed=False).first(), f"no pool is named {name}")
+
+
+def find_instance(name: str) -> Instance:
+    """Return the instance. Raises Http404."""
+    return found(Instance.objects.select_related("pool").filter(name=name).first(), f"no instance is named {name}")
+
+
 _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
 
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from controlplane.pages.fleet_ops import actions
+from controlplane.pages.fleet_ops.rows import find_instance
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
@@ -57,10 +58,9 @@ def can_be_measured(instance: Instance) -> bool:
 @operator_required
 @require_POST
 def calibrate(request: HttpRequest, name: str, source: str = SWEEP) -> HttpResponse:
+    find_instance(name)
     try:
         row = actions.calibrate(name, actor_of(request), reason_of(request), source=source)
-    except Instance.DoesNotExist:
-        raise Http404(f"no instance is named {name}") from None
     except NotPossible as error:
         messages.error(request, str(error))
     else:

@@ -9,12 +9,12 @@ from django.views.decorators.http import require_POST
 
 from controlplane.common.as_seen import posted
 from controlplane.pages.fleet_ops import actions
+from controlplane.pages.fleet_ops.rows import find_pool
 from controlplane.people.accounts.decorators import operator_required
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.policies.errors import RulesForbid
-from fleet import selectors, services
+from fleet import services
 from fleet.counted import counted
-from fleet.models import Pool
 from fleet.spec.fleet_spec import OBSERVE, SERVE, InvalidFleet
 from fleet.spec.sections import MAX_REPLICAS
 
@@ -29,11 +29,9 @@ def _number(request: HttpRequest, name: str) -> int | None:
 
 
 def _done(request: HttpRequest, name: str, change: Callable[[], str]) -> HttpResponse:
+    find_pool(name)
     try:
-        selectors.pool(name)
         messages.success(request, change())
-    except Pool.DoesNotExist:
-        raise Http404(f"no pool is named {name}") from None
     except (services.NotPossible, InvalidFleet, RulesForbid) as error:
         messages.error(request, str(error))
     return redirect("fleet-pool", name=name)

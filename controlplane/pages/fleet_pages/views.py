@@ -28,7 +28,7 @@ from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.checks import start_of
 from controlplane.pages.fleet_ops.indexes import indexes_of, live_statuses, refused_answers
 from controlplane.pages.fleet_ops.node_rows import gpu_use_of, node_rows
-from controlplane.pages.fleet_ops.rows import InstanceRow, instance_rows, pool_rows
+from controlplane.pages.fleet_ops.rows import InstanceRow, find_instance, instance_rows, pool_rows
 from controlplane.pages.fleet_ops.tier_saving import tier_saving
 from controlplane.pages.fleet_ops.topology import rank_rows, topology
 from controlplane.pages.fleet_pages.calibrations import can_be_measured, shown
@@ -213,7 +213,7 @@ def _shown(option: Field, pool: Pool) -> Any:
 
 @require_GET
 def instance_page(request: HttpRequest, name: str) -> HttpResponse:
-    instance = _find(name)
+    instance = find_instance(name)
     (row,) = instance_rows([instance])
     indexes = indexes_of(instance.name)
     group = selectors.group(instance)
@@ -238,13 +238,6 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         gpu_use=gpu_use_of(instance, row.sample),
         elsewhere=_runs_elsewhere(instance),
     )
-
-
-def _find(name: str) -> Instance:
-    try:
-        return selectors.instance(name)
-    except Instance.DoesNotExist:
-        raise Http404(f"no instance is named {name}") from None
 
 
 def _runs_elsewhere(instance: Instance) -> bool:
@@ -328,7 +321,7 @@ def verbs(row: InstanceRow) -> tuple[InstanceAction, ...]:
 def act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     if verb not in actions.VERBS:
         raise Http404(f"no such action: {verb}")
-    instance = _find(name)
+    instance = find_instance(name)
     try:
         more: dict[str, Any] = {"if_match": posted(request), "group": "group" in request.POST}
         done = actions.act(verb, instance.name, actor_of(request), reason_of(request), **more)

@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from controlplane.common.attachment import attachment
 from controlplane.common.csv_cell import csv_text
 from controlplane.people.audit.differences import differences
 from controlplane.people.audit.models import AuditEntry
@@ -122,9 +123,7 @@ def shown_row(entry: AuditEntry) -> dict[str, Any]:
 
 def _as_csv(filters: AuditFilters) -> HttpResponse:
     rows = ([*(getattr(entry, name) for name in COLUMNS), _changed(entry)] for entry in exported(filters))
-    answer = HttpResponse(csv_text([*COLUMNS, "changes"], rows), content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'
-    return answer
+    return attachment(csv_text([*COLUMNS, "changes"], rows), "audit.csv")
 
 
 def _changed(entry: AuditEntry) -> str:

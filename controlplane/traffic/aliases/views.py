@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -15,7 +15,7 @@ from controlplane.people.permissions import can_administer
 from controlplane.traffic.aliases import check, form, homes, publication, selectors, services
 from controlplane.traffic.aliases.models import ModelsVersion
 from controlplane.traffic.aliases.words import AliasChange, ShownTarget, changes, conditions, shares
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy, NothingToPublish
+from controlplane.traffic.policies.errors import Conflict, NothingToPublish
 from controlplane.traffic.policies.selectors import Scope
 from controlplane.traffic.policies.views import PublishRefusal, number_of, raw_diff, refusal_of
 from fleet.kinds import KINDS
@@ -102,7 +102,7 @@ def _history() -> list[tuple[ModelsVersion, list[AliasChange]]]:
 
 @require_GET
 def version_page(request: HttpRequest, number: int) -> HttpResponse:
-    version = _version(number)
+    version = selectors.version(number)
     before = selectors.history().filter(number__lt=number).first()
     old = models.parse(before.document) if before is not None else {}
     context = {
@@ -114,13 +114,6 @@ def version_page(request: HttpRequest, number: int) -> HttpResponse:
         "scope": EVERY_ROUTER,
     }
     return render(request, "models/version.html", context)
-
-
-def _version(number: int) -> ModelsVersion:
-    try:
-        return selectors.version(number)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
 
 
 # The draft
@@ -349,7 +342,7 @@ def roll_back(request: HttpRequest) -> HttpResponse:
     live, offered = selectors.live(), selectors.rollback_target()
     if request.method == "GET" and offered is None and "to" not in request.GET:
         return render(request, "models/rollback.html", {"live": live})
-    target = _version(number_of(request, "to", offered.number if offered is not None else 0))
+    target = selectors.version(number_of(request, "to", offered.number if offered is not None else 0))
     if request.method == "GET":
         return _confirm(request, target)
     try:

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from django.http import Http404
+
 from router.contract.values.json_value import Json, JsonObject
 from router.contract.values.problem import InvalidInput, Problem
 
@@ -32,7 +34,7 @@ class RulesForbid(PolicyError):
         self.problems, self.refusals = tuple(problems), tuple(refusals)
 
 
-class NoSuchPolicy(PolicyError):
+class NoSuchPolicy(PolicyError, Http404):
     pass
 
 

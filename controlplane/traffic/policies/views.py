@@ -17,7 +17,7 @@ from controlplane.people.audit.services import actor_of
 from controlplane.people.permissions import can_administer
 from controlplane.traffic.policies import publication, selectors, services, versions
 from controlplane.traffic.policies.drafts.editor import pretty, sections, shown
-from controlplane.traffic.policies.errors import Conflict, NoSuchPolicy
+from controlplane.traffic.policies.errors import Conflict
 from controlplane.traffic.policies.metrics import policy_metrics
 from controlplane.traffic.policies.models import Direct, Policy, PolicyVersion
 from controlplane.traffic.policies.publication import acknowledgement
@@ -35,20 +35,6 @@ RULES_LINE = {
     Direct.NEVER: "nobody may publish at once",
 }
 HISTORY = 100  # versions on the policy's page; older ones by number
-
-
-def find(name: str) -> Policy:
-    try:
-        return selectors.policy(name)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
-
-
-def find_version(policy: Policy, number: int) -> PolicyVersion:
-    try:
-        return selectors.version(policy, number)
-    except NoSuchPolicy as error:
-        raise Http404(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +110,7 @@ def create(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def policy_page(request: HttpRequest, name: str) -> HttpResponse:
-    policy = find(name)
+    policy = selectors.policy(name)
     state = publication.state_of(policy)
     live, scope = state.live, state.scope
     target = selectors.rollback_target(live)
@@ -175,8 +161,8 @@ def _history(policy: Policy) -> list[VersionRow]:
 
 @require_GET
 def version_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    policy = find(name)
-    version, live = find_version(policy, number), selectors.live_version(policy)
+    policy = selectors.policy(name)
+    version, live = selectors.version(policy, number), selectors.live_version(policy)
     before = selectors.before(version)
     scope = scope_of(policy)
     context = {
@@ -222,10 +208,10 @@ def _just_published(request: HttpRequest, version: PolicyVersion) -> JustPublish
 @require_GET
 def compare(request: HttpRequest, name: str) -> HttpResponse:
     """Compare any two versions; without numbers, the live version and its predecessor."""
-    policy = find(name)
+    policy = selectors.policy(name)
     live = selectors.live_version(policy)
-    new = find_version(policy, number_of(request, "to", live.number))
-    old = find_version(policy, number_of(request, "from", _before(new)))
+    new = selectors.version(policy, number_of(request, "to", live.number))
+    old = selectors.version(policy, number_of(request, "from", _before(new)))
     context = {
         "policy": policy,
         "old": old,
@@ -256,10 +242,10 @@ def number_of(request: HttpRequest, key: str, default: int) -> int:
 @require_http_methods(["GET", "POST"])
 def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     """Show the changes and a default reason; a POST publishes them."""
-    policy = find(name)
+    policy = selectors.policy(name)
     live = selectors.live_version(policy)
     offered = selectors.rollback_target(live) or live
-    target = find_version(policy, number_of(request, "to", offered.number))
+    target = selectors.version(policy, number_of(request, "to", offered.number))
     if request.method == "GET":
         return _confirm_rollback(request, policy, live, target)
     try:

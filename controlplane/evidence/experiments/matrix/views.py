@@ -1,14 +1,13 @@
 """Views of matrices: the heat table, resume and cancel."""
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import summary
 from controlplane.evidence.experiments.matrix.services import AGAIN, cancel_matrix, resume_matrix
-from controlplane.evidence.experiments.models import Matrix
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.summarize import CLASSES
 from controlplane.people.accounts.decorators import operator_required
@@ -16,17 +15,10 @@ from controlplane.people.audit.services import actor_of
 from fleet.jobs import ENDED
 
 
-def find(number: int) -> Matrix:
-    found = selectors.matrices(with_values=True).filter(pk=number).first()
-    if found is None:
-        raise Http404(f"there is no matrix {number}")
-    return found
-
-
 @require_GET
 def page(request: HttpRequest, number: int) -> HttpResponse:
     """Show a matrix; `class` and `metric` come from the URL."""
-    matrix = find(number)
+    matrix = selectors.matrix(number)
     cells = list(matrix.cells.all())
     request_class, metric = request.GET.get("class", ""), request.GET.get("metric", "")
     request_class = request_class if request_class in CLASSES else "all"
@@ -51,7 +43,7 @@ def page(request: HttpRequest, number: int) -> HttpResponse:
 @require_POST
 @operator_required
 def cancel(request: HttpRequest, number: int) -> HttpResponse:
-    stopped = cancel_matrix(find(number), actor_of(request))
+    stopped = cancel_matrix(selectors.matrix(number), actor_of(request))
     messages.success(request, f"Cancelled: {stopped} cells. Finished runs are kept.")
     return redirect("matrix", number=number)
 
@@ -59,6 +51,6 @@ def cancel(request: HttpRequest, number: int) -> HttpResponse:
 @require_POST
 @operator_required
 def resume(request: HttpRequest, number: int) -> HttpResponse:
-    queued = resume_matrix(find(number), actor_of(request))
+    queued = resume_matrix(selectors.matrix(number), actor_of(request))
     messages.success(request, f"Queued again: {queued} cells, without their finished runs.")
     return redirect("matrix", number=number)

@@ -73,10 +73,10 @@ def test_a_version_published_without_a_preview_has_none(policy, draft):
 def test_a_preview_of_another_policy_is_not_found(policy, draft):
     made = done(policy)
     other = policy_services.create_policy("other", policy_services.default_document("random"), OTTO, WHY).version.policy
-    assert policy_job.numbered(Preview, policy, made.pk) == made
+    assert policy_job.numbered(Preview, policy.name, made.pk) == made
     for number in (made.pk, 2**40):
         with pytest.raises(NoSuchPolicy, match="has no preview"):
-            policy_job.numbered(Preview, other, number)
+            policy_job.numbered(Preview, other.name, number)
 
 
 def test_a_preview_becomes_outdated(policy, draft, record):

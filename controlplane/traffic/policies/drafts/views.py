@@ -27,7 +27,6 @@ from controlplane.traffic.policies.views import (
     PublishRefusal,
     ShownChange,
     changes,
-    find,
     number_of,
     raw_diff,
     refusal_of,
@@ -41,7 +40,7 @@ from router.policy.schema.document import apply_overrides
 @operator_required
 @require_POST
 def open_draft(request: HttpRequest, name: str) -> HttpResponse:
-    services.open_draft(find(name), actor_of(request))
+    services.open_draft(selectors.policy(name), actor_of(request))
     return redirect("draft", name=name)
 
 
@@ -49,7 +48,7 @@ def open_draft(request: HttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, name: str) -> HttpResponse:
     """Show the form; a POST saves it, and stays or continues to the review."""
-    policy = find(name)
+    policy = selectors.policy(name)
     draft = selectors.open_draft(policy)
     if draft is None and request.method == "GET":
         messages.info(request, f"Policy {name} has no open draft.")
@@ -128,7 +127,7 @@ def watch_url(draft: Draft) -> str:
 @require_POST
 def autosave(request: HttpRequest, name: str) -> HttpResponse:
     """Report to htmx whether the values were saved, and mark the fields; the inputs stay untouched."""
-    return saved_response(request, "policies/_saved.html", saved(request, find(name)))
+    return saved_response(request, "policies/_saved.html", saved(request, selectors.policy(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def saved_response(request: HttpRequest, template: str, saved: SavedDraft, **mor
 @require_GET
 def watch(request: HttpRequest, name: str) -> HttpResponse:
     """Answer htmx every few seconds: a banner if someone else saved, published or discarded the draft."""
-    policy = find(name)
+    policy = selectors.policy(name)
     draft, live = selectors.open_draft(policy), selectors.live_version(policy)
     context = {
         "policy": policy,
@@ -194,7 +193,7 @@ def watch(request: HttpRequest, name: str) -> HttpResponse:
 @operator_required
 @require_GET
 def review(request: HttpRequest, name: str) -> HttpResponse:
-    policy = find(name)
+    policy = selectors.policy(name)
     draft = selectors.open_draft(policy)
     if draft is None:
         messages.info(request, f"Policy {name} has no open draft.")
@@ -223,7 +222,7 @@ def review_context(request: HttpRequest, draft: Draft, refusal: PublishRefusal |
 @operator_required
 @require_POST
 def publish(request: HttpRequest, name: str) -> HttpResponse:
-    policy = find(name)
+    policy = selectors.policy(name)
     actor, reason = actor_of(request), request.POST.get("reason", "")
     try:
         publication = services.publish(
@@ -267,7 +266,7 @@ def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> Htt
 @require_GET
 def settle(request: HttpRequest, name: str) -> HttpResponse:
     """Show the draft against a version that was published after the draft was opened."""
-    policy = find(name)
+    policy = selectors.policy(name)
     draft = selectors.open_draft(policy)
     if draft is None:
         return redirect("policy", name=name)
@@ -281,7 +280,7 @@ def settle(request: HttpRequest, name: str) -> HttpResponse:
 @operator_required
 @require_POST
 def discard(request: HttpRequest, name: str) -> HttpResponse:
-    policy = find(name)
+    policy = selectors.policy(name)
     try:
         services.discard_draft(policy, actor_of(request), if_match=request.POST.get("etag") or None)
     except Conflict as error:
@@ -295,7 +294,7 @@ def discard(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 def resolve(request: HttpRequest, name: str) -> HttpResponse:
     """Save the sides chosen on the conflict page as the next revision of the draft."""
-    policy = find(name)
+    policy = selectors.policy(name)
     document = conflicts.chosen(request)
     if document is None:
         messages.error(request, "Choose a side for every field; nothing was saved.")

@@ -11,9 +11,10 @@ from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import found
 from controlplane.doors.api.openapi import IF_MATCH
-from controlplane.doors.api.routes.fleet.fleet import InstanceName, find_instance
+from controlplane.doors.api.routes.fleet.fleet import InstanceName
 from controlplane.doors.api.routes.fleet.fleet_schemas import ReasonIn
 from controlplane.pages.fleet_ops import actions
+from controlplane.pages.fleet_ops.rows import find_instance
 from controlplane.people.audit.services import actor_of
 from fleet import jobs
 from fleet.calibration import selectors

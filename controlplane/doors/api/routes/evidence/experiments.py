@@ -8,11 +8,13 @@ from msgspec import to_builtins
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.common.attachment import attachment
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import found, page
+from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import CSV, IF_MATCH, ROW_MAX, Before, Number, answers
 from controlplane.doors.api.problems import ApiProblem, errors
+from controlplane.doors.api.tables import FORMATS
 from controlplane.evidence.experiments import provenance, selectors, services
 from controlplane.evidence.experiments.models import Arm, Experiment
 from controlplane.evidence.experiments.results import across
@@ -89,10 +91,6 @@ class ExperimentOut(Schema):
         return selectors.progress_of(row)
 
 
-def _experiment(number: int) -> Experiment:
-    return found(selectors.experiments().filter(pk=number).first(), f"there is no experiment {number}")
-
-
 @router.get("", response=list[ExperimentOut], auth=needs("experiments:read"))
 def list_experiments(
     request: HttpRequest,
@@ -119,25 +117,22 @@ def start_experiment(request: HttpRequest, response: HttpResponse, payload: Expe
 
 def _started(response: HttpResponse, made: Experiment) -> Any:
     response.headers["Location"] = f"/api/v1/experiments/{made.pk}"
-    return Status(201, _experiment(made.pk))
+    return Status(201, selectors.experiment(made.pk))
 
 
 @router.get("/{number}", response=ExperimentOut, auth=needs("experiments:read"))
 def get_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """One experiment with the progress of its runs"""
-    return etags.of(response, _experiment(number))
+    return etags.of(response, selectors.experiment(number))
 
 
 @router.get("/{number}/results", response=Results, auth=needs("experiments:read"))
 def get_results(request: HttpRequest, number: Number, format: Literal["json", "csv", "parquet"] = "json") -> Any:
     """Results per arm and class, differences, ECDFs; ?format=csv or parquet for a row per request"""
-    experiment = _experiment(number)
+    experiment = selectors.experiment(number)
     if format == "json":
         return results_of(experiment)
-    kind = "text/csv; charset=utf-8" if format == "csv" else "application/vnd.apache.parquet"
-    answer = HttpResponse(exports.requests_of(experiment, format), content_type=kind)
-    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.{format}"'
-    return answer
+    return attachment(exports.requests_of(experiment, format), f"experiment-{number}.{format}", FORMATS[format])
 
 
 @router.get("/{number}/comparison.csv", response=None, openapi_extra=answers(CSV), auth=needs("experiments:read"))
@@ -148,11 +143,9 @@ def get_comparison(
     request_class: Literal["all", "warm", "medium", "heavy"] = Query("all", alias="class"),
 ) -> Any:
     """The comparison of the page: a row for each metric and arm of one class, with differences from a baseline"""
-    experiment = _experiment(number)
+    experiment = selectors.experiment(number)
     text = exports.comparison_csv_of(experiment, request_class, _baseline(experiment, baseline))
-    answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
-    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}-{request_class}.csv"'
-    return answer
+    return attachment(text, f"experiment-{number}-{request_class}.csv")
 
 
 @router.get(
@@ -160,7 +153,7 @@ def get_comparison(
 )
 def get_report(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
     """The comparison as Markdown, with its pictures in it"""
-    experiment = _experiment(number)
+    experiment = selectors.experiment(number)
     text = exports.report_of(experiment, _baseline(experiment, baseline))
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
@@ -170,11 +163,9 @@ def get_report(request: HttpRequest, number: Number, baseline: str = Query("", m
 )
 def get_report_files(request: HttpRequest, number: Number, baseline: str = Query("", max_length=60)) -> Any:
     """The comparison as report.md with its pictures as SVG files beside it"""
-    experiment = _experiment(number)
+    experiment = selectors.experiment(number)
     packed = exports.report_files_of(experiment, _baseline(experiment, baseline))
-    answer = HttpResponse(packed, content_type="application/zip")
-    answer.headers["Content-Disposition"] = f'attachment; filename="experiment-{number}.zip"'
-    return answer
+    return attachment(packed, f"experiment-{number}.zip", "application/zip")
 
 
 def _baseline(experiment: Experiment, baseline: str) -> str:
@@ -193,7 +184,7 @@ def _baseline(experiment: Experiment, baseline: str) -> str:
 )
 def get_junit(request: HttpRequest, number: Number) -> Any:
     """JUnit XML: a test case for each run and each expectation, skipped when inconclusive; once it has ended"""
-    experiment = _experiment(number)
+    experiment = selectors.experiment(number)
     if experiment.status not in ENDED:
         detail = f"experiment {number} is {experiment.status}; ask again when it has ended"
         raise ApiProblem(409, detail=detail, headers={"Retry-After": "5"})
@@ -209,7 +200,7 @@ def get_kv_usage(
     limit: int = Query(512, ge=1, le=512, description="Number of instances per run: the fullest ones"),
 ) -> Any:
     """KV usage of each instance over time, of each run in the twin that has ended"""
-    return kv_of(_experiment(number), arm, seed, limit)
+    return kv_of(selectors.experiment(number), arm, seed, limit)
 
 
 @router.get("/{number}/gpu", response=list[RunGpus], auth=needs("experiments:read"))
@@ -220,25 +211,25 @@ def get_gpu_use(
     seed: int | None = Query(None, ge=0, le=SEED_MAX, description="Default: every seed"),
 ) -> Any:
     """GPU use of the nodes of each replay every 5 s, while it runs and after it"""
-    return gpu_use_of(_experiment(number), arm, seed)
+    return gpu_use_of(selectors.experiment(number), arm, seed)
 
 
 @router.get("/{number}/record", response=dict[str, Any], auth=needs("experiments:read"))
 def get_record(request: HttpRequest, number: Number) -> Any:
     """Everything the runs depend on: product, trace, policy documents, fleets with their constants, hosts"""
-    return provenance.whole(_experiment(number))
+    return provenance.whole(selectors.experiment(number))
 
 
 @router.post("/{number}/repeat", response={201: ExperimentOut}, auth=needs("experiments:write"))
 def repeat_experiment(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """Start the experiment again from its record; in the twin the same product gives byte-identical requests"""
-    return _started(response, services.repeat_experiment(_experiment(number), actor_of(request)))
+    return _started(response, services.repeat_experiment(selectors.experiment(number), actor_of(request)))
 
 
 @router.post("/{number}/cancel", response=ExperimentOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
 def cancel_experiment(request: HttpRequest, number: Number) -> Any:
     """Cancel: queued runs end at once, the running one within seconds; finished results are kept"""
-    experiment = _experiment(number)
+    experiment = selectors.experiment(number)
     if not services.cancel_experiment(experiment, actor_of(request), if_match=etags.if_match(request)):
-        raise ApiProblem(409, detail=f"experiment {number} has ended already: {_experiment(number).status}")
-    return _experiment(number)
+        raise ApiProblem(409, detail=f"experiment {number} has ended already: {selectors.experiment(number).status}")
+    return selectors.experiment(number)

@@ -8,10 +8,11 @@ from msgspec import to_builtins
 from ninja import Field, Router, Schema, Status
 from ninja.params.functions import Query
 
+from controlplane.common.attachment import attachment
 from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
-from controlplane.doors.api.etags import found, page
+from controlplane.doors.api.etags import page
 from controlplane.doors.api.openapi import IF_MATCH, Before, Number
 from controlplane.evidence.experiments import selectors
 from controlplane.evidence.experiments.matrix import services, summary
@@ -74,10 +75,6 @@ class MatrixResultsOut(Schema):
     cells: list[CellResultsOut] = Field(description="Those that have ended")
 
 
-def _matrix(number: int) -> Matrix:
-    return found(selectors.matrices(with_values=True).filter(pk=number).first(), f"there is no matrix {number}")
-
-
 def matrix_out(matrix: Matrix) -> dict[str, Any]:
     cells = list(matrix.cells.all())
     own = ("name", "question", "actor", "created_at", "body")
@@ -101,7 +98,7 @@ def start_matrix(request: HttpRequest, response: HttpResponse, payload: MatrixIn
     """Start traces × loads × arms × seeds in the twin: an experiment for each trace at each load"""
     made = services.start_matrix(payload, actor_of(request))
     response.headers["Location"] = f"/api/v1/matrices/{made.pk}"
-    return Status(201, matrix_out(_matrix(made.pk)))
+    return Status(201, matrix_out(selectors.matrix(made.pk)))
 
 
 @router.get("/presets", response=list[MatrixPresetOut], auth=needs("experiments:read"))
@@ -113,18 +110,16 @@ def list_matrix_presets(request: HttpRequest) -> Any:
 @router.get("/{number}", response=MatrixOut, auth=needs("experiments:read"))
 def get_matrix(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """One matrix with the status of its cells"""
-    return matrix_out(etags.of(response, _matrix(number)))
+    return matrix_out(etags.of(response, selectors.matrix(number)))
 
 
 @router.get("/{number}/results", response=MatrixResultsOut, auth=needs("experiments:read"))
 def get_matrix_results(request: HttpRequest, number: Number, format: Literal["json", "csv"] = "json") -> Any:
     """Values of every metric by cell, class and arm, and the arms that are best or tied; ?format=csv"""
-    cells = list(_matrix(number).cells.all())
+    cells = list(selectors.matrix(number).cells.all())
     if format == "csv":
         text = csv_text(summary.COLUMNS, summary.rows_of(cells), exact=True)
-        answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
-        answer.headers["Content-Disposition"] = f'attachment; filename="matrix-{number}.csv"'
-        return answer
+        return attachment(text, f"matrix-{number}.csv")
     return {
         "classes": list(CLASSES),
         "metrics": [{"key": m.key, "title": m.title, "unit": m.unit, "better": m.better} for m in METRICS.values()],
@@ -140,12 +135,12 @@ def get_matrix_results(request: HttpRequest, number: Number, format: Literal["js
 @router.post("/{number}/cancel", response=MatrixOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
 def cancel_matrix(request: HttpRequest, number: Number) -> Any:
     """Cancel every cell that has not ended"""
-    services.cancel_matrix(_matrix(number), actor_of(request), if_match=etags.if_match(request))
-    return matrix_out(_matrix(number))
+    services.cancel_matrix(selectors.matrix(number), actor_of(request), if_match=etags.if_match(request))
+    return matrix_out(selectors.matrix(number))
 
 
 @router.post("/{number}/resume", response=MatrixOut, openapi_extra=IF_MATCH, auth=needs("experiments:write"))
 def resume_matrix(request: HttpRequest, number: Number) -> Any:
     """Queue cells that failed or were cancelled again; finished runs are kept"""
-    services.resume_matrix(_matrix(number), actor_of(request), if_match=etags.if_match(request))
-    return matrix_out(_matrix(number))
+    services.resume_matrix(selectors.matrix(number), actor_of(request), if_match=etags.if_match(request))
+    return matrix_out(selectors.matrix(number))

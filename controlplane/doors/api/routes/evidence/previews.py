@@ -44,7 +44,7 @@ def list_previews(request: HttpRequest, name: str, limit: int = Query(20, ge=1, 
 @router.get("/{name}/previews/{number}", response=PreviewView, auth=needs("policy:read"))
 def get_preview(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
     """One preview with its progress, result and cautions"""
-    return selectors.as_dict(etags.of(response, _preview(name, number)))
+    return selectors.as_dict(etags.of(response, policy_job.numbered(Preview, name, number)))
 
 
 @router.post(
@@ -52,11 +52,8 @@ def get_preview(request: HttpRequest, response: HttpResponse, name: str, number:
 )
 def cancel_preview(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the preview; it stops within seconds"""
-    preview = _preview(name, number)
+    preview = policy_job.numbered(Preview, name, number)
     if not policy_job.cancel(preview, actor_of(request), if_match=etags.if_match(request)):
-        raise ApiProblem(409, detail=f"preview {number} has ended already: {_preview(name, number).status}")
+        preview.refresh_from_db()
+        raise ApiProblem(409, detail=f"preview {number} has ended already: {preview.status}")
     return selectors.as_dict(preview)
-
-
-def _preview(name: str, number: int) -> Preview:
-    return policy_job.numbered(Preview, policies.policy(name), number)

@@ -76,7 +76,7 @@ def list_tunings(request: HttpRequest, name: str, limit: int = Query(20, ge=1, l
 @router.get("/{name}/tunings/{number}", response=TuningWithTrials, auth=needs("policy:read"))
 def get_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
     """One tuning with its trials, winners and what it did not test"""
-    return with_trials(etags.of(response, _tuning(name, number)))
+    return with_trials(etags.of(response, policy_job.numbered(Tuning, name, number)))
 
 
 _act = partial(router.post, openapi_extra=IF_MATCH, auth=needs("policy:write"))
@@ -85,16 +85,17 @@ _act = partial(router.post, openapi_extra=IF_MATCH, auth=needs("policy:write"))
 @_act("/{name}/tunings/{number}/cancel", response=TuningView)
 def cancel_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Cancel the tuning; it stops within seconds"""
-    tuning = _tuning(name, number)
+    tuning = policy_job.numbered(Tuning, name, number)
     if not policy_job.cancel(tuning, actor_of(request), if_match=etags.if_match(request)):
-        raise ApiProblem(409, detail=f"tuning {number} has ended already: {_tuning(name, number).status}")
+        tuning.refresh_from_db()
+        raise ApiProblem(409, detail=f"tuning {number} has ended already: {tuning.status}")
     return as_dict(tuning)
 
 
 @_act("/{name}/tunings/{number}/resume", response={202: TuningView})
 def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
     """Continue a tuning that failed or was cancelled; its trials are kept"""
-    tuning = _tuning(name, number)
+    tuning = policy_job.numbered(Tuning, name, number)
     if not services.resume(tuning, actor_of(request), if_match=etags.if_match(request)):
         raise ApiProblem(
             409, detail=f"tuning {number} is {tuning.status}: only failed and cancelled tunings can continue"
@@ -105,11 +106,6 @@ def resume_tuning(request: HttpRequest, name: str, number: Number) -> Any:
 @_act("/{name}/tunings/{number}/draft", response={201: DraftOut})
 def draft_tuning(request: HttpRequest, response: HttpResponse, name: str, number: Number, payload: DraftIn) -> Any:
     """Open a draft with the values of a winner and its evidence as note; 409 while another draft is open"""
-    seen = etags.if_match(request)
-    draft = services.draft_of(_tuning(name, number), payload.trial, actor_of(request), if_match=seen)
-    etags.put(response, draft.etag)
-    return Status(201, draft)
-
-
-def _tuning(name: str, number: int) -> Tuning:
-    return policy_job.numbered(Tuning, policies.policy(name), number)
+    tuning, seen = policy_job.numbered(Tuning, name, number), etags.if_match(request)
+    draft = services.draft_of(tuning, payload.trial, actor_of(request), if_match=seen)
+    return Status(201, etags.of(response, draft))

@@ -24,10 +24,10 @@ from controlplane.doors.api.routes.fleet.fleet_schemas import (
     SourceOut,
 )
 from controlplane.pages.fleet_ops import actions
-from controlplane.pages.fleet_ops.rows import InstanceRow, PoolRow, instance_rows, pool_rows
+from controlplane.pages.fleet_ops.rows import InstanceRow, PoolRow, find_instance, find_pool, instance_rows, pool_rows
 from controlplane.people.audit.services import actor_of
 from fleet import selectors, services
-from fleet.models import Instance, Pool
+from fleet.models import Instance
 from fleet.spec import document as documents
 from fleet.spec import masking
 from router.contract.values.secret_text import masked_words
@@ -107,20 +107,6 @@ def instance_out(row: InstanceRow) -> InstanceOut:
         ports={port.use: port.number for port in instance.ports.all()},
         sample=None if row.sample is None else to_builtins(row.sample),
     )
-
-
-def find_instance(name: str) -> Instance:
-    try:
-        return selectors.instance(name)
-    except Instance.DoesNotExist:
-        raise ApiProblem(404, detail=f"no instance is named {name}") from None
-
-
-def find_pool(name: str) -> Pool:
-    try:
-        return selectors.pool(name)
-    except Pool.DoesNotExist:
-        raise ApiProblem(404, detail=f"no pool is named {name}") from None
 
 
 def sees_secrets(request: HttpRequest) -> bool:

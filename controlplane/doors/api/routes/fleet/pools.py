@@ -9,7 +9,7 @@ from ninja.params.functions import Query
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.openapi import IF_MATCH
-from controlplane.doors.api.routes.fleet.fleet import EVENTS_MAX, PoolName, find_pool, pool_out, sees_secrets
+from controlplane.doors.api.routes.fleet.fleet import EVENTS_MAX, PoolName, pool_out, sees_secrets
 from controlplane.doors.api.routes.fleet.fleet_schemas import (
     EventOut,
     PoolOut,
@@ -19,7 +19,7 @@ from controlplane.doors.api.routes.fleet.fleet_schemas import (
     ScaleIn,
 )
 from controlplane.pages.fleet_ops import actions
-from controlplane.pages.fleet_ops.rows import pool_rows
+from controlplane.pages.fleet_ops.rows import find_pool, pool_rows
 from controlplane.people.audit.services import actor_of
 from fleet import selectors
 from fleet.spec import masking, versions

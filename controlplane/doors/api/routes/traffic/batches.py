@@ -6,6 +6,7 @@ from typing import Any, Literal
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 
+from controlplane.common.attachment import attachment
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import found
@@ -55,9 +56,7 @@ def get_batch_file(request: HttpRequest, name: str, which: Literal["output", "er
     """The answers of a batch, or the lines that got no answer, as its client gets them; audited"""
     row = _row(name)
     path = found(services.download(row, which, actor_of(request)), f"the batch has no file of its {which}")
-    answer = HttpResponse(path.read_bytes(), content_type="application/jsonl")
-    answer.headers["Content-Disposition"] = f'attachment; filename="{row.name}_{which}.jsonl"'
-    return answer
+    return attachment(path.read_bytes(), f"{row.name}_{which}.jsonl", "application/jsonl")
 
 
 @router.get("/{name}", response=BatchOut, auth=needs("use:read"))

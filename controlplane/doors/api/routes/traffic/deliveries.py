@@ -49,11 +49,6 @@ WAITERS_MAX = 20  # each holds a thread and a database connection; further ones 
 _waiters = threading.BoundedSemaphore(WAITERS_MAX)
 
 
-def _answer(response: HttpResponse, row: Delivery) -> Delivery:
-    etags.put(response, row.etag)
-    return row
-
-
 @router.post(
     "/policies/{name}/draft/deliver",
     response={201: ProposedOut},
@@ -74,7 +69,7 @@ def deliver_draft(request: HttpRequest, response: HttpResponse, name: str, paylo
         again=payload.again,
         emergency=payload.emergency,
     )
-    return Status(201, _answer(response, made))
+    return Status(201, etags.of(response, made))
 
 
 @router.post(
@@ -135,7 +130,7 @@ def get_delivery(
     if row.etag == seen:
         etags.put(response, row.etag)
         return Status(304, None)
-    return _answer(response, row)
+    return etags.of(response, row)
 
 
 def _changes_within(row: Delivery, seconds: float) -> bool:
@@ -176,9 +171,9 @@ def approve_delivery(
     row, seen = selectors.delivery(delivery_id), etags.if_match(request)
     if payload is not None and payload.emergency:
         check_emergency(request, payload.emergency)
-        return _answer(response, services.go_without(row, actor_of(request), payload.emergency, if_match=seen))
+        return etags.of(response, services.go_without(row, actor_of(request), payload.emergency, if_match=seen))
     comment = payload.comment if payload else ""
-    return _answer(response, services.approve(row, actor_of(request), comment, if_match=seen))
+    return etags.of(response, services.approve(row, actor_of(request), comment, if_match=seen))
 
 
 @_act("/deliveries/{delivery_id}/reject", auth=needs("policy:approve"))
@@ -244,9 +239,9 @@ def _reason(payload: ActReason | None) -> str:
     return payload.reason if payload else ""
 
 
-def _done(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> Delivery:
+def _done(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> Any:
     row = selectors.delivery(delivery_id)
-    return _answer(response, service(row, actor_of(request), reason, if_match=etags.if_match(request)))
+    return etags.of(response, service(row, actor_of(request), reason, if_match=etags.if_match(request)))
 
 
 # Rules and freezes

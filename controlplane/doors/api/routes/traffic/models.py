@@ -135,9 +135,7 @@ def list_models_versions(request: HttpRequest, limit: int = Query(50, ge=1, le=2
 @router.get("/versions/{number}", response=PublishedOut, auth=needs("policy:read"))
 def get_models_version(request: HttpRequest, response: HttpResponse, number: Number) -> Any:
     """One published version"""
-    version = selectors.version(number)
-    etags.put(response, version.etag)
-    return version
+    return etags.of(response, selectors.version(number))
 
 
 @router.get("/adapters", response=list[AdapterOut], auth=needs("policy:read"))
@@ -151,16 +149,14 @@ def open_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     """Open a draft of the live version, or return the open draft"""
     existed = selectors.open_draft() is not None
     draft = services.open_draft(actor_of(request))
-    etags.put(response, draft.etag)
-    return Status(200 if existed else 201, draft)
+    return Status(200 if existed else 201, etags.of(response, draft))
 
 
 @router.get("/draft", response={200: OpenDraftOut, **errors(404)}, auth=needs("policy:read"))
 def get_models_draft(request: HttpRequest, response: HttpResponse) -> Any:
     """The open draft"""
     draft = found(selectors.open_draft(), "Models has no open draft; POST to this address opens one")
-    etags.put(response, draft.etag)
-    return draft
+    return etags.of(response, draft)
 
 
 @router.put("/draft", response={200: OpenDraftOut, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))
@@ -168,8 +164,7 @@ def put_models_draft(request: HttpRequest, response: HttpResponse, payload: Mode
     """Replace the document of the draft"""
     seen = etags.if_match(request)
     draft = services.save_draft(payload.document, actor_of(request), if_match=seen, based_on=payload.based_on)
-    etags.put(response, draft.etag)
-    return draft
+    return etags.of(response, draft)
 
 
 @router.delete("/draft", response={204: None, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))

@@ -87,9 +87,7 @@ def publish_document(request: HttpRequest, response: HttpResponse, name: str, pa
 @router.get("/{name}/versions/{number}", response=VersionOut, auth=needs("policy:read"))
 def get_version(request: HttpRequest, response: HttpResponse, name: str, number: Number) -> Any:
     """One published version"""
-    version = selectors.version(selectors.policy(name), number)
-    etags.put(response, version.etag)
-    return version
+    return etags.of(response, selectors.version(selectors.policy(name), number))
 
 
 @router.get("/{name}/diff", response=DiffOut, by_alias=True, auth=needs("policy:read"))
@@ -111,8 +109,7 @@ def open_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     policy = selectors.policy(name)
     existed = selectors.open_draft(policy) is not None
     draft = services.open_draft(policy, actor_of(request))
-    etags.put(response, draft.etag)
-    return Status(200 if existed else 201, draft)
+    return Status(200 if existed else 201, etags.of(response, draft))
 
 
 @router.get("/{name}/draft", response=DraftOut, auth=needs("policy:read"))
@@ -120,8 +117,7 @@ def get_draft(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """The open draft"""
     draft = selectors.open_draft(selectors.policy(name))
     draft = found(draft, f"policy {name} has no open draft; POST to this address opens one")
-    etags.put(response, draft.etag)
-    return draft
+    return etags.of(response, draft)
 
 
 @router.patch(
@@ -139,8 +135,7 @@ def edit_draft(request: HttpRequest, response: HttpResponse, name: str, payload:
     else:
         overrides = payload.overrides or {}
         draft = services.patch_draft(policy, overrides, actor, if_match=seen, based_on=payload.based_on)
-    etags.put(response, draft.etag)
-    return draft
+    return etags.of(response, draft)
 
 
 @router.delete("/{name}/draft", response={204: None, **errors(409)}, openapi_extra=IF_MATCH, auth=needs("policy:write"))

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Router, Schema
 from ninja.params.functions import Query
 
+from controlplane.common.attachment import attachment
 from controlplane.common.csv_cell import csv_text
 from controlplane.doors.api import tables
 from controlplane.doors.api.auth import needs
@@ -69,9 +70,7 @@ def get_use(
     query = UseQuery(_moment("from", begin) or end - WEEK, end, _by(by), per)
     found = lines(query)
     if format == "csv":
-        answer = HttpResponse(csv_of(found), content_type="text/csv; charset=utf-8")
-        answer.headers["Content-Disposition"] = 'attachment; filename="use.csv"'
-        return answer
+        return attachment(csv_of(found), "use.csv")
     if format == "parquet":
         rows = [{name: _cell(getattr(line, name)) for name in COLUMNS} for line in found]
         return tables.as_file({name: tables.kind(UseLineOut, name) for name in COLUMNS}, rows, "parquet", "use")
