@@ -32,6 +32,7 @@ class FakeFleet:
         self.silent: set[str] = set()  # senders that write nothing: instances, "routers"
         self.version = 3
         self.slo: dict[str, float] = {}  # TTFT p90 in ms, by class
+        self.slower = 1.0  # factor of all latencies
         self.observed = False
         self.limits = {"heavy_new_tokens": 20_000, "warm_hit_share": 0.5, "warm_new_tokens": 5_000}
 
@@ -82,7 +83,8 @@ class FakeFleet:
         return {
             "id": name, "pool": self.pool, "epoch": 1, "at": at, "kv_usage": kv, "kv_blocks": 27_000, "block_size": 16,
             "running": self.busy + 2 + (i + int(at)) % 5, "waiting": (i + int(at / 3)) % 3,
-            "hit_rate": 0.6 + 0.02 * (i % 9), "gpu": {"use": 0.4 + 0.01 * (i % 9)},
+            "hit_rate": 0.6 + 0.02 * (i % 9),
+            "gpu": {"use": 0.4 + 0.01 * (i % 9), "memory": 0.9, "power_w": 300.0, "simulated": True},
             "prompt_tokens_total": at * 900, "generation_tokens_total": (at % 1e6) * 120, "preemptions_total": 0,
             "prefix_queries_total": at * 900, "prefix_hits_total": at * 600, "cached_by_source": {},
         }  # fmt: skip
@@ -98,7 +100,10 @@ class FakeFleet:
             self.client.zadd(redis_keys.ROUTERS, {router: at})
 
     def windows(self, at: float) -> dict[str, dict[str, Any]]:
-        made = {name: self.window(*shape, swing=1 + 0.3 * math.sin(at / 40)) for name, shape in LATENCIES.items()}
+        made = {
+            name: self.window(*shape, swing=self.slower * (1 + 0.3 * math.sin(at / 40)))
+            for name, shape in LATENCIES.items()
+        }
         for i, (window, rule) in enumerate(zip(made.values(), ("session", "least_work", "least_work"), strict=True)):
             window["chosen"] = {rule: {name: 1 + (i + k) % 4 for k, name in enumerate(self.names)}}
         if self.size > 1:

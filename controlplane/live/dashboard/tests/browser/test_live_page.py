@@ -2,12 +2,14 @@
 
 import re
 import time
+from itertools import groupby
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from controlplane.common import figures
+from controlplane.live.dashboard.frame import slo
 from controlplane.live.dashboard.tests.browser.conftest import LAYOUT_SHIFT, RunningFleet, write_delivery
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.testing_browser import Web, ended
@@ -591,6 +593,38 @@ def test_the_first_view_shows_the_slo_of_each_class_and_one_switch_sets_the_time
     expect(page.locator("[data-zone=utc]")).to_have_attribute("aria-pressed", "true")
     expect(shown).to_have_text("08:53:20")
     assert opened.faults == []
+
+
+JUDGED = """() => {
+  const shown = document.querySelector("[data-strip=warm], [data-class=warm]");
+  const part = (name) => shown.querySelector(`[data-part=${name}]`).textContent;
+  const listed = [...document.querySelectorAll("#attention li")].map((item) => item.textContent);
+  return [part("verdict"), part("p90"), listed.find((text) => text.includes("warm")) ?? ""];
+}"""
+
+
+@pytest.mark.parametrize("path", ["/live", "/wall"])
+def test_a_class_is_judged_by_one_window_on_its_card_and_under_needs_attention(
+    running: RunningFleet, open_page: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slo, "HOLD_S", 4.0)
+    running.fleet.slo = {"warm": 2_000.0}
+    running.write()
+    page = open_page(width=1920, height=1080).goto(path)
+    page.wait_for_function(UPDATED)
+    looks = []
+    for slower, until in ((20.0, "SLO missed+"), (1.0, "SLO met again+"), (1.0, "SLO met")):
+        running.fleet.slower = slower
+        end = time.monotonic() + 60
+        while not looks or looks[-1] != until:
+            assert time.monotonic() < end, looks
+            verdict, p90, listed = page.evaluate(JUDGED)
+            looks.append(verdict + "+" * bool(listed))
+            assert f"p90 {p90} over 60 s, SLO 2 s" in listed or not listed
+            assert ("met again, for less than 4 s" in listed) == (verdict == "SLO met again")
+            page.wait_for_timeout(100)
+    order = ["SLO met", "SLO missed", "SLO missed+", "SLO met again+", "SLO met"]
+    assert [word for word, _ in groupby(looks)] == order
 
 
 SMALL = """() => [...document.querySelectorAll('a, button, summary, select, input, [role=button]')]
