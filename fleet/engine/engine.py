@@ -72,6 +72,7 @@ class Stats:
     transferring: int = 0  # requests whose KV is being sent or received
     blocked_s: float = 0.0  # virtual seconds in which requests waited although nothing was computed
     tiers: TiersStats | None = None  # tiers below HBM
+    arithmetic_s: float = 0.0  # energy of arithmetic as in power.Clock
 
 
 def _in_store(store: SharedStore, block_size: int, request: EngineRequest) -> int:
@@ -226,6 +227,7 @@ class Engine:
             transferring=self.transferring,
             blocked_s=self.blocked_s,
             tiers=self._tiers.stats(now_s, idle=self._is_idle) if self._tiers is not None else None,
+            arithmetic_s=self._clock.more_s if self._clock is not None else 0.0,
         )
 
     def next_event_s(self) -> float | None:

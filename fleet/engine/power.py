@@ -29,10 +29,25 @@ UNKNOWN = Draws(0.0, 0.0)  # the clock never falls
 # measured, and holds for Qwen3-14B (docs/findings/gpu.md).
 GH100 = Draws(computing=1.2, reading=0.73)
 GPUS = ("h100_sxm", "h200_sxm", "NVIDIA H100 80GB HBM3", "NVIDIA H200")  # names by profiles and by drivers
+LIMIT_W = 700.0  # of these, by their data sheets
+# Share of the limit while nothing is computed. Six H100s in one nvidia-smi printout (driver 535, 2025): 71 and 75 W
+# without a process, 112 to 119 W with one, whether it holds 7 or 80 GB. arXiv:2605.23918 (14 H100s, 18 days) finds the
+# same: 26 to 50 W for the process, under 0.02 W for a further GB.
+IDLE = 0.17
 
 
 def draws_of(gpu: str) -> Draws:
     return GH100 if gpu in GPUS else UNKNOWN
+
+
+def limit_w(gpu: str) -> float | None:
+    """Return the power limit of a GPU whose draws are known."""
+    return LIMIT_W if gpu in GPUS else None
+
+
+def at_limit_s(draws: Draws, busy_s: float, idle_s: float, more_s: float) -> float:
+    """Return the energy of a GPU as seconds at its limit. `more_s` is that of arithmetic as `Clock` counts it."""
+    return draws.reading * busy_s + IDLE * idle_s + more_s
 
 
 class Clock:
@@ -42,6 +57,7 @@ class Clock:
         self._draws = draws
         self._share = 0.0  # busy share of the last second
         self._at_s = 0.0  # end of that second
+        self.more_s = 0.0  # energy of arithmetic beyond that of reads as long, as seconds at the limit
 
     def step_s(self, start_s: float, step_s: float, computing_s: float) -> float:
         """Return the duration of a step that starts at the given time, at the clock that results from the time before.
@@ -51,6 +67,7 @@ class Clock:
         share = self._share * math.exp((self._at_s - start_s) / WINDOW_S)
         slowed_s = computing_s * self.slowdown(share)
         step_s += slowed_s - computing_s
+        self.more_s += self._draws.computing * computing_s - self._draws.reading * slowed_s
         kept = math.exp(-step_s / WINDOW_S)
         self._share = share * kept + (slowed_s / step_s * (1 - kept) if step_s else 0.0)
         self._at_s = start_s + step_s

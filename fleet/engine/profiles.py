@@ -64,6 +64,15 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Shares of one GPU's memory, 0–1."""
+
+    weights: float
+    kv_cache: float
+    reserve: float  # activations and CUDA graphs, which stay while the engine sleeps
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     t0_ms: float  # fixed time of one step on the GPU
     gemm: float  # share of peak arithmetic in matrix products, 0–1
@@ -376,6 +385,17 @@ def _transferred(fit: Fit, fitted: ModelProfile, sizes: ModelProfile, *, alone: 
 def kv_blocks(of: Profile, block_size: int = 16, used: float = MEMORY_USED) -> int:
     """Return the KV blocks that fit per GPU, counted like vLLM: in the memory that weights, embeddings and
     activations leave."""
-    weights = (of.sizes.weight_bytes + of.sizes.embedding_bytes) / of.tp
-    free = used * of.peak.memory - weights - ACTIVATION_BYTES
+    free = used * of.peak.memory - _held_bytes(of) - ACTIVATION_BYTES
     return int(free / (of.sizes.kv_bytes_per_token / of.tp * block_size))
+
+
+def memory_of(of: Profile, blocks: int, block_size: int = 16) -> GpuMemory:
+    """Return what an engine with this number of KV blocks holds of each GPU's memory."""
+    kv_bytes = blocks * block_size * of.sizes.kv_bytes_per_token / of.tp
+    parts = (_held_bytes(of), kv_bytes, ACTIVATION_BYTES)
+    return GpuMemory(*(size / of.peak.memory for size in parts))
+
+
+def _held_bytes(of: Profile) -> float:
+    """Return the bytes of weights and embeddings on each GPU."""
+    return (of.sizes.weight_bytes + of.sizes.embedding_bytes) / of.tp

@@ -86,12 +86,14 @@ class InstanceReadings:
     cache: TotalsWindow = field(default_factory=TotalsWindow)  # tokens looked up, and cached tokens among them
     moved: TotalsWindow = field(default_factory=TotalsWindow)  # bytes of KV moved
     busy: TotalsWindow = field(default_factory=TotalsWindow)  # seconds in which its GPU computed
+    energy: TotalsWindow = field(default_factory=TotalsWindow)  # joules of a simulated engine's GPUs
     tiers: dict[tuple[str, str], TotalsWindow] = field(default_factory=dict)  # totals by tier and kind of figure
 
     def add(self, at: float, metrics: EngineMetrics) -> None:
         self.cache.add(at, metrics.prefix_queries_total, metrics.prefix_hits_total)
         self.moved.add(at, metrics.transfers.get("bytes"))
         self.busy.add(at, metrics.busy_s_total)
+        self.energy.add(at, metrics.gpu_energy_j_total)
         for name, tier in metrics.kv_tiers.items():
             self._window(name, "read").add(at, tier.read_bytes_total)
             self._window(name, "written").add(at, tier.written_bytes_total)
@@ -104,13 +106,16 @@ class InstanceReadings:
     def transfer_bytes_per_s(self) -> float | None:
         return self.moved.per_s()
 
-    def gpu(self, gpus: Iterable[NodeGpu]) -> GpuSample | None:
-        """Return the figures of the instance's GPUs; for a simulated engine, figures computed from its law."""
+    def gpu(self, gpus: Iterable[NodeGpu], memory: float | None) -> GpuSample | None:
+        """Return the figures of the instance's GPUs; for a simulated engine, those of its law. `memory` is the share
+        that it says it holds."""
         found = tuple(gpus)
         if found:
             return gpu_sample(found)
-        use = self.busy.per_s()
-        return None if use is None else GpuSample(use=min(1.0, use))
+        use, power_w = self.busy.per_s(), self.energy.per_s()
+        if use is None and memory is None:
+            return None
+        return GpuSample(use=None if use is None else min(1.0, use), memory=memory, power_w=power_w, simulated=True)
 
     def with_rates(self, tiers: Mapping[str, TierSample]) -> dict[str, TierSample]:
         return {name: self._with_rates(name, tier) for name, tier in tiers.items()}

@@ -312,7 +312,9 @@ class Scraper:
             hit_rate=known.history.hit_rate(),
             transfer_bytes_per_s=known.history.transfer_bytes_per_s(),
             disk=known.disk,
-            gpu=known.history.gpu(gpu for gpu in self._gpus.get(row.node, ()) if gpu.number in row.gpus),
+            gpu=known.history.gpu(
+                (gpu for gpu in self._gpus.get(row.node, ()) if gpu.number in row.gpus), metrics.gpu_memory
+            ),
             models=known.models,
             refused=dict(known.refused),
         )

@@ -23,7 +23,7 @@ from fleet.simengine.http.app import App
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
-from fleet.simengine.model import ONE_ENGINE, context_ranks, gpus_of, model_of, served_by
+from fleet.simengine.model import ONE_ENGINE, context_ranks, gpus_of, model_of, served_by, simulated_gpus
 from fleet.simengine.ranks import Ranks
 from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS
@@ -175,7 +175,8 @@ def _service(
     pulls_as, connect = _connection(arguments, port, model.transfers)
     window, caches = model.window or model.kv_tokens, model.limits.batching == VLLM
     media = tuple(tier.device.medium for tier in model.tiers.tiers) if model.tiers is not None else ()
-    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, rank, pulls_as)
+    gpus = simulated_gpus(arguments, arguments.role)
+    about = EngineInfo(arguments.model, size, blocks, arguments.time_scale, window, caches, media, rank, pulls_as, gpus)
     recomputes = arguments.kv_failure == "recompute"
     slots = arguments.max_loras and (arguments.max_cpu_loras or arguments.max_loras)
     return Service(

@@ -1,12 +1,14 @@
 """Renders /metrics with vLLM's names. Times are virtual: `weir_sim_time_scale` is the factor to the wall clock."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from fleet.engine.engine import Stats, StepResult
+from fleet.engine.power import Draws, at_limit_s
 from fleet.engine.request import EngineRequest
 from fleet.engine.tiers.model import TiersStats, TierStats
+from fleet.simengine.model import SimulatedGpus
 from router.contract.metrics.metrics_page import Histogram
 
 LATENCY_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
@@ -29,6 +31,17 @@ REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What the page shows besides its own counters."""
+
+    stats: Stats
+    now_s: float  # virtual
+    lag_s: float
+    draws: Draws
+    asleep: Collection[str] = ()  # parts of GpuMemory that sleep mode has freed
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """Facts that are constant while the process lives."""
 
@@ -41,6 +54,7 @@ class EngineInfo:
     media: tuple[str, ...] = ()  # media of its tiers below the GPU, as in KV events
     rank: int = 0  # data-parallel rank in its group
     pulls_as: str = ""  # value of `source` for transferred KV in counters; empty: no connector
+    gpus: SimulatedGpus | None = None
 
 
 class Metrics:
@@ -137,10 +151,13 @@ class Metrics:
     def aborted(self) -> None:
         self._success["abort"] += 1
 
-    def page(self, stats: Stats, lag_s: float) -> bytes:
+    def page(self, read: Reading) -> bytes:
+        stats = read.stats
         lines: list[str] = []
-        self._gauges(lines, stats, lag_s)
+        self._gauges(lines, stats, read.lag_s)
         self._counters(lines, stats)
+        if self._about.gpus is not None:
+            self._gpus(lines, self._about.gpus, read)
         for name, histogram in (self._histograms | (self._transfers if self._about.pulls_as else {})).items():
             lines += [f"# TYPE vllm:{name} histogram", *histogram_lines(f"vllm:{name}", self._labels, histogram)]
         if stats.tiers is not None:
@@ -199,6 +216,18 @@ class Metrics:
         self._labelled(lines, "prompt_tokens_by_source", "source", sources)
         self._labelled(lines, "prompt_tokens_cached_by_source", "source", tiers)
         self._labelled(lines, "request_success", "finished_reason", self._success)
+
+    def _gpus(self, lines: list[str], gpus: SimulatedGpus, read: Reading) -> None:
+        """Add the memory and the energy of its GPUs, by the law; no line where the law knows none."""
+        held = {part: share for part, share in asdict(gpus.memory).items() if part not in read.asleep}
+        name = "weir_sim_gpu_memory_use"
+        lines += [f"# TYPE {name} gauge", f"{name}{{{self._labels}}} {min(1.0, sum(held.values()))!r}"]
+        if gpus.limit_w is None:
+            return
+        idle_s = max(0.0, read.now_s - self._computed_s)
+        at_limit = at_limit_s(read.draws, self._computed_s, idle_s, read.stats.arithmetic_s)
+        name, joules = "weir_sim_gpu_energy_joules_total", gpus.limit_w * at_limit / self._about.time_scale
+        lines += [f"# TYPE {name} counter", f"{name}{{{self._labels}}} {joules!r}"]
 
     def _tiers(self, lines: list[str], stats: TiersStats) -> None:
         """Add the metrics of KV below the GPU: totals as in vLLM's offloading."""

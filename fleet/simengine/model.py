@@ -11,7 +11,18 @@ from fleet.engine.dwdp.servers import GenerationServer, Machine, TooLarge, dep_s
 from fleet.engine.engine_model import EngineModel, Role, TransferModel
 from fleet.engine.law import law_of
 from fleet.engine.neuron_batches import BATCHING_OF_ROLE
-from fleet.engine.profiles import MEMORY_USED, Profile, UnknownProfile, kv_blocks, profile, profile_by, read
+from fleet.engine.power import limit_w
+from fleet.engine.profiles import (
+    MEMORY_USED,
+    GpuMemory,
+    Profile,
+    UnknownProfile,
+    kv_blocks,
+    memory_of,
+    profile,
+    profile_by,
+    read,
+)
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
 from fleet.engine.tiers.devices import (
     DEVICES,
@@ -112,6 +123,32 @@ def model_of(options: SimOptions, role: str) -> EngineModel:
         tiers=tiers,
         transfers=None if options.kv == NONE else _transfers(options, of.sizes.kv_bytes_per_token),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedGpus:
+    """The GPUs of one rank, by its law."""
+
+    memory: GpuMemory
+    limit_w: float | None  # power limit of all of them together; None: their draws are unknown
+
+
+def simulated_gpus(options: SimOptions, role: str) -> SimulatedGpus:
+    """Return the GPUs of one rank. Raise UnknownProfile."""
+    size, blocks = options.block_size, options.kv_blocks
+    if options.context_servers != ONE_ENGINE:
+        return SimulatedGpus(_memory_of_server(options, role), None)
+    of = served_by(options)
+    watts = limit_w(of.gpu)
+    memory = memory_of(of, blocks or kv_blocks(of, size), size)
+    return SimulatedGpus(memory, None if watts is None else watts * of.tp)
+
+
+def _memory_of_server(options: SimOptions, role: str) -> GpuMemory:
+    server = _server(options, role)
+    tokens = options.kv_blocks * options.block_size if options.kv_blocks else server.kv_tokens(MEMORY_USED)
+    of_kv = server.machine.moe.kv_bytes / server.gpus / server.machine.gpu.memory_bytes
+    return GpuMemory(1 - server.kv_tokens(1.0) * of_kv, tokens * of_kv, 0.0)
 
 
 def gpus_of(options: SimOptions, role: str) -> int:

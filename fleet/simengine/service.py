@@ -17,7 +17,7 @@ from fleet.simengine.http.errors import ApiError, asleep, bad_sleep, no_weights,
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
-from fleet.simengine.metrics import EngineInfo, Metrics
+from fleet.simengine.metrics import EngineInfo, Metrics, Reading
 
 NO_TRANSFER = TransferRequest()
 
@@ -32,16 +32,16 @@ WEIGHTS, KV_CACHE = TAGS = ("weights", "kv_cache")
 
 class SleepMode:
     def __init__(self) -> None:
-        self._asleep: set[str] = set()
+        self.asleep: set[str] = set()
         self._discarded = False
 
     @property
     def is_sleeping(self) -> bool:
-        return bool(self._asleep)
+        return bool(self.asleep)
 
     def check(self) -> None:
         """Raise ApiError if no request can be served."""
-        if self._asleep:
+        if self.asleep:
             raise asleep()
         if self._discarded:
             raise no_weights()
@@ -49,7 +49,7 @@ class SleepMode:
     def sleep(self, level: int) -> None:
         if level not in (1, 2):
             raise bad_sleep(f"level must be 1 or 2, not {level}")
-        self._asleep = set(TAGS)
+        self.asleep = set(TAGS)
         self._discarded |= level == 2
 
     def wake(self, tags: Sequence[str]) -> None:
@@ -57,10 +57,10 @@ class SleepMode:
         unknown = [tag for tag in tags if tag not in TAGS]
         if unknown:
             raise bad_sleep(f"tags must be of {', '.join(TAGS)}, not {unknown[0]}")
-        self._asleep -= set(tags or TAGS)
+        self.asleep -= set(tags or TAGS)
 
     def reload_weights(self) -> None:
-        if WEIGHTS in self._asleep:
+        if WEIGHTS in self.asleep:
             raise bad_sleep("the weights are asleep: POST /wake_up?tags=weights first", 500)
         self._discarded = False
 
@@ -155,7 +155,9 @@ class Service:
         self.reset_cache()
 
     def metrics_page(self) -> bytes:
-        return self._metrics.page(self._driver.stats(), self._driver.lag_s())
+        driver, asleep = self._driver, self.sleep_mode.asleep
+        draws = self._engine.law.draws
+        return self._metrics.page(Reading(driver.stats(), driver.now_s(), driver.lag_s(), draws, asleep))
 
     def _choice(self, job: EngineJob, prompt: bytes, index: int) -> Choice:
         sampling = self._sampling(job.params, generation.count(prompt))

@@ -58,12 +58,17 @@ def test_a_simulated_engines_gpu_use_comes_from_its_law_and_a_real_ones_from_its
     made = InstanceReadings()
     for at, busy_s in ((0.0, 0.0), (10.0, 4.0)):
         made.add(at, replace(BLANK, busy_s_total=busy_s))
-    assert made.gpu(()) == GpuSample(use=0.4)
+    power = InstanceReadings()
+    for at, joules in ((0.0, 900.0), (10.0, 4_000.0)):
+        power.add(at, replace(BLANK, gpu_energy_j_total=joules))
+    assert power.gpu((), 0.9) == GpuSample(memory=0.9, power_w=310.0, simulated=True)
+    assert made.gpu((), None) == GpuSample(use=0.4, simulated=True)
     two = [NodeGpu(n, "H200", 100, 80, use, power_w=watts) for n, use, watts in ((0, 0.5, 300.0), (1, 0.7, 400.0))]
-    assert made.gpu(two) == GpuSample(use=0.6, memory=0.8, power_w=700.0)
+    assert made.gpu(two, 0.9) == GpuSample(use=0.6, memory=0.8, power_w=700.0)
     silent = [NodeGpu(0, "MIG", 100)]
-    assert InstanceReadings().gpu(silent) == GpuSample()
-    assert InstanceReadings().gpu(()) is None
+    assert InstanceReadings().gpu(silent, None) == GpuSample()
+    assert InstanceReadings().gpu((), None) is None
+    assert InstanceReadings().gpu((), 0.9) == GpuSample(memory=0.9, simulated=True)
 
 
 def test_an_engine_that_moves_no_kv_has_no_transfer_rate() -> None:
@@ -87,7 +92,8 @@ def test_a_sample_has_the_keys_of_the_contract() -> None:
         "prompt_by_source": {"host": 8}, "transfers": {"n": 9},
         "transfer_bytes_per_s": None, "tiers": {"host": [3.0, 4.0]},
         "kv_tiers": {"host": {"used_bytes": 3.0}}, "disk": [10, 20], "ranks": {}, "models": {},
-        "busy_s_total": None, "gpu": None, "rejected_total": None, "uncached": False,
+        "busy_s_total": None, "gpu_memory": None, "gpu_energy_j_total": None, "gpu": None,
+        "rejected_total": None, "uncached": False,
         "refused": {"running: not a number": 2},
     }  # fmt: skip
 

@@ -18,6 +18,8 @@ export const count = (value) => (value == null ? UNKNOWN : whole.format(value));
 export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 export const percent = (share) => (share == null ? UNKNOWN : `${Math.round(share * 100)} %`);
 export const watts = (value) => (value == null ? UNKNOWN : value < 1000 ? `${significant(value)} W` : `${significant(value / 1000)} kW`);
+// Of the instances that report GPUs, which share is simulated.
+export const simulated = (share) => (!share ? "" : Number(share) === 1 ? "simulated" : "partly simulated");
 export const rate = (value) => (value == null ? UNKNOWN : `${significant(value)} req/s`);
 
 export function ms(value, limit = null) {

@@ -1,6 +1,6 @@
 // The strip, the lists and the class tables: text updated in place.
 import { age, clock, dateAndClock } from "./times.js";
-import { UNKNOWN, count, countdown, ms, percent, significant, watts } from "./format.js";
+import { UNKNOWN, count, countdown, ms, percent, significant, simulated, watts } from "./format.js";
 import { ORDER } from "./heat_data.js";
 import { ALL_POOLS, concerns, verdict } from "./live_frame.js";
 import { settings } from "./live_settings.js";
@@ -159,7 +159,7 @@ export function countDowns(known) {
   }
 }
 
-const WRITE = { running: count, waiting: count, gpu_use: percent, gpu_power_w: watts };
+const WRITE = { running: count, waiting: count, gpu_use: percent, gpu_memory: percent, gpu_power_w: watts };
 
 export function totals(frame) {
   const found = frame.totals?.[settings.pool || ALL_POOLS] ?? {};
@@ -168,6 +168,8 @@ export function totals(frame) {
     text(node, (WRITE[key] ?? significant)(found[key]));
     if (node.dataset.known != null) node.closest("p").hidden = found[key] == null;
   }
+  const source = simulated(found.gpu_simulated);
+  for (const node of document.querySelectorAll("[data-simulated]")) text(node, source && `, ${source}`);
 }
 
 export const shownEvents = (frame) => frame.events.filter(concerns(settings.pool));

@@ -27,6 +27,7 @@ INSTANCE_FIGURES = {
     "gpu_use": ("weir_instance_gpu_use", "Share of recent time in which its GPUs computed, 0 to 1"),
     "gpu_memory": ("weir_instance_gpu_memory_use", "Share of the memory of its GPUs in use, 0 to 1"),
     "gpu_power_w": ("weir_instance_gpu_power_watts", "Power that its GPUs draw"),
+    "gpu_simulated": ("weir_instance_gpu_simulated", "1 if its GPUs are those of a simulated engine's law, else 0"),
     "age_s": ("weir_instance_sample_age_seconds", "Age of the instance's latest sample"),
 }
 CLASS_COUNTS: Mapping[Literal["rate", "n", "errors", "client_errors", "refused"], tuple[str, str]] = {

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -85,8 +86,24 @@ def gpu_use_of(instance: Instance, sample: InstanceSample | None) -> str:
     law; empty if it has none."""
     if instance.gpus:
         return _use_on_node(instance) or "not reported"
-    use = sample.gpu.use if sample is not None and sample.gpu is not None else None
-    return "" if use is None else f"{percent(use)} of the last minute, by the law of the simulated engine"
+    return simulated_use([sample])
+
+
+def simulated_use(samples: Iterable[InstanceSample | None]) -> str:
+    """Describe the GPUs that simulated engines compute by their laws; empty if there are none."""
+    gpus = [each.gpu for each in samples if each is not None and each.gpu is not None and each.gpu.simulated]
+    if not gpus:
+        return ""
+    use, memory, power_w = (_known(getattr(each, name) for each in gpus) for name in ("use", "memory", "power_w"))
+    parts = [f"{percent(fmean(use))} of the last minute"] if use else []
+    parts += [f"{percent(fmean(memory))} of the memory"] if memory else []
+    parts += [f"{sum(power_w):,.0f} W"] if power_w else []
+    by = "the simulated engine" if len(gpus) == 1 else f"{len(gpus)} simulated engines"
+    return f"{', '.join(parts)}, by the law of {by}; it knows no temperature or clock"
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _use_on_node(instance: Instance) -> str:

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.base.schedule.workers import control_workers
 from controlplane.common.as_seen import posted
 from controlplane.pages.fleet_ops import actions
-from controlplane.pages.fleet_ops.node_rows import NodeRow, node_rows
+from controlplane.pages.fleet_ops.node_rows import NodeRow, node_rows, simulated_use
 from controlplane.pages.fleet_ops.rows import instance_rows
 from controlplane.pages.fleet_pages.lifecycle_views import reason_of
 from controlplane.pages.fleet_pages.views import InstanceAction, charts, render_part
@@ -41,12 +41,14 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_GET
 def node_page(request: HttpRequest, name: str) -> HttpResponse:
     row = _find(name)
+    instances = instance_rows(row.instances)
     return render_part(
         request,
         "node",
         charts=charts(request, "node", name, one_pool=len({one.pool_id for one in row.instances}) == 1),
         row=row,
-        instances=instance_rows(row.instances),
+        instances=instances,
+        simulated_gpus=simulated_use(each.sample for each in instances),
         verbs=_verbs(row.node),
         events=selectors.node_events(name, EVENTS),
         not_forgettable="" if row.reports else forgetting.why_not(row.node, timezone.now()),

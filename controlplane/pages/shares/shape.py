@@ -84,7 +84,8 @@ FRAME = record(
         status=word(ORDER),
         reason=withheld,
         **dict.fromkeys(("age_s", "kv", "kv_blocks", "running", "waiting", "hit_rate", "tokens_s"), number),
-        **dict.fromkeys(("matches", "last_known", "gpu_use", "gpu_memory", "gpu_power_w"), number),
+        **dict.fromkeys(("matches", "last_known"), number),
+        **dict.fromkeys(("gpu_use", "gpu_memory", "gpu_power_w", "gpu_simulated"), number),
     ),
     classes=by(pool_or_all, by(a_class, lambda window: window and WINDOW(window))),
     totals=by(

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.engine.engine import Engine
 from fleet.engine.law import law_from, law_of
-from fleet.engine.power import GH100, UNKNOWN, Clock, draws_of
+from fleet.engine.power import GH100, UNKNOWN, Clock, at_limit_s, draws_of, limit_w
 from fleet.engine.profiles import profile
 from fleet.engine.request import EngineRequest
 from fleet.engine.scheduler import Limits
@@ -43,6 +43,28 @@ def test_reads_of_memory_keep_their_pace() -> None:
         lasts_s = clock.step_s(at_s, 0.01, 0.005)
         assert lasts_s == pytest.approx(0.01)  # half of the time leaves the limit alone
         at_s += lasts_s
+
+
+def test_a_gpu_draws_as_measured_while_idle_reading_and_computing() -> None:
+    limit = limit_w("h100_sxm")
+    assert limit == limit_w("NVIDIA H200") == 700
+    assert limit_w("b200_sxm") is limit_w("") is None
+    watts = [limit * at_limit_s(GH100, *seconds) for seconds in ((0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.5, 0.5, 0.0))]
+    assert watts == pytest.approx([119, 511, 315])
+
+
+def test_arithmetic_takes_the_same_energy_at_any_clock() -> None:
+    alone, full, at_s = Clock(GH100), Clock(GH100), 0.0
+    for _ in range(60):
+        at_s += full.step_s(at_s, 0.11, 0.1)
+    busy_s, before_s = full.step_s(at_s, 0.11, 0.1), full.more_s
+    assert busy_s > alone.step_s(0.0, 0.11, 0.1)
+    full.step_s(at_s + busy_s, 0.11, 0.1)
+    at_full_clock = at_limit_s(GH100, 0.11, 0.0, alone.more_s)
+    assert at_full_clock == pytest.approx(0.1 * GH100.computing + 0.01 * GH100.reading)
+    slowed = at_limit_s(GH100, busy_s, 0.0, full.more_s - before_s)
+    assert slowed == pytest.approx(at_full_clock, rel=0.01)
+    assert slowed / busy_s == pytest.approx(1.0, abs=0.01)  # the mean is held at the limit
 
 
 def served(law_draws: bool, prompts: int) -> float:

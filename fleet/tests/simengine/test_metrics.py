@@ -3,7 +3,8 @@
 import pytest
 
 from fleet.engine.law import chunk_pairs, law_of
-from fleet.engine.profiles import profile
+from fleet.engine.power import GH100, IDLE, LIMIT_W
+from fleet.engine.profiles import ACTIVATION_BYTES, MEMORY_USED, profile
 from fleet.simengine.metrics import histogram_lines
 from fleet.tests.engine.builders import api_s
 from fleet.tests.simengine.conftest import FAST, Sim, StartSim
@@ -87,6 +88,37 @@ def test_times_follow_the_law_whatever_the_time_scale(start_sim: StartSim) -> No
     assert metrics["vllm:e2e_request_latency_seconds_sum"] == pytest.approx(api_s(4000) + prefill + decode, rel=1e-6)
     busy_s = (prefill + decode) / metrics["weir_sim_time_scale"]  # on the wall clock
     assert metrics["weir_sim_busy_seconds_total"] == pytest.approx(busy_s, rel=1e-6)
+
+
+def test_its_gpus_hold_the_memory_and_draw_the_power_of_the_law(start_sim: StartSim) -> None:
+    sim, of = start_sim(time_scale=1), profile()
+    before = sim.metrics()
+    assert before["weir_sim_gpu_memory_use"] == pytest.approx(MEMORY_USED, abs=0.001)
+    sim.complete("time" * 4000, max_tokens=11)
+    after = sim.metrics()
+    busy_s = after["weir_sim_busy_seconds_total"]
+    computed_s = law_of(of).computing_s(4000, chunk_pairs(4000, 0))
+    busy_j = LIMIT_W * (GH100.computing * computed_s + GH100.reading * (busy_s - computed_s))
+    drawn_j = after["weir_sim_gpu_energy_joules_total"] - before["weir_sim_gpu_energy_joules_total"]
+    assert drawn_j > busy_j - LIMIT_W * IDLE * busy_s > 0  # it draws at least as much as while idle besides
+    sim.post("/sleep?level=1", {})
+    assert sim.metrics()["weir_sim_gpu_memory_use"] == pytest.approx(ACTIVATION_BYTES / of.peak.memory)
+
+
+@pytest.mark.parametrize(
+    ("flags", "memory"),
+    [
+        ({"kv_blocks": 1000}, 0.229),
+        ({"gpu": "b200_sxm", "tp": 2}, MEMORY_USED),
+        ({"gpu": "h200_sxm", "tp": 2}, MEMORY_USED),
+    ],
+)
+def test_fewer_blocks_hold_less_memory_and_gpus_of_unknown_draws_report_no_energy(
+    start_sim: StartSim, flags: dict[str, object], memory: float
+) -> None:
+    metrics = start_sim(**flags).metrics()
+    assert metrics["weir_sim_gpu_memory_use"] == pytest.approx(memory, abs=0.001)
+    assert ("weir_sim_gpu_energy_joules_total" in metrics) == (flags.get("gpu") != "b200_sxm")
 
 
 def test_a_histogram_counts_a_value_equal_to_a_bound_below_it() -> None:

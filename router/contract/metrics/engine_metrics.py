@@ -53,6 +53,8 @@ class Scrape:
     kv_blocks: str = ""
     reuses: str = ""  # label of `cache_config`: whether prefixes of earlier prompts are reused
     busy: str = ""  # seconds in which the GPU computed, if the engine reports them
+    gpu_memory: str = ""  # share of the memory of its GPUs that it holds
+    gpu_energy: str = ""  # joules
     waiting_by_reason: str = ""  # a gauge by reason; requests with the label DEFERRED do not wait for capacity
     rejected: str = ""  # requests refused because the engine's queue was full
     queues: tuple[str, ...] = ()  # further gauges of waiting requests
@@ -81,6 +83,8 @@ VLLM_SCRAPE = Scrape(
     waiting_by_reason="vllm:num_requests_waiting_by_reason",
     rejected="vllm:admission_rejections_total",
     busy="weir_sim_busy_seconds_total",
+    gpu_memory="weir_sim_gpu_memory_use",
+    gpu_energy="weir_sim_gpu_energy_joules_total",
     connector_hits="vllm:external_prefix_cache_hits_total",
     pulls=("vllm:nixl_xfer_time_seconds_count", "vllm:mooncake_xfer_time_seconds_count"),
     transfers=(
@@ -188,6 +192,8 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
         prompt_by_source=read.by_source(names.prompt_by_source),
         transfers=_transfers(read, names),
         busy_s_total=read.mean(names.busy),
+        gpu_memory=read.share(names.gpu_memory),
+        gpu_energy_j_total=read.sum(names.gpu_energy),
         ranks=_ranks(MetricsPage(page, Counter()), names),  # a new Counter: refused lines have been counted above
         uncached=config.get(names.reuses.encode()) == b"False" and not (tiers or _connector_reuses(read, names)),
     )

@@ -59,6 +59,7 @@ class GpuSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     use: float | None = None  # 0–1, mean share of recent time in which they computed
     memory: float | None = None  # 0–1 share in use
     power_w: float | None = None  # sum over the GPUs
+    simulated: bool = False  # True: by the law of a simulated engine
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True):
@@ -80,6 +81,8 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
     busy_s_total: float | None = None  # seconds in which a simulated engine's GPU computed
+    gpu_memory: float | None = None  # 0–1 share that a simulated engine holds
+    gpu_energy_j_total: float | None = None  # of a simulated engine's GPUs, on the wall clock
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
     # Waiting requests that more capacity would not start, as they wait for KV or an adapter
     deferred: float | None = None

@@ -202,6 +202,7 @@ class FrameInstance(NamedTuple):
     gpu_use: float | None
     gpu_memory: float | None
     gpu_power_w: float | None
+    gpu_simulated: bool | None  # whether the three above are by the law of a simulated engine
     last_known: bool  # whether nothing of its node has arrived since its sample
 
 
@@ -283,6 +284,7 @@ def _instance(
         gpu_use=_rounded(gpu.use, 2),
         gpu_memory=_rounded(gpu.memory, 3),
         gpu_power_w=_rounded(gpu.power_w, 0),
+        gpu_simulated=None if gpu == GpuSample() else gpu.simulated,
         last_known=last_known,
     )
 

@@ -55,7 +55,9 @@ def _totals(pools: Sequence[str], instances: Columns, classes: Mapping[str, Clas
         "tokens_gpu_s": per_gpu,
         "per_million": per_million_tokens,
         "gpu_use": _mean(column("gpu_use")),
+        "gpu_memory": _mean(column("gpu_memory")),
         "gpu_power_w": _sum(column("gpu_power_w")),
+        "gpu_simulated": _mean(column("gpu_simulated")),
     }
 
 

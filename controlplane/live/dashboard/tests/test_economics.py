@@ -45,7 +45,7 @@ def test_the_shown_figures_follow_those_of_each_second_slowly() -> None:
             "gpus": [2],
             "dollars_h": [10.0],
             "running": [0],
-            **{key: [0] for key in ("waiting", "gpu_use", "gpu_power_w")},
+            **{key: [0] for key in ("waiting", "gpu_use", "gpu_memory", "gpu_power_w", "gpu_simulated")},
         }
 
     once, idle = of(1_000.0), of(0.0)

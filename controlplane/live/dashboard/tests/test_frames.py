@@ -85,7 +85,17 @@ def test_a_pool_shows_the_mean_use_and_total_power_of_its_reporting_gpus() -> No
     frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
     assert frame["instances"]["gpu_use"] == [0.4, 0.6, None]
     assert frame["instances"]["gpu_power_w"] == [300.0, None, None]
-    assert (frame["totals"]["demo"]["gpu_use"], frame["totals"]["demo"]["gpu_power_w"]) == (0.5, 300.0)
+    totals = frame["totals"]["demo"]
+    assert [totals[name] for name in ("gpu_use", "gpu_memory", "gpu_power_w")] == [0.5, 0.9, 300.0]
+    assert totals["gpu_simulated"] == 0
+
+
+def test_simulated_gpus_are_told_from_measured_ones() -> None:
+    reported = [{"memory": 0.9, "power_w": 300.0, "simulated": True}, {"power_w": 200.0}, {}, None]
+    samples = {f"demo-{i}": {**sample(gpu=gpu), "id": f"demo-{i}"} for i, gpu in enumerate(reported)}
+    frame = build_frame(NOW, Inputs(fleets={"demo": fleet(*map(instance, samples))}, samples=samples))
+    assert frame["instances"]["gpu_simulated"] == [True, False, None, None]
+    assert frame["totals"]["demo"]["gpu_simulated"] == 0.5
 
 
 def test_instances_are_sorted_by_pool_and_by_number_not_by_text() -> None:

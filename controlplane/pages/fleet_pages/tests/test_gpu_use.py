@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.pages.fleet_ops.node_rows import gpu_use_of
+from controlplane.pages.fleet_ops.node_rows import gpu_use_of, simulated_use
 from fleet.models import Instance, Node
 from router.contract.redis.sample import GpuSample, InstanceSample
 
@@ -15,8 +15,12 @@ def sample(gpu: GpuSample | None) -> InstanceSample:
 
 def test_a_simulated_engine_names_its_law_and_one_without_gpus_shows_nothing() -> None:
     there = Instance(name="chat-0", node="gpu-1")
-    by_law = "45 % of the last minute, by the law of the simulated engine"
-    assert gpu_use_of(there, sample(GpuSample(use=0.45))) == by_law
+    known = GpuSample(use=0.45, memory=0.9, power_w=1234.5, simulated=True)
+    rest = "by the law of the simulated engine; it knows no temperature or clock"
+    assert gpu_use_of(there, sample(known)) == f"45 % of the last minute, 90 % of the memory, 1,234 W, {rest}"
+    assert gpu_use_of(there, sample(GpuSample(memory=0.9, simulated=True))) == f"90 % of the memory, {rest}"
+    two = [sample(known), None, sample(GpuSample(use=0.05, memory=0.7, simulated=True)), sample(GpuSample(use=1.0))]
+    assert simulated_use(two).startswith("25 % of the last minute, 80 % of the memory, 1,234 W, by the law of 2 sim")
     assert gpu_use_of(there, sample(None)) == gpu_use_of(there, None) == ""
 
 

@@ -34,7 +34,7 @@ class FrameOut(Schema):
     )
     totals: dict[str, dict[str, float | None]] = Field(
         description="By pool, and of all pools under *: requests/s, running, waiting, output tokens/s, per GPU, "
-        "dollars per million of them, mean GPU use 0–1 and its power in W"
+        "dollars per million of them, mean use and memory of GPUs 0–1, their power in W, and which share is simulated"
     )
     flow: dict[str, Any] = Field(
         description="pool -> links [class, rule, instance, requests/s] and arcs [prefill, decode, offloads/s, bytes/s]"
