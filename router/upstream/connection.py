@@ -20,9 +20,25 @@ from router.upstream.errors import (
 )
 
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
+FRAMED = 1024  # bytes; beginnings of longer chunks are made when they are needed
 
 Sink = Callable[[bytes], bool]  # returns True to stop reading from the engine until `resume`
 EventSink = Callable[[bytes], bool | None]  # takes a framed chunk; returns None to pass it to the other sink, unframed
+
+
+def _beginnings(size: int) -> tuple[bytes, ...]:
+    """Return how a read of `size` bytes begins if it is exactly one chunk with an event: the chunk's size in lower or
+    upper case, then the first letter of `data` or `event`. A comment begins otherwise.
+    """
+    for digits in range(1, 9):
+        length = b"%x" % max(0, size - digits - 4)
+        if len(length) == digits:
+            sizes = dict.fromkeys((length, length.upper()))
+            return tuple(b"%b\r\n%b" % (length, letter) for length in sizes for letter in (b"d", b"e"))
+    return ()
+
+
+BEGINNINGS = [_beginnings(size) for size in range(FRAMED)]
 
 
 class ConnectionOwner(Protocol):
@@ -242,14 +258,14 @@ class Connection(HttpClientProtocol):
         if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
             self._event_sink is not None
             and self._at_chunk
+            and data.startswith(BEGINNINGS[size] if (size := len(data)) < FRAMED else _beginnings(size))
             and data.endswith(b"\n\n\r\n")
-            and data[: (size_end := data.find(b"\r\n", 0, 8))].lower() == b"%x" % (len(data) - size_end - 4)
             and (full := self._event_sink(data)) is not None
         ):
             if full:
                 self._hold()
             if self._heard is False:
-                self._listen(data[size_end + 2 : -2])
+                self._listen(data[data.find(b"\n") + 1 : -2])
             return
         self._parse(data)
         chunks = self._chunks

@@ -379,8 +379,8 @@ class _Relay:
 
     def take_event(self, chunk: bytes) -> bool | None:
         """Take an event from the connection; events without a usage key pass unchanged."""
-        # `in` is slower, as it first tries its operand as an integer. A comment follows the chunk's size.
-        if self._in_event or chunk.find(usage.USAGE) >= 0 or chunk.find(b"\n:", 0, 10) >= 0:
+        # `in` is slower, as it first tries its operand as an integer.
+        if self._in_event or chunk.find(usage.USAGE) >= 0:
             return None
         self._add_event(chunk)  # type: ignore[misc]  # only streams have events
         return self._client.write_chunk(chunk)

@@ -95,6 +95,25 @@ async def test_a_chunk_that_holds_one_event_is_passed_on_unchanged():
     assert passage.connection.done
 
 
+@pytest.mark.parametrize("size", [16, 17, 255, 256, 4095, 4096, 70_000])
+async def test_chunks_of_every_size_are_passed_on_unchanged_if_they_hold_one_event(size):
+    event = b"data: %b\n\n" % (b"x" * (size - 8))
+    reads = [chunk(event), chunk(b"event: a\n" + event), chunk(b": %b\n\n" % event[4:-2])]
+    passage = Passage()
+    await passage.read(CHUNKED + chunk(WORDS[0]), *reads)
+    assert [any(read is sent for sent in passage.writes) for read in reads] == [True, True, False]
+    await passage.read_on(LAST)
+    assert (await passage.body()).data == WORDS[0] + event + b"event: a\n" + event + b": %b\n\n" % event[4:-2]
+
+
+async def test_a_chunk_whose_size_is_wrong_is_not_passed_on():
+    passage = Passage()
+    await passage.read(CHUNKED + chunk(WORDS[0]), b"10\r\n" + WORDS[1] + b"\r\n")
+    assert passage.over.done()
+    assert passage.over.exception() is not None
+    assert WORDS[1] not in passage.sent
+
+
 FRAMINGS = {
     "one event each": [chunk(WORDS[1]), chunk(WORDS[2])],
     "two in one read": [chunk(WORDS[1]) + chunk(WORDS[2])],
