@@ -2,7 +2,8 @@
 
 Memory per block of 100 instances that share nothing (the worst case), then the CPU time of storing, removing, decoding
 and looking up, and of tokenising: by the sim's tokenizer and by a byte-level BPE trained here (all threads together).
-Prompts of 4 KB and of 80 KB (20,000 tokens). Medians; the garbage collector is off.
+Prompts of 4 KB and of 80 KB (20,000 tokens). Medians; the garbage collector is off. In the end the calls of our
+functions that it takes to learn by what rule engines speculate.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import msgpack
 from router.kv_events.batch import decode
 from router.prefix.blocks import block_hashes
 from router.prefix.exact.index import ExactIndex
+from router.tests.prefix.test_asked_rules import learning
 from router.tokenize.prompt import read
 from router.tokenize.sim import SimTokenizer
 from router.tokenize.tokenizer import Tokenizer
@@ -100,6 +102,14 @@ def lookups(index: ExactIndex, rng: random.Random) -> None:
         print(f"{name}: hash {hashing:.0f} µs, look up {looking:.0f} µs")
 
 
+def asking() -> None:
+    for instances in (1, 8, 100):
+        looked_up, asked, learnt = learning(instances, 64)
+        print(
+            f"64 requests to {instances} that speculate: {looked_up} calls to look up, {asked} to ask; {learnt} learn"
+        )
+
+
 def tokenising() -> None:
     source = " ".join(f"{word} of the weir" for word in range(30_000))
     with tempfile.TemporaryDirectory() as folder:
@@ -147,6 +157,7 @@ def main() -> None:
     events(index, rng)
     lookups(index, rng)
     tokenising()
+    asking()
 
 
 if __name__ == "__main__":

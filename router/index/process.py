@@ -244,10 +244,10 @@ class RouterConnection(asyncio.Protocol):
         hashes, parts = self._look_ups.get(sent.look_up, {}).get(sent.block_size, (None, NO_PARTS))
         pool = self._process.pools.get(sent.pool)
         if hashes is not None and pool is not None and sent.key in pool.feeds:
-            if sent.speculating:
-                by_rule = pool.index.by_rule(sent.key, hashes, sent.block_size, parts)
-                self.write(framed(Speculating(sent.number, by_rule)))
             foreseen = min(max(sent.foreseen, 0), len(hashes))
+            if sent.speculating:
+                by_rule = pool.index.by_rule(sent.key, hashes, sent.block_size, parts, foreseen)
+                self.write(framed(Speculating(sent.number, by_rule)))
             self._under_way[sent.number] = pool.index.sent(sent.key, hashes, foreseen)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from router.contract.metrics.metrics_page import Histogram
+from router.prefix.accuracy_by_kind import AccuracyByKind
 from router.prefix.belief import Index, Reason
 from router.prefix.blocks import TOKEN_BYTES
 from router.prefix.chain import PromptChains
@@ -15,6 +16,7 @@ from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
 BLOCK_SPANS = 16_384  # 32 million tokens; a span takes about 1.2 KB with blocks of 16 tokens
+MOST_PASSED = 64  # suspicions of other instances while one is asked by what rule it speculates
 ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)  # tokens, up to the longest prompts
 
 
@@ -125,9 +127,10 @@ class KvEventState:
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
         self.ahead = 0  # tokens after a block that its hash covers, as most instances name theirs
         self.parts: tuple[int, ...] = ()  # tokens of windows' blocks that are parts of their engines' blocks
-        self.suspected = 0  # coming requests for which an engine with several groups of layers may speculate
         # By kind of request and instance, the rule by which engines with several groups of layers speculate
         self.rules: Mapping[str, Mapping[str, int]] = {}
+        self._asked: AccuracyByKind | None = None  # of the instance that was asked last by what rule it speculates
+        self._passed = 0  # suspicions of others since
         # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
         # chunk below the device)
         self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}
@@ -144,6 +147,17 @@ class KvEventState:
         if chains is None:
             chains = self.chains[block_size] = PromptChains(BLOCK_SPANS, block_size * TOKEN_BYTES)
         return chains.hashes(tokens, seed)
+
+    def suspect(self, kind: str, by_kind: AccuracyByKind) -> None:
+        """Ask by what rule an instance speculates. Until the kind has a rule, one instance at a time is asked, since
+        one answer teaches the others what it has learnt."""
+        asked = self._asked
+        if asked is not None and asked is not by_kind and asked.asks and not self.rules.get(kind):
+            self._passed += 1
+            if self._passed < MOST_PASSED:
+                return
+        by_kind.suspect()
+        self._asked, self._passed = by_kind, 0
 
     def learnt(self, kind: str, instance: str, rule: int) -> None:
         """Note by what rule the instance speculates."""

@@ -9,6 +9,8 @@ from router.prefix.shortfall import Shortfall, SpeculationRule
 
 MOST_KINDS = 32  # kinds with further fields, per instance; of a group, the least recently used is forgotten
 MOST_NEW = MOST_KINDS // 4  # limit of kinds with few judged answers, so that they cannot displace the others
+ASKS = 8  # requests of which an instance's tokens by each rule of speculation are asked for, after a suspicion
+MOST_UNASKED = 64
 
 
 class KindAccuracy:
@@ -30,6 +32,20 @@ class AccuracyByKind:
     def __init__(self) -> None:
         self.kinds: dict[str, KindAccuracy] = {}
         self.uses = 0
+        self.asks = 0  # coming requests of which the tokens by each rule of speculation are asked for
+        self._unasked = 0  # suspicions since the latest that was followed
+        self._followed_after = 1  # suspicions
+
+    def suspect(self) -> None:
+        """Ask by what rule the engine speculates, less often while that teaches nothing."""
+        self._unasked += not self.asks
+        if self._unasked >= self._followed_after:
+            self.asks, self._unasked = ASKS, 0
+            self._followed_after = min(2 * self._followed_after, MOST_UNASKED)
+
+    def has_learnt(self) -> None:
+        """Follow the next suspicion: a rule was learnt."""
+        self.asks, self._followed_after = 0, 1
 
     def of(self, kind: str) -> KindAccuracy:
         found = self.kinds.get(kind)

@@ -1,7 +1,7 @@
 """The number of tokens by which an engine's hits fall short of its blocks. With speculation (EAGLE, MTP), most versions
 compute the last block again, which no event reports. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from router.prefix.exact.groups import NONE
 
@@ -39,8 +39,9 @@ class SpeculationRule:
         self.rule = NONE
         self._scores = [0, 0, 0]  # by rule: answers that it explains less those that it does not, 0 to MOST_SCORE
 
-    def add(self, by_rule: Sequence[int], actual: int) -> None:
-        """Add the tokens that each rule predicted of an answer, and those that the engine reused."""
+    def add(self, by_rule: Sequence[int], actual: int, of_others: Collection[int] = ()) -> None:
+        """Add the tokens that each rule predicted of an answer, and those that the engine reused. One answer suffices
+        for a rule that others of its pool have (`of_others`)."""
         if actual not in by_rule or len(set(by_rule)) == 1:
             return
         scores = self._scores = [
@@ -48,5 +49,6 @@ class SpeculationRule:
             for score, tokens in zip(self._scores, by_rule, strict=True)
         ]
         best = scores.index(max(scores))
-        if scores[best] - scores[self.rule] >= (SURE if NONE in (best, self.rule) else 1):
+        unlikely = NONE in (best, self.rule) and best not in of_others
+        if scores[best] - scores[self.rule] >= (SURE if unlikely else 1):
             self.rule = best

@@ -21,7 +21,6 @@ from router.tokenize import salt
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
 LONGEST_WHY: Final = 200  # characters
-SUSPECTED: Final = 64  # requests after an answer that fell short
 SHORT = Belief("approximate", "its prompt was not read as tokens", "request")
 LATE = Belief("approximate", "the index process did not answer in time", "index_process")
 NO_RULES: Mapping[str, int] = {}
@@ -212,16 +211,16 @@ def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:
     if not hashes:
         return None
     foreseen = prediction.exactly.get(endpoint.id, NOTHING)[0] // size
-    state = call.pool.kv_event_state
-    suspected = state.suspected > 0
-    state.suspected -= suspected
+    by_kind = endpoint.by_kind
+    if asks := by_kind.asks > 0:
+        by_kind.asks -= 1
     if prediction.looked_up is not None:
-        return prediction.looked_up.sent(endpoint.id, size, foreseen, speculating=suspected)
+        return prediction.looked_up.sent(endpoint.id, size, foreseen, speculating=asks)
     if index is None:
         return None
     sent = index.sent(endpoint.id, hashes, foreseen)
-    if suspected:
-        sent.by_rule = index.by_rule(endpoint.id, hashes, size, prediction.parts.get(size, NO_PARTS))
+    if asks:
+        sent.by_rule = index.by_rule(endpoint.id, hashes, size, prediction.parts.get(size, NO_PARTS), foreseen)
     return sent
 
 
@@ -258,33 +257,40 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
         accuracy.add(predicted, cached_tokens, prompt_tokens)
     if prediction.exact_tokens is not None:
         allowed, size = prediction.exact_tokens + prediction.shortened, endpoint.block_size
-        if prediction.under_way is not None and prediction.under_way.by_rule:
-            _learn_rule(call, endpoint, prediction.under_way.by_rule, allowed, cached_tokens)
+        by_rule = prediction.under_way.by_rule if prediction.under_way is not None else ()
+        explained = _learn_rule(call, endpoint, by_rule, allowed, cached_tokens) if by_rule else False
         kind.shortfall.add(allowed, cached_tokens, size)
         if cached_tokens != prediction.exact_tokens:
-            _missed(call, endpoint, cached_tokens - prediction.exact_tokens, cached_tokens)
+            _missed(call, endpoint, cached_tokens, explained=explained)
         predicted = min(prediction.exact_tokens, prompt_tokens)
         for accuracy in (endpoint.exact, kind.exact):
             accuracy.add(predicted, cached_tokens, prompt_tokens)
 
 
-def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed: int, cached_tokens: int) -> None:
-    """Learn by what rule the instance speculates. `allowed`: fewer tokens than it holds, if some will be evicted."""
-    kind = call.prediction.kind
+def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed: int, cached_tokens: int) -> bool:
+    """Learn by what rule the instance speculates; return whether the rule known now explains the answer. `allowed`:
+    fewer tokens than it holds, if some will be evicted."""
+    kind, state = call.prediction.kind, call.pool.kv_event_state
     known = endpoint.by_kind.of(kind).speculation
     before = known.rule
     most = allowed if before == NONE else by_rule[NONE]
-    known.add([min(tokens, most) for tokens in by_rule], cached_tokens)
+    of_others = state.rules.get(kind, NO_RULES).values()
+    expected = [min(tokens, most) for tokens in by_rule]
+    known.add(expected, cached_tokens, of_others)
     if known.rule != before:
-        call.pool.kv_event_state.learnt(kind, endpoint.id, known.rule)
+        endpoint.by_kind.has_learnt()
+        state.learnt(kind, endpoint.id, known.rule)
+    return expected[known.rule] == cached_tokens
 
 
-def _missed(call: Call, endpoint: Endpoint, error: int, cached_tokens: int) -> None:
-    """Handle another number of cached tokens than predicted. Without a rule of speculation, more are no sign of one."""
-    state = call.pool.kv_event_state
-    if error < 0 or endpoint.id in state.rules.get(call.prediction.kind, NO_RULES):
-        state.suspected = SUSPECTED
-    if error < 0:
+def _missed(call: Call, endpoint: Endpoint, cached_tokens: int, *, explained: bool) -> None:
+    """Handle another number of cached tokens than predicted. Without a rule of speculation, more are no sign of one.
+    `explained`: the rule has been learnt meanwhile."""
+    short = cached_tokens < (call.prediction.exact_tokens or 0)
+    state, kind = call.pool.kv_event_state, call.prediction.kind
+    if not explained and (short or endpoint.id in state.rules.get(kind, NO_RULES)):
+        state.suspect(kind, endpoint.by_kind)
+    if short:
         _refute(call, endpoint, cached_tokens)
 
 

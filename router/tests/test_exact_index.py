@@ -26,7 +26,6 @@ from router.prefix.exact.index import ExactIndex
 from router.prefix.media import MOST_PARTS, media_in
 from router.prefix.shortfall import SURE
 from router.request.call import Call
-from router.request.predict import SUSPECTED
 from router.serving.prompt import rendering
 from router.tests.conftest import Published, entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
@@ -330,7 +329,7 @@ async def test_an_engine_with_several_groups_of_layers_is_predicted_by_the_rule_
         await until(lambda: index is not None and index.blocks("demo-0")[0] == 8)
         made = [await receipt(published, await ask(client)) for _ in range(SURE + 2)]
         assert [each["predicted_cached"] for each in made] == [112] * SURE + [64] * 2
-        assert pool.kv_event_state.suspected == SUSPECTED - 2
+        assert pool.endpoints["demo-0"].by_kind.asks == 0
         assert pool.kv_event_state.reach == {}
 
 

@@ -44,10 +44,6 @@ class GroupNeed:
     drafts: bool = False  # whether layers of its kind may be a drafter's
     parts: int = 1  # own blocks per first-group block; with several, `blocks` and `step` count these
 
-    def begins(self, end: int) -> int:
-        """Return the start of the chunk in which a hit of `end` blocks ends; nothing before it is needed."""
-        return end - end % self.chunk if self.chunk else 0
-
 
 @dataclass(frozen=True)
 class GroupNeeds:
@@ -93,7 +89,8 @@ class GroupNeeds:
         shorter = []
         for group, need in enumerate(self.needs):
             parts, step = need.parts, need.step
-            begins, close = need.begins(end) * parts, end * parts
+            # The start of the chunk in which the hit ends: nothing before it is needed.
+            begins, close = (end - end % need.chunk) * parts if need.chunk else 0, end * parts
             ahead = step if rule == ALL and need.drafts else 0
             for last in range(close + ahead - 1, max(close - need.blocks * step, begins) - 1, -step):
                 some = bits & ~mask_at(group, last, parts)
@@ -130,13 +127,13 @@ def limited(
     for needs, members in grouped.items():
         everyone |= members
         rootless |= 0 if needs.rooted else members
-    return _cut(runs, ends_by(rules, runs, blocks, grouped, mask_at), everyone, rootless)
+    return _cut(runs, _ends(rules, runs, blocks, grouped, mask_at), everyone, rootless)
 
 
-def ends_by(
+def _ends(
     rules: Rules, runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
 ) -> dict[int, int]:
-    """Return the instances of `grouped` by the end of their hits, as `limited` has them; none has 0."""
+    """Return the instances of `grouped` by the end of their hits; none has 0."""
     ends: dict[int, int] = {}
     for needs, members in grouped.items():
         for level, bits in _levels(runs, members) if needs.rooted else [(blocks, members)]:

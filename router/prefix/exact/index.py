@@ -10,6 +10,7 @@ after the gap.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cache
 from math import inf, nan
 
 from router.policy.held import named
@@ -23,7 +24,6 @@ from router.prefix.exact.groups import (
     MaskAt,
     Parts,
     Rules,
-    ends_by,
     limited,
     masks_of,
     rules_of,
@@ -288,16 +288,24 @@ class ExactIndex:
         return limited(runs, len(hashes), self._grouped, self._group_mask(hashes, parts), rules)
 
     def by_rule(
-        self, instance: str, hashes: Sequence[int], block_size: int, parts: Parts = NO_PARTS
+        self, instance: str, hashes: Sequence[int], block_size: int, parts: Parts = NO_PARTS, expected: int = 1
     ) -> tuple[int, ...]:
-        """Return the leading tokens of an instance by each rule of speculation; empty without further groups."""
+        """Return the leading tokens of an instance by each rule of speculation; empty without further groups. It takes
+        few steps if the instance holds about as many blocks as `expected`."""
         part = self._parts.get(instance)
         if part is None or not part.groups.needs:
             return ()
-        runs, grouped = self._runs(hashes, part.bit), {part.groups: part.bit}
-        mask_at = self._group_mask(hashes, parts)
-        ends = (ends_by(((rule, -1),), runs, len(hashes), grouped, mask_at) for rule in (NONE, FIRST, ALL))
-        return tuple(max(by_end, default=0) * block_size for by_end in ends)
+        level = len(hashes)
+        if part.groups.rooted:
+            start = min(max(expected, 1), level) - 1
+            runs = self._runs(hashes, part.bit, start) or self._runs(hashes, part.bit)
+            level = runs[-1][0] if runs else 0
+        mask_at = cache(self._group_mask(hashes, parts))  # the rules look at nearly the same blocks
+        ends = []
+        for rule in (NONE, FIRST, ALL):
+            by_end = part.groups.allowed(level, part.bit, mask_at, rule)
+            ends.append(max(by_end, default=0) * block_size)
+        return tuple(ends)
 
     def rules(self, by_instance: Mapping[str, int]) -> Rules:
         """Return the rules of the instances, NONE for those that are not named."""
@@ -307,13 +315,14 @@ class ExactIndex:
             self._rules = by_instance, self.renamed, rules_of(masks_of(by_instance, bits))
         return self._rules[2]
 
-    def _runs(self, hashes: Sequence[int], among: int = -1) -> list[Stretch]:
-        """Return the stretches by the first groups of layers alone. `among`: the bits of the instances."""
+    def _runs(self, hashes: Sequence[int], among: int = -1, start: int = 0) -> list[Stretch]:
+        """Return the stretches by the first groups of layers alone, from the block `start` on. `among`: the bits of the
+        instances."""
         get, reads = self._holders.get, self._readers
         anywhere: Callable[[int], int] = reads.anywhere if reads.bits else self._sets.anywhere.__getitem__
         masks: Mapped = reads if reads.bits else self._sets.masks
         runs: list[Stretch] = []
-        start, number = 0, get(hashes[0]) if hashes else 0
+        number = get(hashes[start]) if hashes else 0
         alive = anywhere(number) & self._live & among
         while alive:
             end = self._end_of_run(hashes, start, number, alive, masks)
