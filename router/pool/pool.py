@@ -8,7 +8,14 @@ from time import perf_counter
 
 from router.contract import ranks
 from router.contract.pools import is_ephemeral
-from router.contract.redis.published import FleetValue, FullRollout, PolicyValue, PublishedInstance, Rollout
+from router.contract.redis.published import (
+    FleetValue,
+    FullRollout,
+    PolicyValue,
+    PublishedInstance,
+    Rollout,
+    is_sglang,
+)
 from router.contract.redis.staleness import SAMPLE_OFFLINE_S
 from router.contract.redis.use import pool_in_use
 from router.policy.schema import document
@@ -65,6 +72,7 @@ class Pool:
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.salt_by_key = self.removes_billing_line = False  # as published
+        self.has_sglang = False  # whether SGLang serves some of its requests
         self.trouble = ""  # fault of the worker registry that adjusts the instances
         self._key_troubles = KeyTroubles(name)
         self.exhaustion = (0.0, "")  # (s, Unix; why the router could not open a connection)
@@ -207,6 +215,7 @@ class Pool:
         connectors = {one.connector for one in endpoints.values() if one.role == "decode"}
         self.decode_connectors = tuple(sorted(connectors)) if divided else None
         self.adapters = frozenset().union(*(one.adapters for one in endpoints.values()))
+        self.has_sglang = any(is_sglang(one.kind, one.tokenizer) for one in endpoints.values())
         self._homes.clear()
         self._by_instance = {endpoint.instance: endpoint.ranks.endpoints for endpoint in endpoints.values()}
         self.fleet_view.take(endpoints)

@@ -1,5 +1,7 @@
 """Names that a client chooses apply to that client alone: two clients that choose the same name stay separate."""
 
+import hashlib
+
 import orjson
 import pytest
 
@@ -9,7 +11,9 @@ from router.pool.affinity import UNNAMED
 from router.request.call import Call
 from router.serving.prompt import prepare
 from router.tests.conftest import entry, key_entry
-from router.tests.engine import engine
+from router.tests.engine import engine, reply
+from router.tests.http.test_web_relay import SECRET
+from router.tests.picker.test_picking import Gateway
 from router.tests.test_aliases import known, second
 from router.tests.test_keys import ALICE, BOB, bearer, keyed
 from router.tests.values import loaded
@@ -168,6 +172,84 @@ async def test_a_keys_conversation_stays_where_it_began_although_its_cache_is_se
                 places.add(answer.headers["x-weir-instance"])
                 prompt += "and so it went on, and on, and on, until the next turn came. " * 6
             assert len(places) == 1
+
+
+@pytest.mark.parametrize("separates", ["demo", "spot"])
+async def test_a_name_that_moves_between_pools_bears_a_keys_salt_in_the_pools_that_separate_keys(world, separates):
+    w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=(), engine=reply({"no": 1}, 429))
+    async with engine() as other:
+        await second(w, other)
+        urls = {"demo": w.engines[0].url, "spot": other.url}
+        w.published.fleet(entry(f"{separates}-0", urls[separates]), pool=separates, model="llama", salt_by_key=True)
+        await w.until(lambda: w.router.pools.get(separates).salt_by_key)
+        await known(w, {"m": {"pool": "demo", "fallback": [{"pool": "spot"}]}})
+        for more in ({}, {"cache_salt": "pepper"}):
+            for headers in (bearer(ALICE), bearer(BOB), {}):
+                assert (await w.ask(model="m", headers=headers, stream=True, **more)).status_code == 200
+        own = [salt.of_key("", "alice"), salt.of_key("", "bob"), None]
+        given = [salt.own("alice", "pepper"), salt.own("bob", "pepper"), "pepper"]
+        for pool, engine_ in (("demo", w.engines[0]), ("spot", other)):
+            sent = [request.document.get("cache_salt") for request in engine_.received]
+            assert sent == [*(own if pool == separates else [None] * 3), *given]
+
+
+async def test_a_line_of_a_batch_shares_the_cache_of_the_key_that_created_it_alone(world):
+    w = await with_rules(world, salt_by_key=True)
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    w.published.keys(key_entry(ALICE), key_entry(BOB), required=(), batch_sha256=digest)
+    await w.until(lambda: w.router.pools.auth.ring.batch)
+    for name in ("alice", "bob"):
+        assert (await w.ask(headers={**bearer(SECRET), "x-weir-key-id": name})).status_code == 200
+    assert (await w.ask(headers=bearer(ALICE))).status_code == 200
+    salts = [request.document["cache_salt"] for request in w.engines[0].received]
+    assert salts == [salt.of_key("", "alice"), salt.of_key("", "bob"), salt.of_key("", "alice")]
+
+
+UNSALTED = ("/v1/messages", "/v1/embeddings", "/score", "/v1/decisions")
+
+
+@pytest.mark.parametrize("instance", [{"kind": "sglang"}, {"tokenizer": "sglang:/nowhere"}])
+async def test_a_pool_with_salts_by_key_serves_no_key_where_its_engines_ignore_salts(world, instance):
+    w = await with_rules(world, salt_by_key=True)
+    w.published.fleet(entry("demo-0", w.engines[0].url, **instance), salt_by_key=True)
+    await w.until(lambda: w.router.pools.get("demo").has_sglang)
+    for path in UNSALTED:
+        refused = await w.ask(path, headers=bearer(ALICE))
+        assert refused.status_code == 404
+        assert "salts, which its engines ignore there: use " in refused.json()["error"]["message"]
+        assert (await w.ask(path)).status_code == 200  # requests without a key share a cache
+    assert "use /v1/chat/completions" in (await w.ask("/v1/messages", headers=bearer(BOB))).text
+    for path in ("/v1/completions", CHAT, "/v1/responses", "/tokenize"):
+        assert (await w.ask(path, headers=bearer(ALICE))).status_code == 200
+    w.router.pools.get("demo").endpoints["demo-0"].uncached = True
+    assert (await w.ask("/v1/messages", headers=bearer(ALICE))).status_code == 200
+
+
+async def test_a_pool_with_salts_by_key_transcribes_for_no_key_unless_its_engines_cache_nothing(world):
+    w = await with_rules(world, salt_by_key=True)
+    w.engines[0].behaviour = reply({})
+    pool, w.engines[0].behaviour = w.router.pools.get("demo"), reply({"text": "hi"})
+    form = {"files": {"file": b"sound"}, "data": {"model": "llama"}}
+    for path in salt.TRANSCRIBED:
+        for uncached, headers, status in ((False, bearer(ALICE), 404), (False, {}, 200), (True, bearer(ALICE), 200)):
+            pool.endpoints["demo-0"].uncached = uncached
+            assert (await w.client.post(path, headers=headers, **form)).status_code == status
+    w.published.fleet(entry("demo-0", w.engines[0].url))
+    await w.until(lambda: not pool.salt_by_key)
+    pool.endpoints["demo-0"].uncached = False
+    assert (await w.client.post(path, headers=bearer(ALICE), **form)).status_code == 200
+
+
+async def test_a_gateway_is_given_the_keys_salt_in_the_body(world):
+    w = await with_rules(world, salt_by_key=True)
+    gateway, salts = Gateway(w), []
+    for number, secret in enumerate((ALICE, BOB)):
+        asking, work = gateway.ask(None, **bearer(secret), x_request_id=f"r-{number}")
+        await asking.answer()
+        salts.append(orjson.loads((await asking.answer()).body)["cache_salt"])
+        asking.say(None)
+        await work
+    assert salts == [salt.of_key("", "alice"), salt.of_key("", "bob")]
 
 
 async def test_a_salt_by_key_is_not_sent_if_nothing_is_cached(world):

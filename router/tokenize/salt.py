@@ -12,6 +12,8 @@ from router.contract.values.json_value import JsonObject
 _SALT, _EXTRA = FIELDS = ("cache_salt", "extra_key")
 HEADER = b"x-cache-salt"
 LONGEST = 128  # characters, vLLM's limit
+OF_SGLANG = frozenset(("/v1/completions", "/v1/chat/completions", "/v1/responses"))  # APIs at which SGLang takes salts
+TRANSCRIBED = frozenset(("/v1/audio/transcriptions", "/v1/audio/translations"))  # vLLM takes none, and caches sounds
 _FORBIDDEN = frozenset("@/\\\0")
 _APART = "weir-"
 
@@ -26,6 +28,13 @@ def of(document: JsonObject) -> str:
     if isinstance(salt, list):  # SGLang accepts a salt for each prompt in the request
         return "\0".join([text for text in salt if isinstance(text, str)])
     return salt if isinstance(salt, str) else ""
+
+
+def is_ignored(api_path: str, *, by_sglang: bool) -> bool:
+    """Return whether engines compute prompts of this API, perhaps from cached blocks, without regard to salts."""
+    if api_path in TRANSCRIBED:
+        return True
+    return by_sglang and api_path not in OF_SGLANG and api_path not in UNCOMPUTED and api_path not in MEDIA
 
 
 def is_apart(document: JsonObject, key_id: str) -> bool:

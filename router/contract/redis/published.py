@@ -109,6 +109,11 @@ class PolicyAck(RedisValue, tag=1, frozen=True, kw_only=True):
 AS_SGLANG = "sglang:"  # prefix of a tokenizer whose prompts are rendered as SGLang does
 
 
+def is_sglang(kind: str, tokenizer: str) -> bool:
+    """Return whether SGLang serves the instance; an address that names no kind may name it with its tokenizer."""
+    return kind == "sglang" or tokenizer.startswith(AS_SGLANG)
+
+
 class KvFacts(Struct, frozen=True, omit_defaults=True):
     """The facts that the flow for an instance's connector needs (router/flows)."""
 

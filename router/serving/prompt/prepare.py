@@ -12,7 +12,7 @@ from router.contract.engine_fields import LOOKED_AT
 from router.contract.models import Alias, Target
 from router.contract.redis.api_keys import PublishedKey
 from router.contract.values.json_value import JsonObject
-from router.http import headers
+from router.http import doors, headers
 from router.http.client import IncomingRequest
 from router.http.errors import ErrorResponse
 from router.policy.value import replace
@@ -218,6 +218,8 @@ def _set(
 ) -> None:
     if not LOOKED_AT.isdisjoint(read.document):
         _check_fields(read.document, pool, call.key)
+    if pool.salt_by_key and call.key is not None:
+        _check_salts(pool, call.api_path)
     call.pool = pool
     turn, pool.turn = pool.turn, pool.turn + 1
     strips = read.stream and strips_usage(read, call.api_path)
@@ -242,6 +244,15 @@ def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) ->
         f"{pool.name} names in `access.trusted_keys`: leave it out"
     )
     raise ErrorResponse(400, "parameter_not_allowed", message)
+
+
+def _check_salts(pool: Pool, api_path: str) -> None:
+    """Raise ErrorResponse if engines that reuse prefixes would ignore the key's salt."""
+    if not salt.is_ignored(api_path, by_sglang=pool.has_sglang) or all(one.uncached for one in pool.endpoints.values()):
+        return
+    instead = "/v1/chat/completions" if api_path == "/v1/messages" else "another pool"
+    why = f"the pool {pool.name} separates the caches of API keys by salts, which its engines ignore there"
+    raise doors.not_served(api_path, f"{why}: use {instead}")
 
 
 def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[int]:

@@ -366,6 +366,16 @@ def test_sglang_ignores_salts_at_one_api_only() -> None:
 
 
 @contracts
+def test_vllm_takes_a_salt_wherever_it_computes_prompts_but_for_transcriptions() -> None:
+    """The router must refuse keys with salts of their own at every API that ignores salts."""
+    under = "vllm/entrypoints/"
+    salted = {path for path, text in sources("vllm", under).items() if "    cache_salt: str | None = Field(" in text}
+    apis = ("openai/completion", "openai/chat_completion", "openai/responses", "openai/decisions", "anthropic")
+    assert {f"{under}{api}/protocol.py" for api in (*apis, "pooling/base")} <= salted
+    assert not any("speech_to_text" in path or "/audio" in path for path in salted)
+
+
+@contracts
 def test_no_engine_finds_an_item_by_its_id() -> None:
     """Once an engine does, the router must send such requests to the instance that has the item."""
     named = {**sources("sglang", "sglang/srt/entrypoints/openai/"), **sources("vllm", "vllm/entrypoints/openai/")}
