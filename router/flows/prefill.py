@@ -138,7 +138,7 @@ def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | N
     """Count the failure in the same way as that of any other request."""
     message = raw[:200].decode("utf-8", "replace") if error is None else error.message
     why = f"{endpoint.id} answered {status}: {message}"
-    if fault.is_about_the_engines_key(call, endpoint, status):
+    if fault.is_about_the_engines_key(call, endpoint, status if error is None else error.status):
         fault.failed(call, endpoint, fault.KEY)
         return PrefillBroken(why)
     result = verdict.of_status(status) if error is None else verdict.of_error(error, has_content=False)

@@ -5,6 +5,8 @@ The rule, with its numbers, is in docs/router.md.
 from collections import Counter
 
 from router.contract.answer import answers, verdict
+from router.contract.answer.said import AnswerError
+from router.contract.answer.verdict import Result
 from router.contract.connectors import AT_ONCE
 from router.contract.net import engine_key
 from router.pool.endpoint import Endpoint
@@ -26,13 +28,20 @@ def failed(call: Call, endpoint: Endpoint, kind: str = FAILED) -> None:
     _note(call, endpoint, kind, counted=True)
 
 
-def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int) -> bool:
+def of_error(call: Call, endpoint: Endpoint, error: AnswerError, *, has_content: bool) -> Result:
+    """Return the result of an answer of status 200 that holds an error."""
+    if not has_content and is_about_the_engines_key(call, endpoint, error.status):
+        return "failed_before_content"
+    return verdict.of_error(error, has_content=has_content)
+
+
+def is_about_the_engines_key(call: Call, endpoint: Endpoint, status: int | None) -> bool:
     """Return whether the engine rejects a key that the client cannot provide."""
     known, sent = call.key is not None, call.request.forwarded
     return engine_key.is_engines(status, endpoint.engine_key, sent=sent, known=known)
 
 
-def words(endpoint: Endpoint, status: int) -> str:
+def words(endpoint: Endpoint, status: int | None) -> str:
     """Describe the engine's fault that the answer shows."""
     if endpoint.engine_key:
         return f"answered {status} to its engine key"

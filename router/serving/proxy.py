@@ -250,7 +250,8 @@ class Proxy:
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
             if answer.result == "served":  # as far as known now
                 if endpoint.breaker.opened_at is not None:
-                    endpoint.breaker.answered(computed=call.api_path not in UNCOMPUTED)
+                    computed = call.api_path not in UNCOMPUTED and not answer.background
+                    endpoint.breaker.answered(computed=computed)
             elif self._tries_another(call, endpoint, attempt, answer, tried, left):
                 return False
             rest = self._pass_on(call, endpoint, lease, answer, client)
@@ -273,7 +274,9 @@ class Proxy:
         rules, asks_stream = call.candidate or call.pool.policy, call.request.prompt.stream  # inlined `Call.rules`
         content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
         self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
-        return relay.begin(connection, call.api_path, asks_stream=asks_stream)
+        background = call.api_path == stored.PATH and stored.is_in_background(call)
+        lease.expect_no_token() if background else None
+        return relay.begin(connection, call.api_path, asks_stream=asks_stream, background=background)
 
     async def _begun(self, call: Call, answer: BegunAnswer, lease: Lease) -> BegunAnswer:
         """Wait for an answer's first content, or for a whole answer. The first content may take as long as a first
@@ -307,8 +310,9 @@ class Proxy:
         self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
     ) -> bool:
         """Judge an answer that does not count as served; return True to try another instance."""
-        if fault.is_about_the_engines_key(call, endpoint, answer.connection.status):
-            return _key_refused(call, endpoint, attempt, tried, left)
+        status = answer.error.status if answer.error is not None else answer.connection.status
+        if fault.is_about_the_engines_key(call, endpoint, status):
+            return _key_refused(call, endpoint, attempt, status, tried, left)
         result = answer.result
         attempt.result = result
         attempt.error = _words(attempt, answer)
@@ -371,14 +375,14 @@ class Proxy:
     def _judge_end(self, call: Call, endpoint: Endpoint, answer: BegunAnswer) -> None:
         outcome, attempt, result = call.outcome, call.outcome.attempts[-1], answer.result
         if result == "served" and answer.error is not None:
-            result = verdict.of_error(answer.error, has_content=outcome.first_content is not None)
+            result = fault.of_error(call, endpoint, answer.error, has_content=outcome.first_content is not None)
             attempt.error = answer.error.message
             if verdict.VERDICTS[result].fault == "engine":
                 fault.failed(call, endpoint)
                 endpoint.note_refused(answer.error.message) if answer.error.message == relay.CUT else None
         attempt.result = result
         if result == "served":
-            if call.api_path not in UNCOMPUTED:
+            if call.api_path not in UNCOMPUTED and not answer.background:
                 endpoint.breaker.served()
                 call.pool.accused.discard(call.tenant) if call.pool.accused else None
             outcome.close("served")
@@ -412,11 +416,13 @@ def _broke(
         raise _error_after(call, error) from None
 
 
-def _key_refused(call: Call, endpoint: Endpoint, attempt: Attempt, tried: dict[str, str], left: int) -> bool:
+def _key_refused(
+    call: Call, endpoint: Endpoint, attempt: Attempt, status: int | None, tried: dict[str, str], left: int
+) -> bool:
     """Handle an engine that rejects its pool's key, which is never a client's fault. Return True to try another
     instance.
     """
-    attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, attempt.status or 0)
+    attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, status)
     fault.failed(call, endpoint, fault.KEY)
     tried[endpoint.id] = attempt.error
     if left <= 0 or not _is_servable(call, tried):

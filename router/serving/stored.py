@@ -160,7 +160,7 @@ class StoredResponses:
     def hold(self, call: Call, now: float) -> None:
         """Restrict the request to the owner. `now` is the loop's time. Raise ErrorResponse."""
         owner, document = call.owner, call.request.prompt.document
-        if lax.is_true(document.get("background")) and call.most is not None:
+        if _asks_for_background(call) and call.most is not None:
             message = "background: what it computes cannot be charged to limits and budgets: leave it out, or stream"
             raise ErrorResponse(400, "background_not_metered", message)
         if owner is None:
@@ -180,6 +180,15 @@ class StoredResponses:
             raise ErrorResponse(503, "no_instance_ready", f"{why}: retry in 5 s, or {WHOLE}", retry_after_s=5)
         why = f"{owner.instance} stored the response that it continues"
         call.outside = {one.id: why for one in call.pool.endpoints.values() if one.instance != owner.instance}
+
+
+def is_in_background(call: Call) -> bool:
+    """Return whether the response may be generated after the answer, which is then no sign of progress."""
+    return not call.request.prompt.stream and _asks_for_background(call)
+
+
+def _asks_for_background(call: Call) -> bool:
+    return lax.is_true(call.request.prompt.document.get("background"))
 
 
 def _id_of(key: PublishedKey | None) -> str:

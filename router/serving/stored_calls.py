@@ -54,7 +54,7 @@ class StoredCalls:
             return
         except UpstreamError as error:
             message = f"{owner.instance}, which stored the response, does not answer: {error}: retry in 5 s"
-            raise ErrorResponse(502, "upstream_failed", message, retry_after_s=5) from None
+            raise ErrorResponse(error.status, error.code, message, retry_after_s=5) from None
         if incoming.method == "DELETE" and connection.status < 300:
             await self._responses.forget(key, response_id)
         await pass_on(connection, client, name, (self._stalls, SILENT_S), _changes(owner, endpoints[0]))

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from router.contract.net import whereabouts
 from router.contract.redis import redis_keys
 from router.contract.redis.published import StoredResponse, name_of
 from router.serving import stored_calls
@@ -336,7 +337,7 @@ async def test_an_engine_that_hangs_does_not_keep_a_client_of_a_stored_response_
         with pytest.raises(httpx.RemoteProtocolError):
             await four.client.get(f"{PATH}/{name}")
     else:
-        assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (502, "upstream_failed")
+        assert error(await four.client.get(f"{PATH}/{name}"))[:2] == (504, "upstream_timeout")
     assert not four.router.proxy.stalls._limits
 
 
@@ -516,3 +517,27 @@ async def test_a_stored_response_is_requested_with_the_engines_key(world, monkey
     monkeypatch.setenv("QWEN_API_KEY", "sk-engine-2")
     told = "demo-0 answered 401 to its engine key"
     assert error(await w.client.get(f"{PATH}/{name}")) == (502, "upstream_failed", told)
+
+
+async def test_an_engine_key_that_is_missing_here_is_nobodys_fault(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(whereabouts, "LOOK_S", 0.0)
+    path = tmp_path / "key"
+    path.write_text("sk-engine-1")
+    w = await world(stores())
+    w.published.fleet(entry("demo-0", w.engines[0].url, engine_key=f"file:{path}"))
+    endpoint = w.router.pools.get("demo").endpoints["demo-0"]
+    await w.until(lambda: w.router.pools.get("demo").endpoints["demo-0"].engine_key, "the key is published")
+    name = await first(w)
+    path.unlink()
+    for answer in (
+        *[await w.client.request(method, f"{PATH}/{name}") for method in ("GET", "DELETE")],
+        await w.client.post(f"{PATH}/{name}/cancel"),
+        await w.client.get(f"{PATH}/{name}/input_items"),
+        await further(w, name),
+        await w.ask(PATH, input="x"),
+    ):
+        assert error(answer)[:2] == (503, "no_instance_ready")
+        assert answer.headers["retry-after"]
+    assert endpoint.breaker.failures == 0
+    path.write_text("sk-engine-1")
+    assert (await w.client.get(f"{PATH}/{name}")).status_code == 200

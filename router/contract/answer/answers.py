@@ -7,6 +7,7 @@ answers of each. A value of an unknown shape counts as content, unless it has no
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
@@ -25,7 +26,7 @@ WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/res
 LONGEST_MESSAGE = 500  # characters of an error's message
 LONGEST_REMARK = 4096  # bytes; a larger answer is never a remark
 EMPTY = "the answer is empty"
-NO_JSON = "the answer is not valid JSON"
+NO_JSON = "the answer is not valid JSON in UTF-8"
 NO_CONTENT = "the stream ended without content"
 # Tuples rather than sets, as a field may hold an unhashable value
 _CLIENTS_TYPES = ("BadRequestError", "invalid_request_error", "request_too_large", "UnprocessableEntityError")
@@ -33,17 +34,24 @@ _CLIENTS_CODES = (
     *("invalid_prompt", "invalid_request_error", "context_length_exceeded", "string_above_max_length"),
     *("invalid_image", "invalid_image_format", "image_too_large", "invalid_base64_image", "invalid_image_url"),
 )
-_BUSY = {
+_STATUSES = {
     **dict.fromkeys(("overloaded_error", "service_unavailable_error", "ServiceUnavailableError"), 503),
     **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "RateLimitError"), 429),
+    **dict.fromkeys(("authentication_error", "invalid_api_key", "AuthenticationError"), 401),
+    **dict.fromkeys(("permission_error", "PermissionDeniedError"), 403),
+    **dict.fromkeys(("not_found_error", "model_not_found", "NotFoundError"), 404),
 }  # statuses of errors without one, by type or code
+UNFINISHED: Final = ("queued", "in_progress")  # statuses of a response that is still being generated
 # Wording of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
 # Words of failures that TensorRT-LLM answers, as all others, with 400
 _OF_ENGINES = re.compile(
-    r"\b(?:CUDA|NCCL|HIP) |out of memory|EngineCore|engine (?:is|has been) dead|internal ?server ?error|Traceback \(",
+    r"""\b(?:CUDA|NCCL|HIP)["']? |out of memory|EngineCore|engine (?:is|has been) dead|internal ?server ?error"""
+    r"""|Traceback \(|"(?:code|status|status_code)": ?"?5\d\d\b""",
     re.IGNORECASE,
 )
+_ESCAPED, _ESCAPED_BLANK = re.compile(r"\\+u([0-9a-fA-F]{4})"), re.compile(r"\\+[bfnrt]")
+NEAR = 12  # characters before or after words of an engine that tell whether it quotes them
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
 _GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')  # SGLang's is an object
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
@@ -105,7 +113,7 @@ def said(data: bytes) -> Said | None:
     try:
         return _SAID.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
+        return said(data.removeprefix(BOM_UTF8)) if data.startswith(BOM_UTF8) else None
 
 
 def sign_of(event: Said, data: bytes = b"") -> Sign:
@@ -242,8 +250,16 @@ def _is_failed(event: Said) -> bool:
     return given_up or event.response.status == "failed" or bool(event.response.error)
 
 
-def wrong_with(event: Said | None, data: bytes, api_path: str) -> AnswerError | None:
-    """Return why a whole answer of status 200 is not an answer of the API; None if it is."""
+def unfinished(event: Said) -> AnswerError | None:
+    """Return the error of a whole response that is still being generated, as only one in the background may be."""
+    if event.object != "response" or event.status not in UNFINISHED:
+        return None
+    return AnswerError(f"the response is {event.status}, and was not requested in the background")
+
+
+def wrong_with(event: Said | None, data: bytes, api_path: str, *, background: bool = False) -> AnswerError | None:
+    """Return why a whole answer of status 200 is not an answer of the API; None if it is. `background` is True if the
+    response may be generated after the answer."""
     if event is None:
         return _wrong_value(data, api_path)
     others = event.error, event.response, event.type, event.delta, event.stop_reason
@@ -257,6 +273,8 @@ def wrong_with(event: Said | None, data: bytes, api_path: str) -> AnswerError | 
         return error
     if len(data) > LONGEST_REMARK and api_path not in WHOSE_END and data.find(b'"error"') < 0:
         return None
+    if not background and api_path == "/v1/responses" and (error := unfinished(event)) is not None:
+        return error
     return _wrong_value(data, api_path)
 
 
@@ -265,7 +283,7 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
     if not data:
         return AnswerError(EMPTY)
     try:
-        value = json_object(data) or json.loads(data)
+        value = json_object(data) or json.loads(data.decode("utf-8-sig"))  # of bytes, it would read UTF-16, too
     except (ValueError, RecursionError):
         return AnswerError(NO_JSON)
     if not isinstance(value, dict) and (api_path in WHOSE_END or not isinstance(value, list)):
@@ -273,6 +291,12 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
     if api_path not in WHOSE_END and (error := _error_of_an_item(value)):
         return _error(error, b"")
     return None if _holds(value, api_path) else AnswerError("the answer holds nothing of an answer")
+
+
+def begins_json(data: bytes) -> bool:
+    """Return whether an answer of which only the beginning is known may be JSON in UTF-8."""
+    start = data.removeprefix(BOM_UTF8).lstrip()[:2]
+    return start[:1] in (b"", b"{", b"[") and start[1:] != b"\0"
 
 
 def _error_of_an_item(value: Any) -> object:
@@ -335,8 +359,8 @@ def _error(reported: object, data: bytes) -> AnswerError:
     number = code if isinstance(code, int) and not isinstance(code, bool) else None
     if isinstance(code, str) and code.isdecimal() and len(code) == 3:
         number = int(code)
-    status = number if number is not None and 400 <= number < 600 else _busy(code) or _busy(kind)
-    clients = status is not None and status < 500 and status not in (401, 403, 404, 408, 429)
+    status = number if number is not None and 400 <= number < 600 else _status(code) or _status(kind)
+    clients = status is not None and status < 500 and status not in (408, 429)
     clients = clients or (status is None and (kind in _CLIENTS_TYPES or code in _CLIENTS_CODES))
     clients = clients and _OF_ENGINES.search(f"{kind} {message}") is None
     body = data or _written({"error": reported})
@@ -349,8 +373,25 @@ def blames_engine(body: bytes, asked: bytes) -> bool:
     event = said(body)
     error = error_of(event, body) if event is not None else None
     is_failure = error is not None and error.status is not None and error.status >= 500
-    words = {match[0].lower() for match in _OF_ENGINES.finditer(body.decode("utf-8", "replace"))}
-    return is_failure or (bool(words) and any(each.encode() not in asked.lower() for each in words))
+    text = _unescaped(body)
+    words = list(_OF_ENGINES.finditer(text, NEAR))
+    if is_failure or not words:
+        return is_failure
+    own = _unescaped(asked).replace(" ", "")
+    return not all(_is_quoted(text, match.start(), match.end(), own) for match in words)
+
+
+def _unescaped(data: bytes) -> str:
+    """Return JSON or text between blanks, decoded, in lower case and without escapes, however deep."""
+    text = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), data.decode(json.detect_encoding(data), "replace"))
+    blank = "\n" * NEAR
+    return f"{blank}{_ESCAPED_BLANK.sub(' ', text)}{blank}".replace("\\", "").lower()
+
+
+def _is_quoted(text: str, start: int, end: int, own: str) -> bool:
+    """Return whether words also stand in the request, `own`, after or before the same text."""
+    near = text[start - NEAR : end], text[start : end + NEAR]
+    return any(each.replace(" ", "") in own for each in near)
 
 
 def _written(value: JsonObject) -> bytes:
@@ -362,8 +403,8 @@ def _written(value: JsonObject) -> bytes:
         return b""
 
 
-def _busy(named: object) -> int | None:
-    return _BUSY.get(named) if isinstance(named, str) else None
+def _status(named: object) -> int | None:
+    return _STATUSES.get(named) if isinstance(named, str) else None
 
 
 def usage_of(event: Said) -> JsonObject | None:

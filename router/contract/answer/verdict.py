@@ -62,8 +62,9 @@ def of_status(status: int) -> Result:
 
 
 def of_error(error: AnswerError, *, has_content: bool) -> Result:
-    """Return the result of an answer of status 200 that holds an error."""
-    if error.is_clients:
+    """Return the result of an answer of status 200 that holds an error. A doubtful one after content is the engine's,
+    as the engine had accepted the request and no other can be asked."""
+    if error.is_clients and not (has_content and error.status in DOUBTFUL):
         return "client_error"
     if has_content:
         return "failed_after_content"

@@ -72,7 +72,7 @@ def is_refusal(reason: str) -> bool:
     return _REFUSAL.match(reason) is not None
 
 
-def is_engines(status: int, reference: str, *, sent: bytes, known: bool) -> bool:
+def is_engines(status: int | None, reference: str, *, sent: bytes, known: bool) -> bool:
     """Return whether an engine's answer concerns a key that the client cannot provide: the pool's key, or a key that is
     not configured while the client uses an API key of Weir. `sent` holds the client's header lines as passed on;
     `known` is True if the client presented a key of Weir."""

@@ -35,8 +35,8 @@ ENDS_TURN = (400, 401, 429)  # statuses after which Codex does not retry, or ask
 
 class BegunAnswer:
     __slots__ = (
-        *("began", "beginning", "body", "connection", "ended", "error", "is_early", "is_json", "on_content", "result"),
-        "streams",
+        *("background", "began", "beginning", "body", "connection", "ended", "error", "is_early", "is_json"),
+        *("on_content", "result", "streams"),
     )
 
     def __init__(self, connection: EngineResponse, body: bytes, streams: bool, result: Result = "served") -> None:
@@ -44,6 +44,7 @@ class BegunAnswer:
         self.body = body  # read so far
         self.streams = streams
         self.result = result  # the result so far
+        self.background = False  # the answer may be generated after this answer
         self.is_early = False  # `wait` must be awaited
         self.is_json = False  # a large answer that is not streamed is JSON
         self.error: AnswerError | None = None  # error inside an answer of status 200
@@ -53,8 +54,9 @@ class BegunAnswer:
         self.on_content: Callable[[], None] | None = None  # called when content arrives later
 
 
-def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> BegunAnswer:
-    """Judge the part of the answer that has arrived. Raise UpstreamError."""
+def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool, background: bool = False) -> BegunAnswer:
+    """Judge the part of the answer that has arrived. `background` is True if the client asked for an answer that is
+    generated later. Raise UpstreamError."""
     if 300 <= connection.status < 400:
         raise ProtocolError(f"it answered {connection.status}: redirects are neither followed nor passed on")
     kind = headers.value_of(connection.headers, b"content-type").lower()
@@ -63,6 +65,7 @@ def begin(connection: EngineResponse, api_path: str, *, asks_stream: bool) -> Be
         return answer if asks_stream or answer.is_early else _unasked(answer, api_path)
     result: Result = "served" if connection.status < 400 else verdict.of_status(connection.status)
     answer = BegunAnswer(connection, connection.read_now(), False, result)
+    answer.background = background
     if connection.done:
         _judge_whole(answer, kind, api_path)
     else:
@@ -124,7 +127,7 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
     is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
     event = answers.said(answer.body) if is_json else None
     if event is not None:
-        answer.error = answers.wrong_with(event, answer.body, api_path)
+        answer.error = answers.wrong_with(event, answer.body, api_path, background=answer.background)
     else:
         answer.error = _unread(answer, api_path, kind, is_json=is_json)
     usage = None
@@ -150,7 +153,7 @@ def _judge_part(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
         return
     answer.is_json = kind.startswith(b"application/json") or _should_be_json(kind, api_path)
     error = _compressed(answer.connection) or (None if answer.is_json else _unlike(answer, api_path, kind))
-    if error is None and answer.is_json and answer.body.lstrip()[:1] not in b"{[":
+    if error is None and answer.is_json and not answers.begins_json(answer.body):
         error = AnswerError(answers.NO_JSON)
     if error is not None:
         answer.error, answer.result = error, verdict.of_error(error, has_content=False)
@@ -350,7 +353,7 @@ class _Relay:
         self._add_event = tail.add_event if tail is not None else None
         self._tail: _Tail | None = tail if answer.ended is None else None
         if tail is None and answer.ended is None:
-            self._tail = WholeTail(is_json=answer.is_json)
+            self._tail = WholeTail(is_json=answer.is_json, background=answer.background)
 
     def take(self, data: bytes) -> bool:
         """The connection's sink."""

@@ -78,7 +78,6 @@ ENGINES = [
     {"type": "response.completed", "response": {"status": "failed", "error": None}},
     {"choices": [{"delta": {}, "finish_reason": {"type": "abort", "message": "x"}}]},
     {"choices": [{"text": "", "finish_reason": "abort"}]},
-    {"error": {"message": "unknown model", "code": 404}},
     {"message": "EngineCore is dead", "type": "InternalServerError", "param": None, "code": 500},
     {"type": "message_delta", "delta": {"stop_reason": "abort"}},
 ]
@@ -87,6 +86,8 @@ CLIENTS = [
     {"error": {"message": "too long", "type": "invalid_request_error"}},
     {"error": {"message": "too long", "code": "context_length_exceeded"}},
     {"error": {"message": "too long", "code": "413"}},
+    {"error": {"message": "unknown model", "code": 404}},
+    {"type": "error", "error": {"type": "not_found_error", "message": "unknown model"}},
     {"type": "error", "error": {"type": "invalid_request_error", "message": "too long"}},
 ]
 ENDS = [{"type": "message_stop"}, {"type": "response.completed", "response": {"status": "completed"}}]
@@ -272,6 +273,28 @@ def test_an_event_that_is_only_a_remark_is_no_content(remark):
     assert answers.sign(written({**remark, "text": "hello"}))[0] == "content"
 
 
+ASKED = b'{"prompt": "how does \\u0043UDA\\nrun?", "tools": [{"code": 500}]}'
+QUOTED = ("how does CUDA\nrun?", 'input: "how does CUDA\\nrun?"', 'run?", "tools": [{"code": 500}]}')
+BLAMING = (
+    "it failed:\nCUDA error: an illegal memory access",
+    'it failed: "CUDA" error',
+    "it failed:\\nNCCL error",
+    '{"error": {"message": "no", "code": 502}}',
+    '{"error": "{\\"status_code\\": \\"503\\"}"}',
+    'said: "Internal\\u0020Server Error"',
+    "Traceback (most recent call last)",
+)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize(("message", "blames"), [*((one, True) for one in BLAMING), *((one, False) for one in QUOTED)])
+def test_escapes_and_charsets_hide_no_words_that_blame_the_engine(message, blames, charset, ascii_only):
+    refusal = {"error": {"message": f"{message} ü", "type": "BadRequestError", "code": 400}}
+    body = json.dumps(refusal, ensure_ascii=ascii_only).encode(charset)
+    assert answers.blames_engine(body, ASKED) is blames
+
+
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = answers.WHOSE_END
 DONE = {"object": "response", "status": "completed", "output": []}
 SAID = {"type": "message", "content": []}
@@ -293,6 +316,8 @@ SAID = {"type": "message", "content": []}
         (RESPONSES, DONE | {"status": "failed", "error": None}, True),
         (RESPONSES, DONE | {"status": "failed", "error": {"code": "server_error", "message": "no"}}, True),
         (RESPONSES, DONE | {"status": "cancelled"}, True),
+        (RESPONSES, DONE | {"status": "queued"}, True),
+        (RESPONSES, DONE | {"status": "in_progress", "output": [{"type": "message"}]}, True),
         (RESPONSES, DONE | {"status": None}, True),
         (RESPONSES, {"id": "x", "object": "response", "usage": {}}, True),
         (MESSAGES, SAID | {"stop_reason": "max_tokens"}, False),

@@ -7,6 +7,7 @@ from router.contract.answer.answers import Sign
 from router.contract.answer.said import AnswerError
 
 _END = re.compile(rb"\n\r?\n")
+NO_EVENTS = "the stream has no events in UTF-8"
 LARGEST = 2 * 1024 * 1024  # bytes; a longer event counts as content. A response repeats instructions and tools
 
 
@@ -40,5 +41,6 @@ class Beginning:
         elif start or held is data:
             self._rest = bytearray(held[start:])
         if len(self._rest) > LARGEST:
-            self.sign = "content"
+            is_event = self._rest.find(b"data:") >= 0
+            self.sign, self.error = ("content", None) if is_event else ("error", AnswerError(NO_EVENTS))
         return self.sign

@@ -18,7 +18,7 @@ TRIES = 16  # events of a part searched for a usage, last first
 NUMBER = b'"sequence_number"'
 _DIGITS = re.compile(rb"\s*:\s*([0-9]{1,9})")
 _FIELDS = (
-    *(("type",), ("usage",), ("error",), ("status",)),
+    *(("type",), ("usage",), ("error",), ("status",), ("object",)),
     *(("response", "usage"), ("response", "status"), ("response", "error"), ("message", "usage")),
 )
 _OF_CHOICE = (("choices", "", "finish_reason"), ("choices", "", "error"))  # fields of the last choice
@@ -26,11 +26,13 @@ UNFINISHED = "the answer ended within its JSON"
 
 
 class WholeTail:
-    """Fields of an answer that is not streamed and too large to keep. Without `is_json`, it has none."""
+    """Fields of an answer that is not streamed and too large to keep. Without `is_json`, it has none. `background` is
+    True if the answer may be generated later."""
 
-    def __init__(self, *, is_json: bool = True) -> None:
+    def __init__(self, *, is_json: bool = True, background: bool = False) -> None:
         self._scan = FieldScan((*_FIELDS, *_OF_CHOICE))
         self._is_json = is_json
+        self._background = background
 
     def add(self, data: bytes) -> None:
         if self._is_json:
@@ -43,7 +45,8 @@ class WholeTail:
         if isinstance(choices := fields.get("choices"), dict):
             fields["choices"] = list(choices.values())
         event = _from_fields(fields)
-        error = answers.error_of(event) or (None if self._scan.is_closed else AnswerError(UNFINISHED))
+        error = answers.error_of(event) or (None if self._background else answers.unfinished(event))
+        error = error or (None if self._scan.is_closed else AnswerError(UNFINISHED))
         return Ended(error, is_whole=True, usage=answers.usage_of(event))
 
 
