@@ -6,7 +6,7 @@
     ├── prefill                 CLIENT, of an offload
     └── chat MODEL              CLIENT, one for each attempt
         ├── transfer            of the prefill's KV
-        └── decode              first to last byte of a stream
+        └── decode              first content to last byte of a stream
 
 Prompts, answers and error texts never appear: errors are given by their codes.
 """
