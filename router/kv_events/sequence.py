@@ -8,6 +8,7 @@ from math import inf
 
 KEPT = 20_000  # batches held back while missing ones are requested
 KEPT_BYTES = 8 * 1024 * 1024  # bytes held back, which are applied in one step
+MOST_REPLAYS = 20  # requests in a row for batches that were lost from replays on the way, as full queues lose them
 FORGOTTEN_S = 60.0  # how long a delay counts, at most twice this: a clock may be set in between
 
 
@@ -21,6 +22,9 @@ class Sequence:
         self._early_bytes = 0
         self._asking = False
         self._again = False  # True if a gap appeared after the pending replay request
+        self._begun = False  # True once the pending replay has brought a batch
+        self._skips = False  # True if a batch of the pending replay was lost on the way
+        self._replays = 0  # replays in a row from which a batch was lost on the way
         self.next = 0
         self.gaps = 0
         self.replayed = 0  # batches received by replay
@@ -36,12 +40,16 @@ class Sequence:
 
     def start(self) -> None:
         """Request all batches that the engine still holds."""
-        self._asking = self._ask(self.next)
+        self._request()
 
     def confirm(self) -> None:
         """Ask for batches after the last one; the reply ends with `replay_ended`."""
         if not self._asking:
-            self._asking = self._ask(self.next)
+            self._request()
+
+    def _request(self) -> None:
+        self._begun = False
+        self._asking = self._ask(self.next)
 
     def live(self, number: int, payload: bytes) -> bool:
         """Take a live batch; False for a number already seen."""
@@ -55,10 +63,16 @@ class Sequence:
         return True
 
     def replayed_one(self, number: int, payload: bytes) -> None:
+        if number > self.next and self._begun and self._replays < MOST_REPLAYS:
+            self.gaps += not self._skips
+            self._skips = True  # the engine may still hold the batches before this one, which is requested again, too
+            return
+        self._begun = True
+        while number > self.next:  # the engine no longer holds earlier batches
+            self._jump(min(number, *self._early) if self._early else number)
+            self._take_early()
         if number < self.next:
             return
-        if number > self.next:  # the engine no longer holds earlier batches
-            self._jump(number)
         self.replayed += 1
         self._take(payload)
         self._take_early()
@@ -66,9 +80,10 @@ class Sequence:
     def replay_ended(self) -> None:
         """End a replay: the engine has sent all it held, or does not answer."""
         self._asking = False
-        if self._early and self._again:
-            self._again = False
-            self._asking = self._ask(self.next)
+        self._replays = self._replays + 1 if self._skips else 0
+        if self._skips or (self._early and self._again):
+            self._skips = self._again = False
+            self._request()
         while self._early and not self._asking:
             self._jump(min(self._early))
             self._take_early()
@@ -81,9 +96,9 @@ class Sequence:
             self._early[number] = payload
             self._early_bytes += len(payload)
         if not self._asking:
-            self._asking = self._ask(self.next)
+            self._request()
         if not self._asking or len(self._early) > KEPT or self._early_bytes > KEPT_BYTES:
-            self._again = False
+            self._again = self._skips = False
             self.replay_ended()
 
     def _jump(self, number: int) -> None:

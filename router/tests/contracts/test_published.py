@@ -1,20 +1,12 @@
 """The structs, names and paths that the newest engines publish, compared with those that Weir reads."""
 
-import __future__
-
 import ast
 import asyncio
-import logging
-import queue
 import re
-import threading
 import time
-from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any, Optional
 
@@ -41,10 +33,11 @@ from router.kv_events.sources import RankPlace, discover, given
 from router.prefix.blocks import Medium, extra_keys, linked, media_keys
 from router.prefix.exact.index import ExactIndex
 from router.request.lending import ASKED, Whereabouts
+from router.tests.contracts.publishers import publisher, structs
 from router.tests.contracts.wheels import DOCUMENT, ROOT, sources, table, wheel
 from router.tests.engines import surface
 from router.tests.engines.servers import SERVERS
-from router.tests.kv_events.encode_published import ENGINES, TOKENS, batch, definitions
+from router.tests.kv_events.encode_published import ENGINES, TOKENS, batch
 from router.tests.ports import free_ports
 from router.tests.test_exact_index import until
 from router.tokenize.tokenizer import packed
@@ -59,11 +52,6 @@ READ = {
 LEFT = {"session_id", "locality", "ownership"}
 OF_SPECULATION = "generate_lookahead_block_hash_extra_keys"
 SEED = 1
-
-
-def structs(engine: str) -> dict[str, Any]:
-    path, _, _ = ENGINES[engine]
-    return definitions(sources(engine, path)[path])
 
 
 @contracts
@@ -128,7 +116,7 @@ def test_ranks_of_sglang_are_numbered_alike_with_attention_in_parallel_and_witho
 
 @contracts
 async def test_ranks_of_sglangs_own_publisher_are_followed_apart_from_their_first_event_on() -> None:
-    names, ports = publisher(), free_ports(4)
+    names, ports = publisher("sglang"), free_ports(4)
     places = {"endpoint": f"tcp://127.0.0.1:{ports[0]}", "replay_endpoint": f"tcp://127.0.0.1:{ports[2]}"}
     ranks = [names["ZmqEventPublisher"](rank, **places, topic="kv", bind=True) for rank in range(2)]
     address = f"{places['endpoint']}?replay={places['replay_endpoint']}&topic=kv"
@@ -154,24 +142,6 @@ async def test_ranks_of_sglangs_own_publisher_are_followed_apart_from_their_firs
             task.cancel()
             sender.shutdown()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def publisher() -> dict[str, Any]:
-    """Return SGLang's publisher and its events."""
-    path = "sglang/srt/disaggregation/kv_events.py"
-    tree = ast.parse(sources("sglang", path)[path])
-    tree.body = [node for node in tree.body if getattr(node, "name", "") in ("EventPublisher", "ZmqEventPublisher")]
-    library = {"ABC": ABC, "abstractmethod": abstractmethod, "Queue": queue.Queue, "count": count, "deque": deque}
-    modules = {
-        "atexit": SimpleNamespace(register=bool),
-        "queue": queue,
-        "threading": threading,
-        "time": time,
-        "zmq": zmq,
-    }
-    made = {**structs("sglang"), **library, **modules, "logger": logging.getLogger("sglang")}
-    exec(compile(tree, path, "exec", flags=__future__.annotations.compiler_flag), made)
-    return made
 
 
 @contracts

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.kv_events.sequence import Sequence
+from router.kv_events.sequence import MOST_REPLAYS, Sequence
 
 
 class Engine:
@@ -86,6 +86,56 @@ def test_a_batch_is_not_applied_twice() -> None:
     assert engine.sequence.live(1, b"1") is False
     engine.live(3)
     assert engine.applied == [0, 1, 2, 3]
+
+
+def test_a_batch_that_a_replay_loses_on_the_way_is_requested_again_with_what_follows() -> None:
+    engine = Engine()
+    engine.sequence.start()
+    engine.replay(0, 1, 3, 5)
+    assert (engine.applied, engine.asked) == ([0, 1], [0, 2])
+    engine.live(6)
+    engine.replay(2, 3, 4, 5, 6)
+    assert (engine.applied, engine.lost_at, engine.sequence.gaps) == ([*range(7)], [], 2)
+    assert engine.sequence.whole
+
+
+def test_replays_that_lose_batches_again_and_again_are_abandoned() -> None:
+    engine = Engine()
+    engine.sequence.start()
+    for number in range(MOST_REPLAYS + 1):
+        engine.replay(number, number + 2)
+    assert len(engine.asked) == MOST_REPLAYS + 1
+    assert (engine.lost_at, engine.applied[-1]) == ([MOST_REPLAYS + 1], MOST_REPLAYS + 2)
+
+
+def test_batches_older_than_a_replay_that_came_meanwhile_are_applied_before_it() -> None:
+    """An engine whose buffer is short may have published them after the replay was requested."""
+    engine = Engine()
+    engine.live(0, 3, 5, 6)
+    engine.replay(6)
+    assert (engine.applied, engine.lost_at) == ([0, 3, 5, 6], [1, 2])
+    engine.live(7)
+    assert (engine.applied[-1], engine.sequence.whole, engine.asked) == (7, True, [1])
+
+
+@given(st.data())
+def test_whatever_is_lost_live_or_from_replays_the_latest_batches_are_known_in_the_end(data: st.DataObject) -> None:
+    engine, buffer, published = Engine(), data.draw(st.integers(1, 6)), 0
+    for _ in range(data.draw(st.integers(1, 20))):
+        if data.draw(st.booleans()):
+            if data.draw(st.booleans()):
+                engine.live(published)
+            published += 1
+        elif engine.sequence.asking:
+            kept = range(max(engine.asked[-1], published - buffer), published)
+            engine.replay(*(number for number in kept if data.draw(st.booleans())))
+    for _ in range(MOST_REPLAYS + 2):
+        engine.sequence.confirm()
+        engine.replay(*range(max(engine.asked[-1], published - buffer), published))
+    assert (engine.sequence.next, engine.sequence.whole, engine.sequence.asking) == (published, True, False)
+    assert engine.applied == sorted(set(engine.applied))
+    steps = zip([-1, *engine.applied], engine.applied, strict=False)
+    assert [place for place, (before, after) in enumerate(steps) if after != before + 1] == engine.lost_at
 
 
 @given(st.lists(st.integers(0, 11), max_size=30), st.integers(0, 11), st.booleans())
