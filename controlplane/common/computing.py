@@ -151,7 +151,7 @@ def _beside(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
 
     def beat() -> None:
         if time.monotonic() > end:
-            raise Busy(f"the computation was given up after {LONGEST_S:g} s: ask again when less is going on")
+            raise Busy(f"the computation was given up after {LONGEST_S:g} s: try again when the server is less busy")
 
     try:
         return run_in_subprocess(_call, (function, given), beat, _ignore)

@@ -196,7 +196,7 @@ def _is_aligned(raw: Any, names: int, tokens: int, size: int) -> bool:
         return True
     if raw.get("kv_cache_spec_kind") is None and raw.get("group_idx"):
         return False
-    raise ValueError(f"{names} names for {tokens // size} blocks of {size} tokens: which ones, nobody can tell")
+    raise ValueError(f"{names} names for {tokens // size} blocks of {size} tokens: unclear which blocks they name")
 
 
 def _removed(raw: Any) -> BlocksRemoved:

@@ -74,7 +74,7 @@ async def _reached(found: KvEventSource, what: str) -> KvEventSource:
     try:
         return replace(found, endpoint=await _pinned(found.endpoint), replay=await _pinned(found.replay))
     except OSError as error:
-        raise NoEvents(f"{what} leads nowhere: {error.strerror or error}") from None
+        raise NoEvents(f"{what} cannot be resolved: {error.strerror or error}") from None
 
 
 def given(address: str, place: RankPlace = WHOLE) -> KvEventSource:

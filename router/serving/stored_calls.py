@@ -74,7 +74,7 @@ class StoredCalls:
             raise ErrorResponse(502, "upstream_failed", message, result="failed_before_content")
         if connection.status in (404, 405) and b'"error"' not in await self._whole(connection):
             connection.release()
-            raise doors.not_served(incoming.path, f"{endpoint.instance} has no {incoming.method} for it")
+            raise doors.not_served(incoming.path, f"{endpoint.instance} does not answer {incoming.method} here")
         return connection
 
     async def _whole(self, connection: Connection) -> bytes:

@@ -112,7 +112,7 @@ def _shown(errors: Sequence[Problem]) -> str:
 
 def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
     if not items:
-        raise BadInput(f"--instances @{path}", "it names no instance; write one URL in each line")
+        raise BadInput(f"--instances @{path}", "it names no instance; write one URL per line")
     found: dict[str, Listed] = {}
     urls: set[str] = set()
     for where, item in items:

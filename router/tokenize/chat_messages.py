@@ -91,7 +91,7 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
         made["tool_call_id"] = given["tool_call_id"]
     made |= {name: given[name] for name in ("name", "task") if isinstance(given.get(name), str)}
     if role == "developer" and given.get("tools"):
-        raise EngineRenders("tools of a developer: only the engine renders them")
+        raise EngineRenders("tools in a developer message: only the engine renders them")
     return made
 
 
@@ -146,7 +146,7 @@ def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
     made = {} if thoughts is None else {"reasoning": thoughts, "reasoning_content": thoughts}
     calls = given.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
-        raise NotTokenized("the tool calls of a message are no list")
+        raise NotTokenized("the tool calls of a message are not a list")
     return {"tool_calls": [_call(call, as_built) for call in calls], **made} if calls else made
 
 

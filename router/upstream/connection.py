@@ -193,7 +193,7 @@ class Connection(HttpClientProtocol):
             return came
         self._quiet_s += passed_s
         if self._quiet_s >= limit_s:
-            self._give_up(AnswerStalled(f"nothing of the answer for {limit_s:g} s"))
+            self._give_up(AnswerStalled(f"no part of the answer arrived for {limit_s:g} s"))
         return False
 
     def check_host(self) -> bool:

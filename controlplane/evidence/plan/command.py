@@ -237,7 +237,7 @@ def _positive(option: str, text: str, number: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < MOST:
-        raise fleets.NotPlayable(f"{option}: {text} (a number above 0 and below {MOST:g} behind each =)")
+        raise fleets.NotPlayable(f"{option}: {text} (a number above 0 and below {MOST:g} after each =)")
     return value
 
 

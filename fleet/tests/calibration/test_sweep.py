@@ -171,7 +171,7 @@ def answering(status: int, kind: str, body: bytes) -> InProcess:
             "text/event-stream",
             b'data: {"choices":[{"text":"a","finish_reason":"abort"}]}\n\n',
             NotAnswered,
-            "gave the answer up: finish_reason abort",
+            "abandoned the answer: finish_reason abort",
         ),
         (
             200,

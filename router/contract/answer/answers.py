@@ -234,7 +234,7 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
     if (errors := _several(event)) is not None:
         return _error(errors[0], b"")
     if (reason := _given_up(event)) is not None:
-        return AnswerError(f"the engine gave the answer up: {reason}")
+        return AnswerError(f"the engine abandoned the answer: {reason}")
     if event.choices is None and _is_failed(event):
         status = event.status if response is None else response.status
         return AnswerError(f"the engine says that the response {'failed' if status == 'failed' else 'was cancelled'}")
@@ -290,7 +290,7 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
         return AnswerError("the answer is not a JSON object")
     if api_path not in WHOSE_END and (error := _error_of_an_item(value)):
         return _error(error, b"")
-    return None if _holds(value, api_path) else AnswerError("the answer holds nothing of an answer")
+    return None if _holds(value, api_path) else AnswerError("the answer has no field of an answer")
 
 
 def begins_json(data: bytes) -> bool:

@@ -88,7 +88,7 @@ def replaced(lines: bytes, reference: str) -> bytes:
 
 def _key(reference: str) -> bytes:
     if not is_reference(reference):
-        raise EngineKeyMissing(f"its engine key is not named as {ALLOWED}")
+        raise EngineKeyMissing(f"its engine key must be named as {ALLOWED}")
     try:
         return read(reference, _SOUGHT)
     except Missing as error:

@@ -55,7 +55,7 @@ def test_a_variable_or_a_file_names_a_key(given):
 )
 def test_nothing_else_names_a_key(given):
     assert not is_reference(given)
-    assert given == "" or trouble(given).startswith("its engine key is not named as env:NAME")
+    assert given == "" or trouble(given).startswith("its engine key must be named as env:NAME")
 
 
 def test_the_key_in_a_variable_becomes_a_header(monkeypatch):

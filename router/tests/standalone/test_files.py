@@ -87,7 +87,7 @@ def test_an_invalid_instance_is_reported(given, says):
     [
         (None, "No such file or directory"),
         (b"\xff\xfe", "not UTF-8 text"),
-        (b"# nothing\n", "it names no instance; write one URL in each line"),
+        (b"# nothing\n", "it names no instance; write one URL per line"),
         (b"http://a:1\nb\n", ", line 2: url: not the URL of an instance"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_tokenizer_that_depends_on_the_beginning_gets_whole_texts(tmp_path: Pa
         (CHAT, {"messages": HELLO, "chat_template": "{{ 1 }}"}, "chat_template"),
         (CHAT, {"messages": HELLO, "add_special_tokens": True}, "add_special_tokens"),
         (CHAT, {"messages": HELLO, "chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
-        (CHAT, {"messages": [{"role": "developer", "content": "a", "tools": [{}]}]}, "tools of a developer"),
+        (CHAT, {"messages": [{"role": "developer", "content": "a", "tools": [{}]}]}, "tools in a developer message"),
         ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "not text"),
         (CHAT, {"messages": "hello"}, "messages: missing"),
         (CHAT, {"messages": ["hello"]}, "not an object"),

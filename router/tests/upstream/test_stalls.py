@@ -31,7 +31,7 @@ async def test_a_stream_that_stalls_ends_with_an_error_event_and_is_cancelled_on
     assert first + b"\n\n" == events()[0]
     error = json.loads(last.strip().removeprefix(b"data: "))["error"]
     assert error["code"] == "upstream_timeout"
-    assert "nothing of the answer for 1 s" in error["message"]
+    assert "no part of the answer arrived for 1 s" in error["message"]
     async with asyncio.timeout(30):
         await w.engines[0].cancelled.wait()
     receipt = await w.receipt(response)
@@ -196,7 +196,7 @@ async def test_signs_of_life_do_not_extend_a_stream_whose_content_has_ended(worl
     w = await world(says_it_lives("text/event-stream", sign))
     w.engines[0].pass_time = lambda: [w.router.proxy.stalls.check() for _ in range(40)]
     response = await w.ask(stream=True)
-    assert b"nothing of the answer for 120 s" in response.content
+    assert b"no part of the answer arrived for 120 s" in response.content
     assert (await w.receipt(response))["result"] == "failed_after_content"
 
 

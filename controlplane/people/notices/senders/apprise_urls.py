@@ -61,6 +61,6 @@ async def _check_host(url: str) -> None:
     try:
         await resolve(host, 0, reach())
     except BeyondReach as error:
-        raise Unsendable(f"the host leads out of reach: {error.strerror}") from None
+        raise Unsendable(f"the host is out of reach: {error.strerror}") from None
     except OSError:
         return

@@ -36,7 +36,7 @@ def check(url: str) -> None:
     address = literal(parts.hostname)
     why = refusal(address, reach()) if address is not None else ""
     if why:
-        raise _invalid(f"leads out of reach: {why}")
+        raise _invalid(f"is out of reach: {why}")
 
 
 def _invalid(message: str) -> InvalidInput:

@@ -52,7 +52,7 @@ def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
     [
         ({"error": {"message": "EngineCore died", "code": 500}}, "EngineCore died"),
         ({"error": "out of memory"}, "out of memory"),
-        ({"error": {}}, "nothing of an answer"),
+        ({"error": {}}, "no field of an answer"),
         ({"object": "error", "message": "no", "code": 500}, "no"),
         ({"object": "response", "status": "failed", "error": None}, "the response failed"),
         ({"object": "response", "status": "cancelled"}, "the response was cancelled"),
@@ -61,7 +61,7 @@ def test_an_answer_without_its_values_is_tried_again(path: str) -> None:
         ([], "not a JSON object"),
         (b"<html>", "not valid JSON"),
         (b"", "empty"),
-        ({}, "nothing of an answer"),
+        ({}, "no field of an answer"),
     ],
 )
 def test_an_error_with_status_200_is_retried_and_does_not_count_as_an_answer(document: Any, text: str) -> None:

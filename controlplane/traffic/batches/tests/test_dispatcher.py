@@ -377,7 +377,7 @@ def test_an_answer_with_an_error_is_a_failed_line(scene: Scene) -> None:
     errors = alice.content(made["error_file_id"])
     assert {key: one["error"]["message"] for key, one in errors.items()} == {
         "error": "EngineCore died",
-        "abort": "the engine gave the answer up: finish_reason abort",
+        "abort": "the engine abandoned the answer: finish_reason abort",
         "mistake": "too long",
     }
     assert {one["error"]["code"] for one in errors.values()} == {"engine_error"}
