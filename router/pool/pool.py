@@ -71,8 +71,7 @@ class Pool:
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
-        self.salt_by_key = self.removes_billing_line = False  # as published
-        self.has_sglang = False  # whether SGLang serves some of its requests
+        self.salt_by_key = self.removes_billing_line = self.has_sglang = False  # as published
         self.trouble = ""  # fault of the worker registry that adjusts the instances
         self._key_troubles = KeyTroubles(name)
         self.exhaustion = (0.0, "")  # (s, Unix; why the router could not open a connection)
