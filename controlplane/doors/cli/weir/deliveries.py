@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from .api import ERROR, FAIL, INCONCLUSIVE, PASS, Failed, quoted
+from .api import ERROR, FAIL, INCONCLUSIVE, PASS, Api, Failed, quoted
 from .files import DraftedFile, VersionAnswer, read_json, write
 from .waiting import EVERY_S, ProgressLines
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from .api import Api
 
 # By the `outcome` of the delivery. Anything else is an error.
 OUTCOMES = {"delivered": PASS, "guard": FAIL, "person": FAIL, "needs_person": INCONCLUSIVE, "time": INCONCLUSIVE}

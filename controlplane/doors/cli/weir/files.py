@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .api import Failed, quoted, short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .api import Api
+from .api import Api, Failed, quoted, short
 
 
 def read_json(name: str) -> Any:
@@ -36,6 +32,14 @@ def write(name: str, data: bytes) -> None:
         Path(name).write_bytes(data)
     except OSError as error:
         raise Failed(f"{name}: {error.strerror or error}") from None
+
+
+def put_out(name: str, data: bytes) -> None:
+    """Write the data to the named file, or to standard output without a name."""
+    if name:
+        write(name, data)
+    else:
+        sys.stdout.write(data.decode())
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .api import FAIL, PASS
+from .api import FAIL, PASS, Api
 from .files import changes_as_text, text_of
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .api import Api
 
 
 def apply_fleet(api: Api, options: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from . import VERSION
 from . import __doc__ as about
@@ -18,9 +19,6 @@ from .receipts import explain
 from .simulations import preview_policy, run_experiment, tune_policy, wait_experiment
 from .use import cancel_batch, delete_budget, get_batch, list_batches, list_budgets, set_budget
 from .waiting import DAY_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .api import FAIL, PASS, Failed
+from .api import FAIL, PASS, Api, Failed
 from .deliveries import show_foreseen
-from .files import DraftedFile, PolicyAnswer, changes_as_text, differences, read_json, text_of, write
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .api import Api
+from .files import DraftedFile, PolicyAnswer, changes_as_text, differences, put_out, read_json, text_of, write
 
 YAML = "application/yaml"
 
 
 def export_policy(api: Api, options: argparse.Namespace) -> int:
-    text = PolicyAnswer.of(api, options.name).live.as_file()
-    if options.output:
-        write(options.output, text.encode())
-    else:
-        print(text, end="")
+    put_out(options.output, PolicyAnswer.of(api, options.name).live.as_file().encode())
     return PASS
 
 
@@ -94,11 +86,7 @@ def draft_of(api: Api, policy: PolicyAnswer, document: Any) -> str:
 
 
 def get_models(api: Api, options: argparse.Namespace) -> int:
-    text = api.text("/models", accept=YAML)
-    if options.output:
-        write(options.output, text)
-    else:
-        print(text.decode(), end="")
+    put_out(options.output, api.text("/models", accept=YAML))
     return PASS
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from typing import TYPE_CHECKING
 
-from .api import PASS
+from .api import PASS, Api
 from .files import text_of, write
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .api import Api
 
 
 def make_profile(api: Api, options: argparse.Namespace) -> int:

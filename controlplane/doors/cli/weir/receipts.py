@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import urllib.parse
-from typing import TYPE_CHECKING
 
-from .api import FAIL, PASS, quoted
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .api import Api
+from .api import FAIL, PASS, Api, quoted
 
 
 def explain(api: Api, options: argparse.Namespace) -> int:

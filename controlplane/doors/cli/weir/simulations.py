@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from typing import Any
 
-from .api import FAIL, INCONCLUSIVE, PASS, Failed, quoted
+from .api import FAIL, INCONCLUSIVE, PASS, Api, Failed, quoted
 from .files import DraftedFile, PolicyAnswer, read_json, write
 from .policies import draft_of
 from .waiting import cancelled_with_me, follow
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .api import Api
 
 SCALES = ("log", "linear")  # scales for a bound of `weir tune`
 VERDICTS = {"pass": PASS, "none": PASS, "fail": FAIL, "inconclusive": INCONCLUSIVE}

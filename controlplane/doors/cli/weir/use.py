@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+import argparse
+from typing import Any
 
-from .api import PASS, Failed, quoted
-from .files import write
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .api import Api
+from .api import PASS, Api, Failed, quoted
+from .files import put_out
 
 
 def list_budgets(api: Api, options: argparse.Namespace) -> int:
@@ -78,9 +73,6 @@ def cancel_batch(api: Api, options: argparse.Namespace) -> int:
 
 def get_batch(api: Api, options: argparse.Namespace) -> int:
     """Write the answers of a batch, or the lines without an answer."""
-    data = api.text(f"/batches/{quoted(options.name)}/{'errors' if options.errors else 'output'}.jsonl")
-    if options.output:
-        write(options.output, data)
-    else:
-        sys.stdout.write(data.decode())
+    file = "errors" if options.errors else "output"
+    put_out(options.output, api.text(f"/batches/{quoted(options.name)}/{file}.jsonl"))
     return PASS

@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from .api import Failed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from .api import Api
+from .api import Api, Failed
 
 EVERY_S = 1.0  # interval between polls
 DAY_S = 86_400.0
