@@ -1,13 +1,12 @@
 """A tuning and its result as they are stored, sent and shown. Times in ms, shares 0–1; None is unknown or infinite."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
 from controlplane.common.description import Description
-from controlplane.evidence.experiments.results.types import DifferenceBounds, JobStatus
-from controlplane.evidence.previews.analysis.types import PlayedTrace
+from controlplane.evidence.experiments.results.types import DifferenceBounds
+from controlplane.evidence.previews.analysis.types import PolicyJobView
 from controlplane.evidence.twin.expected_error import ExpectedError
 
 Objective = Literal["ttft", "tpot", "goodput"]
@@ -85,28 +84,16 @@ class TuningTwin(TypedDict):
     expected: ExpectedError | None
 
 
-class TuningView(TypedDict):
+class TuningView(PolicyJobView):
     """A tuning as in the API, without its trials."""
 
-    id: int
-    policy: str
-    live_version: int
-    pool: str
-    status: JobStatus
-    done: int
     total: Annotated[int, Description("Trials")]
-    cause: str
-    actor: str
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
     seed: int
     workers: int
     max_requests: int
     objectives: list[Objective]
     time_limit_s: int | None
     held_out: float
-    trace: PlayedTrace
     parameters: list[SearchedParameter]
     limits: Annotated[LimitValues, Description("As asked for")]
     twin: TuningTwin

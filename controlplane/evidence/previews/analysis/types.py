@@ -129,30 +129,35 @@ class Caution(TypedDict):
     text: str
 
 
-class PreviewView(TypedDict):
-    """A preview as in the API."""
+class PolicyJobView(TypedDict):
+    """The fields that previews and tunings share (PolicyJob)."""
 
     id: int
     policy: str
     live_version: int
-    draft_revision: int
-    draft_sha256: str
     pool: str
     status: JobStatus
     done: int
-    total: Annotated[
-        int,
-        Description("Requests to simulate: live and draft, every seed, and a canary"),
-    ]
-    left_s: Annotated[float | None, Description("Seconds until it is done, by the pace so far; null unless it runs")]
     cause: str
     actor: str
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    trace: PlayedTrace
+
+
+class PreviewView(PolicyJobView):
+    """A preview as in the API."""
+
+    draft_revision: int
+    draft_sha256: str
+    total: Annotated[
+        int,
+        Description("Requests to simulate: live and draft, every seed, and a canary"),
+    ]
+    left_s: Annotated[float | None, Description("Seconds until it is done, by the pace so far; null unless it runs")]
     cached: Annotated[bool, Description("The last request found it already computed")]
     seeds: list[int]
-    trace: PlayedTrace
     twin: PreviewTwin
     trust: Annotated[list[Caution], Description("Cautions; empty: none")]
     first_result: Annotated[
