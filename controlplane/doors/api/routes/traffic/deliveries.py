@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from controlplane.doors.api.routes.traffic.delivery_schemas import (
     RulesIn,
     RulesOut,
 )
+from controlplane.doors.api.unread import Body
 from controlplane.people.audit.services import actor_of
 from controlplane.traffic.deliveries import repeatable, selectors, services
 from controlplane.traffic.deliveries.models import Delivery, Freeze
@@ -176,42 +178,6 @@ def approve_delivery(
     return etags.of(response, services.approve(row, actor_of(request), comment, if_match=seen))
 
 
-@_act("/deliveries/{delivery_id}/reject", auth=needs("policy:approve"))
-def reject_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Reject a proposed delivery"""
-    return _done(services.reject, request, response, delivery_id, payload.reason)
-
-
-@_act("/deliveries/{delivery_id}/withdraw", auth=needs("policy:publish"))
-def withdraw_delivery(
-    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
-) -> Any:
-    """Turn the candidate of a delivery that has not started back into a draft; only for its proposer"""
-    return _done(services.withdraw, request, response, delivery_id, _reason(payload))
-
-
-@_act("/deliveries/{delivery_id}/start", auth=needs("policy:publish"))
-def start_delivery(
-    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
-) -> Any:
-    """Start a delivery that is ready"""
-    return _done(services.start, request, response, delivery_id, _reason(payload))
-
-
-@_act("/deliveries/{delivery_id}/pause", auth=needs("policy:abort"))
-def pause_delivery(
-    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
-) -> Any:
-    """Let live decide every request until someone resumes"""
-    return _done(services.pause, request, response, delivery_id, _reason(payload))
-
-
-@_act("/deliveries/{delivery_id}/resume", auth=needs("policy:publish"))
-def resume_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Restart the paused step with new counts; a switchback keeps its complete pairs of blocks"""
-    return _done(services.resume, request, response, delivery_id, payload.reason)
-
-
 @_act("/deliveries/{delivery_id}/extend", auth=needs("policy:publish"))
 def extend_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ExtendIn) -> Any:
     """Add pairs of blocks to a switchback, which continues with them if it is paused; earlier counts are kept"""
@@ -219,29 +185,33 @@ def extend_delivery(request: HttpRequest, response: HttpResponse, delivery_id: N
     return _done(extend, request, response, delivery_id, payload.reason)
 
 
-@_act("/deliveries/{delivery_id}/advance", auth=needs("policy:publish"))
-def advance_delivery(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: RequiredReason) -> Any:
-    """Advance to the next step, whatever the guards say"""
-    return _done(services.advance, request, response, delivery_id, payload.reason)
-
-
-@_act("/deliveries/{delivery_id}/abort", auth=needs("policy:abort"))
-def abort_delivery(
-    request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: ActReason | None = None
-) -> Any:
-    """Abort the delivery: live decides every request again within a second; after promotion the old version is live
-    again
-    """
-    return _done(services.abort, request, response, delivery_id, _reason(payload))
-
-
-def _reason(payload: ActReason | None) -> str:
-    return payload.reason if payload else ""
-
-
 def _done(service: Any, request: HttpRequest, response: HttpResponse, delivery_id: int, reason: str) -> Any:
     row = selectors.delivery(delivery_id)
     return etags.of(response, service(row, actor_of(request), reason, if_match=etags.if_match(request)))
+
+
+def _add_action(service: Callable[..., Delivery], scope: str, body: type[Body], summary: str) -> None:
+    """Add an action that takes only a reason, named after its service."""
+    usual: Any = ActReason.model_validate({}) if body is ActReason else ...
+
+    def act(request: HttpRequest, response: HttpResponse, delivery_id: Number, payload: Any = usual) -> Any:
+        return _done(service, request, response, delivery_id, payload.reason)
+
+    act.__name__, act.__doc__ = f"{service.__name__}_delivery", summary
+    act.__annotations__["payload"] = body
+    _act(f"/deliveries/{{delivery_id}}/{service.__name__}", auth=needs(scope))(act)
+
+
+WITHDRAW = "Turn the candidate of a delivery that has not started back into a draft; only for its proposer"
+RESUME = "Restart the paused step with new counts; a switchback keeps its complete pairs of blocks"
+ABORT = "Abort: live decides every request again within a second; after promotion the old version is live again"
+_add_action(services.reject, "policy:approve", RequiredReason, "Reject a proposed delivery")
+_add_action(services.withdraw, "policy:publish", ActReason, WITHDRAW)
+_add_action(services.start, "policy:publish", ActReason, "Start a delivery that is ready")
+_add_action(services.pause, "policy:abort", ActReason, "Let live decide every request until someone resumes")
+_add_action(services.resume, "policy:publish", RequiredReason, RESUME)
+_add_action(services.advance, "policy:publish", RequiredReason, "Advance to the next step, whatever the guards say")
+_add_action(services.abort, "policy:abort", ActReason, ABORT)
 
 
 # Rules and freezes
