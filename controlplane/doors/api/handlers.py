@@ -15,6 +15,7 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from pydantic_core import ErrorDetails
+from redis import RedisError
 
 from controlplane.common.as_seen import ChangedMeanwhile
 from controlplane.common.computing import Busy, NotComputed
@@ -204,6 +205,7 @@ def install(api: NinjaAPI) -> None:
         NameTaken: _status(409),
         NoSuchTrace: _status(404),
         NotPossible: _status(409),
+        RedisError: lambda error: ApiProblem(503, detail=f"Redis does not answer: {error}"),
         Busy: _status(429),
         NotComputed: _status(503),
         FleetChanged: from_fleet_changed,

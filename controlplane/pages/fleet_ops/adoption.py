@@ -5,10 +5,12 @@ the requests that a pool with these options would send: addresses pass the same 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from django.conf import settings
 
+from controlplane.common.description import Description
 from controlplane.people.audit.services import Actor, record
 from fleet.discovery.answer import Listing, SourceAway, judged
 from fleet.discovery.sources import source_of
@@ -33,17 +35,17 @@ class FoundEngine:
     url: str
     name: str
     role: str
-    node: str = ""
-    held: str = ""  # reason why it gets no requests yet
-    server: str = ""  # empty if nothing answers there
+    node: Annotated[str, Description("Machine of its Pod")] = ""
+    held: Annotated[str, Description("Why it would get no requests yet; empty if it would get some")] = ""
+    server: Annotated[str, Description("What answers there; empty when nothing does")] = ""
     version: str = ""
     models: tuple[str, ...] = ()
-    kv_events: bool = False
-    lacks: tuple[str, ...] = ()  # missing flags, for an exact index
-    asked: bool = True
-    trouble: str = ""  # reason why it does not answer, if it states one
-    ranks: int = 1
-    misplaced: str = ""  # why it could not serve in a pool with these options
+    kv_events: Annotated[bool, Description("It publishes KV events, for the exact prefix index")] = False
+    lacks: Annotated[tuple[str, ...], Description("Flags that an exact index needs and it was started without")] = ()
+    asked: Annotated[bool, Description("False if there were too many engines to ask this one")] = True
+    trouble: Annotated[str, Description("Why it does not answer, where it says so: it asks for a key")] = ""
+    ranks: Annotated[int, Description("Data-parallel ranks behind its address, where it says so; else 1")] = 1
+    misplaced: Annotated[str, Description("Why it would serve nothing in a pool with these options")] = ""
 
     @property
     def unsaid(self) -> str:
@@ -54,10 +56,10 @@ class FoundEngine:
 @dataclass(frozen=True, slots=True)
 class FoundFleet:
     engines: tuple[FoundEngine, ...] = ()
-    refused: tuple[str, ...] = ()  # listed addresses that Weir must not connect to
-    trouble: str = ""  # reason why the source does not answer
-    models: tuple[str, ...] = field(default=())  # models served by the engines, most frequent first
-    ranks: int = 1  # ranks behind each address: from the options, or else what all engines report
+    refused: Annotated[tuple[str, ...], Description("Listed, but Weir does not connect to it; with the reason")] = ()
+    trouble: Annotated[str, Description("Why the source does not answer; empty when it does")] = ""
+    models: Annotated[tuple[str, ...], Description("Models that they serve, that of most of them first")] = ()
+    ranks: Annotated[int, Description("The pool's data_parallel_size: as given, else what all of them say")] = 1
 
     @property
     def answering(self) -> int:

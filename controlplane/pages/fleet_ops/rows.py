@@ -5,11 +5,13 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import redis
 from django.utils import timezone
 
 from controlplane.common.as_seen import found
+from controlplane.common.description import Description
 from controlplane.live.dashboard.frame.status import BROKEN, ORDER, SERVING, heard, kv_limit, shown_status
 from controlplane.traffic.policies.selectors import published_names
 from fleet import selectors
@@ -34,6 +36,7 @@ from router.contract.redis.sample import InstanceSample
 from router.contract.redis.staleness import SAMPLE_STALE_S
 
 log = logging.getLogger(__name__)
+_RESTING = (State.STOPPED, State.FAILED, State.STARTING)
 
 
 def find_pool(name: str) -> Pool:
@@ -44,9 +47,6 @@ def find_pool(name: str) -> Pool:
 def find_instance(name: str) -> Instance:
     """Return the instance. Raises Http404."""
     return found(Instance.objects.select_related("pool").filter(name=name).first(), f"no instance is named {name}")
-
-
-_RESTING = (State.STOPPED, State.FAILED, State.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class InstanceRow:
 class SourceView:
     """The source that lists the instances of a pool, and the age of its list."""
 
-    engines: int
-    gone: int  # instances of the last hour that are no longer listed
+    engines: Annotated[int, Description("Listed by its latest answer")]
+    gone: Annotated[int, Description("Instances of the last hour that it no longer lists")]
     refused: tuple[str, ...]  # listed addresses that Weir must not connect to
-    trouble: str  # reason why it does not answer; empty if it does
-    age_s: float  # age of its latest answer; 0 while it answers
+    trouble: Annotated[str, Description("Why it does not answer; empty when it does")]
+    age_s: Annotated[float, Description("Age of its latest answer, in seconds; 0 while it answers")]
 
     @property
     def describes(self) -> str:

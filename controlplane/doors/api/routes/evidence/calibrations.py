@@ -32,6 +32,9 @@ class CalibrateIn(ReasonIn):
     )
 
 
+AS_USUAL = CalibrateIn.model_validate({})
+
+
 class PointOut(Schema):
     concurrency: int
     prompt_tokens: int
@@ -107,13 +110,11 @@ class InstanceCalibrationOut(Schema):
 
 
 @router.post("/instances/{name}/calibrate", response={202: CalibrationOut}, auth=needs("fleet:write"))
-def calibrate_instance(request: HttpRequest, name: InstanceName, payload: CalibrateIn | None = None) -> Any:
+def calibrate_instance(request: HttpRequest, name: InstanceName, payload: CalibrateIn = AS_USUAL) -> Any:
     """Calibrate the twin: measure the engine with a short sweep of requests, which loads it, or from traffic"""
     find_instance(name)
-    given = payload or CalibrateIn.model_validate({})
-    row = actions.calibrate(
-        name, actor_of(request), given.reason, given.seconds, anyway=given.anyway, source=given.source
-    )
+    given = payload.reason, payload.seconds
+    row = actions.calibrate(name, actor_of(request), *given, anyway=payload.anyway, source=payload.source)
     jobs.send(row)
     return Status(202, row)
 

@@ -1,17 +1,15 @@
 """Routing receipts over REST: the decision of a request, its reasons and its outcome."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-import redis
 from django.http import HttpRequest
 from msgspec import to_builtins
 from ninja import Field, Router, Schema
 from ninja import Query as QueryOf
 from ninja.params.functions import Query
 
+from controlplane.common.as_seen import found
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.openapi import ROW_MAX
 from controlplane.doors.api.problems import ApiProblem, errors
@@ -218,36 +216,22 @@ class ReceiptsOut(Schema):
     receipts: list[ReceiptOut] = Field(description="Without candidates, in the asked order")
 
 
-@contextmanager
-def readable() -> Iterator[None]:
-    try:
-        yield
-    except redis.RedisError as error:
-        raise ApiProblem(503, detail="Redis does not answer: receipts cannot be read") from error
-
-
 @router.get("", response={200: ReceiptsOut, **errors(503)}, by_alias=True, auth=needs("receipts:read"))
 def list_receipts(
     request: HttpRequest, query: QueryOf[ReceiptQuery], limit: int = Query(50, ge=1, le=reader.LIMIT_MAX)
 ) -> Any:
     """Recent receipts: the newest, or the slowest"""
-    with readable():
-        return {"receipts": [_plain(found) for found in reader.search(connect(), query, limit)]}
+    return {"receipts": [_plain(each) for each in reader.search(connect(), query, limit)]}
 
 
 @router.get("/{request_id}", response={200: WholeReceiptOut, **errors(503)}, by_alias=True, auth=needs("receipts:read"))
 def get_receipt(request: HttpRequest, request_id: str) -> Any:
     """One receipt with its candidates, and where its time went"""
-    found = _found(request_id)
-    with readable():
-        spent = explain.waterfall(found, reader.alike(connect(), found))
-    candidates = [_candidate(*each) for each in by_law.recorded(found)]
-    return {
-        **_plain(found),
-        "candidates": candidates,
-        "left_out": explain.left_out(found),
-        "time": _time(spent),
-    }
+    receipt = _receipt(request_id)
+    spent = explain.waterfall(receipt, reader.alike(connect(), receipt))
+    candidates = [_candidate(*each) for each in by_law.recorded(receipt)]
+    more = {"candidates": candidates, "left_out": explain.left_out(receipt), "time": _time(spent)}
+    return _plain(receipt) | more
 
 
 @router.get(
@@ -265,9 +249,9 @@ def explain_receipt(
     ),
 ) -> Any:
     """Recompute a decision from its recorded inputs, with the same or another version"""
-    found = _found(request_id)
+    receipt = _receipt(request_id)
     try:
-        compared = compare(found, asked_rules(found, policy, version or None))
+        compared = compare(receipt, asked_rules(receipt, policy, version or None))
     except NotReplayable as error:
         raise ApiProblem(422, detail=f"the receipt of {request_id!r} cannot be replayed: {error}") from None
     return {
@@ -287,13 +271,9 @@ def _plain(receipt: Receipt) -> dict[str, Any]:
     return {**to_builtins(receipt), "reasons": reasons(receipt)}
 
 
-def _found(request_id: str) -> Receipt:
-    with readable():
-        found = reader.find(connect(), request_id)
-    if found is None:
-        detail = f"no receipt is kept under {request_id!r}; receipts are kept for {RECEIPT_TTL_S // 60} minutes"
-        raise ApiProblem(404, detail=detail)
-    return found
+def _receipt(request_id: str) -> Receipt:
+    detail = f"no receipt is kept under {request_id!r}; receipts are kept for {RECEIPT_TTL_S // 60} minutes"
+    return found(reader.find(connect(), request_id), detail)
 
 
 def _candidate(one: Candidate, state: InstanceState) -> CandidateOut:

@@ -21,7 +21,6 @@ from controlplane.doors.api.routes.fleet.fleet_schemas import (
     InstanceOut,
     LogOut,
     PoolOut,
-    SourceOut,
 )
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.rows import InstanceRow, PoolRow, find_instance, find_pool, instance_rows, pool_rows
@@ -35,6 +34,7 @@ from router.contract.values.secret_text import masked_words
 router = Router(tags=["fleet"])
 
 _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml")
+AS_USUAL = ActIn.model_validate({})
 LOG_LINES_MAX = 1_000
 EVENTS_MAX = 500
 _NAME = "^[a-z0-9-]+$"
@@ -72,7 +72,7 @@ def pool_out(row: PoolRow, secrets: bool) -> PoolOut:
         **(pool if secrets else masking.shown(pool)),
         replicas_now=row.desired.replicas,
         because=row.desired.because,
-        source=SourceOut.from_orm(row.source) if row.source is not None else None,
+        source=row.source,
         changing=not row.desired.proven,
         waits=row.waits_for_pools or row.unplaceable,
         at_zero=row.at_zero,
@@ -222,12 +222,10 @@ def act_on_instance(
     request: HttpRequest,
     name: InstanceName,
     verb: Literal["drain", "undrain", "restart", "stop", "start", "sleep", "wake"],
-    payload: ActIn | None = None,
+    payload: ActIn = AS_USUAL,
 ) -> Any:
     """Drain, undrain, restart, stop or start an instance, put it to sleep or wake it"""
-    find_instance(name)
-    given = payload or ActIn.model_validate({})
-    more = {"level": given.level} if verb == "sleep" else {}
+    more = {"level": payload.level} if verb == "sleep" else {}
     seen = etags.if_match(request)
-    actions.act(verb, name, actor_of(request), given.reason, if_match=seen, group=given.group, **more)
+    actions.act(verb, name, actor_of(request), payload.reason, if_match=seen, group=payload.group, **more)
     return instance_out(instance_rows([find_instance(name)])[0])

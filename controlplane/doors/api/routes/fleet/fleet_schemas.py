@@ -7,6 +7,7 @@ from ninja import Field, Schema
 
 from controlplane.doors.api.etags import Etag
 from controlplane.doors.api.unread import Body
+from controlplane.pages.fleet_ops.rows import SourceView
 from fleet.spec.sections import MAX_REPLICAS
 
 
@@ -74,14 +75,6 @@ class AdviceOut(Schema):
     balance: str = Field("", description="Of prefill and decode instances, measured; empty: the pool has no roles")
 
 
-class SourceOut(Schema):
-    engines: int = Field(description="Listed by its latest answer")
-    gone: int = Field(description="Instances of the last hour that it no longer lists")
-    refused: list[str]
-    trouble: str = Field(description="Why it does not answer; empty when it does")
-    age_s: float = Field(description="Age of its latest answer, in seconds; 0 while it answers")
-
-
 class PoolOut(Etag):
     name: str
     model: str
@@ -95,7 +88,7 @@ class PoolOut(Etag):
     schedule: dict[str, Any]
     autoscale: dict[str, Any]
     mode: Literal["serve", "observe"] = Field(description="observe: its engines are shown and get no requests")
-    source: SourceOut | None = Field(description="Source that lists its instances; null if the document does")
+    source: SourceView | None = Field(description="Source that lists its instances; null if the document does")
     slo: dict[str, Any] = Field(description="ttft_p90_ms by class; drawn on Live and the wall")
     access: dict[str, Any] = Field(
         description="trusted_keys, salt_by_key, billing_line: how requests reach its engines"
@@ -121,31 +114,6 @@ class LookIn(Body):
         examples=[{"dns": "engines.llm.svc:8000"}],
     )
     pool: str = Field("", max_length=63, description="Name of the pool, where a label tells it")
-
-
-class FoundEngineOut(Schema):
-    url: str
-    name: str
-    role: Literal["prefill", "decode", "both"]
-    node: str = Field(description="Machine of its Pod")
-    held: str = Field(description="Why it would get no requests yet; empty if it would get some")
-    server: str = Field(description="What answers there; empty when nothing does")
-    version: str
-    models: list[str]
-    kv_events: bool = Field(description="It publishes KV events, for the exact prefix index")
-    lacks: list[str] = Field(description="Flags that it was started without, and an exact index needs")
-    misplaced: str = Field(description="Why it would serve nothing in a pool with these options; empty if it serves")
-    asked: bool = Field(description="False if there were too many engines to ask this one")
-    trouble: str = Field(description="Why it does not answer, where it says so: it asks for a key")
-    ranks: int = Field(description="Data-parallel ranks behind its address, where it says so; else 1")
-
-
-class FoundOut(Schema):
-    engines: list[FoundEngineOut]
-    refused: list[str] = Field(description="What the source lists and Weir does not connect to, with the reason")
-    trouble: str = Field(description="Why the source does not answer; empty when it does")
-    models: list[str] = Field(description="Models that they serve, that of most of them first")
-    ranks: int = Field(description="The pool's data_parallel_size: as given, else what all of them say")
 
 
 class InstanceOut(Etag):
@@ -198,6 +166,9 @@ class LogOut(Schema):
 
 class ReasonIn(Body):
     reason: str = Field("", max_length=300, description="Reason, kept in the audit log", examples=["new cable"])
+
+
+NO_REASON = ReasonIn.model_validate({})
 
 
 class ActIn(ReasonIn):

@@ -11,7 +11,7 @@ from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
 from controlplane.doors.api.etags import found
 from controlplane.doors.api.openapi import IF_MATCH
-from controlplane.doors.api.routes.fleet.fleet_schemas import EventOut, NodeOut, ReasonIn
+from controlplane.doors.api.routes.fleet.fleet_schemas import NO_REASON, EventOut, NodeOut, ReasonIn
 from controlplane.pages.fleet_ops import actions
 from controlplane.pages.fleet_ops.node_rows import NodeRow, node_rows
 from controlplane.people.audit.services import actor_of
@@ -55,20 +55,16 @@ def list_node_events(request: HttpRequest, name: NodeName, limit: int = Query(50
 
 
 @router.post("/{name}/forget", response={204: None}, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
-def forget_node(request: HttpRequest, name: NodeName, payload: ReasonIn | None = None) -> Any:
+def forget_node(request: HttpRequest, name: NodeName, payload: ReasonIn = NO_REASON) -> Any:
     """Forget a node that is gone for good; refused while it reports or holds instances"""
-    _find(name)
-    reason, seen = payload.reason if payload else "", etags.if_match(request)
-    actions.forget_node(name, actor_of(request), reason, if_match=seen)
+    actions.forget_node(name, actor_of(request), payload.reason, if_match=etags.if_match(request))
     return Status(204, None)
 
 
 @router.post("/{name}/{verb}", response=NodeOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def act_on_node(
-    request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn | None = None
+    request: HttpRequest, name: NodeName, verb: Literal["cordon", "uncordon", "drain"], payload: ReasonIn = NO_REASON
 ) -> Any:
     """Cordon, drain or reopen the node"""
-    _find(name)
-    reason, seen = payload.reason if payload else "", etags.if_match(request)
-    actions.act_on_node(verb, name, actor_of(request), reason, if_match=seen)
+    actions.act_on_node(verb, name, actor_of(request), payload.reason, if_match=etags.if_match(request))
     return node_out(_find(name))

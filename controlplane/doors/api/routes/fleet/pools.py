@@ -11,6 +11,7 @@ from controlplane.doors.api.auth import needs
 from controlplane.doors.api.openapi import IF_MATCH
 from controlplane.doors.api.routes.fleet.fleet import EVENTS_MAX, PoolName, pool_out, sees_secrets
 from controlplane.doors.api.routes.fleet.fleet_schemas import (
+    NO_REASON,
     EventOut,
     PoolOut,
     PoolRollbackIn,
@@ -26,6 +27,7 @@ from fleet.spec import masking, versions
 from fleet.spec.fleet_spec import OBSERVE, SERVE
 
 router = Router(tags=["fleet"])
+AS_USUAL = PoolRollbackIn.model_validate({})
 
 
 def _shown(name: str) -> PoolOut:
@@ -35,45 +37,39 @@ def _shown(name: str) -> PoolOut:
 @router.post("/pools/{name}/scale", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
 def scale_pool(request: HttpRequest, name: PoolName, payload: ScaleIn) -> Any:
     """Set the number of replicas"""
-    find_pool(name)
     actions.scale(name, payload.replicas, actor_of(request), payload.reason, if_match=etags.if_match(request))
     return _shown(name)
 
 
 @router.post("/pools/{name}/serve", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
-def serve_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+def serve_pool(request: HttpRequest, name: PoolName, payload: ReasonIn = NO_REASON) -> Any:
     """Let routers send requests to a pool that was observed only"""
     return _in_mode(request, name, SERVE, payload)
 
 
 @router.post("/pools/{name}/observe", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
-def observe_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+def observe_pool(request: HttpRequest, name: PoolName, payload: ReasonIn = NO_REASON) -> Any:
     """Only observe a pool whose engines another system started; routers send it no requests"""
     return _in_mode(request, name, OBSERVE, payload)
 
 
-def _in_mode(request: HttpRequest, name: str, mode: str, payload: ReasonIn | None) -> PoolOut:
-    find_pool(name)
-    reason, seen = payload.reason if payload else "", etags.if_match(request)
-    actions.set_mode(name, mode, actor_of(request), reason, if_match=seen)
+def _in_mode(request: HttpRequest, name: str, mode: str, payload: ReasonIn) -> PoolOut:
+    actions.set_mode(name, mode, actor_of(request), payload.reason, if_match=etags.if_match(request))
     return _shown(name)
 
 
 @router.post("/pools/{name}/rollback", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
-def rollback_pool(request: HttpRequest, name: PoolName, payload: PoolRollbackIn | None = None) -> Any:
+def rollback_pool(request: HttpRequest, name: PoolName, payload: PoolRollbackIn = AS_USUAL) -> Any:
     """Roll the engines back to an earlier configuration"""
-    given = payload or PoolRollbackIn.model_validate({})
-    find_pool(name)
-    actions.roll_back(name, actor_of(request), given.reason, given.version, if_match=etags.if_match(request))
+    seen = etags.if_match(request)
+    actions.roll_back(name, actor_of(request), payload.reason, payload.version, if_match=seen)
     return _shown(name)
 
 
 @router.post("/pools/{name}/resume", response=PoolOut, openapi_extra=IF_MATCH, auth=needs("fleet:write"))
-def resume_pool(request: HttpRequest, name: PoolName, payload: ReasonIn | None = None) -> Any:
+def resume_pool(request: HttpRequest, name: PoolName, payload: ReasonIn = NO_REASON) -> Any:
     """Resume a halted rollout"""
-    find_pool(name)
-    reason, seen = payload.reason if payload else "", etags.if_match(request)
-    actions.resume(name, actor_of(request), reason, if_match=seen)
+    actions.resume(name, actor_of(request), payload.reason, if_match=etags.if_match(request))
     return _shown(name)
 
 
