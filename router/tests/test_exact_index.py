@@ -27,9 +27,11 @@ from router.prefix.media import MOST_PARTS, media_in
 from router.prefix.shortfall import SURE
 from router.request.call import Call
 from router.serving.prompt import rendering
-from router.tests.conftest import Published, entry, running
+from router.tests.conftest import Published, entry, key_entry, running
 from router.tests.kv_events.conftest import Sim, quick, start_sim
 from router.tests.picker.asking import Asking, body, headers, modes
+from router.tests.test_aliases import put
+from router.tests.test_keys import ALICE, BOB, bearer
 from router.tests.tokenize.conftest import folder
 from router.tests.values import loaded, stored
 from router.tokenize import Prompt, prompt
@@ -94,6 +96,30 @@ async def test_a_prompt_that_the_engine_holds_is_predicted_to_the_token(
         page = (await client.get("/metrics")).text
         assert 'weir_router_index_blocks{instance="demo-1",pool="demo",tier="device"}' in page
         assert 'weir_router_index_believed{index="exact",instance="demo-0",pool="demo"} 1.0' in page
+
+
+async def test_a_name_of_pools_with_salts_by_key_and_without_is_predicted_to_the_token_in_both(
+    start_sim: Callable[..., Sim], published: Published, redis_url: str
+) -> None:
+    for pool, salted in (("demo", True), ("spot", False)):
+        published.policy(pool)
+        published.fleet(sim_entry(start_sim(), f"{pool}-0"), pool=pool, salt_by_key=salted)
+    published.keys(key_entry(ALICE), key_entry(BOB), required=())
+    put(published, {"m": {"split": [{"pool": "demo", "weight": 1}, {"pool": "spot", "weight": 1}]}})
+    async with running(redis_url) as (router, client):
+        await until(lambda: (pool := router.pools.get("spot")) and pool.endpoints["spot-0"].belief.index == "exact")
+        await until(lambda: belief(router).index == "exact" and router.pools.models_version == 1)
+        cached: list[tuple[str, object]] = []
+        for secret in (ALICE, BOB, ALICE):
+            for pool in ("demo", "spot"):
+                named = {**bearer(secret), "x-weir-pool": pool}
+                made = await receipt(published, await ask(client, headers=named, model="m"))
+                assert (made["index"], made["pool"], made["predicted_cached"]) == ("exact", pool, made["cached_tokens"])
+                cached.append((pool, made["cached_tokens"]))
+                state = router.pools.get_or_add(pool).kv_event_state
+                blocks = 8 * cached.count((pool, 0))
+                await until(lambda: state.index is not None and state.index.blocks(f"{pool}-0")[0] == blocks)  # noqa: B023
+        assert cached == [("demo", 0), ("spot", 0), ("demo", 0), ("spot", 112), ("demo", 112), ("spot", 112)]
 
 
 async def test_a_kind_of_request_that_is_wrongly_predicted_leaves_the_index_exact_for_all_others(
