@@ -39,7 +39,7 @@ def poisoned(failing: Behaviour) -> Behaviour:
 
 
 class Stage:
-    """Two routers with a Redis, and engines, in a loop of their own."""
+    """Two routers with a Redis, and engines, in one event loop."""
 
     def __init__(self, redis_url: str, published: Published) -> None:
         self._url, self._published, self._stack = redis_url, published, AsyncExitStack()

@@ -29,7 +29,7 @@ UNKNOWN = Draws(0.0, 0.0)  # the clock never falls
 # measured, and holds for Qwen3-14B (docs/findings/gpu.md).
 GH100 = Draws(computing=1.2, reading=0.73)
 GPUS = ("h100_sxm", "h200_sxm", "NVIDIA H100 80GB HBM3", "NVIDIA H200")  # names by profiles and by drivers
-LIMIT_W = 700.0  # of these, by their data sheets
+LIMIT_W = 700.0  # limit of these GPUs by their data sheets
 # Share of the limit while nothing is computed. Six H100s in one nvidia-smi printout (driver 535, 2025): 71 and 75 W
 # without a process, 112 to 119 W with one, whether it holds 7 or 80 GB. arXiv:2605.23918 (14 H100s, 18 days) finds the
 # same: 26 to 50 W for the process, under 0.02 W for a further GB.

@@ -31,7 +31,7 @@ REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EngineSnapshot:
     """What the page shows besides its own counters."""
 
     stats: Stats
@@ -151,7 +151,7 @@ class Metrics:
     def aborted(self) -> None:
         self._success["abort"] += 1
 
-    def page(self, read: Reading) -> bytes:
+    def page(self, read: EngineSnapshot) -> bytes:
         stats = read.stats
         lines: list[str] = []
         self._gauges(lines, stats, read.lag_s)
@@ -217,7 +217,7 @@ class Metrics:
         self._labelled(lines, "prompt_tokens_cached_by_source", "source", tiers)
         self._labelled(lines, "request_success", "finished_reason", self._success)
 
-    def _gpus(self, lines: list[str], gpus: SimulatedGpus, read: Reading) -> None:
+    def _gpus(self, lines: list[str], gpus: SimulatedGpus, read: EngineSnapshot) -> None:
         """Add the memory and the energy of its GPUs, by the law; no line where the law knows none."""
         held = {part: share for part, share in asdict(gpus.memory).items() if part not in read.asleep}
         name = "weir_sim_gpu_memory_use"

@@ -17,7 +17,7 @@ from fleet.simengine.http.errors import ApiError, asleep, bad_sleep, no_weights,
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
-from fleet.simengine.metrics import EngineInfo, Metrics, Reading
+from fleet.simengine.metrics import EngineInfo, Metrics, EngineSnapshot
 
 NO_TRANSFER = TransferRequest()
 
@@ -157,7 +157,7 @@ class Service:
     def metrics_page(self) -> bytes:
         driver, asleep = self._driver, self.sleep_mode.asleep
         draws = self._engine.law.draws
-        return self._metrics.page(Reading(driver.stats(), driver.now_s(), driver.lag_s(), draws, asleep))
+        return self._metrics.page(EngineSnapshot(driver.stats(), driver.now_s(), driver.lag_s(), draws, asleep))
 
     def _choice(self, job: EngineJob, prompt: bytes, index: int) -> Choice:
         sampling = self._sampling(job.params, generation.count(prompt))

@@ -129,7 +129,7 @@ class KvEventState:
         self.parts: tuple[int, ...] = ()  # tokens of windows' blocks that are parts of their engines' blocks
         # By kind of request and instance, the rule by which engines with several groups of layers speculate
         self.rules: Mapping[str, Mapping[str, int]] = {}
-        self._asked: AccuracyByKind | None = None  # of the instance that was asked last by what rule it speculates
+        self._asked: AccuracyByKind | None = None  # accuracy of the instance last asked for its rule
         self._passed = 0  # suspicions of others since
         # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
         # chunk below the device)

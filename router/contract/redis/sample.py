@@ -82,7 +82,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
     busy_s_total: float | None = None  # seconds in which a simulated engine's GPU computed
     gpu_memory: float | None = None  # 0–1 share that a simulated engine holds
-    gpu_energy_j_total: float | None = None  # of a simulated engine's GPUs, on the wall clock
+    gpu_energy_j_total: float | None = None  # energy of a simulated engine's GPUs, on the wall clock
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
     # Waiting requests that more capacity would not start, as they wait for KV or an adapter
     deferred: float | None = None
