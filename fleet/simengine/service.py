@@ -17,7 +17,7 @@ from fleet.simengine.http.errors import ApiError, asleep, bad_sleep, no_weights,
 from fleet.simengine.job import Choice, EngineJob, RequestParams
 from fleet.simengine.kv.connector import Answer, Connector, TransferFailed, TransferRequest, TransferSource
 from fleet.simengine.kv_events import Publisher
-from fleet.simengine.metrics import EngineInfo, Metrics, EngineSnapshot
+from fleet.simengine.metrics import EngineInfo, EngineSnapshot, Metrics
 
 NO_TRANSFER = TransferRequest()
 
