@@ -41,6 +41,12 @@ class Beginning:
         elif start or held is data:
             self._rest = bytearray(held[start:])
         if len(self._rest) > LARGEST:
-            is_event = self._rest.find(b"data:") >= 0
-            self.sign, self.error = ("content", None) if is_event else ("error", AnswerError(NO_EVENTS))
+            self._judge_large()
         return self.sign
+
+    def _judge_large(self) -> None:
+        """Take a large event for content, and what is no event for a failure."""
+        if self._rest.find(b"data:") >= 0:
+            self.sign = "content"
+        else:
+            self.sign, self.error = "error", AnswerError(NO_EVENTS)
