@@ -19,7 +19,7 @@ from fleet.kinds.options.common_options import (
     tls_option,
 )
 from fleet.kinds.options.option import mapping_option, option
-from fleet.kinds.serving import BOTH, ROLES, role_of
+from fleet.kinds.serving import BOTH, ROLES, own_role
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, NIXL, NONE
@@ -129,7 +129,7 @@ def url(spec: ExternalSpec, launch: Launch) -> str:
 def wire(spec: ExternalSpec, launch: Launch) -> KvWire:
     listed_role = launch.listed.role if launch.listed is not None else None
     return KvWire(
-        role=listed_role or role_of(spec.role, spec.prefill_instances, launch.ordinal),
+        role=listed_role or own_role(spec, launch),
         connector=spec.connector if spec.connector != NONE else "",
         kv=KvFacts(bootstrap=_bootstrap(spec, launch), takes_lent=spec.takes_lent),
         events=_events(spec, launch),

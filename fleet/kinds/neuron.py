@@ -19,13 +19,25 @@ from fleet.kinds.options.common_options import (
     python_option,
 )
 from fleet.kinds.options.option import option
-from fleet.kinds.serving import BOTH, FIRST_ADDED_PREFILL, PREFILL, ROLES, compact, flags, pair_of, role_of, visible
+from fleet.kinds.serving import (
+    BOTH,
+    FIRST_ADDED_PREFILL,
+    PREFILL,
+    ROLES,
+    compact,
+    first_device,
+    fitting,
+    flags,
+    own_role,
+    pair_of,
+    visible,
+    weights_of,
+)
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.wire import KvFacts, KvWire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
-from router.contract.redis.published import InstanceRole
 
 
 @dataclass(frozen=True)
@@ -89,12 +101,8 @@ class NeuronSpec:
     engine_key: str | None = engine_key_option(STARTED_WITH_KEY)
 
 
-def role(spec: NeuronSpec, launch: Launch) -> InstanceRole:
-    return role_of(spec.role, spec.prefill_instances, launch.ordinal)
-
-
 def command(spec: NeuronSpec, launch: Launch) -> list[str]:
-    model = launch.path(spec.model) if spec.model else launch.model
+    model = weights_of(spec, launch)
     if spec.plugin:
         server, own = ("cli.main", "serve", model), {"additional-config": spec.overrides}
     else:
@@ -109,19 +117,19 @@ def command(spec: NeuronSpec, launch: Launch) -> list[str]:
         "host": launch.host,
         "port": launch.ports["http"],
         "served-model-name": launch.model,
-        "tensor-parallel-size": cores_of(spec, role(spec, launch)),
+        "tensor-parallel-size": cores_of(spec, own_role(spec, launch)),
         "max-model-len": spec.max_model_len,
         "max-num-seqs": _sequences(spec, launch),
         **own,
     }
     argv = [launch.path(spec.python), "-m", f"vllm.entrypoints.{server[0]}", *server[1:], *flags(given)]
-    if role(spec, launch) != BOTH:
+    if own_role(spec, launch) != BOTH:
         argv += ["--kv-transfer-config", compact(_transfer(spec, launch))]
     return [*argv, *spec.arguments]
 
 
 def _sequences(spec: NeuronSpec, launch: Launch) -> int:
-    prefills = role(spec, launch) == PREFILL
+    prefills = own_role(spec, launch) == PREFILL
     return (prefills and spec.prefill_max_num_seqs) or spec.max_num_seqs
 
 
@@ -132,8 +140,7 @@ def cores_of(spec: NeuronSpec, role: str) -> int:
 def _first_core(spec: NeuronSpec, ordinal: int) -> int:
     if ordinal >= FIRST_ADDED_PREFILL:
         return len(spec.cores) - (ordinal - FIRST_ADDED_PREFILL + 1) * cores_of(spec, PREFILL)
-    prefills = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
-    return prefills * cores_of(spec, PREFILL) + (ordinal - prefills) * spec.tensor_parallel
+    return first_device(spec, ordinal, cores_of)
 
 
 def pair(spec: NeuronSpec, ordinal: int) -> int | None:
@@ -143,7 +150,7 @@ def pair(spec: NeuronSpec, ordinal: int) -> int | None:
 
 
 def _transfer(spec: NeuronSpec, launch: Launch) -> dict[str, object]:
-    prefills = role(spec, launch) == PREFILL
+    prefills = own_role(spec, launch) == PREFILL
     if spec.plugin:
         # The plugin registers device memory with NIXL under CUDA's name.
         return {
@@ -179,7 +186,7 @@ def _meeting(spec: NeuronSpec, launch: Launch) -> dict[str, str | float]:
 
 def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
     first = _first_core(spec, launch.ordinal)
-    cores = spec.cores[first : first + cores_of(spec, role(spec, launch))]
+    cores = spec.cores[first : first + cores_of(spec, own_role(spec, launch))]
     if spec.plugin:
         return _of_plugin(spec, launch, cores) | dict(spec.environment or {})
     found = {
@@ -187,14 +194,14 @@ def environment(spec: NeuronSpec, launch: Launch) -> dict[str, str]:
         "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
         **visible(cores, "NEURON_RT_VISIBLE_CORES"),
     }
-    if role(spec, launch) != BOTH:
+    if own_role(spec, launch) != BOTH:
         found |= {"NEURON_RT_ASYNC_SENDRECV_COMPLETION": "1", "NEURON_RT_ASYNC_SENDRECV_BOOTSTRAP_PORT": "45645"}
     return found | dict(spec.environment or {})
 
 
 def _of_plugin(spec: NeuronSpec, launch: Launch, cores: tuple[str, ...]) -> dict[str, str]:
     found = {"PYTHONPATH": "", **visible(cores, "NEURON_VISIBLE_DEVICES")}
-    if role(spec, launch) == BOTH:
+    if own_role(spec, launch) == BOTH:
         return found
     return found | {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
@@ -213,21 +220,20 @@ def refuse(spec: NeuronSpec) -> dict[str, str]:
 
 
 def wire(spec: NeuronSpec, launch: Launch) -> KvWire:
-    if role(spec, launch) == BOTH:
+    if own_role(spec, launch) == BOTH:
         return KvWire()
     if spec.plugin:
-        return KvWire(role(spec, launch), connectors.NIXL)
+        return KvWire(own_role(spec, launch), connectors.NIXL)
     other = pair(spec, launch.ordinal)
     kv = KvFacts(etcd=spec.etcd or "", pair="" if other is None else launch.sibling(other))
-    return KvWire(role(spec, launch), connectors.NEURON, kv)
+    return KvWire(own_role(spec, launch), connectors.NEURON, kv)
 
 
 def max_replicas(spec: NeuronSpec) -> int | None:
     """Return the largest number that the cores and the pairs allow."""
     limits = [2 * spec.prefill_instances] if pair(spec, spec.prefill_instances) is not None else []
     if spec.cores:
-        fitting = (ordinal for ordinal in range(len(spec.cores) + 1) if _first_core(spec, ordinal) <= len(spec.cores))
-        limits.append(max(fitting))
+        limits.append(fitting(spec, len(spec.cores), cores_of))
     return min(limits, default=None)
 
 

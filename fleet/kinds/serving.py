@@ -1,8 +1,8 @@
 """Flags, roles and GPUs, shared by the kinds that serve requests. Pure."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 from fleet.kinds.kind import Launch
 from router.contract.redis.published import InstanceRole
@@ -64,6 +64,33 @@ def role_of(role: str, prefill_instances: int, ordinal: int) -> InstanceRole:
     if not prefill_instances:
         return cast(InstanceRole, role)
     return PREFILL if ordinal < prefill_instances or ordinal >= FIRST_ADDED_PREFILL else DECODE
+
+
+def own_role(spec: Any, launch: Launch) -> InstanceRole:
+    return role_of(getattr(spec, "role", BOTH), spec.prefill_instances, launch.ordinal)
+
+
+def weights_of(spec: Any, launch: Launch) -> str:
+    """Return the folder or hub name of the weights."""
+    return launch.path(spec.model) if spec.model else launch.model
+
+
+def kv_folder(spec: Any, launch: Launch) -> str:
+    """Return the folder of the KV blocks on disk."""
+    return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
+
+
+def first_device(spec: Any, ordinal: int, devices: Callable[[Any, str], int]) -> int:
+    """Return the place of the instance's first device in the pool's list. Prefill instances come first, and may use
+    another number of devices.
+    """
+    prefills = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
+    return prefills * devices(spec, PREFILL) + (ordinal - prefills) * devices(spec, DECODE)
+
+
+def fitting(spec: Any, listed: int, devices: Callable[[Any, str], int]) -> int:
+    """Return how many instances a list of this many devices suffices for."""
+    return max(ordinal for ordinal in range(listed + 1) if first_device(spec, ordinal, devices) <= listed)
 
 
 def ordinals_of(prefill_instances: int, prefills: int, replicas: int) -> frozenset[int]:

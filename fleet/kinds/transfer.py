@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleet.kinds import data_parallel
 from fleet.kinds.kind import Launch
-from fleet.kinds.serving import BOTH, PREFILL, address, role_of
+from fleet.kinds.serving import BOTH, PREFILL, address, kv_folder, own_role
 from router.contract.connectors import MOONCAKE_P2P, MOONCAKE_STORE, NIXL
 from router.contract.values.fields import JOIN
 
@@ -52,7 +52,7 @@ def none(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
-    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    role = own_role(spec, launch)
     config: dict[str, object] = {"kv_connector": "NixlConnector", "kv_role": _ROLES.get(role, "kv_consumer")}
     side = {
         "VLLM_NIXL_SIDE_CHANNEL_HOST": launch.host,
@@ -72,7 +72,7 @@ def nixl(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def mooncake_p2p(spec: "VllmSpec", launch: Launch) -> Transfer:
-    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    role = own_role(spec, launch)
     device = {"device_name": spec.rdma_device} if spec.rdma_device else {}
     return Transfer(
         {
@@ -121,7 +121,7 @@ def offload_dram(spec: "VllmSpec", launch: Launch) -> Transfer:
 
 
 def offload_ssd(spec: "VllmSpec", launch: Launch) -> Transfer:
-    folder = _folder(spec, launch)
+    folder = kv_folder(spec, launch)
     tiers = [{"type": "fs", "root_dir": folder, "enable_kv_events": spec.kv_events}]
     extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": _bytes(spec.dram_gib), "secondary_tiers": tiers}
     return Transfer(_offloading(extra), volume=folder)
@@ -135,16 +135,12 @@ def _bytes(gib: float) -> int:
     return int(gib * GIB)
 
 
-def _folder(spec: "VllmSpec", launch: Launch) -> str:
-    return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
-
-
 def lmcache_dram(spec: "VllmSpec", launch: Launch) -> Transfer:
     return _lmcache(launch, {"local_cpu": True, "max_local_cpu_size": spec.dram_gib})
 
 
 def lmcache_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
-    folder = _folder(spec, launch)
+    folder = kv_folder(spec, launch)
     values = {"local_cpu": True, "max_local_cpu_size": spec.dram_gib, "local_disk": f"file://{folder}/"}
     return _lmcache(launch, values | {"max_local_disk_size": spec.disk_gib}, folder)
 
@@ -152,7 +148,7 @@ def lmcache_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
 def lmcache_gds(spec: "VllmSpec", launch: Launch) -> Transfer:
     """Move KV from GPU to disk without host memory (GPUDirect Storage); `dram_gib` is the size of the buffer on the
     GPU."""
-    folder = _folder(spec, launch)
+    folder = kv_folder(spec, launch)
     values = {"local_cpu": False, "gds_path": folder, "cufile_buffer_size": int(spec.dram_gib * 1024)}
     return _lmcache(launch, values, folder)
 
@@ -171,7 +167,7 @@ def _lmcache(launch: Launch, values: Mapping[str, object], volume: str = "") -> 
 
 
 def example_disk(spec: "VllmSpec", launch: Launch) -> Transfer:
-    folder = _folder(spec, launch)
+    folder = kv_folder(spec, launch)
     extra = {"shared_storage_path": folder}
     config = {"kv_connector": "ExampleConnector", **_CACHE, "kv_connector_extra_config": extra}
     return Transfer(config, volume=folder)

@@ -18,12 +18,12 @@ from fleet.engine.engine_model import EngineModel, TransferModel
 from fleet.engine.lockstep import RankSteps, rank_steps
 from fleet.engine.profiles import UnknownProfile
 from fleet.engine.scheduler import VLLM
-from fleet.simengine.arguments import Arguments, parse_arguments
+from fleet.simengine.arguments import ONE_ENGINE, Arguments, parse_arguments
 from fleet.simengine.http.app import App
 from fleet.simengine.http.server import EngineCannotStart, listen, serve
 from fleet.simengine.kv_events import Publisher
 from fleet.simengine.metrics import EngineInfo
-from fleet.simengine.model import ONE_ENGINE, context_ranks, gpus_of, model_of, served_by, simulated_gpus
+from fleet.simengine.model import context_ranks, gpus_of, model_of, served_by, simulated_gpus
 from fleet.simengine.ranks import Ranks
 from fleet.simengine.service import Connect, Service
 from router.contract.connectors import CONNECTORS

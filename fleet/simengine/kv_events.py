@@ -15,9 +15,9 @@ import zmq
 from fleet.engine.blocks import Event, Removed, Stored
 from fleet.simengine import generation
 from fleet.simengine.adapters import keys_of
+from fleet.simengine.arguments import SGLANG, VLLM
 
 TOPIC = "kv"
-VLLM, SGLANG = DIALECTS = ("vllm", "sglang")
 _SGLANGS_MEDIA = {"CPU": "CPU_PINNED"}
 REPLAY_BATCHES = 10_000  # vLLM's buffer_steps
 REPLAY_BYTES = 4_000_000  # limit of those batches' size; long prompts carry all their tokens

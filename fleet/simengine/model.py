@@ -1,8 +1,8 @@
-"""Options that determine how a simulated engine computes, and the engine model built from them."""
+"""The engine model of a simulated engine, built from its options."""
 
 import math
 from dataclasses import dataclass, replace
-from typing import cast, get_args
+from typing import cast
 
 from fleet.engine.dwdp.layout import LayoutError
 from fleet.engine.dwdp.machine import GPUS
@@ -29,9 +29,6 @@ from fleet.engine.tiers.devices import (
     DRAM,
     DRAM_FITTED,
     LAYER_PASS_S,
-    SSD,
-    SSD_GDS,
-    SSD_TUTTI,
     TierDevice,
     on_drives,
     with_prp,
@@ -39,69 +36,19 @@ from fleet.engine.tiers.devices import (
 from fleet.engine.tiers.loading import paged
 from fleet.engine.tiers.model import TierModel, TiersModel, WritePolicy
 from fleet.engine.tiers.sizes import KvLayout, layout_of, metadata_bytes
+from fleet.simengine.arguments import ALWAYS, DEP, DWDP, DWDP_SLICES, ONE_ENGINE, PRP, PUBLISHED, SimOptions
 from router.contract.connectors import NEURON, NONE
 
-SSD_ACCESS = (SSD_TUTTI.name, SSD_GDS.name, SSD.name)
-SGL, PRP = SSD_METADATA = ("sgl", "prp")
-TIER_WRITES: tuple[str, ...] = get_args(WritePolicy)
-IF_FASTER, ALWAYS = TIER_LOADS = ("if_faster", "always")
-PLAIN, PUBLISHED = TIER_LAWS = ("plain", "published")
-ONE_ENGINE, DEP, DWDP, DWDP_SLICES = CONTEXT_SERVERS = ("plain", "dep", "dwdp", "dwdp-slices")
 CONTEXT_GPUS, GENERATION_GPUS = 4, 8  # GPUs per server, unless tp gives another number
 PREFILL: Role = "prefill"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimOptions:
-    gpu: str
-    model_profile: str
-    tp: int | None
-    expert_parallel: bool
-    profile: str | None  # profile as JSON, instead of the four options above
-    context_servers: str  # one of CONTEXT_SERVERS; unless plain, it replaces the five options above
-    context_model: str  # mixture of experts: one of MOES
-    context_gpu: str  # one of GPUS
-    context_hot_experts: float  # Zipf exponent of the router's choice
-    group: int  # number of data-parallel ranks that share its experts
-    kv_blocks: int | None
-    block_size: int
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    kv: str
-    kv_setup_ms: float
-    kv_gb_per_s: float
-    kv_busy_gb_per_s: float
-    kv_hold_s: float
-    kv_connect_ms: float
-    kv_lend_s: float
-    dram_gb: float
-    ssd_gb: float
-    ssd_access: str
-    ssd_drives: int
-    ssd_read_gb_s: float  # read rate of one drive
-    ssd_metadata: str  # one of SSD_METADATA, for ssd-tutti
-    tier_write: str
-    tier_promote_hits: int
-    tier_prefetch: bool
-    tier_load: str
-    tier_law: str
-    dram_gb_per_s: float | None  # None: the link's rate
-    dram_layer_ms: float | None  # None: 0, or by `tier_law` if the rate is None, too
-
-
-def served(made: str | None, gpu: str, model: str, tp: int | None, dp: int, expert_parallel: bool) -> Profile:
-    """Return the user's profile, or else one by names. Raise UnknownProfile."""
-    if made:
-        return profile_by(read(made))
-    return profile(gpu, model, tp, dp=dp, expert_parallel=expert_parallel)
-
-
 def served_by(options: SimOptions) -> Profile:
-    """Return the options' profile. Raise UnknownProfile."""
-    return served(
-        options.profile, options.gpu, options.model_profile, options.tp, options.group, options.expert_parallel
-    )
+    """Return the user's profile, or else one by names. Raise UnknownProfile."""
+    if options.profile:
+        return profile_by(read(options.profile))
+    ranks, dealt = options.data_parallel_group, options.expert_parallel
+    return profile(options.gpu, options.model_profile, options.tp, dp=ranks, expert_parallel=dealt)
 
 
 def model_of(options: SimOptions, role: str) -> EngineModel:

@@ -7,6 +7,7 @@ from fleet.engine.tiers.shared import StoreModel
 from fleet.kinds.kind import Kind, Launch, Requirement
 from fleet.kinds.options.common_options import arguments_option, environment_option, image_option, program_option
 from fleet.kinds.options.option import option
+from fleet.kinds.serving import kv_folder
 from fleet.kinds.sim.twin_kv import STORE_LINK
 from router.contract.metrics.engine_metrics import MOONCAKE_CLIENT_SCRAPE
 
@@ -32,9 +33,7 @@ class ClientSpec:
 
 
 def folder_of(spec: ClientSpec, launch: Launch) -> str:
-    if not spec.ssd:
-        return ""
-    return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
+    return kv_folder(spec, launch) if spec.ssd else ""
 
 
 def command(spec: ClientSpec, launch: Launch) -> list[str]:

@@ -32,9 +32,11 @@ from fleet.kinds.serving import (
     events_at,
     flags,
     gpus_of,
+    kv_folder,
+    own_role,
     replicas_for,
-    role_of,
     visible,
+    weights_of,
 )
 from fleet.kinds.sglang.sleeping import SGLANG_SLEEP
 from fleet.kinds.sim.twin_kv import TwinKv
@@ -43,7 +45,6 @@ from fleet.kinds.wire import DataParallel, KvFacts, KvWire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import SGLANG_SCRAPE
 from router.contract.net.probe import READY
-from router.contract.redis.published import InstanceRole
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
 _TRANSFERS = ("mooncake", "mooncake_tcp", "nixl")
@@ -128,13 +129,9 @@ class SglangSpec:
     image: str | None = image_option()
 
 
-def _model(spec: SglangSpec, launch: Launch) -> str:
-    return launch.path(spec.model) if spec.model else launch.model
-
-
 def command(spec: SglangSpec, launch: Launch) -> list[str]:
     given = {
-        "model-path": _model(spec, launch),
+        "model-path": weights_of(spec, launch),
         "served-model-name": launch.model,
         "host": launch.host,
         "port": launch.ports["http"],
@@ -158,10 +155,6 @@ def command(spec: SglangSpec, launch: Launch) -> list[str]:
     return [launch.path(spec.python), "-m", "sglang.launch_server", *flags(given), *spec.arguments]
 
 
-def role(spec: SglangSpec, launch: Launch) -> InstanceRole:
-    return role_of(spec.role, spec.prefill_instances, launch.ordinal)
-
-
 def _is_divided(spec: SglangSpec) -> bool:
     return spec.role != BOTH or bool(spec.prefill_instances)
 
@@ -169,7 +162,7 @@ def _is_divided(spec: SglangSpec) -> bool:
 def _disaggregation(spec: SglangSpec, launch: Launch) -> dict[str, object]:
     if not _is_divided(spec):
         return {}
-    own = role(spec, launch)
+    own = own_role(spec, launch)
     return {
         "disaggregation-mode": own,
         "disaggregation-transfer-backend": spec.transfer,
@@ -180,7 +173,7 @@ def _disaggregation(spec: SglangSpec, launch: Launch) -> dict[str, object]:
 
 def _hicache(spec: SglangSpec, launch: Launch) -> dict[str, object]:
     """Return the flags of tiers; a decode server caches no prompts."""
-    if spec.hicache == "none" or role(spec, launch) == DECODE:
+    if spec.hicache == "none" or own_role(spec, launch) == DECODE:
         return {}
     return {
         "enable-hierarchical-cache": True,
@@ -198,9 +191,9 @@ def _events(launch: Launch) -> dict[str, object]:
 
 
 def _folder(spec: SglangSpec, launch: Launch) -> str:
-    if spec.hicache != "disk" or role(spec, launch) == DECODE:
+    if spec.hicache != "disk" or own_role(spec, launch) == DECODE:
         return ""
-    return launch.path(spec.disk) if spec.disk else f"{launch.folder}/kv"
+    return kv_folder(spec, launch)
 
 
 def environment(spec: SglangSpec, launch: Launch) -> dict[str, str]:
@@ -214,16 +207,16 @@ def wire(spec: SglangSpec, launch: Launch) -> KvWire:
     """Return the facts for routers. Attention ranks compute the rest of each layer together, so the ranks wait for each
     other in every step.
     """
-    ranks, own = spec.data_parallel_size, role(spec, launch)
+    ranks, own = spec.data_parallel_size, own_role(spec, launch)
     return KvWire(
         own,
         connectors.SGLANG if _is_divided(spec) else "",
         KvFacts(
-            bytes_per_token=kv_size.of_model(_model(spec, launch), spec.dtype, spec.arguments),
+            bytes_per_token=kv_size.of_model(weights_of(spec, launch), spec.dtype, spec.arguments),
             bootstrap=f"http://{address(launch, 'side')}" if own == PREFILL else "",
         ),
         events=events_at(launch),
-        tokenizer=_model(spec, launch),
+        tokenizer=weights_of(spec, launch),
         dp=DataParallel(ranks, together=launch.instance) if ranks > 1 else DataParallel(),
         uncached="--disable-radix-cache" in spec.arguments,
     )
@@ -260,9 +253,9 @@ def requires(spec: SglangSpec, launch: Launch) -> tuple[Requirement, ...]:
 
 
 def twin_kv(spec: SglangSpec, launch: Launch) -> TwinKv:
-    sizes = kv_size.sizes_of(_model(spec, launch), spec.dtype, spec.arguments)
+    sizes = kv_size.sizes_of(weights_of(spec, launch), spec.dtype, spec.arguments)
     dram, disk = spec.dram_gib * spec.tensor_parallel * GIB, spec.disk_gib * GIB
-    held = _TIERS[spec.hicache if role(spec, launch) != DECODE else "none"]
+    held = _TIERS[spec.hicache if own_role(spec, launch) != DECODE else "none"]
     tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in held)
     return TwinKv(sizes, spec.tensor_parallel, tiers)
 

@@ -1,7 +1,7 @@
 """The `sim` kind: vLLM's HTTP API over a model of the engine (fleet/simengine), for any machine without a GPU."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from fleet.engine import profiles
 from fleet.engine.dwdp.machine import GPUS as CONTEXT_GPUS
@@ -24,10 +24,10 @@ from fleet.kinds.options.common_options import (
     refuse_loras,
 )
 from fleet.kinds.options.option import option
-from fleet.kinds.serving import BOTH, PREFILL, base_url, flags, pair_of, role_of
+from fleet.kinds.serving import PREFILL, base_url, flags, own_role, pair_of
 from fleet.kinds.wire import KvFacts, KvWire
 from fleet.simengine import generation
-from fleet.simengine.model import (
+from fleet.simengine.arguments import (
     CONTEXT_SERVERS,
     ONE_ENGINE,
     SGL,
@@ -37,16 +37,12 @@ from fleet.simengine.model import (
     TIER_LOADS,
     TIER_WRITES,
     SimOptions,
-    context_ranks,
-    gpus_of,
-    machine_of,
-    model_of,
-    served,
 )
+from fleet.simengine.model import context_ranks, gpus_of, machine_of, model_of, served_by
 from router.contract.connectors import CONNECTOR_CHOICES, CONNECTORS, MOONCAKE_STORE, NEURON, NIXL, NONE, SGLANG, TRTLLM
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE
 from router.contract.net import engine_key
-from router.contract.redis.published import DataParallel, InstanceRole
+from router.contract.redis.published import DataParallel
 
 GPUS = tuple(profiles.GPUS)
 MODEL_PROFILES = profiles.model_names()
@@ -266,9 +262,18 @@ class SimSpec:
     engine_key: str | None = engine_key_option(STARTED_WITH_KEY)
 
 
+_ALWAYS = ("time_scale", "seed", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+_UNLESS_DEFAULT = (
+    *("expert_parallel", "profile", "context_servers", "context_model", "context_gpu", "context_hot_experts"),
+    *("kv_blocks", "tp", "etcd", "kv_lend_s", "kv_connect_ms"),
+)
+_OF_MOVES = ("kv", "kv_setup_ms", "kv_gb_per_s", "kv_busy_gb_per_s", "kv_hold_s")
+_OF_TIERS = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
+_TIER_DETAILS = ("tier_law", "dram_gb_per_s", "dram_layer_ms", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
+
+
 def command(spec: SimSpec, launch: Launch) -> list[str]:
-    spec = _of_role(spec, launch)
-    moves = spec.kv != NONE
+    spec = _of_role(spec, own_role(spec, launch))
     store = launch.peers.get(spec.store_pool or "", f"<address of {spec.store_pool}>")
     given = {
         "host": launch.host,
@@ -276,44 +281,27 @@ def command(spec: SimSpec, launch: Launch) -> list[str]:
         "events-port": launch.ports["events"],
         "replay-port": launch.ports["replay"],
         "model": launch.model,
-        "gpu": None if _has_groups(spec) else spec.gpu,
-        "model-profile": None if _has_groups(spec) else spec.model_profile,
-        "expert-parallel": spec.expert_parallel or None,
-        "profile": spec.profile,
-        **(_changed(spec, _GROUP_DETAILS) if _has_groups(spec) else {}),
-        "time-scale": spec.time_scale,
-        "seed": spec.seed,
-        "block-size": spec.block_size,
-        "max-model-len": spec.max_model_len,
-        "max-num-seqs": spec.max_num_seqs,
-        "max-num-batched-tokens": spec.max_num_batched_tokens,
-        "kv-store": f"http://{store}" if spec.store_pool is not None else None,
-        "kv-blocks": spec.kv_blocks,
-        "tp": spec.tp,
+        **_given(spec, () if _has_groups(spec) else ("gpu", "model_profile")),
+        **_given(spec, _ALWAYS),
+        **_changed(spec, _UNLESS_DEFAULT),
         **_data_parallel(spec, launch),
-        "kv": spec.kv if moves else None,
-        "role": role(spec, launch) if moves else None,
+        **(_given(spec, _OF_MOVES) | {"role": own_role(spec, launch)} if spec.kv != NONE else {}),
+        "kv-store": f"http://{store}" if spec.store_pool is not None else None,
         "kv-peer": _peer(spec, launch),
-        "etcd": spec.etcd,
-        "kv-setup-ms": spec.kv_setup_ms if moves else None,
-        "kv-gb-per-s": spec.kv_gb_per_s if moves else None,
-        "kv-busy-gb-per-s": spec.kv_busy_gb_per_s if moves else None,
-        "kv-hold-s": spec.kv_hold_s if moves else None,
-        "kv-lend-s": spec.kv_lend_s if spec.kv_lend_s else None,
-        "kv-connect-ms": spec.kv_connect_ms if moves and spec.kv_connect_ms else None,
+        **(_given(spec, _OF_TIERS) | _changed(spec, _TIER_DETAILS) if spec.dram_gb or spec.ssd_gb else {}),
+        **(_given(spec, ("max_loras", "max_cpu_loras")) if spec.enable_lora else {}),
     }
-    loras = {"max-loras": spec.max_loras, "max-cpu-loras": spec.max_cpu_loras} if spec.enable_lora else {}
-    return [launch.python, "-m", "fleet.simengine", *flags(given | _tier_flags(spec) | loras)]
+    return [launch.python, "-m", "fleet.simengine", *flags(given)]
 
 
-_GROUP_DETAILS = ("context_servers", "context_model", "context_gpu", "context_hot_experts")
+def _given(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
+    return {name.replace("_", "-"): getattr(spec, name) for name in names}
 
 
 def _changed(spec: SimSpec, names: Sequence[str]) -> dict[str, object]:
     """Return the flags of options that differ from their defaults."""
     default = SimSpec()
-    values = {name: getattr(spec, name) for name in names}
-    return {name.replace("_", "-"): value for name, value in values.items() if value != getattr(default, name)}
+    return _given(spec, [name for name in names if getattr(spec, name) != getattr(default, name)])
 
 
 def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
@@ -328,9 +316,9 @@ def _data_parallel(spec: SimSpec, launch: Launch) -> dict[str, object]:
     }
 
 
-def _of_role(spec: SimSpec, launch: Launch) -> SimSpec:
-    """Return the spec with the parallelism and batch size of the instance's role."""
-    if role(spec, launch) != PREFILL:
+def _of_role(spec: SimSpec, role: str) -> SimSpec:
+    """Return the spec with the parallelism and batch size of the role."""
+    if role != PREFILL:
         return spec
     seqs = spec.prefill_max_num_seqs or spec.max_num_seqs
     return replace(spec, tp=spec.prefill_tp or spec.tp, max_num_seqs=seqs)
@@ -343,7 +331,7 @@ def port_spans(spec: SimSpec) -> dict[str, int]:
     uses = ("events", "replay")
     if not _has_groups(spec):
         return data_parallel.spans(spec, uses)
-    return dict.fromkeys(uses, context_ranks(_options(replace(spec, tp=spec.prefill_tp or spec.tp)), PREFILL))
+    return dict.fromkeys(uses, context_ranks(_options(_of_role(spec, PREFILL)), PREFILL))
 
 
 def pair(spec: SimSpec, ordinal: int) -> int | None:
@@ -363,21 +351,9 @@ def _peer(spec: SimSpec, launch: Launch) -> str | None:
     return launch.peers.get(name, f"<address of {name}>") if name else None
 
 
-_TIER_DETAILS = ("tier_law", "dram_gb_per_s", "dram_layer_ms", "ssd_drives", "ssd_read_gb_s", "ssd_metadata")
-
-
-def _tier_flags(spec: SimSpec) -> dict[str, object]:
-    if not spec.dram_gb and not spec.ssd_gb:
-        return {}
-    names = ("dram_gb", "ssd_gb", "ssd_access", "tier_write", "tier_promote_hits", "tier_prefetch", "tier_load")
-    sizes = {name.replace("_", "-"): getattr(spec, name) for name in names}
-    return sizes | _changed(spec, _TIER_DETAILS)
-
-
 def profile_of(spec: SimSpec, tp: int | None = None) -> Profile:
     """Return the profile. `tp` is that of the instance's role, if the role has its own. Raise UnknownProfile."""
-    size = tp or spec.tp
-    return served(spec.profile, spec.gpu, spec.model_profile, size, spec.data_parallel_size, spec.expert_parallel)
+    return served_by(_options(replace(spec, tp=tp or spec.tp)))
 
 
 def _has_groups(spec: SimSpec) -> bool:
@@ -386,13 +362,13 @@ def _has_groups(spec: SimSpec) -> bool:
 
 
 def _options(spec: SimSpec) -> SimOptions:
-    given = {field.name: getattr(spec, field.name) for field in fields(SimOptions) if field.name != "group"}
-    return SimOptions(group=spec.data_parallel_size, **given)
+    names = SimOptions.__dataclass_fields__.keys() - {"data_parallel_group"}
+    return SimOptions(data_parallel_group=spec.data_parallel_size, **{name: getattr(spec, name) for name in names})
 
 
 def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
-    spec = _of_role(spec, launch)
-    engine = replace(model_of(_options(spec), role(spec, launch)), pair=_paired_with(spec, launch))
+    spec = _of_role(spec, own_role(spec, launch))
+    engine = replace(model_of(_options(spec), own_role(spec, launch)), pair=_paired_with(spec, launch))
     if _has_groups(spec):
         about = machine_of(_options(spec)).about
         return TwinModel(engine, f"{about}; context servers: {spec.context_servers}", transferred=True)
@@ -400,21 +376,19 @@ def twin_model(spec: SimSpec, launch: Launch) -> TwinModel:
     return TwinModel(engine, known.about, known.doubts, known.transferred != "", known.family)
 
 
-def hardware(spec: SimSpec, role_: str) -> Hardware:
+def hardware(spec: SimSpec, role: str) -> Hardware:
     """Return the GPUs that the instance simulates."""
+    options, ranks = _options(_of_role(spec, role)), data_parallel.local(spec)
     if _has_groups(spec):
-        tp = spec.prefill_tp or spec.tp if role_ == PREFILL else spec.tp
-        return Hardware(gpus_of(_options(replace(spec, tp=tp)), role_))
-    gpus = profile_of(spec, spec.prefill_tp if role_ == PREFILL else None).tp
-    ranks = data_parallel.local(spec)
-    return Hardware(gpus * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
+        return Hardware(gpus_of(options, role))
+    return Hardware(served_by(options).tp * ranks, spec.dram_gb * ranks, spec.ssd_gb * ranks)
 
 
 def wire(spec: SimSpec, launch: Launch) -> KvWire:
     url = base_url(launch)
     if spec.kv == NONE or (spec.kv in (NEURON, SGLANG) and not spec.prefill_instances):
         dp = data_parallel.published(spec, launch, moe=profile_of(spec).has_experts)
-        return KvWire(role(spec, launch), events=url, tokenizer="sim", dp=dp)
+        return KvWire(own_role(spec, launch), events=url, tokenizer="sim", dp=dp)
     kv = KvFacts(
         bootstrap=url if CONNECTORS[spec.kv].needs_bootstrap else "",
         bytes_per_token=(
@@ -424,12 +398,8 @@ def wire(spec: SimSpec, launch: Launch) -> KvWire:
         pair=_paired_with(spec, launch),
         takes_lent=spec.kv_lend_s > 0,
     )
-    ranks = context_ranks(_options(_of_role(spec, launch)), role(spec, launch))
-    return KvWire(role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))
-
-
-def role(spec: SimSpec, launch: Launch) -> InstanceRole:
-    return role_of(BOTH, spec.prefill_instances, launch.ordinal)
+    ranks = context_ranks(_options(_of_role(spec, own_role(spec, launch))), own_role(spec, launch))
+    return KvWire(own_role(spec, launch), spec.kv, kv, url, "sim", dp=DataParallel(ranks))
 
 
 def refuse(spec: SimSpec) -> dict[str, str]:

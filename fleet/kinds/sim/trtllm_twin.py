@@ -18,7 +18,7 @@ from fleet.engine.profiles import NoRoom, UnknownProfile
 from fleet.engine.scheduler import VLLM, WHOLE_PROMPTS, Limits
 from fleet.kinds.kind import Launch, TwinModel
 from fleet.kinds.kv_size import KvSizes, sizes_of
-from fleet.kinds.serving import DECODE, PREFILL, role_of
+from fleet.kinds.serving import DECODE, PREFILL, own_role
 from fleet.systems.dwdp.known_models import experts_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def twin_model(spec: "TrtllmSpec", launch: Launch, gpus: int, connector: str) ->
     model = spec.model or launch.model
     if experts_of(model) != MOE.experts or "deepseek" not in model.lower():
         raise UnknownProfile(f"no constants for {model} on TensorRT-LLM; there are: DeepSeek-R1 and V3 on GB200")
-    role = role_of(spec.role, spec.prefill_instances, launch.ordinal)
+    role = own_role(spec, launch)
     try:
         server = _server(spec, launch, role, gpus)
         kv_tokens = server.kv_tokens(spec.free_gpu_memory_fraction)

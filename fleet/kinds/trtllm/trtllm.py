@@ -19,15 +19,17 @@ from fleet.kinds.options.common_options import (
 from fleet.kinds.options.option import option
 from fleet.kinds.serving import (
     BOTH,
-    DECODE,
     NVIDIA,
     PREFILL,
     ROLES,
     events_at,
     events_config,
+    first_device,
+    fitting,
     flags,
-    role_of,
+    own_role,
     visible,
+    weights_of,
 )
 from fleet.kinds.sim import trtllm_twin
 from fleet.kinds.sim.twin_kv import TwinKv
@@ -35,7 +37,6 @@ from fleet.kinds.trtllm import trtllm_dwdp
 from fleet.kinds.wire import KvWire
 from router.contract import connectors
 from router.contract.metrics.engine_metrics import TRTLLM_SCRAPE
-from router.contract.redis.published import InstanceRole
 from router.contract.values.json_value import JsonObject
 
 OPTIONS_FILE = "llm_options.yaml"
@@ -152,10 +153,6 @@ class TrtllmSpec:
     image: str | None = image_option()
 
 
-def role(spec: TrtllmSpec, launch: Launch) -> InstanceRole:
-    return role_of(spec.role, spec.prefill_instances, launch.ordinal)
-
-
 def gpus_each(spec: TrtllmSpec, own: str) -> int:
     if own != PREFILL:
         return spec.tensor_parallel
@@ -170,21 +167,14 @@ def _expert_parallel(spec: TrtllmSpec, own: str) -> int | None:
 
 
 def _gpus(spec: TrtllmSpec, launch: Launch) -> tuple[str, ...]:
-    """Return the GPUs. Context servers come first, and may use another number of GPUs."""
-    first = _first_gpu(spec, launch.ordinal)
-    return launch.gpus or spec.gpus[first : first + gpus_each(spec, role(spec, launch))]
-
-
-def _first_gpu(spec: TrtllmSpec, ordinal: int) -> int:
-    context = min(ordinal, spec.prefill_instances or (ordinal if spec.role == PREFILL else 0))
-    return context * gpus_each(spec, PREFILL) + (ordinal - context) * gpus_each(spec, DECODE)
+    first = first_device(spec, launch.ordinal, gpus_each)
+    return launch.gpus or spec.gpus[first : first + gpus_each(spec, own_role(spec, launch))]
 
 
 def _max_replicas(spec: TrtllmSpec) -> int | None:
     limits = [spec.dwdp_size * spec.dwdp_groups] if spec.dwdp_size > 1 and spec.role == PREFILL else []
     if spec.gpus:
-        fitting = (ordinal for ordinal in range(len(spec.gpus) + 1) if _first_gpu(spec, ordinal) <= len(spec.gpus))
-        limits.append(max(fitting))
+        limits.append(fitting(spec, len(spec.gpus), gpus_each))
     return min(limits, default=None)
 
 
@@ -193,15 +183,15 @@ def command(spec: TrtllmSpec, launch: Launch) -> list[str]:
         "host": launch.host,
         "port": launch.ports["http"],
         "backend": "pytorch",
-        "tp_size": gpus_each(spec, role(spec, launch)),
-        "ep_size": _expert_parallel(spec, role(spec, launch)),
+        "tp_size": gpus_each(spec, own_role(spec, launch)),
+        "ep_size": _expert_parallel(spec, own_role(spec, launch)),
         "max_batch_size": spec.max_batch_size,
         "max_num_tokens": spec.max_num_tokens,
         "max_seq_len": spec.max_seq_len,
         "kv_cache_free_gpu_memory_fraction": spec.free_gpu_memory_fraction,
         "extra_llm_api_options": f"{launch.folder}/{OPTIONS_FILE}",
     }
-    model = launch.path(spec.model) if spec.model else launch.model
+    model = weights_of(spec, launch)
     return [launch.path(spec.program), model, *flags(given), *spec.arguments]
 
 
@@ -223,12 +213,12 @@ def _options(spec: TrtllmSpec, launch: Launch) -> JsonObject:
         "return_perf_metrics": True,
         "enable_iter_perf_stats": True,
     }
-    if role(spec, launch) != BOTH:
+    if own_role(spec, launch) != BOTH:
         found["cache_transceiver_config"] = {
             **{"backend": spec.transfer, "max_tokens_in_buffer": spec.max_num_tokens},
             **({"transceiver_runtime": "PYTHON"} if spec.kv_events else {}),
         }
-    if role(spec, launch) == PREFILL or trtllm_dwdp.shares_experts(spec, launch):
+    if own_role(spec, launch) == PREFILL or trtllm_dwdp.shares_experts(spec, launch):
         found["disable_overlap_scheduler"] = True  # DWDP has none; a context server has no next token to overlap with
     if spec.kv_events:
         found["kv_events_config"] = events_config(launch.host, launch.ports["events"], launch.ports["replay"])
@@ -258,7 +248,7 @@ def _json_problem(text: str) -> str:
 
 
 def wire(spec: TrtllmSpec, launch: Launch) -> KvWire:
-    own = role(spec, launch)
+    own = own_role(spec, launch)
     return KvWire(
         own,
         "" if own == BOTH else connectors.TRTLLM,
@@ -301,7 +291,7 @@ TRTLLM = Kind(
     devices=gpus_each,
     connectors=(connectors.TRTLLM,),
     twin_model=lambda spec, launch: trtllm_twin.twin_model(
-        spec, launch, gpus_each(spec, role(spec, launch)), wire(spec, launch).connector
+        spec, launch, gpus_each(spec, own_role(spec, launch)), wire(spec, launch).connector
     ),
     twin_kv=lambda spec, launch: TwinKv(trtllm_twin.kv_sizes(launch.path(spec.model or launch.model))),
 )

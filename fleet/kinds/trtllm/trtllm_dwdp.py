@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fleet.engine.dwdp.layout import ExpertLayout, LayoutError, layout
 from fleet.kinds.kind import Launch
-from fleet.kinds.serving import BOTH, DECODE, PREFILL, role_of
+from fleet.kinds.serving import BOTH, DECODE, PREFILL, own_role, role_of
 from fleet.systems.dwdp.known_models import experts_of
 from router.contract.values.json_value import JsonObject
 
@@ -17,7 +17,7 @@ _OPTIONS = {"ranks": "dwdp_size", "local": "dwdp_experts", "prefetch": "dwdp_pre
 
 def shares_experts(spec: "TrtllmSpec", launch: Launch) -> bool:
     """Return whether GPUs prefetch experts: a context server those of its group, another server its own."""
-    return spec.dwdp_size > 1 and role_of(spec.role, spec.prefill_instances, launch.ordinal) != DECODE
+    return spec.dwdp_size > 1 and own_role(spec, launch) != DECODE
 
 
 def group(spec: "TrtllmSpec", ordinal: int) -> tuple[int, ...]:

@@ -22,9 +22,10 @@ from fleet.kinds.serving import (
     events_config,
     flags,
     gpus_of,
+    own_role,
     replicas_for,
-    role_of,
     visible,
+    weights_of,
 )
 from fleet.kinds.sim.twin_kv import TwinKv
 from fleet.kinds.transfer import GIB, modes, rank_0
@@ -38,10 +39,6 @@ from router.contract.values.json_value import JsonObject
 _CUDA_ONLY = ("mooncake-p2p", "offload-dram", "offload-ssd", "lmcache-dram", "lmcache-disk", "lmcache-gds")
 STORE = "mooncake-store"
 _SERVERS = ("--api-server-count", "--api_server_count", "-asc")
-
-
-def model_of(spec: VllmSpec, launch: Launch) -> str:
-    return launch.path(spec.model) if spec.model else launch.model
 
 
 def command(spec: VllmSpec, launch: Launch) -> list[str]:
@@ -85,8 +82,8 @@ def _server(spec: VllmSpec, launch: Launch) -> tuple[str, ...]:
     """Return the command `vllm serve`, which is needed to start several API servers. It requires a distribution
     named vllm, and CPU builds have another name."""
     if spec.device == "cpu":
-        return ("vllm.entrypoints.openai.api_server", "--model", model_of(spec, launch))
-    return ("vllm.entrypoints.cli.main", "serve", model_of(spec, launch))
+        return ("vllm.entrypoints.openai.api_server", "--model", weights_of(spec, launch))
+    return ("vllm.entrypoints.cli.main", "serve", weights_of(spec, launch))
 
 
 def _data_parallel(spec: VllmSpec, launch: Launch) -> dict[str, object]:
@@ -148,9 +145,9 @@ def files(spec: VllmSpec, launch: Launch) -> dict[str, str]:
 
 
 def wire(spec: VllmSpec, launch: Launch) -> KvWire:
-    moved, model = transfer.made(spec, launch), model_of(spec, launch)
+    moved, model = transfer.made(spec, launch), weights_of(spec, launch)
     return KvWire(
-        role=role_of(spec.role, spec.prefill_instances, launch.ordinal),
+        role=own_role(spec, launch),
         connector=moved.routed_as,
         kv=KvFacts(
             moved.bootstrap,
@@ -179,7 +176,7 @@ def _tokenizer(spec: VllmSpec, launch: Launch) -> str:
         given[name.replace("_", "-")] = value if equals else following
     if not given.keys().isdisjoint(_OTHER_PROMPTS) or given.get("--tokenizer-mode", "auto") not in _MODES:
         return ""
-    return launch.path(given["--tokenizer"]) if "--tokenizer" in given else model_of(spec, launch)
+    return launch.path(given["--tokenizer"]) if "--tokenizer" in given else weights_of(spec, launch)
 
 
 def requires(spec: VllmSpec, launch: Launch) -> tuple[Requirement, ...]:
@@ -288,7 +285,7 @@ def needs(spec: VllmSpec) -> tuple[str, ...]:
 
 
 def twin_kv(spec: VllmSpec, launch: Launch) -> TwinKv:
-    sizes = sizes_of(model_of(spec, launch), spec.dtype, spec.arguments)
+    sizes = sizes_of(weights_of(spec, launch), spec.dtype, spec.arguments)
     dram, disk = spec.dram_gib * GIB, spec.disk_gib * GIB
     devices = next((_TIERS[mode] for mode in modes(spec) if mode in _TIERS), ())
     tiers = tuple(TierModel(device, dram if device is DRAM else disk) for device in devices)
