@@ -21,7 +21,7 @@ from fleet.plan.adapters import FAILURES, AdapterHomes, AdapterHost, HomeChange,
 from fleet.snapshot import samples_of
 from fleet.spec import allow_lists
 from router.contract.models import Adapter
-from router.contract.net.pinned_http import EngineTransport
+from router.contract.net.pinned_http import EngineTransport, ask_through
 from router.contract.redis.sample import InstanceSample
 
 log = logging.getLogger(__name__)
@@ -259,29 +259,17 @@ def _post(row: Instance, path: str, body: Mapping[str, str]) -> None:
 
 def _call(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
     """Return the body of the engine's answer. Raise AdapterRefused with the engine's text."""
+    transport = EngineTransport(row.url, row.engine_key, certificates=row.tls)
+    method = "GET" if body is None else "POST"
     try:
-        return asyncio.run(_asked(row, path, body, timeout_s))
+        answer = asyncio.run(ask_through(transport, method, row.url + path, timeout_s, LARGEST, json=body))
     except (TimeoutError, httpx.TimeoutException):
         raise AdapterRefused(f"no answer to {path} within {timeout_s:g} s") from None
     except httpx.HTTPError as error:
         raise AdapterRefused(f"{path}: {str(error) or type(error).__name__}") from None
-
-
-async def _asked(row: Instance, path: str, body: Mapping[str, str] | None, timeout_s: float) -> bytes:
-    """Return the body of the answer. The time limit covers the whole body, even if it arrives byte by byte."""
-    said, transport = b"", EngineTransport(row.url, row.engine_key, certificates=row.tls)
-    async with (
-        httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,
-        asyncio.timeout(timeout_s),
-        client.stream("GET" if body is None else "POST", row.url + path, json=body) as answer,
-    ):
-        async for part in answer.aiter_bytes():
-            said += part
-            if len(said) > LARGEST:
-                break
-    if answer.status_code == 200:
-        return said
-    raise AdapterRefused(f"the engine answers {answer.status_code}: {_message(said)}")
+    if answer.status == 200:
+        return answer.body
+    raise AdapterRefused(f"the engine answers {answer.status}: {_message(answer.body)}")
 
 
 def _message(said: bytes) -> str:

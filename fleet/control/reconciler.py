@@ -5,6 +5,7 @@ The control worker calls `reconcile_step` every second; tests call it directly. 
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
 from msgspec import to_builtins
@@ -43,7 +44,8 @@ def reconcile_step(now: dt.datetime, send: Send, roll_back: RollBack) -> tuple[A
         observed = [observed_of(row, samples.get(row.name)) for row in rows.values()]
         for action in plan(desired, observed, now.timestamp(), node_views(now)):
             with attempt(f"{action.kind} {action.instance or action.pool}"):
-                if _APPLY[action.kind](_ActionStep(action, pools, rows, now, send, roll_back)):
+                row = rows.get(action.instance)
+                if _APPLY[action.kind](_ActionStep(action, pools[action.pool], row, now, send, roll_back)):
                     done.append(action)
         for name in sorted({action.pool for action in done if action.kind != "delete_pool"}):
             with attempt(f"publish pool {name}"):
@@ -60,24 +62,16 @@ def _need_samples(rows: Iterable[Instance], desired: Iterable[DesiredPool]) -> l
     return [row for row in there if row.state == State.DRAINING or row.pool.name in choosing]
 
 
+@dataclass(frozen=True, slots=True)
 class _ActionStep:
     """One action with its rows."""
 
-    def __init__(
-        self,
-        action: Action,
-        pools: dict[str, Pool],
-        rows: dict[str, Instance],
-        now: dt.datetime,
-        send: Send,
-        roll_back: RollBack,
-    ) -> None:
-        self.action = action
-        self.pool = pools[action.pool]
-        self.row = rows.get(action.instance)
-        self.now = now
-        self.send = send
-        self.roll_back = roll_back
+    action: Action
+    pool: Pool
+    row: Instance | None
+    now: dt.datetime
+    send: Send
+    roll_back: RollBack
 
     @property
     def instance(self) -> Instance:

@@ -10,7 +10,7 @@ from fleet import events
 from fleet.control.publish import publish_fleet
 from fleet.kinds.vllm.sleeping import VLLM_SLEEP, Sleeping, SleepStep, Weights
 from fleet.models import DesiredState, Instance, State
-from router.contract.net.pinned_http import EngineTransport
+from router.contract.net.pinned_http import EngineTransport, ask_through
 
 TIMEOUT_S = 600.0  # limit for one call, in which weights are read from disk or moved between GPU and host
 LARGEST = 4096  # bytes of an answer
@@ -105,49 +105,37 @@ async def _take(instance: Instance, steps: Sequence[SleepStep], *, wakes: bool =
     known = instance.pk, instance.epoch, wakes
     before = _acted.pop(known, 0)
     first = 0 if repeats else before
-    url, transport = instance.url, EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
-    async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S) as client:
-        for number, step in enumerate(steps[first:], first):
-            try:
-                await _take_step(client, url, step)
-            except SleepRefused as why:
-                text = f"{'GET' if step.asks else 'POST'} {step.path}: {why}"
-                acted = why.may_have_acted or (repeats and isinstance(why, HasFailed))
-                taken = number + (acted and not step.asks)
-                if not repeats and taken == len(steps):
-                    return text
-                _acted[known] = taken
-                raise type(why)(text) from None
+    for number, step in enumerate(steps[first:], first):
+        try:
+            await _take_step(instance, step)
+        except SleepRefused as why:
+            text = f"{'GET' if step.asks else 'POST'} {step.path}: {why}"
+            acted = why.may_have_acted or (repeats and isinstance(why, HasFailed))
+            taken = number + (acted and not step.asks)
+            if not repeats and taken == len(steps):
+                return text
+            _acted[known] = taken
+            raise type(why)(text) from None
     return ""
 
 
-async def _take_step(client: httpx.AsyncClient, url: str, step: SleepStep) -> None:
-    """Take one step. Raise SleepRefused. The time limit covers the whole answer, even if it arrives byte by byte."""
+async def _take_step(instance: Instance, step: SleepStep) -> None:
+    """Take one step. Raise SleepRefused."""
+    transport = EngineTransport(instance.url, instance.engine_key, certificates=instance.tls)
+    method, url = "GET" if step.asks else "POST", instance.url + step.path
     try:
-        async with (
-            asyncio.timeout(TIMEOUT_S),
-            client.stream("GET" if step.asks else "POST", url + step.path, json=step.body) as answer,
-        ):
-            said = await _beginning(answer)
+        answer = await ask_through(transport, method, url, TIMEOUT_S, LARGEST, json=step.body)
     except (TimeoutError, httpx.TimeoutException):
         raise NoAnswer(f"no answer within {TIMEOUT_S:g} s") from None
     except httpx.HTTPError as error:
         kind = SleepRefused if isinstance(error, httpx.ConnectError) else NoAnswer
         raise kind(str(error) or type(error).__name__) from None
-    if not 200 <= answer.status_code < 300:
-        refusal = HasFailed if answer.status_code >= 500 else SleepRefused
-        raise refusal(f"the engine answers {answer.status_code}")
+    if not 200 <= answer.status < 300:
+        refusal = HasFailed if answer.status >= 500 else SleepRefused
+        raise refusal(f"the engine answers {answer.status}")
+    said = answer.body[:LARGEST].decode("utf-8", "replace")
     if step.says not in said.replace(" ", ""):
         raise SleepRefused(f"the engine says {said[:100]}")
-
-
-async def _beginning(answer: httpx.Response) -> str:
-    said = b""
-    async for part in answer.aiter_bytes():
-        said += part
-        if len(said) > LARGEST:
-            break
-    return said[:LARGEST].decode("utf-8", "replace")
 
 
 def _note(instance: Instance, level: int | None, text: str) -> bool:

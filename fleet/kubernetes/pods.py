@@ -23,7 +23,7 @@ from fleet.kubernetes.objects import Pod, Resource
 from fleet.kubernetes.pod_settings import PodSettings
 from fleet.kubernetes.starts import born_of, start_of
 from fleet.models import Instance, State
-from fleet.node import logs, process
+from fleet.node import logs
 from fleet.node.fencing import PRESENT
 from fleet.node.launcher import LaunchFailed, ProcessStatus, ShutdownReport, StartDeferred, StartedInstance
 
@@ -129,7 +129,7 @@ class Pods:
             raise
         self.mirror(instance.node).note(pod)
         prepared = replace(start.prepared, url="", wire=KvWire(), argv=manifests.shown(start.prepared.argv))
-        logs.begin(instance.name, instance.epoch, timezone.now(), process.command_line(prepared.argv))
+        logs.begin(instance.name, instance.epoch, timezone.now(), prepared.argv)
         return StartedInstance(prepared, f"started as Pod {start.name}", pod=start.name)
 
     def revoke(self, started: StartedInstance) -> None:

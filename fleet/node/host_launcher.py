@@ -42,9 +42,7 @@ class Processes:
         prepared = with_key(prepare(given, instance, ports, peers_of(instance)), given)
         user = engine_user.current()
         write_files(prepared, folder_of(instance.name), user)
-        log = logs.begin(
-            instance.name, instance.epoch, timezone.now(), process.command_line(masked_words(prepared.argv))
-        )
+        log = logs.begin(instance.name, instance.epoch, timezone.now(), masked_words(prepared.argv))
         markers = {**fencing.markers(instance.name, instance.node), "WEIR_EPOCH": str(instance.epoch)}
         home = user.environment if user else {}
         env = process.environment(installation.CODE, markers, {**home, **prepared.environment})

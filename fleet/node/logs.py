@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import os
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -92,11 +93,11 @@ def header(epoch: int, at: dt.datetime, command_line: str) -> str:
     return f"{_HEADER}{epoch} at {at:%Y-%m-%d %H:%M:%S} UTC: {command_line}\n"
 
 
-def begin(instance_name: str, epoch: int, at: dt.datetime, command_line: str) -> Path:
+def begin(instance_name: str, epoch: int, at: dt.datetime, argv: Sequence[str]) -> Path:
     """Begin a start in the log; return the file to append to."""
     path = prepare(instance_name)
     with path.open("a") as file:
-        file.write(header(epoch, at, command_line))
+        file.write(header(epoch, at, subprocess.list2cmdline(argv)))
     return path
 
 

@@ -6,7 +6,6 @@ create_time is unsuitable, as it changes when the clock is set.
 import functools
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,24 +99,23 @@ def _signal_name(number: int) -> str:
         return "a real-time signal"
 
 
-def inspect(pid: int) -> ProcessState | None:
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields from `state` on; empty if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # called hundreds of times a second; a Path would double the cost
-            text = file.read()
+            return file.read().rpartition(b")")[2].split()  # the command may hold spaces and parentheses
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(b")")[2].split()  # the command may hold spaces and parentheses
-    return ProcessState(fields[0].decode(), int(fields[_START_FIELD]) / _TICKS)
+        return []
+
+
+def inspect(pid: int) -> ProcessState | None:
+    fields = _stat(pid)
+    return ProcessState(fields[0].decode(), int(fields[_START_FIELD]) / _TICKS) if fields else None
 
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time of the process and of its ended children; 0 if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    fields = text.rpartition(b")")[2].split()
-    return sum(map(int, fields[_CPU_FIELDS])) / _TICKS
+    return sum(map(int, _stat(pid)[_CPU_FIELDS])) / _TICKS
 
 
 def is_alive(pid: int | None, pid_started: float | None) -> bool:
@@ -239,7 +237,3 @@ def _represents_session(pid: int) -> bool:
         return False
     state = inspect(leader)
     return leader == pid or state is None or state.letter in "ZX"
-
-
-def command_line(argv: Sequence[str]) -> str:
-    return subprocess.list2cmdline(argv)

@@ -16,7 +16,7 @@ from router.contract.metrics.metrics_page import MetricsPage
 from router.contract.metrics.tier_metrics import parse_tiers
 from router.contract.model_cards import cards, lengths
 from router.contract.net.engine_key import line_if_any, refusal
-from router.contract.net.probe import READY, AnswerRefused, NotAsked, ProbeError, Prober, Slow
+from router.contract.net.probe import LARGEST, READY, AnswerRefused, NotAsked, ProbeError, Prober, Slow
 from router.contract.redis.sample import EngineMetrics
 
 MODELS_LARGEST = 1024 * 1024  # bytes
@@ -31,15 +31,15 @@ class EnginePages:
 
     async def health(self, row: Instance, path: str, timeout_s: float) -> tuple[Health, str]:
         """Return the engine's health, and why it is unhealthy."""
-        url, lines = row.url + path, line_if_any(row.engine_key)
+        asked = path
         try:
-            status, _ = await self.prober.get(url, timeout_s, lines=lines, tls=row.tls)
+            status, _ = await self._get(row, asked, timeout_s)
             if status == 404 and path == READY:
-                url = row.url + MODELS
-                status, _ = await self.prober.get(url, timeout_s, MODELS_LARGEST, lines, row.tls)
+                asked = MODELS
+                status, _ = await self._get(row, asked, timeout_s, MODELS_LARGEST)
         except ProbeError as error:
             return ("slow" if isinstance(error, Slow | NotAsked) else "refused"), str(error)
-        said = refusal(status, path, row.engine_key) or f"GET {url} answers {status}"
+        said = refusal(status, path, row.engine_key) or f"GET {row.url}{asked} answers {status}"
         return ("ok", "") if 200 <= status < 300 else ("error", said)
 
     async def metrics(
@@ -87,8 +87,7 @@ class EnginePages:
         developer paths.
         """
         try:
-            lines = line_if_any(row.engine_key)
-            status, body = await self.prober.get(row.url + path, timeout_s, lines=lines, tls=row.tls)
+            status, body = await self._get(row, path, timeout_s)
         except ProbeError:
             return False
         if path == READY and status == 503:
@@ -101,19 +100,20 @@ class EnginePages:
         one does not.
         """
         try:
-            lines = line_if_any(row.engine_key)
-            url = row.url + SGLANG.version_path
-            return (await self.prober.get(url, timeout_s, MODELS_LARGEST, lines, row.tls))[0] == 200
+            return (await self._get(row, SGLANG.version_path, timeout_s, MODELS_LARGEST))[0] == 200
         except ProbeError:
             return False
+
+    async def _get(self, row: Instance, path: str, timeout_s: float, largest: int = LARGEST) -> tuple[int, bytes]:
+        """Return (status, body). Raise ProbeError."""
+        return await self.prober.get(row.url + path, timeout_s, largest, line_if_any(row.engine_key), row.tls)
 
     async def _page(
         self, row: Instance, path: str, timeout_s: float, largest: int, refused: Counter[str]
     ) -> tuple[int, bytes | None]:
         """Return (status, body of a good answer)."""
         try:
-            lines = line_if_any(row.engine_key)
-            status, body = await self.prober.get(row.url + path, timeout_s, largest, lines, row.tls)
+            status, body = await self._get(row, path, timeout_s, largest)
         except AnswerRefused as error:
             refused[str(error)] += 1
             return 0, None

@@ -154,14 +154,25 @@ async def ask(method: str, url: str, reach: Reach, timeout_s: float, most: int, 
     """Return the whole answer to one request, whatever its status. `headers`, `data` and so on are those of httpx.
     Redirects are not followed. Raise TimeoutError or httpx.HTTPError, the latter also if the answer exceeds `most`
     bytes."""
+    answer = await ask_through(PinnedTransport(reach), method, url, timeout_s, most, **request)
+    if len(answer.body) > most:
+        raise httpx.ReadError(f"its answer has more than {most:,} bytes")
+    return answer
+
+
+async def ask_through(
+    transport: PinnedTransport, method: str, url: str, timeout_s: float, most: int, **request: Any
+) -> PinnedAnswer:
+    """Return the answer like `ask`, if it is longer than `most` bytes a part that exceeds them. The time limit covers
+    the whole body, even if it arrives byte by byte. The transport is closed afterwards."""
     async with (
         asyncio.timeout(timeout_s),
-        httpx.AsyncClient(transport=PinnedTransport(reach), timeout=timeout_s) as client,
+        httpx.AsyncClient(transport=transport, timeout=timeout_s) as client,
         client.stream(method, url, **request) as answer,
     ):
         body = b""
         async for part in answer.aiter_bytes():
             body += part
             if len(body) > most:
-                raise httpx.ReadError(f"its answer has more than {most:,} bytes")
+                break
         return PinnedAnswer(answer.status_code, answer.headers.get("content-type", ""), body)
