@@ -27,8 +27,7 @@ from router.serving.stored import StoredResponses
 from router.standalone import POOL
 from router.standalone.api_keys import KeysFile, read_keys
 from router.standalone.files import (
-    ModelsFile,
-    PolicyFile,
+    DocumentFile,
     key_reference,
     read_instances,
     read_models,
@@ -121,9 +120,9 @@ class FileSource:
         self._watch = InstanceWatch(self.pools, self._pool, model)
         self._ending = asyncio.Event()
         self._receipts: deque[Call] = deque(maxlen=RECEIPTS_KEPT)
-        self._in_force: PolicyFile | None = None
+        self._in_force: DocumentFile | None = None
         self._keys_in_force: KeysFile | None = None
-        self._models_in_force: ModelsFile | None = None
+        self._models_in_force: DocumentFile | None = None
         self._buckets = LocalBuckets()
         self.pools.auth.bucket_store = self._buckets if keys is not None else None
         self._refused = ""  # why the last reload was refused

@@ -2,20 +2,21 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from msgspec import ValidationError, convert
+from msgspec.structs import replace
 
 from router.contract import models
 from router.contract.connectors import CONNECTORS
 from router.contract.net import engine_tls
 from router.contract.net.addresses import is_base_path
 from router.contract.net.engine_key import ALLOWED, OPTION, is_reference
-from router.contract.net.engine_tls import PLAIN, EngineTls
-from router.contract.redis.published import MOST_RANKS, KvFacts
+from router.contract.net.engine_tls import EngineTls
+from router.contract.redis.published import MOST_RANKS, DataParallel, KvFacts, PublishedInstance
 from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import InvalidInput, Problem
 from router.contract.values.secret_text import HIDDEN
@@ -29,35 +30,27 @@ _PROBLEMS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    id: str
-    url: str
-    role: Role = "both"
-    connector: str = ""
-    kv: KvFacts = field(default_factory=KvFacts)
-    events: str = ""
-    tokenizer: str = ""
-    ranks: int = 1  # data-parallel ranks behind the URL
-    engine_key: str = ""  # reference of the engine's key
-    tls: EngineTls = PLAIN
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyFile:
+class DocumentFile:
     path: str
     modified_at: float  # s, Unix
     sha256: str
     document: JsonObject
 
 
-def read_instances(given: str, engine_key: str = "") -> list[Listed]:
+def listed(id: str, url: str, **facts: Any) -> PublishedInstance:
+    """Return an instance that has not been asked yet."""
+    reason = "it has not been asked yet"
+    return PublishedInstance(id=id, epoch=1, url=url, state="loading", routable=False, reason=reason, **facts)
+
+
+def read_instances(given: str, engine_key: str = "") -> list[PublishedInstance]:
     """Read `URL,URL` or `@FILE` with one `URL[;key=value]…` per line. `engine_key` applies to instances that name
     none."""
-    listed = _listed(given)
-    return [each if each.engine_key else replace(each, engine_key=engine_key) for each in listed]
+    instances = _listed(given)
+    return [each if each.engine_key else replace(each, engine_key=engine_key) for each in instances]
 
 
-def _listed(given: str) -> list[Listed]:
+def _listed(given: str) -> list[PublishedInstance]:
     if not given.startswith("@"):
         return _instances([("--instances", item) for item in given.split(",")])
     path = given[1:]
@@ -65,7 +58,7 @@ def _listed(given: str) -> list[Listed]:
     return _instances([(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()], path)
 
 
-def read_policy(path: Path) -> PolicyFile:
+def read_policy(path: Path) -> DocumentFile:
     made = structure("--policy", path)
     if isinstance(made, dict) and "rollout" in made:
         why = "a router alone has no deliveries: one version serves all requests; give the policy document only"
@@ -74,18 +67,10 @@ def read_policy(path: Path) -> PolicyFile:
         document.parse(made)
     except InvalidInput as error:
         raise BadInput(f"--policy {path}", _shown(error.problems)) from None
-    return PolicyFile(str(path), path.stat().st_mtime, document.sha256(made), made)
+    return DocumentFile(str(path), path.stat().st_mtime, document.sha256(made), made)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsFile:
-    path: str
-    modified_at: float  # s, Unix
-    sha256: str
-    document: JsonObject
-
-
-def read_models(path: Path, pool: str) -> ModelsFile:
+def read_models(path: Path, pool: str) -> DocumentFile:
     """Read the document Models. `pool` is this router's only pool."""
     made = structure("--models", path)
     try:
@@ -100,7 +85,7 @@ def read_models(path: Path, pool: str) -> ModelsFile:
     except InvalidInput as error:
         raise BadInput(f"--models {path}", _shown(error.problems)) from None
     document = models.dump(read)
-    return ModelsFile(str(path), path.stat().st_mtime, models.sha256(document), document)
+    return DocumentFile(str(path), path.stat().st_mtime, models.sha256(document), document)
 
 
 def _shown(errors: Sequence[Problem]) -> str:
@@ -110,21 +95,21 @@ def _shown(errors: Sequence[Problem]) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _instances(items: list[tuple[str, str]], path: str = "") -> list[Listed]:
+def _instances(items: list[tuple[str, str]], path: str = "") -> list[PublishedInstance]:
     if not items:
         raise BadInput(f"--instances @{path}", "it names no instance; write one URL per line")
-    found: dict[str, Listed] = {}
+    found: dict[str, PublishedInstance] = {}
     urls: set[str] = set()
     for where, item in items:
-        listed = _instance(where, item.strip())
-        if listed.id in found or listed.url in urls:
-            raise BadInput(where, f"{listed.url} is there twice ({listed.id})")
-        found[listed.id] = listed
-        urls.add(listed.url)
+        instance = _instance(where, item.strip())
+        if instance.id in found or instance.url in urls:
+            raise BadInput(where, f"{instance.url} is there twice ({instance.id})")
+        found[instance.id] = instance
+        urls.add(instance.url)
     return list(found.values())
 
 
-def _instance(where: str, item: str) -> Listed:
+def _instance(where: str, item: str) -> PublishedInstance:
     url, *pairs = (pair.strip() for pair in item.split(";"))
     place = _place(where, url)
     given: dict[str, str] = {}
@@ -139,15 +124,15 @@ def _instance(where: str, item: str) -> Listed:
     unknown = next((key for key in given if key not in KEYS and not key.startswith(("kv.", "tls."))), None)
     if unknown is not None:
         raise BadInput(where, Problem(unknown, given[unknown], "unknown key", ", ".join(KEYS)))
-    return Listed(
+    return listed(
         name,
         url.rstrip("/"),
-        role=cast(Role, _one_of(where, given, "role", get_args(Role), "both")),
+        role=_one_of(where, given, "role", get_args(Role), "both"),
         connector=_one_of(where, given, "connector", tuple(CONNECTORS), ""),
         kv=_kv(where, _below("kv.", given)),
         events=given.get("events", ""),
         tokenizer=given.get("tokenizer", ""),
-        ranks=_ranks(where, given.get("ranks", "1")),
+        dp=DataParallel(_ranks(where, given.get("ranks", "1"))),
         engine_key=key_reference(where, given.get("engine_key", "")),
         tls=_tls(where, url, _below("tls.", given)),
     )

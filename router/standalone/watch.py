@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from router.contract.metrics.engine_metrics import VLLM_SCRAPE, parse_metrics
 from router.contract.metrics.metrics_page import LARGEST
 from router.contract.model_cards import LONGEST_NAME, Lengths, cards, lengths
@@ -13,11 +15,10 @@ from router.contract.models import Adapter, Alias, Models, Target
 from router.contract.net.engine_key import line_if_any, refusal, trouble
 from router.contract.net.probe import LARGEST as HEALTH_LARGEST
 from router.contract.net.probe import READY, NotAsked, ProbeError, Prober, Slow
-from router.contract.redis.published import DataParallel, FleetValue, PublishedInstance
+from router.contract.redis.published import FleetValue, PublishedInstance
 from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_of
 from router.pool.pool import Pool
 from router.serving.pools import Pools
-from router.standalone.files import Listed
 
 TIMEOUT_S = 0.9  # limit for one answer; a hanging engine is polled again in the next round
 HEALTH = "/health"
@@ -56,11 +57,9 @@ NO_RULES = Rules()
 
 
 class Watched:
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: PublishedInstance) -> None:
         self.listed = listed
-        self.epoch = 1
-        self.state = "loading"
-        self.reason = "it has not been asked yet"
+        self.epoch, self.state, self.reason = listed.epoch, listed.state, listed.reason
         self.failures = 0  # failed rounds in a row
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
@@ -103,24 +102,15 @@ class Watched:
         self.metrics, self.sampled_at = metrics, now
 
     def instance(self) -> PublishedInstance:
-        return PublishedInstance(
-            id=self.listed.id,
+        return replace(
+            self.listed,
             epoch=self.epoch,
-            url=self.listed.url,
             state=self.state,
             routable=self.state == "ready",
             reason=self.reason,
             block_size=self.metrics.block_size if self.metrics is not None else None,
             kv_blocks=self.metrics.kv_blocks if self.metrics is not None else None,
-            role=self.listed.role,
-            connector=self.listed.connector,
-            kv=self.listed.kv,
-            events=self.listed.events,
-            tokenizer=self.listed.tokenizer,
-            engine_key=self.listed.engine_key,
-            tls=self.listed.tls,
             adapters=tuple(sorted(self.adapters)),
-            dp=DataParallel(ranks=self.listed.ranks),
         )
 
     def sample(self, pool: str) -> InstanceSample | None:
@@ -152,7 +142,7 @@ class InstanceWatch:
         self._rules: Rules = NO_RULES
         self._instances: tuple[PublishedInstance, ...] | None = ()  # instances in the form that the pool has them
 
-    def follow(self, listed: Sequence[Listed], rules: Rules = NO_RULES) -> None:
+    def follow(self, listed: Sequence[PublishedInstance], rules: Rules = NO_RULES) -> None:
         """Watch these instances; instances that are already watched keep their state."""
         if rules != self._rules:
             self._rules, self._instances = rules, None
@@ -227,7 +217,7 @@ class InstanceWatch:
                 known = known if found[0] is None else found
             return WatchedAnswer(error, slow, metrics, *known, refused, unseen)
 
-    async def _get(self, listed: Listed, path: str, largest: int) -> tuple[int, bytes]:
+    async def _get(self, listed: PublishedInstance, path: str, largest: int) -> tuple[int, bytes]:
         lines = line_if_any(listed.engine_key)
         return await self._prober.get(listed.url + path, TIMEOUT_S, largest, lines, listed.tls)
 
@@ -250,13 +240,13 @@ class InstanceWatch:
         # An engine without a health page is healthy if it answers at all.
         return ("" if status < 300 or status == 404 else f"GET {listed.url}{path} answers {status}"), False
 
-    async def _is_ready(self, listed: Listed) -> bool:
+    async def _is_ready(self, listed: PublishedInstance) -> bool:
         try:
             return (await self._get(listed, READY, HEALTH_LARGEST))[0] == 200
         except ProbeError:
             return False
 
-    async def _metrics(self, listed: Listed) -> tuple[EngineMetrics | None, str]:
+    async def _metrics(self, listed: PublishedInstance) -> tuple[EngineMetrics | None, str]:
         try:
             status, page = await self._get(listed, "/metrics", LARGEST)
         except ProbeError:
@@ -264,7 +254,7 @@ class InstanceWatch:
         metrics = parse_metrics(page, VLLM_SCRAPE) if status == 200 else None
         return metrics, refusal(status, "/metrics", listed.engine_key)
 
-    async def _models(self, listed: Listed) -> tuple[Listing, str]:
+    async def _models(self, listed: PublishedInstance) -> tuple[Listing, str]:
         try:
             status, body = await self._get(listed, "/v1/models", MODELS_LARGEST)
             if why := refusal(status, "/v1/models", listed.engine_key):

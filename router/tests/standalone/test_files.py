@@ -13,7 +13,7 @@ from router.contract.net.engine_tls import EngineTls
 from router.contract.redis.published import KvFacts
 from router.options import REQUIRE_KEYS, VARIABLES, arguments, from_environment
 from router.policy.schema import document
-from router.standalone.files import Listed, read_instances, read_policy
+from router.standalone.files import listed, read_instances, read_policy
 from router.standalone.text import BadInput
 
 
@@ -21,8 +21,8 @@ def test_instances_are_urls_with_their_facts():
     kv = "kv.pair=a:1;kv.bytes_per_token=160;kv.takes_lent=true;kv.unknown=1"
     given = f"http://a:1, https://b/;id=two;role=prefill;connector=nixl;{kv};events=http://b:9;tokenizer=/m"
     facts = KvFacts(pair="a:1", bytes_per_token=160, takes_lent=True)
-    two = Listed("two", "https://b", "prefill", "nixl", facts, "http://b:9", "/m")
-    assert read_instances(given) == [Listed("a:1", "http://a:1"), two]
+    two = listed("two", "https://b", role="prefill", connector="nixl", kv=facts, events="http://b:9", tokenizer="/m")
+    assert read_instances(given) == [listed("a:1", "http://a:1"), two]
 
 
 def test_an_instance_uses_its_own_engine_key_or_the_common_one():
@@ -43,7 +43,7 @@ def test_an_engine_key_in_plain_text_is_refused_without_printing_it():
 
 def test_engines_under_paths_of_one_host_are_distinguished():
     read = read_instances("https://a/llm/one/,http://a:1/two;id=b")
-    assert read == [Listed("a-llm-one", "https://a/llm/one"), Listed("b", "http://a:1/two")]
+    assert read == [listed("a-llm-one", "https://a/llm/one"), listed("b", "http://a:1/two")]
 
 
 def test_a_file_has_one_entry_per_line_and_comments(tmp_path):

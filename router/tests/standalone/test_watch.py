@@ -10,7 +10,7 @@ from router.contract.models import Alias, Target
 from router.contract.net.probe import NotAsked
 from router.serving.pools import Pools
 from router.standalone import watch as watching
-from router.standalone.files import Listed
+from router.standalone.files import listed
 from router.standalone.watch import InstanceWatch, Watched, WatchedAnswer
 from router.tests.engine import engine
 from router.tests.plain_engine import PAGE, plain
@@ -24,7 +24,7 @@ def seen(prompt_tokens):
 
 
 def watched(*answers):
-    made = Watched(Listed("a", "http://a:1"))
+    made = Watched(listed("a", "http://a:1"))
     for answer in answers:
         made.take(answer, "llama", 100.0)
     return made
@@ -71,7 +71,7 @@ def watch():
     def make(*engines, model=""):
         pools = Pools()
         made = InstanceWatch(pools, pools.get_or_add("default"), model)
-        made.follow([Listed(f"e{i}", each.url) for i, each in enumerate(engines)])
+        made.follow([listed(f"e{i}", each.url) for i, each in enumerate(engines)])
         return made, pools
 
     return make
@@ -146,7 +146,7 @@ async def test_a_router_that_can_open_no_connection_keeps_its_last_state(monkeyp
     async with engine(plain()) as made:
         pools = Pools()
         watch = InstanceWatch(pools, pools.get_or_add("default"), "")
-        watch.follow([Listed("a", made.url)])
+        watch.follow([listed("a", made.url)])
         await watch.step()
 
         async def get(url, timeout_s, *sizes, **more):
@@ -189,7 +189,7 @@ def answered_by(monkeypatch):
         monkeypatch.setattr(watching, "Prober", lambda: answers)
         pools = Pools()
         made = InstanceWatch(pools, pools.get_or_add("default"), "")
-        made.follow([Listed(host, f"http://{host}") for host in hosts])
+        made.follow([listed(host, f"http://{host}") for host in hosts])
         return made
 
     return make
@@ -225,7 +225,7 @@ async def test_an_answer_of_an_instance_that_is_no_longer_listed_is_dropped(answ
     answers = Answers("gone")
     watch = answered_by(answers, "gone", "good")
     await watch.step()
-    watch.follow([Listed("good", "http://good")])
+    watch.follow([listed("good", "http://good")])
     answers.go_on.set()
     await asyncio.gather(*watch._asked.values())
     await watch.step()
@@ -242,16 +242,16 @@ async def test_the_number_of_instances_asked_at_once_is_limited(answered_by, mon
     watch.close()
 
 
-KEYED = Listed("a", "http://a:1", engine_key="env:QWEN_API_KEY")
+KEYED = listed("a", "http://a:1", engine_key="env:QWEN_API_KEY")
 UNAUTHORISED = WatchedAnswer(refused="GET /v1/models answers 401: …")
 
 
 @pytest.mark.parametrize(
     ("listed", "model", "answer", "state", "reason"),
     [
-        (Listed("a", "http://a:1"), "", UNAUTHORISED, "loading", "GET /v1/models answers 401: …"),
+        (listed("a", "http://a:1"), "", UNAUTHORISED, "loading", "GET /v1/models answers 401: …"),
         # Clients may have the key, so the instance counts as ready.
-        (Listed("a", "http://a:1"), "llama", UNAUTHORISED, "ready", "GET /v1/models answers 401: …"),
+        (listed("a", "http://a:1"), "llama", UNAUTHORISED, "ready", "GET /v1/models answers 401: …"),
         (KEYED, "llama", UNAUTHORISED, "failed", "GET /v1/models answers 401: …"),
         (KEYED, "llama", GOOD, "ready", ""),
         (
@@ -287,7 +287,7 @@ async def test_every_call_to_an_engine_carries_its_key(monkeypatch):
     async with engine(plain()) as made:
         pools = Pools()
         watch = InstanceWatch(pools, pools.get_or_add("default"), "llama")
-        watch.follow([Listed("a", made.url, engine_key="env:QWEN_API_KEY")])
+        watch.follow([listed("a", made.url, engine_key="env:QWEN_API_KEY")])
         await watch.step(5.0)
         watch.close()
     asked = {request.target: request.headers.get("authorization") for request in made.received}
