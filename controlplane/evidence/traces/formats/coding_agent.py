@@ -16,10 +16,6 @@ SESSION_GAP_S = 10.0
 SESSION_BLOCKS = 1 << 32  # distance between the ids of two sessions, as ids are local to a session
 
 
-def detects(head: str) -> bool:
-    return '"runs"' in head and '"session"' in head
-
-
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     draw = random.Random(seed)  # noqa: S311 - arrivals, not secrets
     sessions: dict[str, tuple[int, float]] = {}  # number and start by session

@@ -30,10 +30,6 @@ def detects_sglang(head: str) -> bool:
     return '"request.finished"' in head or '"request.received"' in head or "Finish: obj=" in head
 
 
-def detects_vllm(head: str) -> bool:
-    return "Received request " in head and "INFO " in head
-
-
 def read_sglang(lines: Iterable[str], seed: int) -> LoadedTrace:
     finished = [_finished(row) for row in _sglang_rows(lines)]
     served = [request for request in finished if request is not None]

@@ -16,10 +16,6 @@ OUTPUT = (names.OUTPUT, names.OLDER_OUTPUT, "llm.token_count.completion")
 SESSION = (names.CONVERSATION, "session.id")
 
 
-def detects_spend(head: str) -> bool:
-    return '"startTime"' in head and '"prompt_tokens"' in head
-
-
 def read_spend(lines: Iterable[str], seed: int) -> LoadedTrace:
     columns, requests, read_rows = Columns(), list[TraceRequest](), 0
     for row in fields.json_rows(lines, columns):
@@ -32,10 +28,6 @@ def read_spend(lines: Iterable[str], seed: int) -> LoadedTrace:
             session = row.session(0, "session_id") if row.values.get("session_id") else ""
             requests.append(TraceRequest(0, at, session, tokens, output, (), BLOCK_TOKENS, 0.0))
     return arrivals.loaded("litellm", requests, columns, left_out=read_rows - len(requests))
-
-
-def detects_spans(head: str) -> bool:
-    return '"resourceSpans"' in head
 
 
 def read_spans(lines: Iterable[str], seed: int) -> LoadedTrace:

@@ -68,18 +68,6 @@ def _is_id(block: object) -> bool:
     return type(block) is int and 0 <= block < 1 << HASH_BITS
 
 
-def detects(head: str) -> bool:
-    return '"input_length"' in head and '"timestamp"' in head
-
-
-def detects_delays(head: str) -> bool:
-    return detects(head) and '"delay"' in head
-
-
-def detects_chats(head: str) -> bool:
-    return detects(head) and '"chat_id"' in head
-
-
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     return _Reading("mooncake", "ms").trace(lines, seed)
 

@@ -18,10 +18,6 @@ HASH_BYTES = 8
 MAX_AT_S = 1e11  # Unix
 
 
-def detects(head: str) -> bool:
-    return '"block_tokens"' in head and '"blocks"' in head
-
-
 def read(lines: Iterable[str], seed: int) -> LoadedTrace:
     """Read a recording. Block ids are numbered in order of appearance; all requests get blocks of their median size."""
     numbers: dict[bytes, int] = {}

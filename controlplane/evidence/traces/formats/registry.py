@@ -26,20 +26,26 @@ class TraceFormat:
     think_times: bool = False  # think times, needed for a closed loop
 
 
+def has(*words: str) -> Callable[[str], bool]:
+    """Detect a format by words that all occur in the head of its files."""
+    return lambda head: all(word in head for word in words)
+
+
+BLOCKS = ('"input_length"', '"timestamp"')
 FORMATS: dict[str, TraceFormat] = {  # the first format that detects a file reads it
-    "aiperf": TraceFormat("AIPerf JSONL with delays", mooncake.detects_delays, mooncake.read_delays, think_times=True),
-    "bailian": TraceFormat("Bailian JSONL", mooncake.detects_chats, mooncake.read_chats),
-    "mooncake": TraceFormat("Mooncake JSONL", mooncake.detects, mooncake.read),
+    "aiperf": TraceFormat("AIPerf JSONL with delays", has(*BLOCKS, '"delay"'), mooncake.read_delays, think_times=True),
+    "bailian": TraceFormat("Bailian JSONL", has(*BLOCKS, '"chat_id"'), mooncake.read_chats),
+    "mooncake": TraceFormat("Mooncake JSONL", has(*BLOCKS), mooncake.read),
     "coding_agent": TraceFormat(
-        "Coding-agent sessions, JSONL", coding_agent.detects, coding_agent.read, think_times=True
+        "Coding-agent sessions, JSONL", has('"runs"', '"session"'), coding_agent.read, think_times=True
     ),
     "azure": TraceFormat("Azure CSV", tables.detects_azure, tables.read_azure),
     "burstgpt": TraceFormat("BurstGPT CSV", tables.detects_burst, tables.read_burst),
-    "recorded": TraceFormat("Recorded traffic, JSONL", recorded.detects, recorded.read),
-    "litellm": TraceFormat("LiteLLM's spend logs, JSON", gateways.detects_spend, gateways.read_spend),
-    "spans": TraceFormat("OpenTelemetry spans, OTLP JSON", gateways.detects_spans, gateways.read_spans),
+    "recorded": TraceFormat("Recorded traffic, JSONL", has('"block_tokens"', '"blocks"'), recorded.read),
+    "litellm": TraceFormat("LiteLLM's spend logs, JSON", has('"startTime"', '"prompt_tokens"'), gateways.read_spend),
+    "spans": TraceFormat("OpenTelemetry spans, OTLP JSON", has('"resourceSpans"'), gateways.read_spans),
     "sglang": TraceFormat("SGLang's request log", engine_logs.detects_sglang, engine_logs.read_sglang),
-    "vllm": TraceFormat("vLLM's request log, at DEBUG", engine_logs.detects_vllm, engine_logs.read_vllm),
+    "vllm": TraceFormat("vLLM's request log, at DEBUG", has("Received request ", "INFO "), engine_logs.read_vllm),
 }
 
 
