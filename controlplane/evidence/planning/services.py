@@ -4,7 +4,6 @@ import hashlib
 import json
 
 import redis
-from django.utils import timezone
 
 from controlplane.common.as_seen import found
 from controlplane.evidence.plan import planned
@@ -12,12 +11,12 @@ from controlplane.evidence.plan.command import SIMULATED
 from controlplane.evidence.planning.body import PlanIn
 from controlplane.evidence.planning.measured import digest, engines_of
 from controlplane.evidence.planning.models import FleetPlan
-from controlplane.evidence.previews.policy_job import NUMBER_MAX, store
+from controlplane.evidence.previews import policy_job
+from controlplane.evidence.previews.policy_job import NUMBER_MAX
 from controlplane.evidence.traces import library, recorded_traffic
 from controlplane.evidence.twin.fingerprint import source_sha256
 from controlplane.people.audit.services import Actor
-from fleet import jobs
-from fleet.jobs import CANCELLED, DONE, FAILED
+from fleet.jobs import DONE
 from fleet.kinds import KINDS
 from fleet.services import current_spec
 from router.contract.values.problem import InvalidInput, Problem
@@ -36,10 +35,7 @@ def start(asked: PlanIn, actor: Actor) -> FleetPlan:
     until, content = _content(asked.trace)
     body, source, engines = asked.model_dump(mode="json"), source_sha256(), digest(engines_of(asked.pool))
     key = hashlib.sha256(json.dumps([source, body, content, engines], sort_keys=True).encode()).hexdigest()
-    known = FleetPlan.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).first()
-    if known is not None:
-        FleetPlan.objects.filter(pk=known.pk).update(asked_at=timezone.now())
-        known.refresh_from_db()
+    if known := policy_job.asked_again(FleetPlan, key):
         return known
     made = FleetPlan(
         trace_name=asked.trace,
@@ -49,8 +45,7 @@ def start(asked: PlanIn, actor: Actor) -> FleetPlan:
         key=key,
         source=source,
     )
-    store(made, actor, ABOUT, KEPT)
-    jobs.send(made)
+    policy_job.start(made, actor, ABOUT, KEPT)
     return made
 
 

@@ -115,6 +115,22 @@ def numbered(model: type[J], policy: str, number: int) -> J:
     return job
 
 
+def asked_again(model: type[T], key: str) -> T | None:
+    """Return an earlier job of the same question, asked now; one that failed or was cancelled is computed again."""
+    rows = model._default_manager.filter(key=key).exclude(status__in=(jobs.FAILED, jobs.CANCELLED))
+    known = rows.first()
+    if known is not None:
+        rows.filter(pk=known.pk).update(asked_at=timezone.now())
+        known.refresh_from_db()
+    return known
+
+
+def start(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
+    """Store a new job and send it to the workers."""
+    store(job, actor, about, kept)
+    jobs.send(job)
+
+
 def store(job: TwinJob, actor: Actor, about: Sequence[str], kept: int) -> None:
     """Save a new job and an audit entry with the fields `about`; of its siblings, keep only the `kept` newest."""
     job.actor = actor.name[:200]

@@ -5,12 +5,12 @@ import json
 
 from django.utils import timezone
 
-from controlplane.evidence.previews import source
+from controlplane.evidence.previews import policy_job, source
 from controlplane.evidence.previews.analysis import trust
 from controlplane.evidence.previews.analysis.compute import simulated
 from controlplane.evidence.previews.body import AS_USUAL, PreviewIn
 from controlplane.evidence.previews.models import Preview
-from controlplane.evidence.previews.policy_job import store
+from controlplane.evidence.previews.policy_job import asked_again, store
 from controlplane.evidence.previews.source import TrafficPart
 from controlplane.evidence.traces import library
 from controlplane.evidence.traces.types import BadTrace
@@ -21,11 +21,10 @@ from controlplane.traffic.policies import selectors as policies
 from controlplane.traffic.policies.drafts.services import check_document, versioned
 from controlplane.traffic.policies.drafts.versioned import seen_draft
 from controlplane.traffic.policies.models import Policy
-from fleet import jobs
-from fleet.jobs import CANCELLED, FAILED
+from fleet.jobs import FAILED
 from fleet.models import Pool
 from fleet.selectors import pools
-from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, invalid
 from router.policy.schema import document as documents
 
 KEPT = 200  # newest previews kept per policy
@@ -60,14 +59,10 @@ def start(policy: Policy, actor: Actor, asked: PreviewIn = AS_USUAL, *, if_match
         made.key = _key(made, part, twin_of(pool))
     except NotModelled as error:
         return _not_modelled(made, actor, str(error))
-    known = _same(made.key)
-    if known is not None:
-        Preview.objects.filter(pk=known.pk).update(asked_at=timezone.now())
-        known.refresh_from_db()
-        return known
-    store(made, actor, ABOUT, KEPT)
-    jobs.send(made)
-    return made
+    known = asked_again(Preview, made.key)
+    if known is None:
+        policy_job.start(made, actor, ABOUT, KEPT)
+    return known or made
 
 
 def pools_of(policy: Policy) -> list[Pool]:
@@ -80,11 +75,11 @@ def pool_of(policy: Policy, asked: str) -> Pool:
     by_name = {pool.name: pool for pool in pools_of(policy)}
     names = ", ".join(by_name)
     if not by_name:
-        message = f"no pool uses policy {policy.name}, so there is no fleet to preview it on"
-        raise InvalidInput(message, (Problem("pool", asked or None, message),))
+        raise invalid(
+            "pool", asked or None, f"no pool uses policy {policy.name}, so there is no fleet to preview it on"
+        )
     if asked and asked not in by_name:
-        message = f"pool {asked} does not use policy {policy.name}; allowed: {names}"
-        raise InvalidInput(message, (Problem("pool", asked, message),))
+        raise invalid("pool", asked, f"pool {asked} does not use policy {policy.name}; allowed: {names}")
     if asked or len(by_name) == 1:
         return by_name[asked or next(iter(by_name))]
     counts = source.recorded_counts()
@@ -96,7 +91,7 @@ def part_of(pool: Pool, trace: str, count: int, seed: int) -> TrafficPart:
     try:
         return source.take(trace, count, seed) if trace else source.choose(pool.name, count, seed)
     except (library.TraceError, BadTrace) as error:
-        raise InvalidInput(str(error), (Problem("trace", trace, str(error)),)) from None
+        raise invalid("trace", trace, str(error)) from None
 
 
 def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
@@ -112,11 +107,6 @@ def _key(preview: Preview, part: TrafficPart, twin: Modelled) -> str:
     )
     asked = [source_sha256(), preview.policy_id, text, part.content, model]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-
-
-def _same(key: str) -> Preview | None:
-    """Return an earlier preview of the same question; a failed or cancelled preview is computed again."""
-    return Preview.objects.filter(key=key).exclude(status__in=(FAILED, CANCELLED)).select_related("policy").first()
 
 
 def _not_modelled(preview: Preview, actor: Actor, cause: str) -> Preview:

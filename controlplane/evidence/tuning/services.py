@@ -13,9 +13,10 @@ from controlplane.evidence.experiments.start.body import (
     number,
     without_fraction,
 )
+from controlplane.evidence.previews import policy_job
 from controlplane.evidence.previews import services as previews
 from controlplane.evidence.previews.body import MAX_REQUESTS, MOST_REQUESTS
-from controlplane.evidence.previews.policy_job import as_seen, store
+from controlplane.evidence.previews.policy_job import as_seen
 from controlplane.evidence.previews.source import TrafficPart
 from controlplane.evidence.tuning import display
 from controlplane.evidence.tuning.goals import OBJECTIVES
@@ -31,7 +32,7 @@ from controlplane.traffic.policies.models import Draft, Policy
 from fleet import jobs
 from fleet.jobs import DONE
 from fleet.models import Pool
-from router.contract.values.problem import InvalidInput, Problem
+from router.contract.values.problem import InvalidInput, Problem, invalid
 from router.policy.schema import document as documents
 
 KEPT = 50  # newest tunings kept per policy
@@ -107,8 +108,7 @@ def start(policy: Policy, actor: Actor, asked: TuningIn) -> Tuning:
         space=[dimension.as_dict() for dimension in space],
         total=asked.trials,
     )
-    store(made, actor, ABOUT, KEPT)
-    jobs.send(made)
+    policy_job.start(made, actor, ABOUT, KEPT)
     return made
 
 
@@ -116,7 +116,7 @@ def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
     count = len(part.trace.requests)
     if count < LEAST_REQUESTS:
         message = f"{part.name} has {count} requests to play: a tuning needs at least {LEAST_REQUESTS}"
-        raise InvalidInput(message, (Problem("trace", part.name, message),))
+        raise invalid("trace", part.name, message)
     searched = cut(count, held_out)
     if min(searched, count - searched) < LEAST_PART:
         message = f"leaves {searched:,} requests to search and {count - searched:,} to check"
@@ -125,7 +125,7 @@ def _check(pool: Pool, part: TrafficPart, held_out: float) -> None:
     try:
         twin_of(pool)
     except NotModelled as error:
-        raise InvalidInput(str(error), (Problem("pool", pool.name, str(error)),)) from None
+        raise invalid("pool", pool.name, str(error)) from None
 
 
 def cut(count: int, held_out: float) -> int:
@@ -175,8 +175,7 @@ def _drafted(tuning: Tuning, winner: Winner, trial: int, actor: Actor) -> Draft:
 
 def _winner(tuning: Tuning, trial: int) -> Winner:
     if tuning.status != DONE or tuning.result is None:
-        message = f"the tuning is {tuning.status}: wait until it is done"
-        raise InvalidInput(message, (Problem("trial", trial, message),))
+        raise invalid("trial", trial, f"the tuning is {tuning.status}: wait until it is done")
     winners: dict[int, Winner] = {each["trial"]: each for each in tuning.result["winners"]}
     if trial not in winners:
         allowed = ", ".join(map(str, winners)) or "none"
