@@ -65,7 +65,7 @@ def _held(at: Situation, findings: Findings) -> Proposal | None:
         return None
     errors = [each for each in findings if each.verdict == "error"]
     if errors:
-        holds = tuple(Hold(each.metric, _text(each)) for each in errors)
+        holds = tuple(Hold(each.metric, f"{each.pool}: {each.text}" if each.pool else each.text) for each in errors)
         return Proposal(Trigger.HOLD, _texts(errors), holds)
     return Proposal(Trigger.GOOD) if at.state is State.HOLDING else None
 
@@ -138,10 +138,6 @@ def is_fine(findings: Findings) -> bool:
 
 def _needed(findings: Findings) -> list[GuardFinding]:
     return [each for each in findings if each.needed and each.verdict not in ("not_judged", "deferred")]
-
-
-def _text(finding: GuardFinding) -> str:
-    return f"{finding.pool}: {finding.text}" if finding.pool else finding.text
 
 
 def _texts(findings: Findings) -> str:

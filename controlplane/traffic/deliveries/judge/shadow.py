@@ -34,16 +34,25 @@ def raised(tally: ShadowTally) -> GuardFinding:
 
 def refused(tally: ShadowTally) -> GuardFinding:
     share = tally.refused_more / tally.n
-    low, high = _interval(tally.refused_more, tally.n)
+    text = f"the candidate would refuse {percent(share, '.1f')} of the requests that live serves"
+    return _share("shadow.refused", share, tally.n, text, most=REFUSED)
+
+
+def _share(
+    metric: str, share: float, n: int, text: str, *, most: float | None = None, expected: Interval | None = None
+) -> GuardFinding:
+    """Judge a share of the requests: it fails when it is surely above `most`, or outside what was expected."""
+    low, high = _interval(round(share * n), n)
+    fails = (most is not None and low > most) or (expected is not None and (low > expected[1] or high < expected[0]))
     return GuardFinding(
-        metric="shadow.refused",
-        verdict="fail" if low > REFUSED else "fine",
-        text=f"the candidate would refuse {percent(share, '.1f')} of the requests that live serves",
+        metric=metric,
+        verdict="fail" if fails else "fine",
+        text=text,
         estimate=share,
         lower=low,
         upper=high,
-        worse=REFUSED,
-        n=(tally.n, 0),
+        worse=most,
+        n=(n, 0),
         effect="pause",
     )
 
@@ -52,19 +61,8 @@ def crowded(tally: ShadowTally) -> GuardFinding:
     """Return the instance whose share grows most. An equal share is never too much, as live may use only a few
     instances."""
     name, share, limit = _fullest(tally.to, tally.live_to, tally.n)
-    low, high = _interval(round(share * tally.n), tally.n)
-    return GuardFinding(
-        metric="shadow.crowded",
-        verdict="fail" if low > limit else "fine",
-        text=f"{name or 'no instance'} would get {percent(share, '.1f')} of the requests, "
-        f"at most {percent(limit, '.1f')} are allowed",
-        estimate=share,
-        lower=low,
-        upper=high,
-        worse=limit,
-        n=(tally.n, 0),
-        effect="pause",
-    )
+    got = f"{name or 'no instance'} would get {percent(share, '.1f')} of the requests"
+    return _share("shadow.crowded", share, tally.n, f"{got}, at most {percent(limit, '.1f')} are allowed", most=limit)
 
 
 def _fullest(to: Mapping[str, int], live_to: Mapping[str, int], n: int) -> tuple[str, float, float]:
@@ -76,22 +74,11 @@ def _fullest(to: Mapping[str, int], live_to: Mapping[str, int], n: int) -> tuple
 
 def changed(tally: ShadowTally, previewed: Interval | None) -> GuardFinding:
     share = tally.changed / tally.n
-    low, high = _interval(tally.changed, tally.n)
     text = f"the candidate decides {percent(share, '.1f')} of the requests otherwise"
     said = "no preview on recorded traffic to compare with"
     if previewed is not None:
         said = f"the preview said {percent(previewed[0], '.1f')} to {percent(previewed[1], '.1f')}"
-    outside = previewed is not None and (low > previewed[1] or high < previewed[0])
-    return GuardFinding(
-        metric="shadow.changed",
-        verdict="fail" if outside else "fine",
-        text=f"{text}; {said}",
-        estimate=share,
-        lower=low,
-        upper=high,
-        n=(tally.n, 0),
-        effect="pause",
-    )
+    return _share("shadow.changed", share, tally.n, f"{text}; {said}", expected=previewed)
 
 
 def _interval(hits: int, n: int) -> Interval:
