@@ -104,6 +104,15 @@ def response(request: HttpRequest, problem: ApiProblem) -> HttpResponse:
     return answer
 
 
+def raw(path: str, problem: ApiProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return status, headers and body of the answer to a request that Django does not see."""
+    request = HttpRequest()
+    request.path = path
+    answer = response(request, problem)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    return answer.status_code, [*headers, (b"content-length", str(len(answer.content)).encode())], answer.content
+
+
 # Errors of an operation beyond those that openapi.py describes for all: `response={200: Out, **errors(503)}`.
 def errors(*statuses: int) -> dict[int, type[Schema]]:
     return dict.fromkeys(statuses, ProblemOut)

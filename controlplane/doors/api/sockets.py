@@ -7,12 +7,11 @@ from urllib.parse import urlsplit
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, WebSocketScope
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.http import HttpRequest
 from django.http.request import validate_host
 
 from controlplane.doors.api.auth import principal_by_token
 from controlplane.doors.api.handlers import unauthenticated
-from controlplane.doors.api.problems import ApiProblem, response
+from controlplane.doors.api.problems import ApiProblem, raw
 from controlplane.live.dashboard.consumers import asked_seconds, may_look
 from controlplane.live.dashboard.history import RANGES_S
 from controlplane.pages.shares.places import place_for
@@ -30,13 +29,9 @@ async def refuse(scope: WebSocketScope, send: ASGISendCallable, problem: ApiProb
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": 4000 + problem.status % 1000, "reason": problem.detail})
         return
-    request = HttpRequest()
-    request.path = scope["path"]
-    answer = response(request, problem)
-    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-    headers.append((b"content-length", str(len(answer.content)).encode()))
-    await send({"type": "websocket.http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": answer.content, "more_body": False})
+    status, headers, body = raw(scope["path"], problem)
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})
 
 
 class OwnOrigins:

@@ -21,7 +21,7 @@ from django.http import HttpRequest
 from django.http.cookie import parse_cookie
 
 from controlplane.doors.api.auth import principal_by_token
-from controlplane.doors.api.problems import ApiProblem, response
+from controlplane.doors.api.problems import ApiProblem, raw
 from controlplane.evidence.traces.formats import registry
 from controlplane.people.accounts.sessions import SessionStore
 from controlplane.people.permissions import role_of
@@ -169,10 +169,7 @@ def _user_of(headers: dict[bytes, bytes]) -> Any:
 
 async def _answer(scope: HTTPScope, send: ASGISendCallable, problem: ApiProblem) -> None:
     """Answer without reading the rest of the body; the connection closes."""
-    request = HttpRequest()
-    request.path = scope["path"]
-    answer = response(request, problem)
-    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-    headers += [(b"content-length", str(len(answer.content)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers, "trailers": False})
-    await send({"type": "http.response.body", "body": answer.content, "more_body": False})
+    status, headers, body = raw(scope["path"], problem)
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers, "trailers": False})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
