@@ -116,7 +116,7 @@ def _cells(result: ArmResult, felt: Felt) -> tuple[str, ...]:
         f"{felt.n:,}",
         f"{felt.unanswered:,}",
         *map(_seconds, (felt.ttft_p50, felt.ttft_p90, felt.ttft_p99)),
-        *(_milliseconds(value) for value in (felt.tpot_p50, felt.tpot_p90)),
+        *((UNKNOWN if value is None else f"{value * 1000:,.1f} ms") for value in (felt.tpot_p50, felt.tpot_p90)),
         *map(_seconds, (felt.e2e_p50, felt.e2e_p90)),
         f"{felt.cached:.1%}",
     )
@@ -127,10 +127,6 @@ def _cells(result: ArmResult, felt: Felt) -> tuple[str, ...]:
 
 def _seconds(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.2f} s"
-
-
-def _milliseconds(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value * 1000:,.1f} ms"
 
 
 def _cost(results: Sequence[ArmResult]) -> str:

@@ -73,7 +73,7 @@ def compute(inputs: DwdpInputs) -> Answer:
             _ways_table(inputs, phase),
             _slices_table(phase),
             _layout_table(phase.layout),
-            _settings_table(),
+            Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), SETTINGS),
         ),
         (*_cautions(inputs, phase, pools, has_curve=bool(curve)), *_earlier(pools, curve)),
     )
@@ -301,10 +301,6 @@ def _layout_table(group: ExpertLayout) -> Table:
     more = f" The first {RANKS_LISTED} of {group.ranks} GPUs." if group.ranks > RANKS_LISTED else ""
     note = f"E = L + (N − 1)·P: {group.experts} = {group.local} + {group.ranks - 1} x {group.prefetch}.{more}"
     return Table("Experts of a layer", ("GPU", "Holds", "Copies", "and", "Copied"), tuple(rows), note)
-
-
-def _settings_table() -> Table:
-    return Table("Settings and their direction", ("Setting", "For TPS/GPU", "For TPS/user", "Why"), SETTINGS)
 
 
 def _cautions(

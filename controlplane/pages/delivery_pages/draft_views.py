@@ -209,7 +209,7 @@ def _page(
 ) -> HttpResponse:
     """Show the offered form, or the posted form with errors at its fields. `plan` is the posted plan."""
     policy, sent, wrong = draft.policy, request.POST, wrong or FormProblems()
-    cards = presets.presets(plan_for(policy, draft), trial.short_plan(policy))
+    cards = [*presets.presets(plan_for(policy, draft), trial.short_plan(policy))]
     preset = presets.chosen(cards, request.GET.get("plan", ""))
     values: plan_form.Values = {**plan_form.defaults(), **plan_form.values(preset.plan)}
     shown = plan if request.method == "POST" else preset.plan

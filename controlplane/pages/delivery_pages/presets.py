@@ -31,17 +31,10 @@ class Preset:
         return ", ".join(f"{100 * step.share:g} %" for step in self.plan.steps if isinstance(step, Canary))
 
 
-def presets(standard: Plan, short: Plan | None) -> list[Preset]:
-    """Return the presets. With `short`, include a plan offered where engines are simulated."""
-    return [*_short(short), *_longer(standard)]
-
-
-def _short(plan: Plan | None) -> Iterator[Preset]:
-    if plan is not None:
-        yield Preset("short", "Short", "Wide limits, for simulated engines: nothing can break.", plan)
-
-
-def _longer(standard: Plan) -> Iterator[Preset]:
+def presets(standard: Plan, short: Plan | None) -> Iterator[Preset]:
+    """Yield the presets. With `short`, include a plan offered where engines are simulated."""
+    if short is not None:
+        yield Preset("short", "Short", "Wide limits, for simulated engines: nothing can break.", short)
     yield Preset(STANDARD, "Standard", "Asks a person before everybody gets it.", standard)
     day = (Shadow(1.0, 600), Canary(0.05, HOUR, 4 * HOUR), Canary(0.25, 2 * HOUR, 6 * HOUR))
     half = Canary(0.5, 3 * HOUR, 9 * HOUR)

@@ -18,7 +18,7 @@ from controlplane.traffic.policies.models import Policy
 from fleet.models import Pool
 from fleet.services import hold_fleet
 from router.contract import models
-from router.contract.models import Alias, Models
+from router.contract.models import Models
 from router.contract.values.json_value import JsonObject
 
 ModelsPublication = Publication[ModelsVersion]
@@ -42,11 +42,7 @@ def concerned(before: Models, after: Models) -> set[str]:
     sides = [alias for name in changed for alias in (before.get(name), after.get(name)) if alias is not None]
     own = Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", "model")
     taken = {pool for pool, model in own for name in changed if name in (pool, model)}
-    return taken | _pools(sides)
-
-
-def _pools(aliases: Iterable[Alias]) -> set[str]:
-    return {target.pool for alias in aliases for target in alias.targets}
+    return taken | {target.pool for alias in sides for target in alias.targets}
 
 
 def policies_of(pools: Iterable[str]) -> list[Policy]:

@@ -129,16 +129,7 @@ def _tier_rows(now: float, inputs: FrameInputs, pool: str) -> list[tiers.TierRow
 
 
 def _pool(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
-    made = _summary(fleet, live)
-    if fleet.at_zero:
-        made["at_zero"] = True
-    if fleet.observed:
-        made["observed"] = True
-    return made
-
-
-def _summary(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
-    return {
+    made: PoolSummary = {
         "model": fleet.model,
         "wanted": len(fleet.instances),
         "simulated": any(instance.kind in SIMULATED for instance in fleet.instances),
@@ -148,6 +139,11 @@ def _summary(fleet: FleetValue, live: PolicyValue | None) -> PoolSummary:
         "slo": fleet.slo,
         "kv_limit": kv_limit(live),
     }
+    if fleet.at_zero:
+        made["at_zero"] = True
+    if fleet.observed:
+        made["observed"] = True
+    return made
 
 
 def _delivery(line: DeliveryLine) -> ShownDelivery:

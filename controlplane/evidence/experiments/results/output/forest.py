@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
 from controlplane.evidence.experiments.results.output.effects import signed
-from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Interval, Results
+from controlplane.evidence.experiments.results.types import DifferenceRow, Interval, Results
 
 ROW, TOP = 24, 34  # row and header height, px
 LEAST, MOST = -1.0, 3.0  # limits of the axis; a larger difference ends in an arrow
@@ -56,7 +56,11 @@ def lines_of(results: Results, request_class: str, baseline: str) -> list[Forest
     rows = _main_rows(results, request_class, baseline)
     found = {(row["metric"], row["arm"]): row for row in rows if row["reference"]}
     names = [arm["name"] for arm in results["arms"]]
-    margins = _margins(results["expectations"], request_class, baseline)
+    margins = {
+        (row["metric"], row["arm"]): tuple(limit - 1 for limit in (row["min_ratio"], row["max_ratio"]) if limit)
+        for row in results["expectations"]
+        if row["class"] == request_class and row["relative_to"] == baseline
+    }
     return [
         _line(found[metric, name], margins.get((metric, name), ()))
         for metric in MAIN
@@ -71,16 +75,6 @@ def _main_rows(results: Results, request_class: str, baseline: str) -> list[Diff
         for row in results["differences"]
         if row["class"] == request_class and row["baseline"] == baseline and row["metric"] in MAIN
     ]
-
-
-def _margins(
-    expectations: Iterable[ExpectationRow], request_class: str, baseline: str
-) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {
-        (row["metric"], row["arm"]): tuple(limit - 1 for limit in (row["min_ratio"], row["max_ratio"]) if limit)
-        for row in expectations
-        if row["class"] == request_class and row["relative_to"] == baseline
-    }
 
 
 def _line(row: DifferenceRow, margins: tuple[float, ...]) -> ForestRow:
