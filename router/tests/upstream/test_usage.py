@@ -49,6 +49,13 @@ def test_anthropic_streams_report_usage_in_two_places():
     assert combined(first, last) == Usage(9, 4, 50)
 
 
+def test_a_stream_of_vllm_reports_its_cached_tokens_only_at_its_end():
+    """vLLM 0.32 counts cached tokens as input in its first event: findings/spans-lose-cached.sh."""
+    first = parse({"input_tokens": 1000, "output_tokens": 0})
+    last = parse({"input_tokens": 40, "cache_read_input_tokens": 960, "output_tokens": 7})
+    assert combined(first, last) == Usage(1000, 960, 7)
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_the_chunk_is_recognised_however_the_stream_is_split(end):
     whole = b"".join(events()).replace(b"\n\n", end)
