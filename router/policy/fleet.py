@@ -127,23 +127,18 @@ class FleetColumns(Sequence[InstanceState]):
         self.is_paced, self.is_divided = _some_paced(self.pace), _some_divided(self.role)
 
     def only(self, stays: Sequence[bool]) -> "FleetColumns":
-        return self._part(lambda column: list(compress(column, stays)))
+        return _FleetPart(self, lambda column: compress(column, stays))
 
     def without(self, position: int) -> "FleetColumns":
-        return self._part(lambda column: dropped(column, position))
+        return _FleetPart(self, lambda column: dropped(column, position))
 
     def at(self, positions: Sequence[int]) -> "FleetColumns":
         """Return the fleet of the instances at the positions; `is_paced` refers to these instances alone."""
-        if len(positions) < 2:
-            fleet = self._part(lambda column: [column[position] for position in positions])
-        else:
-            of = itemgetter(*positions)  # twice as fast as a loop
-            fleet = self._part(lambda column: list(of(column)))
+        few = len(positions) < 2
+        # `itemgetter` is twice as fast as a loop
+        fleet = _FleetPart(self, (lambda column: [column[at] for at in positions]) if few else itemgetter(*positions))
         fleet.is_paced = fleet.is_paced and _some_paced(fleet.pace)
         return fleet
-
-    def _part(self, part: Callable[[list[Any]], list[Any]]) -> "FleetColumns":
-        return _FleetPart(self, part)
 
 
 class _FleetPart(FleetColumns):
@@ -151,15 +146,27 @@ class _FleetPart(FleetColumns):
 
     __slots__ = ("_part_of", "_whole")
 
-    def __init__(self, whole: FleetColumns, part_of: Callable[[list[Any]], list[Any]]) -> None:
+    def __init__(self, whole: FleetColumns, part_of: Callable[[list[Any]], Iterable[Any]]) -> None:
         self._whole, self._part_of = whole, part_of
-        self._set(part_of(whole.instances))
-        for name in _PLAIN:
-            setattr(self, name, part_of(getattr(whole, name)))
+        self._set(list(part_of(whole.instances)))
+        # One by one, as a loop over the names would take twice as long
+        self.cached_tokens = list(part_of(whole.cached_tokens))
+        self.running = list(part_of(whole.running))
+        self.waiting = list(part_of(whole.waiting))
+        self.decodes = list(part_of(whole.decodes))
+        self.prefill_tokens = list(part_of(whole.prefill_tokens))
+        self.kv_usage = list(part_of(whole.kv_usage))
+        self.refused = list(part_of(whole.refused))
+        self.ids = list(part_of(whole.ids))
+        self.pace = list(part_of(whole.pace))
+        self.block_size = list(part_of(whole.block_size))
+        self.kv_tokens = list(part_of(whole.kv_tokens))
+        self.role = list(part_of(whole.role))
+        self.connector = list(part_of(whole.connector))
         self.is_paced, self.is_divided = whole.is_paced, whole.is_divided and _some_divided(self.role)
 
     def _make(self, key: tuple[Any, ...]) -> list[Any]:
-        return self._part_of(self._whole.column(*key))
+        return list(self._part_of(self._whole.column(*key)))
 
 
 def _some_paced(pace: list[float]) -> bool:

@@ -47,7 +47,15 @@ class HeldByLevel(Mapping[str, int]):
         if len(levels) == 1:
             (tokens, mask), *_ = levels
             return [tokens if mask & bit else 0 for bit in bits]
-        return [self._at(bit) or 0 for bit in bits]
+        held = []
+        for bit in bits:  # written out: `_at` for each of many
+            for tokens, mask in levels:
+                if mask & bit:
+                    held.append(tokens)
+                    break
+            else:
+                held.append(0)
+        return held
 
     def of_mask(self, mask: int) -> Iterator[str]:
         """Return the instances of a level."""

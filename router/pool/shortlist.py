@@ -10,8 +10,8 @@ of about 150.
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from math import log
 from typing import NamedTuple
 
@@ -64,7 +64,8 @@ class Shortlist:
         self._refused: Counter[str] = Counter()
         self._able, self._running = len(traits), 0
         self._uneven = 0  # instances with a pace other than 1
-        self._computing = self._idle = sum(one.role != "decode" for one in traits)
+        self._decodes = [one.role == "decode" for one in traits]
+        self._computing = self._idle = self._decodes.count(False)
         self._near: dict[tuple[str, int], list[int]] = {}  # by key and number
         self._hashes = [folded_id(one.id) for one in traits]
 
@@ -81,10 +82,12 @@ class Shortlist:
             if before.refused != load.refused:
                 self._refused[before.refused] -= 1
                 self._refused[load.refused] += 1
-            elif before.running == load.running and before.prefill_tokens == load.prefill_tokens:
-                continue
-            self._add(before, position, -1)
-            self._add(load, position, 1)
+                self._add(before, position, -1)
+                self._add(load, position, 1)
+            elif not load.refused:  # the same as above, for what changes often
+                self._running += load.running - before.running
+                if (idle := (not load.prefill_tokens) - (not before.prefill_tokens)) and not self._decodes[position]:
+                    self._idle += idle
         for order in self._orders.values():
             order.take(changed)
 
@@ -93,7 +96,7 @@ class Shortlist:
             return
         self._able += sign
         self._running += sign * load.running
-        if self._traits[position].role != "decode":
+        if not self._decodes[position]:
             self._computing += sign
             self._idle += sign * (not load.prefill_tokens)
 
@@ -130,31 +133,35 @@ class Shortlist:
 
     def _least_loaded(
         self, groups: Sequence[list[int]], weights: Weights | None, listed: int, draw: float
-    ) -> Iterator[int]:
+    ) -> list[int]:
+        found, count = list[int](), len(self._traits)
         most = int(max(LEAST / self._groups, LEAST_OF_GROUP) * listed)
         for group in groups:
             if weights is None or len(group) <= most:
-                yield from self._at(_least(group, draw, most, len(self._traits)))
+                found += self._at(_least(group, draw, most, count))
             else:
-                weighed = self._at(_least(group, draw, WEIGHED, len(self._traits)))
-                idle = group[most - 1] < len(self._traits)  # so many instances have no load
-                yield from self._cheapest(weighed, *weights, draw, most, idle=idle)
+                idle = group[most - 1] < count  # so many instances have no load
+                found += self._cheapest(_least(group, draw, WEIGHED, count), *weights, draw, most, idle=idle)
+        return found
 
     def _cheapest(
-        self, positions: list[int], of_request: float, of_context: float, draw: float, most: int, *, idle: bool
+        self, values: list[int], of_request: float, of_context: float, draw: float, most: int, *, idle: bool
     ) -> list[int]:
         """Return the cheapest instances in order; the draw breaks ties, as in `_least`. `idle` is True if enough
         instances may cost nothing that further prices are not needed.
         """
-        start = int(draw * SPREAD % 1.0 * len(positions))
-        positions = positions[start:] + positions[:start]
+        start, count = int(draw * SPREAD % 1.0 * len(values)), len(self._traits)
+        values = values[start:] + values[:start]
         queued, requests, context = self._queued, self._requests, self._context
-        of_queued, found = 1 + of_context, list[int]()
-        for at in positions if idle else ():
+        of_queued, found, left = 1 + of_context, list[int](), most
+        for value in values if idle else ():
+            at = value % count
             if not queued[at] * of_queued + of_request * requests[at] + of_context * context[at]:
                 found.append(at)
-                if len(found) == most:
+                left -= 1
+                if not left:
                     return found
+        positions = self._at(values)
         prices = [queued[at] * of_queued + of_request * requests[at] + of_context * context[at] for at in positions]
         return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)[:most]]
 
@@ -224,17 +231,40 @@ class Shortlist:
     def _most_of_levels(self, held: HeldByLevel, able: Sequence[int], order: LoadOrder, most: int) -> list[int]:
         found, positions = list[int](), self._positions
         for _, mask in reversed(held.levels):
-            if len(found) + mask.bit_count() >= most:
-                return found + self._least_loaded_of([*held.of_mask(mask)], able, order, most - len(found))
-            found += [positions[name] for name in held.of_mask(mask) if name in positions]
+            holders, missing = mask.bit_count(), most - len(found)
+            if holders < missing:
+                found += [positions[name] for name in held.of_mask(mask) if name in positions]
+            elif self._is_few(holders, able, missing):
+                return found + self._least_loaded_of([*held.of_mask(mask)], able, order, missing)
+            else:
+                return found + self._first_of_mask(held, mask, able, missing)
         return found
+
+    def _first_of_mask(self, held: HeldByLevel, mask: int, able: Sequence[int], most: int) -> list[int]:
+        """Return the least loaded instances of a level that many hold, without naming them all."""
+        found, ids, bits, count = list[int](), self._ids, held.bits, len(self._ids)
+        for value in able:
+            at = value % count
+            if bits.get(ids[at], 0) & mask:
+                found.append(at)
+                most -= 1
+                if not most:
+                    break
+        return found
+
+    def _is_few(self, holders: int, able: Sequence[int], most: int) -> bool:
+        """Return whether sorting the holders is cheaper than passing the instances in the order of load."""
+        return self._groups == 1 and holders**2 < most * len(able)
 
     def _least_loaded_of(self, names: Collection[str], able: Sequence[int], order: LoadOrder, most: int) -> list[int]:
         """Return the least loaded of these instances."""
         positions, count = self._positions, len(self._ids)
-        if self._groups == 1 and len(names) ** 2 < most * len(able):  # cheaper than the loop below
-            values = sorted(order.values[positions[name]] for name in names if name in positions)
-            return self._at([value for value in values if _is_among(able, value)][:most])
+        if self._is_few(len(names), able, most):
+            by_position = order.values
+            values = sorted([by_position[positions[name]] for name in names if name in positions])
+            if len(able) == count:  # every instance is able
+                return self._at(values[:most])
+            return self._at(islice((value for value in values if _is_among(able, value)), most))
         wanted, found = {positions[name] for name in names if name in positions}, list[int]()
         for value in able:
             if value % count in wanted:

@@ -45,6 +45,7 @@ class Pace:
         self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
         self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
+        self._ample: dict[str, deque[Computed]] = {}  # of `_by_instance`, those that correct the rate of their group
         self._known: dict[str, tuple[float, Factors]] = {}  # by instance: speed for its last prompts by these factors
         self._transfers = LinearFit()
         self._pull_extra_s = 0.0
@@ -58,6 +59,8 @@ class Pace:
         self._known.pop(instance, None)
         for kept in (self._prefills, self._by_group[group], self._by_instance[instance]):
             kept.append(computed)
+        if len(kept) >= OWN_PROMPTS:
+            self._ample[instance] = kept
         self._rate.add(tokens / seconds)
         self._work_rate.add(_work(computed, self._equal))
         self._fits[group].add(*computed)
@@ -73,13 +76,14 @@ class Pace:
         if not self._by_instance.keys() <= groups.keys():
             for gone in self._by_instance.keys() - groups.keys():
                 del self._by_instance[gone]
+                self._ample.pop(gone, None)
                 self._known.pop(gone, None)
         laws = {group: self._relative(fit.fitted()) for group, fit in self._fits.items()}
         usual = {group: _speed(prompts, laws[group]) for group, prompts in self._by_group.items()}
         own = {
             name: self._own(name, prompts, laws[groups[name]], usual[groups[name]])
-            for name, prompts in self._by_instance.items()
-            if len(prompts) >= OWN_PROMPTS and groups[name] in usual
+            for name, prompts in self._ample.items()
+            if groups[name] in usual
         }
         if len(usual) == 1 and {*own.values()} <= {*usual.values()}:
             return {}  # all are alike, as is usual

@@ -62,18 +62,19 @@ def test_levels_that_round_to_equal_tokens_are_merged() -> None:
     assert levels.levels == [(512, BITS["i-1"] | BITS["i-2"]), (600, BITS["i-3"])]
 
 
+@pytest.mark.parametrize("refused", [[""], ["", "", "", "draining"]])
 @pytest.mark.parametrize("most_holders", [5, 60, 300])
-def test_a_decision_sees_the_same_instances_and_tokens_by_level(most_holders: int) -> None:
+def test_a_decision_sees_the_same_instances_and_tokens_by_level(most_holders: int, refused: list[str]) -> None:
     draw = random.Random(most_holders)
     shortlist = Shortlist([Traits(name, "both", "", "") for name in NAMES])
-    refused = ["", "", "", "draining"]
+    tried = {"i-9": "it failed"} if len(refused) > 1 else {}
     shortlist.take((name, Load(draw.randrange(9_000), 1, 0.1, 9_000, draw.choice(refused))) for name in NAMES)
     policy = document.parse(document.default("priced"))
     fleet = FleetColumns(InstanceState(name) for name in NAMES)
     for _ in range(20):
         held = drawn(draw, most_holders)
         asked = [RoutingRequest(8_000, held=one) for one in (held, by_level(held))]
-        first, second = (shortlist.listed(one, policy, {"i-9": "it failed"}, 0.3) for one in asked)
+        first, second = (shortlist.listed(one, policy, tried, 0.3) for one in asked)
         assert first == second
         assert [*cached_tokens(asked[0], fleet)] == [*cached_tokens(asked[1], fleet)]
 

@@ -181,8 +181,9 @@ class SimEndpoint:
     def _repeat(self, count: int) -> None:
         """Repeat the last sample until there are this many samples."""
         every: Iterable[list[Any]] = self._samples
-        for samples in every:
-            samples.extend([samples[-1] if samples else 0] * (count - len(samples)))
+        missing = count - len(self._samples[0])
+        for samples in every if missing else ():
+            samples.extend([samples[-1] if samples else 0] * missing)
 
     def use(self, count: int) -> SimulatedUse:
         """Return the use over `count` samples."""
