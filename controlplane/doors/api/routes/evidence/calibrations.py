@@ -1,11 +1,12 @@
 """Calibrations over REST: start one, read its results, cancel it."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
+from pydantic import BeforeValidator
 
 from controlplane.doors.api import etags
 from controlplane.doors.api.auth import needs
@@ -19,7 +20,6 @@ from controlplane.people.audit.services import actor_of
 from fleet import jobs
 from fleet.calibration import selectors
 from fleet.calibration.services import LEAST_S, MOST_S, SECONDS
-from fleet.models import Calibration
 
 router = Router(tags=["fleet"])
 
@@ -65,6 +65,9 @@ class LoadRangeOut(Schema):
     new_tokens: tuple[int, int] = Field(description="Prompt tokens that no cache held")
 
 
+NULL_IF_EMPTY = BeforeValidator(lambda value: value or None)
+
+
 class CalibrationOut(Schema):
     id: int
     instance: str
@@ -88,18 +91,10 @@ class CalibrationOut(Schema):
     ttft_error: float | None = Field(description="Mean of |fitted / measured - 1|")
     tpot_error: float | None
     n: int = Field(description="Measured loads, with their repetitions; of traffic: held-out requests")
-    held_out: HeldOutOut | None = Field(description="Errors of a calibration from traffic")
-
-    @staticmethod
-    def resolve_held_out(row: Calibration) -> object:
-        return row.held_out or None
-
-    load_range: LoadRangeOut | None = Field(description="The load that a calibration from traffic saw")
-
-    @staticmethod
-    def resolve_load_range(row: Calibration) -> object:
-        return row.load_range or None
-
+    held_out: Annotated[HeldOutOut | None, NULL_IF_EMPTY] = Field(description="Errors of a calibration from traffic")
+    load_range: Annotated[LoadRangeOut | None, NULL_IF_EMPTY] = Field(
+        description="The load that a calibration from traffic saw"
+    )
     notes: list[str] = Field(description="Cautions")
 
 
