@@ -139,7 +139,9 @@ class ApiKeyAuth:
     def require(self, pools: Sequence[str]) -> None:
         """Raise ErrorResponse if all these pools require a key."""
         ring = self.ring
-        if ring is None or ring.requires_none or not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
+        if ring is None or not (ring.required or ring.required_everywhere):
+            return
+        if not all(ring.requires(pool, is_ephemeral(pool)) for pool in pools):
             return
         if pools or ring.required_everywhere:
             raise _missing(f"the pool {pools[0]}" if len(pools) == 1 else "every pool")

@@ -236,7 +236,7 @@ class Pools:
         This happens before the body is read; ApiKeyAuth.admit checks the pool that the body names.
         """
         ring = self.auth.ring
-        if key is not None or ring is None or ring.requires_none:
+        if key is not None or ring is None or not (ring.required or ring.required_everywhere):
             return
         named = headers.get(b"x-weir-pool", b"").decode("latin-1")
         lasting = [pool.name for pool in self._pools.values() if not pool.ephemeral]

@@ -83,10 +83,6 @@ class Keyring:
     def holder(self, secret: bytes) -> PublishedKey | None:
         return self.by_hash.get(hashlib.sha256(secret).digest())
 
-    @property
-    def requires_none(self) -> bool:
-        return not (self.required or self.required_everywhere)
-
     def requires(self, pool: str, ephemeral: bool) -> bool:
         """Return whether a pool requires a key; ephemeral pools of experiments never do."""
         return pool in self.required or (self.required_everywhere and not ephemeral)
@@ -110,5 +106,7 @@ def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:
         token = bearer[7:].strip()
         if token.startswith(MARK):
             return token
-    given = (headers.get(name, b"").strip() for name in (b"x-api-key", b"api-key"))
-    return next((secret for secret in given if secret.startswith(MARK)), None)
+    for name in (b"x-api-key", b"api-key"):
+        if name in headers and (given := headers[name].strip()).startswith(MARK):
+            return given
+    return None
