@@ -33,36 +33,12 @@ PACE = "pace"
 PULLS = ("pulls", "pull_tokens")
 UNKNOWN = {"kv_usage": KV_UNKNOWN, "waiting": 0}  # values of an unknown load, written as null
 LARGE = 1_000.0
-_NAMES = ("cached", *FIELDS)
-_KV_USAGE = FIELDS.index("kv_usage")
 
 
-def _by_field(instances: Sequence[Any], ids: list[str]) -> list[list[Any]]:
-    """Return the columns of FIELDS, and add the ids: by a loop, as compiled code reads a named field at once."""
-    made: tuple[list[Any], ...] = ([], [], [], [], [], [], [], [], [], [])
-    running, waiting, decodes, prefill, usage, tokens, sizes, roles, connectors, pairs = made
-    for one in instances:
-        ids.append(one.id)
-        running.append(one.running)
-        waiting.append(one.waiting)
-        decodes.append(one.decodes)
-        prefill.append(one.prefill_tokens)
-        usage.append(one.kv_usage)
-        tokens.append(one.kv_tokens)
-        sizes.append(one.block_size)
-        roles.append(one.role)
-        connectors.append(one.connector)
-        pairs.append(one.pair)
-    return list(made)
-
-
-def _as_known(instances: Sequence[InstanceState], by_field: list[list[Any]]) -> list[list[Any]]:
-    """Return the columns, with null where an instance's load is unknown."""
-    if KV_UNKNOWN not in by_field[_KV_USAGE]:
-        return by_field
-    known = [instance.known for instance in instances]
-    nulled: dict[int, list[Any]] = {FIELDS.index(name): [row[name] for row in known] for name in UNKNOWN}
-    return [nulled.get(place, column) for place, column in enumerate(by_field)]
+def _shortened(column: list[Any]) -> Any:
+    """Return the column, or its value if all are equal."""
+    first = column[0]
+    return first if column.count(first) == len(column) else column
 
 
 def rounded(scores: Sequence[Any]) -> list[Any]:
@@ -74,7 +50,7 @@ def rounded(scores: Sequence[Any]) -> list[Any]:
 
 def columns(
     request: RoutingRequest,
-    instances: Sequence[InstanceState],
+    instances: list[InstanceState],
     scores: Sequence[float | None],
     refusals: Mapping[int, str],
 ) -> dict[str, Any]:
@@ -82,16 +58,26 @@ def columns(
     index."""
     if not instances:
         return {"id": []}
-    ids: list[str] = []
-    by_field, count = _by_field(instances, ids), len(instances)
-    made: dict[str, Any] = {"id": ids}
-    own = [one.cached_tokens for one in instances] if request.held is None else ()
-    every = [cached_by(request, ids, own), *_as_known(instances, by_field)]
-    for name, values in zip(_NAMES, every):  # noqa: B905 - one for each field
-        first = values[0]
-        made[name] = first if values.count(first) == count else values
-    if not made["pair"]:
-        del made["pair"]
+    ids = [one.id for one in instances]
+    waiting, usage = [one.waiting for one in instances], [one.kv_usage for one in instances]
+    known = [one.known for one in instances] if KV_UNKNOWN in usage else []
+    own = [one.cached_tokens for one in instances] if request.held is None else []
+    # By named fields, which compiled code reads at once
+    made: dict[str, Any] = {
+        "id": ids,
+        "cached": _shortened(list(cached_by(request, ids, own))),
+        "running": _shortened([one.running for one in instances]),
+        "waiting": _shortened([row["waiting"] for row in known] or waiting),
+        "decodes": _shortened([one.decodes for one in instances]),
+        "prefill_tokens": _shortened([one.prefill_tokens for one in instances]),
+        "kv_usage": _shortened([row["kv_usage"] for row in known] or usage),
+        "kv_tokens": _shortened([one.kv_tokens for one in instances]),
+        "block_size": _shortened([one.block_size for one in instances]),
+        "role": _shortened([one.role for one in instances]),
+        "connector": _shortened([one.connector for one in instances]),
+    }
+    if pair := _shortened([one.pair for one in instances]):
+        made["pair"] = pair
     if scores:
         made["score"] = scores
     if request.held_tiers is not None:

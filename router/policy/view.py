@@ -187,14 +187,14 @@ def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[
 def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
     """Return h_i by id; `own` holds the instances' own values."""
     prompt, held = request.prompt_tokens, request.held
-    known: list[int] = []
-    cached: Sequence[int] = known
-    if held is None:
-        cached = own
-    elif type(held) is dict:
+    if type(held) is dict:
+        known: list[int] = []
         for name in ids:
-            known.append(held.get(name, 0))
-    else:
+            tokens = held.get(name, 0)
+            known.append(tokens if tokens < prompt else prompt)
+        return known
+    cached = own
+    if held is not None:
         cached = held.of(ids) if isinstance(held, HeldByLevel) else list(map(held.get, ids, repeat(0)))
     return cached if max(cached, default=0) <= prompt else [min(one, prompt) for one in cached]
 

@@ -88,7 +88,7 @@ def _add_decision(made: dict[str, Any], call: Call, worded: bool) -> None:
     if worded or isinstance(reasons, tuple):
         made["reasons"] = in_words(reasons)
     else:
-        made["price"] = reasons.terms()
+        made["price"] = reasons.make(*reasons.given)
     made["index"] = call.prediction.index if is_made else None
     made["predicted_cached"] = decision.cached_tokens
     made["new_tokens"] = decision.new_tokens
