@@ -29,7 +29,7 @@ from router.telemetry.traffic import TrafficRecorder
 log = logging.getLogger("weir.router")
 
 REPORT_S = 1.0
-FLUSH_S = 0.2
+FLUSH_S = 0.05  # later, requests have left the processor's caches, and the garbage collector visits those that wait
 BATCH = 100  # receipts in one command
 SESSIONS_BATCH = 500  # bindings in one command, which takes some milliseconds here and in Redis
 SLICE = 16  # receipts encoded before the event loop serves other tasks: about 0.3 ms
@@ -204,8 +204,9 @@ class Reporter:
         traffic = self._traffic
         words: list[str | bytes | int] = []
         entries, size, deciding_s = 0, 0, 0.0
+        keys = redis_keys.receipt_key("")
         for place, call in enumerate(list(batch)):
-            deciding_s += self._decide_again(call)
+            deciding_s += self._decide_again(call) if call.assigned is not None else 0.0
             if place % SLICE == 0 or deciding_s > SLICE_S:
                 deciding_s = 0.0
                 await asyncio.sleep(0)
@@ -218,20 +219,19 @@ class Reporter:
                 continue
             entries += bool(entry)
             size += len(brief) + len(further)
-            prefix = redis_keys.receipt_key("") if call.own_id != call.id else ""
-            words += (redis_keys.receipt_key(call.id), brief, further, call.pool.name, entry, call.number, prefix)
+            prefix = keys if call.own_id != call.id else ""
+            words += (keys + call.id, brief, further, call.pool.name, entry, call.number, prefix)
         receipted = redis_keys.receipted_key(self._id, self.life)
-        keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
+        streams = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
         limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(size, time.monotonic()), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format
-        salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
+        salt = await self._link.client.eval(_KEEP_RECEIPTS, len(streams), *streams, *limits, packed)
         traffic.flushed(entries, salt.decode())
 
     def _decide_again(self, call: Call) -> float:
         """Let the delivery's candidate decide again; return the CPU seconds that this took."""
-        if call.assigned is None or (tallies := self._recorder.delivery(call.pool)) is None:
-            return 0.0
-        return self._shadow.decide(call, tallies.shadow, time.perf_counter())
+        tallies = self._recorder.delivery(call.pool)
+        return self._shadow.decide(call, tallies.shadow, time.perf_counter()) if tallies is not None else 0.0
 
     def _ttl_s(self, size: int, now: float) -> int:
         """Return the TTL of receipts of this many bytes, written now."""
