@@ -27,5 +27,6 @@ HIDDEN PyObject *called(PyObject *callable, PyObject *const *arguments, size_t c
     AT_PLACE(cached_method_call(name, arguments, count, keywords, &cache_))
 #define CPyDict_GetItem(dictionary, key) AT_PLACE(cached_item(dictionary, key, &cache_))
 #define PyObject_Vectorcall called
+#pragma GCC visibility push(hidden) /* what the modules declare from here on is their library's own */
 #endif
 #endif
