@@ -204,7 +204,7 @@ class Reporter:
         traffic = self._traffic
         words: list[str | bytes | int] = []
         entries, size, deciding_s = 0, 0, 0.0
-        keys = redis_keys.receipt_key("")
+        start = redis_keys.receipt_key("")  # of every key
         for place, call in enumerate(list(batch)):
             deciding_s += self._decide_again(call) if call.assigned is not None else 0.0
             if place % SLICE == 0 or deciding_s > SLICE_S:
@@ -219,13 +219,13 @@ class Reporter:
                 continue
             entries += bool(entry)
             size += len(brief) + len(further)
-            prefix = keys if call.own_id != call.id else ""
-            words += (keys + call.id, brief, further, call.pool.name, entry, call.number, prefix)
+            prefix = start if call.own_id != call.id else ""
+            words += (start + call.id, brief, further, call.pool.name, entry, call.number, prefix)
         receipted = redis_keys.receipted_key(self._id, self.life)
-        streams = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
+        keys = (redis_keys.RECEIPTS, redis_keys.TRAFFIC, redis_keys.TRAFFIC_SALT, receipted)
         limits = (redis_keys.RECEIPTS_KEPT, self._ttl_s(size, time.monotonic()), traffic.kept, traffic.salt)
         packed = msgpack.packb(words, use_bin_type=False)  # Redis' cmsgpack reads only the old format
-        salt = await self._link.client.eval(_KEEP_RECEIPTS, len(streams), *streams, *limits, packed)
+        salt = await self._link.client.eval(_KEEP_RECEIPTS, len(keys), *keys, *limits, packed)
         traffic.flushed(entries, salt.decode())
 
     def _decide_again(self, call: Call) -> float:
