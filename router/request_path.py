@@ -62,7 +62,6 @@ ROUTER = CompiledCopy(
         "http.headers",
         "http.protocol",
         "http.request_limits",
-        "limits.api_key_auth",
         "request.bands",
         "request.call",
         "request.outcome",

@@ -78,6 +78,7 @@ class ApiKeyAuth:
         self.budgets = Budgets()
         self.prices = PoolPrices()
         self.pool_budgets: Mapping[str, tuple[PublishedBudget, ...]] = {}
+        self.limits_keyless = False  # whether `admit` may refuse, or charge, a request without a key
 
     def take(self, value: ApiKeysValue) -> None:
         self.ring, self.unreadable = keyring(value), False
@@ -86,6 +87,7 @@ class ApiKeyAuth:
         for name, meter in self.meters.items():
             meter.follow(known[name])
         self.pool_budgets = self.ring.pool_budgets
+        self.limits_keyless = bool(self.ring.required or self.ring.required_everywhere or self.pool_budgets)
         of_all = chain(*self.pool_budgets.values(), *(key.budgets for key in known.values()))
         self.budgets.keep_only({budget.id for budget in of_all})
 

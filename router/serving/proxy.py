@@ -123,14 +123,14 @@ class Proxy:
         prepare.prepare(call, incoming, by_name, read, sent, self._pools)
         if not predict.read_tokens(call):
             await predict.read_slowly(call)
-        if auth.bucket_store is not None:
+        if call.key is not None or auth.limits_keyless:
             await auth.admit(call)
         if responses is not None:
             responses.hold(call, self._running_loop().time())
 
     def _end(self, call: Call) -> None:
         call.end(time.perf_counter())
-        if self._pools.auth.bucket_store is not None:
+        if call.key is not None or call.reserved:
             self._pools.auth.settle(call)
         self._recorder.ended(call)
         if call.tracing is not None and self.tracer is not None:
