@@ -73,7 +73,6 @@ ROUTER = CompiledCopy(
         "serving.answer.relay",
         "serving.prompt.sessions",
         "serving.prompt.shared_names",
-        "sync.peers",
         "sync.session_directory",
         "telemetry.rates",
         "telemetry.receipts",
