@@ -204,7 +204,7 @@ class Reporter:
         traffic = self._traffic
         words: list[str | bytes | int] = []
         entries, size, deciding_s = 0, 0, 0.0
-        start = redis_keys.receipt_key("")  # of every key
+        start = redis_keys.receipt_key("")  # beginning of each key
         for place, call in enumerate(list(batch)):
             deciding_s += self._decide_again(call) if call.assigned is not None else 0.0
             if place % SLICE == 0 or deciding_s > SLICE_S:
