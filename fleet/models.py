@@ -125,6 +125,11 @@ class Pool(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def born(self) -> str:
+        """Return what distinguishes the pool from one of the same name in an earlier database: epochs start over."""
+        return str(int(self.created_at.timestamp() * 1000))
+
 
 class PoolVersion(models.Model):
     """A configuration of a pool; a rollback is a new version with the content of an older one."""

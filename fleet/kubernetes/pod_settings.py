@@ -13,10 +13,8 @@ from fleet.kinds.resources import PodsOfNode
 from fleet.kubernetes.overlay import Json
 from fleet.spec import document
 from fleet.spec.masking import hidden
+from fleet.spec.problems import Problems
 from router.contract.values.problem import Problem
-
-_CAPACITY = ("cpus", "memory_gib", "gpus")
-_FIXED = ("restartPolicy",)  # fields that Weir's plan relies on
 
 
 class BadPodSettings(ValueError):
@@ -54,66 +52,42 @@ def read(text: str, namespace: str) -> PodSettings:
     return PodSettings(namespace, given.get("images", {}), given.get("capacity", {}), given.get("template", {}))
 
 
-def _problems(given: object) -> list[Problem]:
+def _problems(given: object) -> Problems:
+    problems = Problems()
     if not isinstance(given, Mapping):
-        return [Problem("", given, "must be a mapping with images, capacity and template")]
-    found = [
-        Problem(str(name), given[name], "unknown key", "images, capacity, template")
-        for name in given
-        if name not in ("images", "capacity", "template")
-    ]
-    parts = {name: given.get(name, {}) for name in ("images", "capacity", "template")}
-    wrong = [Problem(name, part, "must be a mapping") for name, part in parts.items() if not isinstance(part, Mapping)]
-    if wrong:
-        return found + wrong
-    return [*found, *_images(parts["images"]), *_capacity(parts["capacity"]), *_template(parts["template"])]
+        problems.note("", given, "must be a mapping with images, capacity and template")
+        return problems
+    known = problems.keys("", given, _CHECKS)
+    for name, part in known.items():
+        _CHECKS[name](problems.mapping(name, part), problems)
+    return problems
 
 
-def _images(given: Mapping[str, object]) -> list[Problem]:
-    kinds = ", ".join(name for name, kind in KINDS.items() if kind.launched)
-    wrong = [name for name in given if name not in KINDS or not KINDS[name].launched]
-    found = [Problem(f"images.{name}", given[name], "unknown kind", kinds) for name in wrong]
-    empty = [name for name, image in given.items() if not isinstance(image, str) or not image.strip()]
-    return found + [Problem(f"images.{name}", given[name], "must be the name of an image") for name in empty]
+def _images(given: Mapping[str, object], problems: Problems) -> None:
+    kinds = [name for name, kind in KINDS.items() if kind.launched]
+    for name, image in given.items():
+        if name not in kinds:
+            problems.note(f"images.{name}", image, "unknown kind", ", ".join(kinds))
+        if not isinstance(image, str) or not image.strip():
+            problems.note(f"images.{name}", image, "must be the name of an image")
 
 
-def _capacity(given: Mapping[str, object]) -> list[Problem]:
-    unknown = [name for name in given if name not in _CAPACITY]
-    found = [Problem(f"capacity.{name}", given[name], "unknown key", ", ".join(_CAPACITY)) for name in unknown]
-    numbers = {name: value for name, value in given.items() if name in _CAPACITY}
-    return found + [
-        Problem(f"capacity.{name}", value, "must be a number", "0 to 1,000,000")
-        for name, value in numbers.items()
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1_000_000
-    ]
+def _capacity(given: Mapping[str, object], problems: Problems) -> None:
+    for name, value in problems.keys("capacity", given, ("cpus", "memory_gib", "gpus")).items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1_000_000:
+            problems.note(f"capacity.{name}", value, "must be a number", "0 to 1,000,000")
 
 
-def _template(given: Mapping[str, object]) -> list[Problem]:
-    found = [
-        Problem(f"template.{name}", given[name], "unknown key", "metadata, spec")
-        for name in given
-        if name not in ("metadata", "spec")
-    ]
-    parts = {name: part for name, part in given.items() if name in ("metadata", "spec")}
-    found += [
-        Problem(f"template.{name}", part, "must be a mapping")
-        for name, part in parts.items()
-        if not isinstance(part, Mapping)
-    ]
-    spec = parts.get("spec")
-    if isinstance(spec, Mapping):
-        found += [
-            Problem(f"template.spec.{name}", spec[name], "must not be set: Weir restarts ended instances")
-            for name in _FIXED
-            if name in spec
-        ]
-        found += _containers(spec.get("containers", []))
-    return found
+def _template(given: Mapping[str, object], problems: Problems) -> None:
+    parts = problems.keys("template", given, ("metadata", "spec"))
+    spec = {name: problems.mapping(f"template.{name}", part) for name, part in parts.items()}.get("spec", {})
+    if "restartPolicy" in spec:
+        why = "must not be set: Weir restarts ended instances"
+        problems.note("template.spec.restartPolicy", spec["restartPolicy"], why)
+    containers = spec.get("containers", [])
+    if not isinstance(containers, list) or not all(isinstance(one, Mapping) and one.get("name") for one in containers):
+        why = "must be a list of containers with names; the engine's is engine"
+        problems.note("template.spec.containers", containers, why)
 
 
-def _containers(given: object) -> list[Problem]:
-    if isinstance(given, list) and all(isinstance(one, Mapping) and one.get("name") for one in given):
-        return []
-    return [
-        Problem("template.spec.containers", given, "must be a list of containers with names; the engine's is engine")
-    ]
+_CHECKS = {"images": _images, "capacity": _capacity, "template": _template}

@@ -21,7 +21,7 @@ from fleet.kubernetes.capacity import Capacity
 from fleet.kubernetes.mirror import Mirror
 from fleet.kubernetes.objects import Pod, Resource
 from fleet.kubernetes.pod_settings import PodSettings
-from fleet.kubernetes.starts import born_of, start_of
+from fleet.kubernetes.starts import start_of
 from fleet.models import Instance, State
 from fleet.node import logs
 from fleet.node.fencing import PRESENT
@@ -107,7 +107,7 @@ class Pods:
         return structs.replace(known, trouble=next((mirror.trouble for mirror in self._mirrors.values()), ""))
 
     def claim(self, instance: Instance) -> int | None:
-        born = born_of(instance.pool)
+        born = instance.pool.born
         pods = self._of(instance)
         started = [pod.epoch for pod in pods if pod.born == born]
         latest = max(started, default=0)
@@ -247,7 +247,7 @@ class Pods:
 
 
 def _id(instance: Instance) -> tuple[str, int]:
-    return born_of(instance.pool), instance.epoch
+    return instance.pool.born, instance.epoch
 
 
 def _is_present(pod: Pod, node: str) -> bool:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from fleet.kinds import KINDS
 from fleet.kinds.engine_config import EngineConfig
 from fleet.kubernetes import manifests
-from fleet.models import Instance, Pool
+from fleet.models import Instance
 from fleet.node.ports import in_pod
 from fleet.node.prepare import peers_of, prepare, with_key
 from fleet.spec.sections import placement_of
@@ -17,7 +17,7 @@ def start_of(instance: Instance) -> manifests.PodStart:
     """Return the instance's next start, with its engine key. Raise DependencyNotReady if a needed pool is not ready,
     and EngineKeyMissing."""
     given = instance.started_from
-    start = described(instance, given, peers_of(instance), born_of(instance.pool))
+    start = described(instance, given, peers_of(instance), instance.pool.born)
     return dataclasses.replace(start, prepared=with_key(start.prepared, given))
 
 
@@ -36,7 +36,3 @@ def described(instance: Instance, config: EngineConfig, peers: dict[str, str], b
         ports=ports,
         prepared=prepare(config, instance, ports, peers, manifests.IN_POD),
     )
-
-
-def born_of(pool: Pool) -> str:
-    return str(int(pool.created_at.timestamp() * 1000))

@@ -53,9 +53,8 @@ def _number(text: bytes) -> int:
 
 
 def _record(instance: Instance) -> Path:
-    """Return the file of an instance and its pool's creation, as epochs start over in a new database."""
-    born = int(instance.pool.created_at.timestamp() * 1000)
-    return Path(settings.DATA_DIR) / "starts" / instance.node / f"{instance.name}.{born}"
+    """Return the file of an instance and its pool's creation."""
+    return Path(settings.DATA_DIR) / "starts" / instance.node / f"{instance.name}.{instance.pool.born}"
 
 
 def _forget_earlier(path: Path, name: str) -> None:

@@ -1,6 +1,6 @@
 """Checks shared by all sections of a document. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from router.contract.values.fields import suggestion
 from router.contract.values.problem import Problem
@@ -19,7 +19,7 @@ class Problems(list[Problem]):
         self.note(path, value, "must be a mapping")
         return {}
 
-    def keys(self, path: str, given: Mapping[str, object], known: Sequence[str]) -> dict[str, object]:
+    def keys(self, path: str, given: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
         """Return the given keys that are known."""
         for name in given:
             if name not in known:
