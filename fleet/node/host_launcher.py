@@ -1,8 +1,6 @@
 """Runs instances as processes of this host, in their own sessions, so they outlive their launcher."""
 
 import signal
-import time
-from collections.abc import Sequence
 
 from django.conf import settings
 from django.utils import timezone
@@ -63,7 +61,7 @@ class Processes:
         for number, limit_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 2.0)):
             for row in running:
                 process.send(row.pid, row.pid_started, number)
-            _wait(running, limit_s)
+            process.gone_within([(row.pid, row.pid_started) for row in running], limit_s)
         elsewhere = rows.exclude(pod="").values_list("name", "pod")
         why = "set WEIR_KUBERNETES_NAMESPACE to its namespace"
         left = {name: f"it is the Pod {pod}: {why}" for name, pod in elsewhere}
@@ -96,10 +94,3 @@ PROCESSES = Processes()
 def runs(instance: Instance) -> bool:
     """Return whether the recorded process runs: same pid, start time and boot."""
     return instance.boot_id == process.boot_id() and process.is_alive(instance.pid, instance.pid_started)
-
-
-def _wait(running: Sequence[Instance], limit_s: float) -> None:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end and any(process.is_alive(row.pid, row.pid_started) for row in running):
-        process.collect_ended()
-        time.sleep(0.02)

@@ -142,18 +142,19 @@ def stop(pid: int | None, pid_started: float | None, grace_s: float) -> bool:
     grace."""
     if not send(pid, pid_started, signal.SIGTERM):
         return True
-    if _gone_within(pid, pid_started, grace_s):
+    if gone_within([(pid, pid_started)], grace_s):
         return True
     send(pid, pid_started, signal.SIGKILL)
-    _gone_within(pid, pid_started, 5.0)
+    gone_within([(pid, pid_started)], 5.0)
     return False
 
 
-def _gone_within(pid: int | None, pid_started: float | None, limit_s: float) -> bool:
+def gone_within(processes: Sequence[tuple[int | None, float | None]], limit_s: float) -> bool:
+    """Wait until none of the processes, given as (pid, start time), is alive; return False if one still is."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         collect_ended()
-        if not is_alive(pid, pid_started):
+        if not any(is_alive(pid, started) for pid, started in processes):
             return True
         time.sleep(0.02)
     return False

@@ -12,10 +12,9 @@ from django.utils import timezone
 
 from fleet.control import nodes
 from fleet.kinds import KINDS
-from fleet.kinds.servers import answering
 from fleet.models import Instance, State
 from fleet.observe.engine_pages import EnginePages
-from fleet.observe.scrape import advance_each, apply_move, record_of
+from fleet.observe.scrape import advance_each, answering_of, apply_move, record_of
 from fleet.plan.state import Health, Observation, next_move
 
 PROBE_S = 2.0
@@ -61,17 +60,14 @@ class FailoverProbe:
         return [row for row in found.exclude(url="") if row.pool.kind in KINDS]
 
     async def _ask(self, rows: list[Instance]) -> list[tuple[Health, str]]:
-        return await asyncio.gather(*(self._health(row) for row in rows))
-
-    async def _health(self, row: Instance) -> tuple[Health, str]:
-        return await self._pages.health(row, _health_path(row), PROBE_S)
+        return await asyncio.gather(*(self._pages.health(row, answering_of(row).health_path, PROBE_S) for row in rows))
 
     def _remember(self, rows: list[Instance], answers: list[tuple[Health, str]], at: float) -> None:
         before, self._answered = self._answered, {}
         for row, (health, _) in zip(rows, answers, strict=True):
             key = (row.name, row.epoch)
             self._answered[key] = at if health == "ok" else before.get(key, at)
-        self._pages.prober.keep_only({row.url + _health_path(row) for row in rows})
+        self._pages.prober.keep_only({row.url + answering_of(row).health_path for row in rows})
 
     def _advance(self, row: Instance, answer: tuple[Health, str], at: float) -> bool:
         health, error = answer
@@ -83,7 +79,3 @@ class FailoverProbe:
         if step.to == State.UNREACHABLE:
             step = replace(step, reason=f"node {row.node} is silent; {step.reason}")
         return apply_move(row, step, at, None)
-
-
-def _health_path(row: Instance) -> str:
-    return answering(KINDS[row.pool.kind], row.facts.server).health_path

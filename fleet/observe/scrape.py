@@ -172,7 +172,7 @@ class Scraper:
         alone = misplaced(identified.half, row.facts.role, row.facts.connector) if identified is not None else ""
         if alone:
             return ScrapedAnswer("ok", False, None, alone, refused, closed_why=alone)
-        kind = identified.server if identified is not None else _answering(row)
+        kind = identified.server if identified is not None else answering_of(row)
         lost = row.state == State.UNREACHABLE or suspended_why
         (health, error), metrics = await asyncio.gather(
             self._health(row, kind, lost), self._pages.metrics(row, kind, LOST_PROBE_S if lost else PROBE_S, refused)
@@ -255,7 +255,7 @@ class Scraper:
                 known = InstanceMemory(row.epoch, at, volume_of(row), metrics_at=at)
             known.disk = free_space(known.volume)
             self._memory[row.name] = known
-            urls |= {row.url + path for path in _paths(_answering(row), known.can_pause)}
+            urls |= {row.url + path for path in _paths(answering_of(row), known.can_pause)}
             urls.add(cache_page(row.pool.engine, row.url))
             answer = answers.get(row.name)
             if answer is not None:
@@ -373,7 +373,7 @@ def _watched() -> Q:
     )
 
 
-def _answering(row: Instance) -> Kind | Server:
+def answering_of(row: Instance) -> Kind | Server:
     return answering(KINDS[row.pool.kind], row.facts.server)
 
 
