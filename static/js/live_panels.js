@@ -169,7 +169,7 @@ export function totals(frame) {
     if (node.dataset.known != null) node.closest("p").hidden = found[key] == null;
   }
   const source = simulated(found.gpu_simulated);
-  for (const node of document.querySelectorAll("[data-simulated]")) text(node, source && `, ${source}`);
+  for (const node of document.querySelectorAll("[data-simulated]")) text(node, source && node.dataset.simulated + source);
 }
 
 export const shownEvents = (frame) => frame.events.filter(concerns(settings.pool));

@@ -1,12 +1,12 @@
 // The grid of instances: one tile per id; only text and attributes change, tiles do not move.
 // A figure of templates/live/tile.html names a column of the frame and its format: data-part="kv" data-write="percent".
 import { age as ageText } from "./times.js";
-import { count, percent, significant, simulated, watts } from "./format.js";
+import { count, percent, significant, watts } from "./format.js";
 import { settings } from "./live_settings.js";
 
 export const SHOWN = matchMedia("(max-width: 44rem)").matches ? 48 : 128; // on a phone there are two columns
 const ENDING = 8; // end of a name, which is never cut
-const WRITE = { count, percent, significant, simulated, watts };
+const WRITE = { count, percent, significant, watts };
 
 export class Tiles {
   constructor(grid, template) {

@@ -55,7 +55,8 @@ def _allowed(option: Field) -> str:
 def _default(option: Field) -> str:
     if option.default in (None, REQUIRED, "", ()) or option.choices or option.kind == "bool":
         return ""
-    return f"Default: {option.default}."
+    is_number = isinstance(option.default, int | float)
+    return f"Default: {option.default:,}." if is_number else f"Default: {option.default}."
 
 
 def shown_in(option: Field, value: Any) -> str:
