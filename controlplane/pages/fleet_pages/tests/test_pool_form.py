@@ -92,6 +92,7 @@ def test_the_form_shows_the_options_of_the_chosen_kind(applied: None, operator: 
     page = operator.get("/fleet/new-pool", {"kind": "mooncake-client"}).content.decode()
     assert 'name="engine.disk_gib"' in page
     assert "0.01 to 1,048,576 GiB" in page
+    assert "Default: 131,072." in operator.get("/fleet/new-pool", {"kind": "sim"}).content.decode()
     part = operator.post(
         "/fleet/new-pool", {"step": "kind", "kind": "trtllm", "name": "x"}, headers={"hx-request": "true"}
     )

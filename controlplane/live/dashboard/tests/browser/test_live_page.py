@@ -627,6 +627,20 @@ def test_a_class_is_judged_by_one_window_on_its_card_and_under_needs_attention(
     assert [word for word, _ in groupby(looks)] == order
 
 
+def test_simulated_gpus_are_named_as_such_beside_their_figures(running: RunningFleet, open_page: Any) -> None:
+    page = open_page(width=1440).goto("/live")
+    page.wait_for_function(UPDATED)
+    strip = page.locator(".strip-figures")
+    for text in ("90 % GPU memory, simulated", "2.4 kW GPU power, simulated"):
+        expect(strip).to_contain_text(text)
+    cut = "labels => labels.filter((label) => label.scrollWidth > label.clientWidth).map((label) => label.textContent)"
+    assert strip.locator(".muted").evaluate_all(cut) == []
+    expect(page.locator("[aria-labelledby=instances-title] header")).to_contain_text("8 instances; GPUs simulated")
+    expect(page.locator(".tile").first).to_contain_text("300 W power")
+    page.goto("/wall")
+    expect(page.locator(".wall-head")).to_contain_text("90 % memory, 2.4 kW, simulated")
+
+
 SMALL = """() => [...document.querySelectorAll('a, button, summary, select, input, [role=button]')]
   .filter((node) => node.checkVisibility() && !node.closest('.visually-hidden, .skip-link, p:not([class])'))
   .map((node) => [node, node.getBoundingClientRect()])
