@@ -30,6 +30,14 @@ WORDS = """([rows, read]) => {
   }
   return words;
 }"""
+SHIFTED = """() => new Promise((done) => {
+  let sum = 0;
+  const seen = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) sum += entry.value;
+  });
+  seen.observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => done(sum), 300);
+})"""
 NAMED = {"navigation", "region", "table", "image", "dialog", "listbox", "radiogroup"}
 CONTROLS = {
     "button", "link", "textbox", "combobox", "checkbox", "radio", "slider", "spinbutton", "searchbox",
@@ -40,6 +48,7 @@ ONE_OF_A_NAME = {"navigation", "region", "button", "DisclosureTriangle"}
 SERIOUS = {"serious", "critical"}
 OF_COLOURS = ("color-contrast", "link-in-text-block")  # rules of axe
 NARROW = 320  # px
+STILL = 0.01  # CLS below which a reader sees nothing move
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,11 @@ def read_words(page: Page) -> int:
     """Return the words and numbers that a person sees: prose, labels, headings, and the first three rows of tables,
     tiles and events. Pictures, choices of a closed select and folded parts are left out."""
     return int(page.evaluate(WORDS, [ROWS, ROWS_READ]))
+
+
+def shifted(page: Page) -> float:
+    """Return how far content has moved since the page was opened, as Chromium scores it (CLS), except after inputs."""
+    return float(page.evaluate(SHIFTED))
 
 
 def heard(page: Page) -> list[Heard]:

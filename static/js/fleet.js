@@ -25,7 +25,6 @@ function tick() {
 }
 
 if (moving && button) {
-  button.hidden = false;
   button.addEventListener("click", () => {
     button.setAttribute("aria-pressed", String(!paused()));
     button.textContent = paused() ? "Resume" : "Pause";

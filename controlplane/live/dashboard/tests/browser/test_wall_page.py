@@ -130,6 +130,19 @@ def test_three_lines_of_policies_are_visible(running: RunningFleet, open_page: A
     assert page.evaluate(WHOLE) == [1920, 1080]
 
 
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1440, 900)])
+def test_on_a_laptop_the_wall_scrolls_and_its_counts_overlap_nothing(
+    running: RunningFleet, open_page: Any, width: int, height: int
+) -> None:
+    running.fleet.states = {"demo-1": ("draining", "asked"), "demo-2": ("unreachable", "no answer for 12 s")}
+    page = open_page(width=width, height=height).goto("/wall?kiosk=1")
+    page.wait_for_function(LIVE)
+    expect(page.locator(".wall-head")).to_contain_text("memory, 2.1 kW, simulated")
+    assert page.locator("#counts").evaluate("counts => counts.scrollWidth > counts.clientWidth") is False
+    assert page.evaluate(OVERLAPPING) == []
+    assert page.evaluate(WHOLE)[0] == width
+
+
 def test_a_phone_shows_the_wall_without_overlaps(running: RunningFleet, open_page: Any) -> None:
     page = open_page(width=390, height=844).goto("/wall")
     page.wait_for_function(LIVE)

@@ -12,7 +12,7 @@ from controlplane.live.dashboard.tests.browser.conftest import RunningFleet
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.pages.fleet_pages.tests.browser.conftest import write_router, write_samples
 from controlplane.testing_browser import Web
-from controlplane.testing_reading import faults_of
+from controlplane.testing_reading import STILL, faults_of, shifted
 
 pytestmark = pytest.mark.browser
 PAGES = (
@@ -33,6 +33,7 @@ def test_a_page_is_accessible_and_its_console_stays_empty(fleet: Web, open_page:
     page = opened.goto(path)
     if page.locator("#fleet-pause").count():
         page.wait_for_event("response", lambda answer: "hx-request" in answer.request.headers)
+    assert shifted(page) < STILL
     assert faults_of(page) == []
     assert opened.faults == []
 
