@@ -120,7 +120,7 @@ def _shown(message: DeflatedText, pool: str) -> DeflatedText:
     """Return the frame in the form that this share shows, built once for all viewers of the share."""
     if pool not in message.shown:
         said = orjson.loads(message.text)
-        shown: dict[str, object] = {"type": "trouble", "what": "redis"}
+        shown: dict[str, object] = said if said["type"] == "waiting" else {"type": "trouble", "what": "redis"}
         if said.get("frame") is not None:
             frame = view.frame_of(unfolded(said["frame"]), pool)
             shown = {"type": "frame", "sent_at": said["sent_at"], "frame": frame}

@@ -254,10 +254,27 @@ async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
 
     monkeypatch.setattr(consumers, "get_user", signed_in)
     monkeypatch.setattr(bridges, "FRAME_EVERY_S", 9.0)
+    monkeypatch.setattr(bridges, "SILENT_S", 9.0)
     while not await vera_socket.receive_nothing(timeout=7):
         assert (await vera_socket.receive_output())["type"] == "websocket.send"
     monkeypatch.setattr(bridges, "FRAME_EVERY_S", 0.5)
     assert (await received(vera_socket))["type"] == "frame"
+
+
+async def test_while_redis_does_not_answer_viewers_hear_that_the_server_lives(
+    vera_socket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridges, "SILENT_S", 0.05)
+    monkeypatch.setattr(bridges, "FRAME_EVERY_S", 0.05)
+    monkeypatch.setattr(bridges, "step", lambda *_: time.sleep(0.5))
+    heard = [(await received(vera_socket))["type"]]
+    while heard[-1] != "waiting" and len(heard) < 10:
+        heard.append((await received(vera_socket))["type"])
+    assert heard[-1] == "waiting"
+    monkeypatch.setattr(bridges.bridge, "_meanwhile", bridges.trouble("redis"))
+    while heard[-1] == "waiting" and len(heard) < 20:
+        heard.append((await received(vera_socket))["type"])
+    assert heard[-1] == "trouble"
 
 
 async def test_a_viewer_that_connects_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:
