@@ -628,7 +628,7 @@ def test_a_class_is_judged_by_one_window_on_its_card_and_under_needs_attention(
 
 
 def test_simulated_gpus_are_named_as_such_beside_their_figures(running: RunningFleet, open_page: Any) -> None:
-    page = open_page(width=1440).goto("/live")
+    page = open_page(width=1440, height=900).goto("/live")
     page.wait_for_function(UPDATED)
     strip = page.locator(".strip-figures")
     for text in ("90 % GPU memory, simulated", "2.4 kW GPU power, simulated"):

@@ -137,7 +137,7 @@ def test_on_a_laptop_the_wall_scrolls_and_its_counts_overlap_nothing(
     running.fleet.states = {"demo-1": ("draining", "asked"), "demo-2": ("unreachable", "no answer for 12 s")}
     page = open_page(width=width, height=height).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
-    expect(page.locator(".wall-head")).to_contain_text("memory, 2.1 kW, simulated")
+    expect(page.locator(".wall-head")).to_contain_text("memory, 2.4 kW, simulated")
     assert page.locator("#counts").evaluate("counts => counts.scrollWidth > counts.clientWidth") is False
     assert page.evaluate(OVERLAPPING) == []
     assert page.evaluate(WHOLE)[0] == width
