@@ -628,7 +628,8 @@ def test_a_class_is_judged_by_one_window_on_its_card_and_under_needs_attention(
 
 
 def test_simulated_gpus_are_named_as_such_beside_their_figures(running: RunningFleet, open_page: Any) -> None:
-    page = open_page(width=1440, height=900).goto("/live")
+    opened = open_page(width=1440, height=900)
+    page = opened.goto("/live")
     page.wait_for_function(UPDATED)
     strip = page.locator(".strip-figures")
     for text in ("90 % GPU memory, simulated", "2.4 kW GPU power, simulated"):
@@ -637,7 +638,7 @@ def test_simulated_gpus_are_named_as_such_beside_their_figures(running: RunningF
     assert strip.locator(".muted").evaluate_all(cut) == []
     expect(page.locator("[aria-labelledby=instances-title] header")).to_contain_text("8 instances; GPUs simulated")
     expect(page.locator(".tile").first).to_contain_text("300 W power")
-    page.goto("/wall")
+    page = opened.goto("/wall")
     expect(page.locator(".wall-head")).to_contain_text("90 % memory, 2.4 kW, simulated")
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from controlplane.live.dashboard.tests.fake_fleet import FakeFleet
 from controlplane.pages.receipts import class_shares, spreads
 from controlplane.testing_browser import PASSWORD, Web
-from controlplane.testing_reading import STILL, by_axe, in_both_themes, shifted, too_wide, unreadable
+from controlplane.testing_reading import by_axe, in_both_themes, too_wide, unreadable
 from router.policy.schema import document as documents
 
 pytestmark = pytest.mark.browser
@@ -274,8 +274,7 @@ def test_pages_of_drafts_and_people_are_accessible_and_the_console_stays_empty(o
         f"{base}rollback", "/audit/", "/tokens/", "/keys/", "/users/", "/api/v1/docs",
     ):  # fmt: skip
         page = opened.goto(path)
-        moved = [f"moves by {score:.3f}"] if (score := shifted(page)) >= STILL else []
-        found[path] = moved + in_both_themes(page) + too_wide(page)
+        found[path] = in_both_themes(page) + too_wide(page)
         page.set_viewport_size({"width": 1440, "height": 900})
     assert {path: faults for path, faults in found.items() if faults} == {}
     assert opened.faults == []
