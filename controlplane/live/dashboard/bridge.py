@@ -72,7 +72,7 @@ class Bridge:
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
         self._meanwhile = WAITING  # what viewers hear while Redis is awaited
-        self._told_at = 0.0  # monotonic
+        self._sent_at = 0.0  # monotonic
 
     @contextlib.contextmanager
     def viewer(self) -> Iterator[Viewer]:
@@ -86,7 +86,7 @@ class Bridge:
             self._viewers.discard(viewer)
 
     def tell(self, text: str) -> None:
-        self._told_at = time.monotonic()
+        self._sent_at = time.monotonic()
         message = DeflatedText(text)
         for viewer in self._viewers:
             viewer.put(message)
@@ -130,7 +130,7 @@ class Bridge:
         """Tell viewers that this process lives while a silent Redis holds up all else."""
         while True:
             await asyncio.sleep(SILENT_S)
-            if time.monotonic() - self._told_at >= SILENT_S:
+            if time.monotonic() - self._sent_at >= SILENT_S:
                 self.tell(self._meanwhile)
 
     async def _pass_on(self) -> None:

@@ -45,7 +45,7 @@ class Pace:
         self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
         self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
-        self._ample: dict[str, deque[Computed]] = {}  # of `_by_instance`, those that correct the rate of their group
+        self._ample: dict[str, deque[Computed]] = {}  # prompts of an instance that correct its group's rate
         self._known: dict[str, tuple[float, Factors]] = {}  # by instance: speed for its last prompts by these factors
         self._transfers = LinearFit()
         self._pull_extra_s = 0.0
