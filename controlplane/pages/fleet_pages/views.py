@@ -1,5 +1,6 @@
 """Pages of the fleet, a pool and an instance. A request by htmx gets the live part of the page."""
 
+import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,6 @@ from fleet.kinds.kind import Launch
 from fleet.kinds.options.option import options_of
 from fleet.kinds.options.option_field import shown as as_typed
 from fleet.models import DesiredState, Instance, Node, Pool, State
-from fleet.node import process
 from fleet.plan.state import REPLACE_AFTER_S
 from fleet.redis import connect
 from fleet.snapshot import pool_spec
@@ -224,7 +224,7 @@ def instance_page(request: HttpRequest, name: str) -> HttpResponse:
         row=row,
         group=group,
         instance=instance,
-        command=process.command_line(masked_words(instance.command)),
+        command=subprocess.list2cmdline(masked_words(instance.command)),
         ports=instance.ports.order_by("number"),
         events=selectors.events(instance.name, EVENTS),
         indexes=indexes,
