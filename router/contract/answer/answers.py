@@ -9,6 +9,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -50,8 +51,10 @@ _OF_ENGINES = re.compile(
     r"""|Traceback \(|"(?:code|status|status_code)": ?"?5\d\d\b""",
     re.IGNORECASE,
 )
-_ESCAPED, _ESCAPED_BLANK = re.compile(r"\\+u([0-9a-fA-F]{4})"), re.compile(r"\\+[bfnrt]")
+# From the first backslash only: otherwise every backslash of a long run would be tried as the first
+_ESCAPED, _ESCAPED_BLANK = re.compile(r"(?<!\\)\\+u([0-9a-fA-F]{4})"), re.compile(r"(?<!\\)\\+[bfnrt]")
 NEAR = 12  # characters before or after words of an engine that tell whether it quotes them
+MOST_WORDS = 32  # words of an engine that are searched for in the request, which may be large
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
 _GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')  # SGLang's is an object
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
@@ -113,7 +116,8 @@ def said(data: bytes) -> Said | None:
     try:
         return _SAID.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return said(data.removeprefix(BOM_UTF8)) if data.startswith(BOM_UTF8) else None
+        is_marked = data.startswith(BOM_UTF8) and not data.startswith(BOM_UTF8, len(BOM_UTF8))
+        return said(data[len(BOM_UTF8) :]) if is_marked else None
 
 
 def sign_of(event: Said, data: bytes = b"") -> Sign:
@@ -376,7 +380,7 @@ def blames_engine(body: bytes, asked: bytes) -> bool:
     error = error_of(event, body) if event is not None else None
     is_failure = error is not None and error.status is not None and error.status >= 500
     text = _unescaped(body)
-    words = list(_OF_ENGINES.finditer(text, NEAR))
+    words = list(islice(_OF_ENGINES.finditer(text, NEAR), MOST_WORDS))
     if is_failure or not words:
         return is_failure
     own = _unescaped(asked).replace(" ", "")

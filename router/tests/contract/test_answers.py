@@ -1,6 +1,7 @@
 """The first content, an error and the end of an answer are distinguished in every API."""
 
 import json
+from codecs import BOM_UTF8
 
 import pytest
 from hypothesis import given, settings
@@ -293,6 +294,25 @@ def test_escapes_and_charsets_hide_no_words_that_blame_the_engine(message, blame
     refusal = {"error": {"message": f"{message} ü", "type": "BadRequestError", "code": 400}}
     body = json.dumps(refusal, ensure_ascii=ascii_only).encode(charset)
     assert answers.blames_engine(body, ASKED) is blames
+
+
+def test_a_long_run_of_backslashes_is_read_once():
+    body = b'{"error": {"message": "CUDA error", "code": 400}}'
+    assert answers.blames_engine(body, b'{"prompt": "%b"}' % (b"\\" * 1_000_000))
+    assert answers.blames_engine(body.replace(b"error", b"error" + b"\\" * 1_000_000), b"{}")
+
+
+def test_only_the_first_of_many_words_are_searched_for_in_the_request():
+    quoted = "".join(f" CUDA {number:07d}" for number in range(answers.MOST_WORDS))
+    asked = json.dumps({"prompt": quoted}).encode()
+    for message, blames in ((f"input:{quoted}: NCCL error", False), (f"NCCL error: input:{quoted}", True)):
+        assert answers.blames_engine(json.dumps({"error": {"message": message, "code": 400}}).encode(), asked) is blames
+
+
+def test_only_one_byte_order_mark_is_taken_off():
+    assert answers.said(BOM_UTF8 + b'{"error": "it failed"}').error == "it failed"
+    for marks in (2, 3_000):
+        assert answers.said(BOM_UTF8 * marks + b'{"error": "it failed"}') is None
 
 
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = answers.WHOSE_END
