@@ -47,7 +47,7 @@ class Collected:
         ("with pytest.raises(IntegrityError):", {"a[0]", "b", "c", "d", "e", "writes"}),
     ],
 )
-def test_committing_tests_run_and_three_others_of_a_file_or_all_if_it_is_about_databases(
+def test_tests_that_commit_run_and_three_others_per_file_or_all_in_files_about_databases(
     text: str, names: set[str]
 ) -> None:
     tests: list[Any] = [Collected(name) for name in ("a[0]", "a[1]", "b", "c", "d", "e")]

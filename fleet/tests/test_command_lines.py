@@ -342,7 +342,9 @@ def test_a_separate_store_is_preferred_over_the_instances_memory() -> None:
         ({**CPU, "kv": "example-disk"}, "ExampleConnector", {"shared_storage_path": "/data/p-0/kv"}),
     ],
 )
-def test_tiers_of_one_instance(given: dict[str, Any], connector: str, extra: dict[str, Any]) -> None:
+def test_the_tiers_of_one_instance_choose_its_connector(
+    given: dict[str, Any], connector: str, extra: dict[str, Any]
+) -> None:
     config = transfer_of(made("vllm", given)[0])
     assert (config["kv_connector"], config["kv_connector_extra_config"]) == (connector, extra)
 

@@ -120,6 +120,6 @@ def test_a_sample_reports_that_an_engine_caches_no_prefixes_whatever_page_said_s
     scraper.close()
 
 
-def test_of_an_engine_without_prefix_caching_only_what_no_other_page_repeats_is_kept() -> None:
+def test_missing_prefix_caching_is_kept_only_if_no_other_page_repeats_it() -> None:
     told = {name: _wire(Instance(), Identified(SERVERS[name], uncached=True)) for name in ("vllm", "sglang", "trtllm")}
     assert [name for name, wire in told.items() if wire.get("uncached")] == ["sglang"]

@@ -271,7 +271,7 @@ LINE = "x-anthropic-billing-header: cch=1"
         (CHAT, {"messages": [{"role": "user", "content": LINE}]}, LINE),
     ],
 )
-async def test_a_pool_whose_engines_keep_the_billing_line_gets_none(world, path, given, sent):
+async def test_the_billing_line_is_removed_for_engines_that_would_keep_it(world, path, given, sent):
     w = await with_rules(world, removes_billing_line=True)
     body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, **given}
     assert (await w.ask(path, **body)).status_code == 200
@@ -372,7 +372,7 @@ async def test_two_requests_with_one_id_have_a_receipt_each(world):
     assert len(tokens) == 3
 
 
-async def test_an_id_names_no_host_and_port_to_an_engine(world):
+async def test_an_id_does_not_reveal_host_and_port_to_an_engine(world):
     w = await world(None)
     name = "___prefill_addr_10.0.0.1:80___decode_addr_10.0.0.2:90_x"  # as vLLM's P2pNcclConnector reads it
     answer = await w.ask(headers={"x-request-id": name})

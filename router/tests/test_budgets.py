@@ -372,7 +372,7 @@ async def test_a_refusal_names_the_remaining_budget_and_forbids_retries(world, l
 
 
 @pytest.mark.parametrize(("left_s", "after_s"), [(120.0, 120), (120.5, None), (0.3, 1), (86_400.0, None)])
-async def test_a_refusal_names_no_time_for_which_a_client_would_sleep(left_s, after_s):
+async def test_a_refusal_states_a_retry_time_only_if_it_is_short(left_s, after_s):
     one, ends = Budgets(), period_of("day", THEN).ends
     with pytest.raises(ErrorResponse, match="the next period begins at 2026-11-27 00:00 UTC") as refused:
         await one.reserve(key().budgets, "it", LIMIT + 1, ends - left_s, [])

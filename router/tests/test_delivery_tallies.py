@@ -285,7 +285,7 @@ def test_a_session_counts_once_however_often_it_fails():
     assert (cell.errors, cell.failed, cell.refused, cell.turned_away, cell.ttft.n) == (2, 3, 1, 2, 1)
 
 
-def test_a_client_error_is_neither_an_error_nor_a_refusal():
+def test_a_client_error_counts_neither_as_an_error_nor_as_a_refusal():
     labels = ("client_error", "client_error", "error", "ok")
     (cell,) = counted(*(call(n, label=label) for n, label in enumerate(labels))).read("control", "warm").values()
     assert (cell.ended, cell.client_errors, cell.failed, cell.errors, cell.refused) == (4, 2, 1, 1, 0)

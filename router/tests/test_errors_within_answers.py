@@ -33,7 +33,7 @@ async def test_a_refusal_by_every_engine_blames_none(world, path, streamed, code
 
 
 @pytest.mark.parametrize(("path", "streamed", "code"), CASES)
-async def test_a_refusal_by_one_engine_is_its_own_fault_where_another_serves(world, path, streamed, code):
+async def test_an_engine_that_refuses_is_at_fault_if_another_engine_serves_the_request(world, path, streamed, code):
     w = await world(refuses(path, streamed, {"message": "not this", "code": code}), None)
     response = await w.ask(path, stream=streamed, **BODIES[path])
     assert (response.status_code, response.headers["x-weir-instance"]) == (200, "demo-1")

@@ -119,7 +119,7 @@ async def test_a_request_that_every_engine_answers_with_500_goes_to_two_and_shut
     assert {one.breaker.state for one in w.router.pools.get("demo").endpoints.values()} == {"closed"}
 
 
-async def test_engines_that_serve_nobody_are_blamed_at_last(world):
+async def test_engines_that_fail_every_request_are_eventually_blamed(world):
     w = await world(*[reply({"error": DEAD}, 500)] * 3, failure__breaker_failures=1)
     outcomes = [(await w.receipt(await w.ask()))["outcome"] for _ in range(12)]
     assert outcomes[0] == "client_error"

@@ -47,7 +47,7 @@ def test_pools_of_experiments_are_chosen_only_by_header():
         made.pick(None, "exp-1")
 
 
-def test_of_two_pools_with_one_model_the_first_by_name_is_chosen():
+def test_the_first_pool_by_name_is_chosen_if_two_serve_one_model():
     assert pools(b="llama", a="llama").pick(None, "llama").name == "a"
 
 

@@ -87,7 +87,7 @@ def test_receipts_of_older_routers_keep_their_reasons_and_older_readers_can_read
         [None, "a", 1, 10**18, 1, None, None, None, "x", 1, 1, 1, 1, 1],
     ],
 )
-def test_a_list_that_is_no_price_has_no_reasons(price):
+def test_a_malformed_price_yields_no_reasons(price):
     assert reasons(read(Receipt, json.dumps({"schema": 2, "request_id": "r", "at": 1.0, "price": price}))) == ()
 
 

@@ -76,7 +76,7 @@ def test_a_name_after_events_without_one_is_renamed(end):
     assert rename.feed(first) == first
 
 
-def test_a_stream_that_names_no_model_is_soon_read_no_further():
+def test_a_stream_without_a_model_name_is_soon_passed_on_unread():
     rename = Rename("short", "chat")
     for _ in range(MOST_EVENTS):
         assert rename.feed(b'data: {"x":1}\n\n')

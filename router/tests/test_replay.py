@@ -31,7 +31,7 @@ async def test_the_load_of_that_moment_decides_under_another_policy(world):
     await asking
 
 
-async def test_a_receipt_names_no_session_and_no_prompt(world):
+async def test_a_receipt_contains_neither_session_nor_prompt(world):
     w = await world(None, strategy="prefix_hash")
     receipt = await w.receipt(await w.ask(prompt="secret " * 500, user="alice"))
     assert 0 <= receipt["inputs"]["prefix_key"] <= 0xFFFF

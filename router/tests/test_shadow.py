@@ -67,7 +67,7 @@ async def test_requests_of_the_candidate_s_arm_are_not_decided_again(world):
     assert "shadow" not in receipt
 
 
-async def test_without_a_share_for_it_nothing_is_decided_again(world, shadow_decides):
+async def test_nothing_is_decided_again_without_a_sampling_share(world, shadow_decides):
     w = await world(None)
     shadow_decides(lambda *given: pytest.fail("decided again"))
     await split(w, 0.0)

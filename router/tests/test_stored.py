@@ -295,7 +295,7 @@ async def test_without_redis_a_router_continues_with_what_it_knows(four, monkeyp
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"schema":9}', b'{"schema":1,"pool":7}'])
-async def test_an_unreadable_value_is_none(four, value):
+async def test_an_unreadable_stored_value_counts_as_missing(four, value):
     four.published.client.set(redis_keys.response_key(name_of("", "resp_odd")), value)
     assert error(await further(four, "resp_odd"))[:2] == (404, "previous_response_not_found")
 

@@ -39,7 +39,7 @@ def test_mooncakes_master_reports_space_and_hits_of_memory_and_disk() -> None:
     assert found.tiers == {"host": (57 * MIB, 64 * MIB), "disk": (113 * MIB, 1024 * MIB)}
 
 
-def test_reads_from_mooncakes_store_are_no_queries_since_engines_read_only_existing_keys() -> None:
+def test_reads_from_mooncakes_store_do_not_count_as_queries_since_engines_read_only_existing_keys() -> None:
     """Mooncake 0.3.13.post1, findings/mooncake-hits.sh: reading ten keys, three of which exist, counts three gets."""
     counts = b"master_batch_exist_key_items_total 10\ntotal_get_nums_ 3\nmem_cache_hit_nums_ 3\n"
     found = parse_metrics(counts + b"mem_cache_hit_bytes_total 3000\n", MOONCAKE_SCRAPE)

@@ -16,7 +16,7 @@ SOONEST = {
 }
 
 
-def test_no_schedule_lets_two_workers_lead_or_nobody(stage: Stage) -> None:
+def test_no_schedule_leads_to_two_leaders_or_none(stage: Stage) -> None:
     try_schedules(lambda: LeaseMachine(stage), 15)
 
 
@@ -35,7 +35,7 @@ def test_no_schedule_leaves_two_leaders_or_none(stage: Stage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(mutations.LEASE))
-def test_with_a_fix_removed_a_schedule_lets_two_workers_lead_or_nobody(
+def test_with_a_fix_removed_some_schedule_leads_to_two_leaders_or_none(
     stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutations.LEASE[name](monkeypatch)

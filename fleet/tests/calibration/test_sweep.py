@@ -214,7 +214,7 @@ async def test_an_engine_that_counts_only_at_the_end_is_counted_by_its_chunks() 
 @pytest.mark.parametrize(
     ("end", "usage"), [(b"\n\n", b""), (b"\r\n\r\n", b', "usage": {"prompt_tokens":7,"completion_tokens":%d}')]
 )
-async def test_events_without_content_are_no_first_token(end: bytes, usage: bytes) -> None:
+async def test_events_without_content_do_not_count_as_the_first_token(end: bytes, usage: bytes) -> None:
     texts = (b"", b"", b"a", b"", b"b")
     told = [usage % max(0, number - 1) if usage else b"" for number in range(5)]
     chunks = [b'data: {"choices":[{"text":"%b"}]%b}' % both for both in zip(texts, told, strict=True)]

@@ -80,7 +80,7 @@ def test_two_copies_of_one_content_are_hit_until_both_are_evicted() -> None:
     assert pool.hit((1,), 1) == []
 
 
-def test_asking_for_more_than_is_free_takes_nothing() -> None:
+def test_a_request_for_more_blocks_than_are_free_takes_none() -> None:
     pool = BlockPool(3)
     pool.allocate(2)
     with pytest.raises(OutOfBlocks, match="2 blocks requested, 1 of 3 free"):

@@ -15,7 +15,7 @@ def without_fitted_spread(hot_experts: float) -> Phase:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.4, 3.0])
-def test_a_token_uses_as_many_experts_whatever_the_skew(exponent: float) -> None:
+def test_a_token_uses_the_same_number_of_experts_whatever_the_skew(exponent: float) -> None:
     chances = picked(256, 8, exponent)
     assert sum(chances) == pytest.approx(8)
     assert max(chances) <= 1

@@ -131,7 +131,7 @@ def test_the_beginning_is_read_up_to_the_first_content_however_the_bytes_are_spl
 
 
 @pytest.mark.parametrize("size", [1000, 65_536, LARGEST])
-def test_a_beginning_that_repeats_a_clients_many_tools_is_no_content(size):
+def test_leading_events_that_repeat_a_clients_many_tools_are_not_content(size):
     response = {"status": "in_progress", "tools": [{"name": "x" * 1000}] * 900}
     stream = b"".join(
         b"data: " + written({"type": f"response.{kind}", "response": response}) + b"\n\n"
@@ -202,7 +202,7 @@ def test_an_event_named_error_without_data_is_an_error(end):
 
 
 @pytest.mark.parametrize("said", [b"Internal Server Error", b'[{"error": {"message": "dead"}}]', b"null"])
-def test_what_is_no_object_among_the_last_events_is_an_error_of_a_whole_stream(said):
+def test_a_complete_stream_whose_last_events_include_a_non_object_is_an_error(said):
     begun = b"data: %b\n\ndata: %b\n\n" % (written(CONTENT[0]), said)
     assert answers.ending(begun + b"data: [DONE]\n\n").error is not None
     assert answers.ending(begun) == answers.Ending(), "a cut"
@@ -257,11 +257,11 @@ def test_an_event_of_an_unknown_kind_may_be_nested_however_deeply():
     ("error", "status"),
     [({"type": "overloaded_error"}, 503), ({"code": "rate_limit_exceeded"}, 429), ({"type": "RateLimitError"}, 429)],
 )
-def test_an_engine_that_is_full_may_say_so_by_a_word(error, status):
+def test_a_full_engine_is_recognised_by_a_word_in_its_error(error, status):
     assert answers.sign(written({"type": "error", "error": error}))[1].status == status
 
 
-def test_an_object_of_an_unknown_shape_counts_as_content_and_what_is_no_object_as_a_failure():
+def test_an_object_of_unknown_shape_counts_as_content_and_anything_else_as_a_failure():
     for data in (b'{"choices": 3}', b'{"choices": [{"logprob": -Infinity}]}'):
         assert answers.sign(data)[0] == "content"
     for data in (b"text", b"<html>busy</html>", b'{"choices": [{"te\xc3', b"null", b"[1]", b'"it failed"'):
@@ -269,7 +269,7 @@ def test_an_object_of_an_unknown_shape_counts_as_content_and_what_is_no_object_a
 
 
 @pytest.mark.parametrize("remark", [{"detail": "the engine is dead"}, {"message": "busy"}, {"status": "x", "msg": "y"}])
-def test_an_event_that_is_only_a_remark_is_no_content(remark):
+def test_an_event_with_only_a_remark_is_not_content(remark):
     assert answers.sign(written(remark))[0] == "quiet"
     assert answers.sign(written({**remark, "text": "hello"}))[0] == "content"
 
@@ -384,7 +384,7 @@ BESIDE = {"id": "x", "model": "llama", "created": 1, "usage": {"prompt_tokens": 
         ("/pooling", {"data": [{"object": "pooling", "data": [[0.5]]}]}),
     ],
 )
-def test_an_answer_without_its_values_is_none(path, document):
+def test_an_answer_with_empty_values_is_reported_as_wrong(path, document):
     def emptied(value):
         return [] if isinstance(value, list) else {} if isinstance(value, dict) else value
 
@@ -444,7 +444,7 @@ NO_TOKENS = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0, "pro
         ("/rerank", {"id": "x", "model": "m", "results": []}),
     ],
 )
-def test_an_empty_list_answers_a_request_for_nothing_whose_usage_says_so(path, document):
+def test_an_empty_list_is_an_answer_if_the_usage_reports_no_tokens(path, document):
     def is_answer(document, path=path):
         data = written(document)
         return answers.wrong_with(answers.said(data), data, path) is None

@@ -127,7 +127,7 @@ def test_a_path_outside_the_listed_folders_reveals_nothing_else(tmp_path, key_fi
     assert {told(path) for path in paths} == {"its engine key is missing: WEIR_ALLOWED_FOLDERS does not allow PATH"}
 
 
-def test_the_secrets_of_weir_and_of_the_host_are_no_engine_keys(tmp_path, monkeypatch):
+def test_secrets_of_weir_and_of_the_host_are_not_engine_keys(tmp_path, monkeypatch):
     monkeypatch.setenv("WEIR_ALLOWED_FOLDERS", str(tmp_path))
     data = tmp_path / "data"
     data.mkdir()

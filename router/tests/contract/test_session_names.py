@@ -66,7 +66,7 @@ def test_codex_is_identified_by_its_thread_and_its_request_id_does_not_identify_
     assert named(only) == ("s", "header:x-client-request-id")
 
 
-def test_the_request_id_of_another_client_names_no_session():
+def test_the_request_id_of_another_client_is_not_a_session_name():
     assert named({b"x-client-request-id": b"req-1"}) is None
     assert named({b"x-client-request-id": b"req-1"}, {"user": "u"}) == ("u", "body:user")
 
@@ -96,7 +96,7 @@ def test_any_other_text_names_a_person(user_id):
         {"conversation": {"id": 3}},
     ],
 )
-def test_a_value_that_is_not_text_names_nothing(body):
+def test_a_value_that_is_not_text_is_not_a_session_name(body):
     assert named(body=body) is None
 
 

@@ -125,7 +125,9 @@ async def test_a_gap_in_the_replays_buffer_forgets_what_came_before_and_keeps_wh
         await confirmed(followed, range(11), range(6, 11))
 
 
-async def test_of_more_batches_than_the_buffer_has_the_latest_are_known(kind: str, ports: list[int]) -> None:
+async def test_only_the_latest_batches_are_known_if_there_were_more_than_the_buffer_keeps(
+    kind: str, ports: list[int]
+) -> None:
     engine = Engine(kind, ports, buffer_steps=4)
     try:
         await engine.stored(*range(10))
@@ -173,7 +175,7 @@ async def test_of_an_engine_that_starts_again_only_the_new_blocks_are_known(
             again.publisher.shutdown()
 
 
-async def test_what_one_rank_loses_leaves_the_others_known(kind: str) -> None:
+async def test_batches_lost_by_one_rank_do_not_affect_the_other_ranks(kind: str) -> None:
     ranks = [Engine(kind, free_ports(2)) for _ in range(2)]
     try:
         for rank in ranks:

@@ -91,7 +91,7 @@ def test_no_caller_finds_blocks_that_another_key_computed_and_its_own_are_predic
     assert told(url, name)["cached_tokens"] == 0
 
 
-def test_for_an_engine_without_prefix_caching_nothing_is_predicted_and_nothing_is_cached(
+def test_no_hits_are_predicted_or_reported_for_an_engine_without_prefix_caching(
     routers: Mapping[str, str],
 ) -> None:
     url = routers["uncached"]

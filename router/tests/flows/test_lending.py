@@ -105,7 +105,7 @@ async def test_blocks_are_lent_only_as_far_as_the_tokens_are_the_same(pair: Buil
     assert third["cached_tokens"] == 0
 
 
-async def test_blocks_that_are_gone_are_computed_and_counted_against_nobody(pair: Build) -> None:
+async def test_blocks_that_are_gone_are_recomputed_without_blaming_an_instance(pair: Build) -> None:
     world = await lending_pair(pair, kv_lend_s=20)  # blocks are kept for 0.2 s
     said, _, _ = await turn(world, PROMPT)
     decoder = world.pool.endpoints["demo-1"]

@@ -140,7 +140,7 @@ async def test_a_body_that_cannot_be_rewritten_is_not_offloaded(pair: Build) -> 
 MEASURED = Rates(prefill_tokens_per_s=1_000.0, kv_bytes_per_token=PER_TOKEN, transfer_bytes_per_s=1e12)
 
 
-async def test_an_instance_pulls_a_prefix_from_another_and_computes_it_if_that_one_is_gone(pair: Build) -> None:
+async def test_an_instance_pulls_a_prefix_from_a_peer_and_computes_it_if_the_peer_is_gone(pair: Build) -> None:
     turns = {"flow__heavy": "colocated", "flow__pull_gb_per_s": 100.0, "strategy__name": "round_robin"}
     world = await pair("nixl", roles=("both",) * 3, **turns)
     holder = (await world.ask()).headers["x-weir-instance"]

@@ -103,7 +103,7 @@ def test_a_speculating_engine_drops_blocks_before_its_groups_limit_each_other(
     assert sum(hit > 0 for _, hit in pairs[wrong[-1] + 1 :]) > 2
 
 
-def test_the_document_counts_what_is_predicted_of_speculating_engines(
+def test_the_document_counts_the_predictions_for_speculating_engines(
     context: "zmq.Context[zmq.Socket[bytes]]",
 ) -> None:
     """A last block that is computed again is learnt by a shortfall of one block, or by a rule of several groups."""

@@ -119,7 +119,9 @@ def test_batches_older_than_a_replay_that_came_meanwhile_are_applied_before_it()
 
 
 @given(st.data())
-def test_whatever_is_lost_live_or_from_replays_the_latest_batches_are_known_in_the_end(data: st.DataObject) -> None:
+def test_the_latest_batches_are_eventually_known_whatever_live_or_replayed_batches_are_lost(
+    data: st.DataObject,
+) -> None:
     engine, buffer, published = Engine(), data.draw(st.integers(1, 6)), 0
     for _ in range(data.draw(st.integers(1, 20))):
         if data.draw(st.booleans()):

@@ -82,7 +82,7 @@ def test_a_parameter_of_another_strategy_names_that_strategy() -> None:
     }
 
 
-def test_an_unknown_strategy_is_one_error_and_its_parameters_are_none() -> None:
+def test_an_unknown_strategy_is_the_only_error_even_with_parameters() -> None:
     found = faults({"strategy": {"name": "lpwll", "hit_weight": 1}})
     assert list(found) == ["strategy.name"]
     assert "lpwl" in found["strategy.name"]

@@ -125,7 +125,7 @@ async def test_each_class_has_its_own_bound():
     await asyncio.gather(waiting, warm)
 
 
-async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewer():
+async def test_in_a_full_queue_the_tenant_with_most_requests_makes_room_for_a_tenant_with_fewer():
     queue, tasks = AdmissionQueue(), {}
 
     async def asks(name, tenant, band=0):
@@ -154,7 +154,7 @@ async def test_in_a_full_queue_the_tenant_with_most_makes_room_for_one_with_fewe
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40))
 @settings(max_examples=50)
-def test_the_newest_request_of_the_tenant_with_most_is_known_after_any_arrivals_and_departures(changes):
+def test_the_newest_request_of_the_tenant_with_most_requests_is_known_after_any_arrivals_and_departures(changes):
     queue, waiting = ClassQueue(), {name: [] for name in "abcdx"}
     for order, (name, arrives) in enumerate(changes):
         if arrives:

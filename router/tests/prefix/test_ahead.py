@@ -204,7 +204,7 @@ def test_blocks_that_a_slower_tier_also_holds_stay(index: ExactIndex, engine: En
     assert foreseen(index, prompt("x", 6)) == 6
 
 
-def test_nothing_is_expected_of_a_cleared_instance(index: ExactIndex, engine: Engine) -> None:
+def test_a_cleared_instance_is_not_expected_to_hold_anything(index: ExactIndex, engine: Engine) -> None:
     engine.holds(prompt("x", 4))
     under_way = send(index, prompt("x", 6))
     index.clear("a")

@@ -60,7 +60,7 @@ def test_an_instance_is_asked_what_a_look_up_finds_by_each_rule_whatever_was_exp
     assert index.by_rule("a", hashes, SIZE, expected=expected) == found
 
 
-def test_an_engine_is_asked_less_often_while_that_teaches_nothing() -> None:
+def test_an_engine_is_asked_less_often_while_its_answers_teach_nothing() -> None:
     known, asked = AccuracyByKind(), []
     for number in range(200):
         known.suspect()

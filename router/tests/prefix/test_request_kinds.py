@@ -187,7 +187,7 @@ def test_a_request_for_the_probabilities_of_its_prompt_reads_no_cache(body, read
     assert reads_cache(body) == reads
 
 
-async def test_evaluation_requests_are_predicted_zero_and_counted_as_no_error(world):
+async def test_evaluation_requests_are_predicted_to_hit_nothing_and_do_not_count_as_errors(world):
     w = await world(reply(ANSWER | {"usage": {**USAGE, "prompt_tokens": 500}}), strategy="cache_aware")
     prompt = "p" * 2000
     endpoint = w.router.pools.get("demo").endpoints["demo-0"]

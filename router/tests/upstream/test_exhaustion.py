@@ -100,7 +100,7 @@ async def test_a_probe_to_a_closed_port_is_a_refusal():
     ("error", "told"),
     [(RouterExhausted, (503, "router_exhausted", "router_failed")), (KeyMissing, (503, "saturated", "refused"))],
 )
-async def test_a_prefill_that_the_router_could_not_send_is_no_engines_fault(world, monkeypatch, error, told):
+async def test_no_engine_is_blamed_for_a_prefill_that_the_router_could_not_send(world, monkeypatch, error, told):
     async def fails(*_):
         raise error("nothing was sent")
 

@@ -63,7 +63,7 @@ async def test_an_error_of_the_client_is_passed_on_and_not_repeated(world, statu
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407, 409, 410, 421, 422, 424, 425, 451, 499, 501])
-async def test_a_request_refused_by_one_engine_is_served_by_another_and_counts_as_the_firsts_failure(world, status):
+async def test_a_request_refused_by_one_engine_and_served_by_another_counts_as_a_failure_of_the_first(world, status):
     w = await world(reply({"error": "no"}, status), None, failure__breaker_failures=2)
     for _ in range(6):
         response = await w.ask()

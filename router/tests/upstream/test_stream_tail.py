@@ -115,7 +115,7 @@ def test_an_error_after_content_is_read_whatever_ends_the_lines(blanks):
 
 @pytest.mark.parametrize("abort", ["abort", {"type": "abort", "message": "m"}, {"message": "m", "type": "abort"}])
 @pytest.mark.parametrize("several", [True, False])
-def test_one_of_several_answers_that_stops_long_before_the_end_is_a_failure(several, abort):
+def test_a_stream_fails_if_one_of_its_answers_stops_long_before_the_end(several, abort):
     def choice(index, finish=None):
         return {"index": index, "delta": {"content": "w"}, "finish_reason": finish}
 

@@ -36,7 +36,7 @@ def test_until_etcd_has_answered_the_fleet_is_used_unchanged() -> None:
     assert merged(entries, {}) == entries
 
 
-def test_entries_that_name_no_etcd_are_unchanged() -> None:
+def test_entries_without_an_etcd_are_unchanged() -> None:
     plain = instance("demo-0", "http://x:1")
     assert merged([plain], found()) == [plain]
 

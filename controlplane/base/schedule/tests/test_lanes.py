@@ -138,7 +138,7 @@ def test_no_step_fills_the_log_while_redis_is_full(
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
-def test_a_step_that_fails_is_reported_and_keeps_neither_itself_nor_others_from_their_next_turn(
+def test_a_failing_step_is_reported_and_neither_it_nor_other_steps_miss_their_next_turn(
     leader: Leadership, clock: Clock, live_redis: redis.Redis
 ) -> None:
     bad, good = Counted(ValueError("no such pool")), Counted()

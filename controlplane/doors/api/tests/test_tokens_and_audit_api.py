@@ -23,7 +23,7 @@ def test_an_administrator_makes_lists_and_revokes_tokens(ada_api):
     assert ApiCaller(made["token"]).get("/policies").status_code == 401
 
 
-def test_only_an_administrator_does_so(ci):
+def test_only_an_administrator_lists_and_creates_tokens(ci):
     assert ci.get("/tokens").status_code == 403
     assert ci.post("/tokens", {"name": "x", "scopes": ["policy:read"]}).status_code == 403
 

@@ -111,7 +111,7 @@ def test_a_stranger_may_send_a_small_body_and_no_larger_one(announced: bool) -> 
         {"cookie": "other=1"},
     ],
 )
-def test_a_wrong_credential_counts_as_none(headers: dict[str, str]) -> None:
+def test_a_wrong_credential_counts_as_a_missing_one(headers: dict[str, str]) -> None:
     app = Django()
     assert (ask(app, 1_000_000, headers))[0] == 401
     assert app.received == 0

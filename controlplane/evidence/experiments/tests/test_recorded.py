@@ -160,7 +160,7 @@ def test_recorded_traffic_runs_as_an_experiment(record, demo_pool, sent, monkeyp
         assert sorted(one.input_tokens for one in records.read(run.records_path)) == [1100] * 8
 
 
-def test_the_page_reports_what_is_known_of_each_trace_and_why_the_rest_is_not(client, otto, record, settings):
+def test_the_page_says_what_is_known_about_each_trace_and_why_the_rest_is_unknown(client, otto, record, settings):
     record(*lines(3))
     client.force_login(otto)
     page = client.get("/experiments/traces/").content.decode()

@@ -44,14 +44,14 @@ def test_decisions_of_another_version_are_left_out():
     assert (found.deviation["relative"], found.deviation["n"], found.versions) == (0.0, 20, ())
 
 
-def test_if_the_live_version_decided_hardly_any_all_count_and_their_versions_are_reported():
+def test_if_the_live_version_decided_too_few_requests_all_count_and_their_versions_are_reported():
     requests = [played(i, version=2) for i in range(79)] + [played(79)]
     found = compared(requests, simulated(80), "demo", LIVE)
     assert (found.deviation["n"], found.versions) == (40, (("default", 2), ("default", 3)))
 
 
 @pytest.mark.parametrize("changes", [{"ttft_ms": None}, {"ttft_ms": 0.0}, {"pool": "other"}])
-def test_without_a_measurement_of_the_pool_there_is_none(changes):
+def test_without_measurements_of_the_pool_there_is_no_deviation(changes):
     assert compared([played(i, **changes) for i in range(80)], simulated(80), "demo", LIVE).deviation is None
 
 

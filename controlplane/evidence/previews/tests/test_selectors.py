@@ -63,7 +63,7 @@ def test_a_version_keeps_the_preview_of_its_content(policy, draft):
     assert preview_of(policy, 1) is None
 
 
-def test_a_version_published_without_a_preview_has_none(policy, draft):
+def test_no_preview_is_found_for_a_version_published_without_one(policy, draft):
     done(policy)
     edit(policy, heavy_new_tokens=8000)
     policy_services.publish(policy, OTTO, WHY)

@@ -65,7 +65,7 @@ def test_a_deviating_twin_is_reported(relative, told):
     assert "n = 1,240" in found["text"]
 
 
-def test_a_deviation_within_the_expected_error_is_no_reason_for_doubt():
+def test_a_deviation_within_the_expected_error_raises_no_doubt():
     assert trust.of_deviation({"relative": 0.19, "n": 30}, 0.2) == []
     (found,) = trust.of_deviation({"relative": 0.21, "n": 30}, 0.2)
     assert "more than 20 %" in found["text"]

@@ -138,7 +138,7 @@ def test_slices_and_an_all_gather_are_shown_beside_whole_pulls() -> None:
     assert gains["whole pulls, chunks of 4,096"] < 1
 
 
-def test_beside_whole_groups_stands_what_divisible_gpus_would_have() -> None:
+def test_the_result_for_divisible_gpus_is_shown_beside_that_for_whole_groups() -> None:
     answer = ask(DWDP, {"clients": 0})
     (plan,) = (table for table in answer.tables if table.title.startswith("Context GPUs"))
     dep, dwdp = (row[plan.columns.index("without whole groups")] for row in plan.rows)

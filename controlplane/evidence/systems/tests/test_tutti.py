@@ -267,7 +267,7 @@ def test_640k_tokens_are_judged_with_tokenizing_as_figure_11_is() -> None:
     assert f"{engine.ours:.3g} of the engine alone" in why
 
 
-def test_the_time_of_dram_in_figure_8_is_shown_beside_its_hits() -> None:
+def test_the_dram_time_in_figure_8_is_shown_beside_its_hits() -> None:
     hits = "hits, LMCache-DRAM"
     for name, time, of_hits in (
         ("tutti", "LEval, 1.5 requests/s: mean TTFT, LMCache-DRAM", f"LEval: {hits}"),

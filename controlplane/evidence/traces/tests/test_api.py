@@ -60,7 +60,7 @@ def test_an_upload_by_form_takes_its_name_from_the_file(ci, data_dir):
     assert (answer.status_code, answer.json()["name"]) == (201, "form.jsonl")
 
 
-def test_uploading_equal_content_again_is_no_conflict_but_other_content_is(ci, data_dir):
+def test_uploading_equal_content_again_succeeds_but_other_content_is_a_conflict(ci, data_dir):
     upload(ci, LINES)
     assert upload(ci, LINES).status_code == 200
     assert upload(ci, LINES + b"\n" + mooncake_line().encode()).status_code == 409

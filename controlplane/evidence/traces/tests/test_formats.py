@@ -93,7 +93,7 @@ def test_sessions_of_coding_agents_keep_their_turns_think_times_and_blocks_apart
     assert not set(a0.block_ids()) & set(b0.block_ids())
 
 
-def test_a_missing_think_time_is_none():
+def test_a_missing_think_time_is_read_as_zero():
     assert read(agent_line(think_time=None)).requests[0].think_s == 0
 
 

@@ -66,7 +66,7 @@ def test_stored_trials_are_not_simulated_again_and_lead_to_the_same_result(monke
     assert len(played) == 1 + 2 + 1 + len(whole.result["winners"])  # live, trials, check
 
 
-def test_points_that_are_no_valid_document_are_not_simulated_and_their_number_is_limited():
+def test_points_that_give_an_invalid_document_are_not_simulated_and_are_limited_in_number():
     space = space_of("adaptive_v1", [Range("classes.warm_new_tokens", 900_000, 999_999)])
     asked = []
 

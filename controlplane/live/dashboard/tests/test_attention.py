@@ -58,7 +58,7 @@ def test_a_silent_observed_pool_is_one_entry_however_many_engines_it_has() -> No
     assert sorted(item["subject"] for item in found) == ["seen-0", "seen-1"]
 
 
-def test_a_healthy_fleet_needs_none() -> None:
+def test_a_healthy_fleet_needs_no_attention() -> None:
     assert frame_of(nodes=[node(None)])["attention"] == []
 
 

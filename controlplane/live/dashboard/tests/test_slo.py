@@ -64,7 +64,7 @@ def test_a_verdict_counts_once_it_has_lasted(seen: str, listed: list[bool]) -> N
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_gap_between_frames_is_no_evidence(listed: bool) -> None:
+def test_a_gap_between_frames_is_not_evidence(listed: bool) -> None:
     before: SloMiss = {"at": 10.0, "listed": listed, "turned_at": 1.0}
     now = 10.0 + HOLD_S
     assert held(now, not listed, before) == {"at": now, "listed": listed, "turned_at": now}

@@ -54,7 +54,7 @@ def test_nothing_is_started_while_a_draft_or_a_delivery_is_open(policy):
         trial.start(policy, "good", OTTO)
 
 
-def test_a_draft_that_changes_nothing_is_no_obstacle(policy):
+def test_a_draft_that_changes_nothing_does_not_prevent_a_trial(policy):
     edit(policy)
     assert trial.offered().refusal is None
     assert trial.start(policy, "good", OTTO).state == State.ARMING

@@ -72,7 +72,7 @@ def test_nothing_is_said_for_engines_without_gpus_or_with_invalid_options() -> N
     assert fit("sim", model_profile="Llama-3.3-70B", tp=1) == "", "the option itself says so"
 
 
-def test_of_several_nodes_the_one_with_the_most_memory_counts() -> None:
+def test_the_node_with_the_most_memory_counts_if_there_are_several() -> None:
     small = NodeGpu(0, "NVIDIA L4", 24_000_000_000)
     assert "of gpu-1" in fit("vllm", nodes={"l4": (small,), **NODES})
     assert "no node reports 1 GPU" in fit("vllm", nodes={"none": ()})

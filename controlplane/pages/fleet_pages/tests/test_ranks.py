@@ -59,12 +59,12 @@ def test_each_rank_has_a_row(instance: Instance, vera_client: Client) -> None:
     assert "router-1, rank 1" in page
 
 
-def test_an_instance_with_one_rank_shows_none(instance: Instance, vera_client: Client) -> None:
+def test_an_instance_with_one_rank_shows_no_ranks(instance: Instance, vera_client: Client) -> None:
     Instance.objects.update(wire={})
     assert "<h2>Ranks</h2>" not in vera_client.get("/fleet/instances/chat-0/").content.decode()
 
 
-def test_rest_returns_what_the_engine_reports_of_each_rank(instance: Instance, vera_client: Client) -> None:
+def test_rest_returns_what_the_engine_reports_for_each_rank(instance: Instance, vera_client: Client) -> None:
     sample = vera_client.get("/api/v1/instances/chat-0").json()["sample"]
     assert (sample["running"], sample["ranks"]["1"]["waiting"]) == (4.0, 2.0)
 

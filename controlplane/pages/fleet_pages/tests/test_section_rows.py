@@ -58,7 +58,7 @@ def test_each_section_is_described_with_the_titles_and_units_of_its_options() ->
     }
 
 
-def test_a_pool_without_sections_has_none() -> None:
+def test_a_pool_without_sections_has_no_rows() -> None:
     assert section_rows(Pool(replicas=4)) == []
 
 

@@ -59,7 +59,7 @@ def test_requests_right_after_a_change_of_shares_are_not_counted(redis_away, pol
     assert rollout(made, "demo").warmup_s == warmup_s
 
 
-def test_parameters_of_the_pool_are_those_of_live_and_the_others_those_of_the_candidate() -> None:
+def test_parameters_of_the_pool_come_from_live_and_all_others_from_the_candidate() -> None:
     live = documents.default()
     changes = {
         "classes.heavy_new_tokens": 9000,

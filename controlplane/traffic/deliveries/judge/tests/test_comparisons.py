@@ -161,7 +161,7 @@ def test_effective_cells_are_at_most_the_cells(counts: list[int]) -> None:
     assert 1 - 1e-9 <= effective_cells(counts) <= len(counts) + 1e-9
 
 
-def test_equal_cells_count_in_full_and_no_cells_as_none() -> None:
+def test_equal_cells_count_in_full_and_an_empty_list_counts_as_zero() -> None:
     assert effective_cells([7] * 20) == pytest.approx(20)
     assert effective_cells([]) == 0
 

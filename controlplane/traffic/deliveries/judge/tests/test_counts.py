@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controlplane.traffic.deliveries.judge.statistics.comparisons import Counted, e_value
 
 
-def test_equal_rates_are_no_evidence() -> None:
+def test_equal_rates_are_not_evidence() -> None:
     assert e_value(Counted(1_000, 5), Counted(9_000, 45), 1.5) < 1
 
 
@@ -22,7 +22,7 @@ def test_an_arm_without_sessions_is_not_evidence() -> None:
     assert Counted(0, 0).rate == 0.0
 
 
-def test_no_hits_are_no_evidence() -> None:
+def test_zero_hits_are_not_evidence() -> None:
     assert e_value(Counted(1_000, 0), Counted(9_000, 0), 1.5) == pytest.approx(1.0)
 
 

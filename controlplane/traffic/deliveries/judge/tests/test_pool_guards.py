@@ -59,6 +59,6 @@ def test_the_sentence_has_value_limit_and_time() -> None:
 
 
 @pytest.mark.parametrize("windows", [[], [Window()]])
-def test_no_requests_are_no_data(windows: list[Window]) -> None:
+def test_zero_requests_count_as_no_data(windows: list[Window]) -> None:
     for metric in METRICS:
         assert judge(guard(metric), windows, 0.0, 100.0).verdict == "no_data"

@@ -63,7 +63,9 @@ def vector(*values: str) -> Any:
         ([], QueryResult(error="it answered []")),
     ],
 )  # fmt: skip
-def test_one_number_is_accepted_and_everything_else_is_no_data_or_an_error(body: Any, found: QueryResult) -> None:
+def test_one_number_is_accepted_and_everything_else_counts_as_no_data_or_an_error(
+    body: Any, found: QueryResult
+) -> None:
     assert answer(body) == found
 
 

@@ -28,7 +28,7 @@ def test_an_exception_aborts_before_anything_else_is_known() -> None:
     assert found(n=2, raised=1)["raised"].verdict == "fail"
 
 
-def test_few_requests_are_no_data() -> None:
+def test_few_requests_count_as_no_data() -> None:
     assert found(n=29)["shadow"].verdict == "no_data"
     assert "refused" not in found(n=29)
 

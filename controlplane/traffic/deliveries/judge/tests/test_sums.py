@@ -87,6 +87,6 @@ def test_shadow_tallies_are_added() -> None:
     assert evidence.shadow.to == {"a": 8, "b": 4}
 
 
-def test_a_missing_tally_is_no_evidence() -> None:
+def test_a_missing_tally_is_not_evidence() -> None:
     evidence, lives = gathered()
     assert (evidence.total("candidate").n, evidence.shadow.n, lives) == (0, 0, {})

@@ -73,12 +73,12 @@ def replace_classes(block: Block, other: Block) -> Block:
     return Block(block.number, block.candidate, other.classes)
 
 
-def test_missing_pairs_are_no_data() -> None:
+def test_missing_pairs_count_as_no_data() -> None:
     found = judged(blocks(count=9))["ttft warm"]
     assert (found.verdict, found.text) == ("no_data", "4 of 6 pairs of blocks have enough warm requests")
 
 
-def test_blocks_with_few_requests_are_no_data() -> None:
+def test_blocks_with_few_requests_count_as_no_data() -> None:
     assert judged(blocks(requests=60))["ttft heavy"].verdict == "no_data"
 
 

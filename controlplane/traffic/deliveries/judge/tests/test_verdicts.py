@@ -67,7 +67,7 @@ def test_a_candidate_that_is_only_possibly_worse_does_not_fail() -> None:
     assert found.text == "warm TTFT: 10 of 30 requests in the candidate's arm"
 
 
-def test_requests_of_few_sessions_are_no_data() -> None:
+def test_requests_of_few_sessions_count_as_no_data() -> None:
     guard = ComparisonGuard("ttft", ("warm",), 0.1, 0.25)
     few = evidence(2_000, 0.5, turns=200)
     found = compare(few, guard, "warm", levels_of(plan()))
