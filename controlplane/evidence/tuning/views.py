@@ -98,11 +98,9 @@ def resume(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @require_POST
 def draft(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Open a draft with the values of the winner `trial`."""
-    trial = request.POST.get("trial", "")
+    tuning, trial = numbered(Tuning, name, number), request.POST.get("trial", "")
     try:
-        services.draft_of(
-            numbered(Tuning, name, number), int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request)
-        )
+        services.draft_of(tuning, int(trial) if trial.isdecimal() and len(trial) < 6 else 0, actor_of(request))
     except (PolicyError, InvalidInput) as error:
         messages.error(request, "; ".join(text for _, text in previews.problems_of(error)))
         return redirect("tuning", name=name, number=number)

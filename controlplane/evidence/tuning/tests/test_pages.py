@@ -113,6 +113,8 @@ def test_invalid_input_is_reported_beside_its_field_and_kept(policy, otto_client
 
 def test_an_unknown_tuning_is_not_found(policy, otto_client):
     assert otto_client.get(f"{LIST}99/").status_code == 404
+    for action in ("cancel", "resume", "draft"):
+        assert otto_client.post(f"{LIST}99/{action}", {"trial": 1}).status_code == 404
 
 
 @pytest.mark.parametrize("installed", [False, True])
