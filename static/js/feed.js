@@ -50,6 +50,7 @@ export class Feed {
   }
 
   say(message) {
+    if (message.type === "waiting") return; // the server lives, and says nothing of Redis
     this.on.message({ ...message, frame: unfolded(message.frame) });
   }
 

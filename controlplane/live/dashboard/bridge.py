@@ -146,11 +146,11 @@ class Bridge:
     async def _next(self, subscription: redis.asyncio.client.PubSub) -> None:
         message = await subscription.get_message(timeout=FRAME_EVERY_S)
         if message is not None:
-            self._meanwhile = WAITING
             self.tell(f'{{"type":"frame","sent_at":{time.time():.3f},"frame":{message["data"].decode()}}}')
-            return
-        # A frame built by this process arrives through the subscription like any other.
-        await asyncio.to_thread(step, connect(), time.time(), "web")
+        else:
+            # A frame built by this process arrives through the subscription like any other.
+            await asyncio.to_thread(step, connect(), time.time(), "web")
+        self._meanwhile = WAITING
 
 
 def trouble(what: str) -> str:

@@ -1,4 +1,4 @@
-"""The WebSocket /ws/live?seconds=900: first a snapshot, then each frame.
+"""The WebSocket /ws/live?seconds=900: first a snapshot, then each frame, or why none comes (trouble, waiting).
 With &deflate=1 it sends binary messages (zlib), with &folded=1 frames in their published form (frame/types.py). It
 needs a session, or a bearer token with the scope live:read (controlplane/doors/api/sockets.py refuses others), and is
 closed with 4401 when neither is valid any more.

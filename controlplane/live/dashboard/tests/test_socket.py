@@ -6,6 +6,7 @@ import zlib
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -26,6 +27,10 @@ from controlplane.people.permissions import ROLE_SCOPES, Principal
 
 VERA = Principal("user", "vera", "viewer", ROLE_SCOPES["viewer"], 1)
 NOBODY = AnonymousUser()
+
+
+async def signed_in(scope: dict[str, Any]) -> Principal:
+    return VERA
 
 
 def joining(user: Any, query: str = "") -> ApplicationCommunicator:
@@ -248,10 +253,6 @@ async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
     vera_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """redis-py 8 ends blocking reads after 5 s by default."""
-
-    async def signed_in(scope: dict[str, Any]) -> Principal:
-        return VERA
-
     monkeypatch.setattr(consumers, "get_user", signed_in)
     monkeypatch.setattr(bridges, "FRAME_EVERY_S", 9.0)
     monkeypatch.setattr(bridges, "SILENT_S", 9.0)
@@ -264,17 +265,22 @@ async def test_a_socket_that_receives_nothing_for_7_s_stays_open(
 async def test_while_redis_does_not_answer_viewers_hear_that_the_server_lives(
     vera_socket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "SILENT_S", 0.05)
-    monkeypatch.setattr(bridges, "FRAME_EVERY_S", 0.05)
+    monkeypatch.setattr(consumers, "get_user", signed_in)
+    for pause in ("SILENT_S", "FRAME_EVERY_S"):
+        monkeypatch.setattr(bridges, pause, 0.05)
     monkeypatch.setattr(bridges, "step", lambda *_: time.sleep(0.5))
     heard = [(await received(vera_socket))["type"]]
     while heard[-1] != "waiting" and len(heard) < 10:
         heard.append((await received(vera_socket))["type"])
     assert heard[-1] == "waiting"
-    monkeypatch.setattr(bridges.bridge, "_meanwhile", bridges.trouble("redis"))
-    while heard[-1] == "waiting" and len(heard) < 20:
+    monkeypatch.setattr(bridges, "step", Mock(side_effect=redis.TimeoutError))
+    while heard[-2:] != ["trouble", "trouble"] and len(heard) < 60:
         heard.append((await received(vera_socket))["type"])
-    assert heard[-1] == "trouble"
+    assert heard[-2:] == ["trouble", "trouble"]
+    monkeypatch.setattr(bridges, "step", lambda *_: time.sleep(0.2))  # Redis answers, and there is no frame
+    while heard[-1] != "waiting" and len(heard) < 200:
+        heard.append((await received(vera_socket))["type"])
+    assert heard[-1] == "waiting"
 
 
 async def test_a_viewer_that_connects_as_the_last_one_leaves_is_served(live_redis: redis.Redis) -> None:

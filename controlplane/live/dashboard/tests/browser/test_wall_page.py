@@ -194,6 +194,18 @@ def test_a_computer_that_slept_gets_a_snapshot_instead_of_the_queued_frames(
     assert page.evaluate("taken")[0] == "snapshot"
 
 
+def test_a_server_that_waits_for_redis_does_not_say_that_it_answers(running: RunningFleet, open_page: Any) -> None:
+    page = open_page().goto("/wall")
+    page.wait_for_function(LIVE)
+    page.evaluate("""() => {
+      const feed = globalThis.weirFeed;
+      clearInterval(feed.watch);
+      feed.socket = null;  // nothing more is taken from the server
+      for (const message of [{ type: "trouble", what: "redis" }, { type: "waiting" }]) feed.say(message);
+    }""")
+    expect(page.locator("#banners .banner")).to_contain_text("Redis is down")
+
+
 def test_an_ended_session_keeps_the_last_frame_and_shows_no_login_form(running: RunningFleet, open_page: Any) -> None:
     page = open_page(width=1920, height=1080).goto("/wall?kiosk=1")
     page.wait_for_function(LIVE)
