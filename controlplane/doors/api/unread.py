@@ -56,7 +56,8 @@ class StrictJson(Parser):
         # session, so application/json is required.
         if kind != "application/json" and not kind.endswith("+json"):
             raise ApiProblem(415, detail=f"send application/json, not {kind or 'a body without Content-Type'}")
-        return loads(request.body)
+        value = loads(request.body)
+        return {} if value is None else value  # some clients send null where they have nothing to say
 
 
 class Body(Schema):

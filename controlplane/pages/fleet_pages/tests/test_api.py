@@ -127,8 +127,9 @@ def test_a_drain_takes_effect_at_once_and_is_audited(
     assert (entry.before["desired"], entry.after["desired"]) == ("running", "drained")
 
 
-def test_a_drain_without_a_body_has_no_reason(operator: Client, fleet: World) -> None:
-    answer = operator.generic("POST", "/api/v1/instances/p-0/drain")
+@pytest.mark.parametrize("body", [b"", b"null", b"{}"])
+def test_a_drain_without_a_body_has_no_reason(operator: Client, fleet: World, body: bytes) -> None:
+    answer = operator.generic("POST", "/api/v1/instances/p-0/drain", body, content_type=JSON)
     assert answer.status_code == 200, answer.content
     assert answer.json()["desired"] == "drained"
     assert AuditEntry.objects.latest("pk").reason == ""
