@@ -24,6 +24,7 @@ from fleet.observe.lacking import PROMPT_DETAILS, misplaced
 from fleet.spec import allow_lists
 from fleet.spec.fleet_spec import InvalidFleet
 from router.contract.net.probe import Prober
+from router.contract.redis.published import InstanceRole
 
 AT_ONCE = 16  # engines asked at the same time
 LOOK_S = 8.0  # limit for all engines; engines not reached by then are shown without an answer
@@ -34,7 +35,7 @@ MOST = 64  # engines asked in one inspection
 class FoundEngine:
     url: str
     name: str
-    role: str
+    role: InstanceRole
     node: Annotated[str, Description("Machine of its Pod")] = ""
     held: Annotated[str, Description("Why it would get no requests yet; empty if it would get some")] = ""
     server: Annotated[str, Description("What answers there; empty when nothing does")] = ""
