@@ -96,8 +96,8 @@ def _heard(node: Any) -> Heard:
 
 
 def unreadable(page: Page) -> list[str]:
-    """Return what keeps a person from reading the page: too many words; for a screen reader, a control, landmark,
-    picture or table without a name, two with the same name, headings that skip a level, messages that interrupt."""
+    """Return what makes the page hard to read: too many words and, for screen readers, a control, landmark, picture or
+    table without a name, two of them with the same name, headings that skip a level, or messages that interrupt."""
     nodes = heard(page)
     levels = [node.level or 0 for node in nodes if node.role == "heading"]
     found = [f"{words} words"] if (words := read_words(page)) > MOST_WORDS else []

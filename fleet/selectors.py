@@ -121,8 +121,8 @@ def prices() -> Prices:
 
 
 def waits_for_group(instance: Instance) -> str:
-    """Return why a ready instance gets no requests, which is the case if others of its group are not ready; empty if it
-    gets requests.
+    """Return why a ready instance gets no requests, which is the case if other instances of its group are not ready;
+    empty if it gets requests.
     """
     group = _group_of(instance) if instance.state == State.READY else ()
     if not group:

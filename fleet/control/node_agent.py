@@ -97,7 +97,7 @@ def _check_allowed(instance: Instance) -> None:
 
 
 def _elsewhere(instance: Instance) -> StartedInstance:
-    """Return the equivalent of `launcher.start` for an instance that Weir neither starts nor ends."""
+    """Return what `launcher.start` would return, for an instance that Weir neither starts nor stops."""
     prepared = prepare(instance.started_from, instance, {}, peers_of(instance))
     return StartedInstance(prepared, f"started elsewhere, at {prepared.url}")
 
@@ -131,7 +131,7 @@ def status_of(instance: Instance, launcher: Launcher) -> ProcessStatus:
 
 
 def launched(instance: Instance) -> bool:
-    """Return whether Weir starts and ends the instance."""
+    """Return whether Weir starts and stops the instance."""
     kind = instance.started_from.known_kind
     return kind is None or kind.launched
 

@@ -17,9 +17,9 @@ LARGEST = 4096  # bytes of an answer
 
 
 class SleepRefused(Exception):
-    """The engine refused; the message has its answer."""
+    """The engine refused to sleep or wake; the message contains its answer."""
 
-    may_have_acted = False  # whether it may have taken the step all the same
+    may_have_acted = False  # whether the engine may have taken the step nevertheless
 
 
 class NoAnswer(SleepRefused):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host's part of a step, besides the GPU's arithmetic and reads."""
+    """The host's part of a step, on top of the GPU's arithmetic and reads."""
 
     step_s: float  # scheduling, sampling and detokenising that do not overlap with the GPU
     decode_s_per_layer: float  # per decoding sequence and layer: launching its share of kernels, sampling, writing
@@ -71,7 +71,7 @@ class Law:
     allreduce_s_per_token: float  # reductions, and passes of norms and gates over the activations
     experts_s: float = 0.0  # one read of all experts
     expert_share: float = 0.0  # share of the experts that one token uses, 0–1
-    decode_s: float = 0.0  # time per decoding sequence, besides its arithmetic
+    decode_s: float = 0.0  # time per decoding sequence, on top of its arithmetic
     computing_draw: float = 0.0  # as in power.py; 0: unknown
     reading_draw: float = 0.0
     launch_s: float = 0.0  # least time of a step with prompts that is too large for CUDA graphs; 0: unknown

@@ -74,7 +74,7 @@ J = TypeVar("J", bound=Job)
 
 
 class Stopped(Exception):
-    """The job is no longer running: it was cancelled, or its worker was taken for lost."""
+    """The job is no longer running: it was cancelled, or its worker was considered lost."""
 
 
 class JobFailed(Exception):

@@ -22,7 +22,7 @@ from router.contract.values.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The inputs of a command line besides the options."""
+    """The inputs of a command line other than the options."""
 
     instance: str
     model: str  # name under which the engine serves

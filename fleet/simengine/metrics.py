@@ -32,7 +32,7 @@ REASONS = ("stop", "length", "abort", "error", "repetition")
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What the page shows besides its own counters."""
+    """Values that the page shows in addition to its own counters."""
 
     stats: Stats
     now_s: float  # virtual

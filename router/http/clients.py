@@ -40,7 +40,7 @@ class ClientConnections:
 
     def take_share(self, client: str, size: int) -> bool:
         """Count a body towards its client's share; a client's first body always fits. Return False if too little would
-        remain for others."""
+        remain for other clients."""
         others = self.shares.get(client, 0)
         if others and others + size > PART_OF_FREE * (self.most_body_bytes - self.body_bytes):
             return False

@@ -112,7 +112,7 @@ def _modes(config: bytes) -> Modes:
 
 
 def go_on() -> bytes:
-    """Return the answer to request headers, which requests the body."""
+    """Answer the request headers by asking for the body."""
     return put(1, b"")
 
 

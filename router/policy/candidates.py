@@ -83,7 +83,7 @@ class Candidates(Sequence[Candidate]):
         return self._made
 
     def situation(self) -> tuple[RoutingRequest, list[InstanceState], float]:
-        """Return the arguments of `decide` besides the policy."""
+        """Return the arguments of `decide`, except for the policy."""
         return self._request, self._instances, self._draw
 
     def inputs(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class Endpoint(LearnedFromAnswers):
         self.prefilling: set[Lease] = set()  # requests without a first token
         self.unseen: set[Lease] = set()  # requests whose tokens do not pass through this router
         self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or without generation
-        self.picked = 0  # requests for tokens whose end a gateway tells
-        self.awaiting = 0  # part of `unheld` that awaits KV; the metrics page may count these, too
+        self.picked = 0  # requests for tokens whose end is reported by a gateway
+        self.awaiting = 0  # requests of `unheld` that await KV; the metrics page may count them as well
         self.progress = Progress()
         self.pulls = self.others_pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`
@@ -108,7 +108,7 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def shares_store(self) -> bool:
-        """Return whether the instance reads KV that others of its pool put into a store."""
+        """Return whether the instance reads KV that other instances of its pool put into a store."""
         connector = CONNECTORS.get(self.connector)
         return self.kv.shares_store or (connector is not None and connector.is_shared)
 

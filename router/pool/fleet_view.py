@@ -21,7 +21,7 @@ TAKEN_UP = 32  # changes of a large pool sorted in per decision; listed instance
 class Viewed(Protocol):
     """An endpoint of the router or of the twin."""
 
-    changes: set[str]  # ids of changed endpoints, added by themselves
+    changes: set[str]  # ids of changed endpoints; each endpoint adds its own
 
     @property
     def id(self) -> str: ...
@@ -70,7 +70,8 @@ class FleetView(Generic[E]):
         self._is_divided = any(one.role != "both" for one in traits)
 
     def part(self, names: Container[str], why: str) -> "FleetView[E]":
-        """Return a view of these instances only, valid until the next `take`. `why` is shown as the others' reason."""
+        """Return a view of these instances only, valid until the next `take`. `why` is shown as the reason for leaving
+        out all other instances."""
         if not self._readers:
             self._changed = self._reported.copy()
             self._readers |= {name: [self._changed] for name in self._endpoints}

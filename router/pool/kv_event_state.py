@@ -149,8 +149,8 @@ class KvEventState:
         return chains.hashes(tokens, seed)
 
     def suspect(self, kind: str, by_kind: AccuracyByKind) -> None:
-        """Ask by what rule an instance speculates. Until the kind has a rule, one instance at a time is asked, since
-        one answer teaches the others what it has learnt."""
+        """Ask for the rule by which an instance speculates. Until the kind has a rule, one instance at a time is asked,
+        because a rule learnt from one instance serves as a hint for the others."""
         asked = self._asked
         if asked is not None and asked is not by_kind and asked.asks and not self.rules.get(kind):
             self._passed += 1
@@ -160,7 +160,7 @@ class KvEventState:
         self._asked, self._passed = by_kind, 0
 
     def learnt(self, kind: str, instance: str, rule: int) -> None:
-        """Note by what rule the instance speculates."""
+        """Note the rule by which the instance speculates."""
         self.rules = {**self.rules, kind: {**self.rules.get(kind, {}), instance: rule}}
 
     @property

@@ -65,7 +65,8 @@ class Lease:
         self.end()
 
     def leave_trial(self) -> None:
-        """Leave a trial to others if its owner has another request without a token here, which may be the cause."""
+        """Leave a trial to other tenants if its owner has another request without a token here, which may be the
+        cause."""
         endpoint = self._endpoint
         if endpoint is None or not self._trial:
             return

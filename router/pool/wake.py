@@ -34,7 +34,7 @@ class Wakes:
 
     @property
     def expected_s(self) -> float:
-        """Return the expected duration of a wake: the 90 % quantile of the latest."""
+        """Return the expected duration of a wake: the 90 % quantile of the latest wakes."""
         took = sorted(self._took)
         return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
 

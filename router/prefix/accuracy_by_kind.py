@@ -33,11 +33,11 @@ class AccuracyByKind:
         self.kinds: dict[str, KindAccuracy] = {}
         self.uses = 0
         self.asks = 0  # coming requests of which the tokens by each rule of speculation are asked for
-        self._unasked = 0  # suspicions since the latest that was followed
+        self._unasked = 0  # suspicions since the last one that was followed
         self._followed_after = 1  # suspicions
 
     def suspect(self) -> None:
-        """Ask by what rule the engine speculates, less often while that teaches nothing."""
+        """Ask for the rule by which the engine speculates, less often while the answers teach nothing."""
         self._unasked += not self.asks
         if self._unasked >= self._followed_after:
             self.asks, self._unasked = ASKS, 0

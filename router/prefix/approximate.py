@@ -92,8 +92,8 @@ class PrefixIndex:
         self, max_chunks: int = 4_000_000, instance_chunks: int = 65_536, max_stretches: int = 500_000
     ) -> None:
         """`max_chunks` is the limit over all instances, which share it evenly, at about 10 bytes each. `max_stretches`
-        is likewise the limit of prompts that diverged, at about 700 bytes each (bench/decide.py). `instance_chunks` is
-        an instance's limit until `limit` is called."""
+        is the corresponding limit of prompts that diverged, at about 700 bytes each (bench/decide.py).
+        `instance_chunks` is an instance's limit until `limit` is called."""
         self.max_chunks = max_chunks
         self.max_stretches = max_stretches
         self._instance_chunks = instance_chunks

@@ -31,7 +31,8 @@ def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
 
 
 def extra_key(adapter: str, salt: str) -> bytes:
-    """Return what vLLM hashes into a text block besides its tokens: the adapter's name, then the `cache_salt`."""
+    """Return what vLLM hashes into a text block in addition to its tokens: the adapter's name, then the
+    `cache_salt`."""
     keys = [key for key in (adapter, salt) if key]
     return bytes(msgpack.packb(keys)) if keys else b""
 

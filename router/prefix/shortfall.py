@@ -40,8 +40,8 @@ class SpeculationRule:
         self._scores = [0, 0, 0]  # by rule: answers that it explains less those that it does not, 0 to MOST_SCORE
 
     def add(self, by_rule: Sequence[int], actual: int, of_others: Collection[int] = ()) -> None:
-        """Add the tokens that each rule predicted of an answer, and those that the engine reused. One answer suffices
-        for a rule that others of its pool have (`of_others`)."""
+        """Compare the tokens that each rule predicted for an answer with the tokens that the engine reused. One answer
+        suffices to adopt a rule that other instances of the pool follow (`of_others`)."""
         if actual not in by_rule or len(set(by_rule)) == 1:
             return
         scores = self._scores = [

@@ -113,12 +113,12 @@ def is_spent(call: Call) -> bool:
 
 
 def may_have_ended_one(call: Call) -> bool:
-    """Return whether the request may have crashed an engine before it failed on the latest."""
+    """Return whether the request may have crashed an engine before its latest failure on another one."""
     return any(failure.kind == BROKEN for failure in _earlier(call))
 
 
 def was_sent_on(call: Call) -> bool:
-    """Return whether the request may have crashed an engine before it was sent to the latest."""
+    """Return whether the request may have crashed an engine before it was sent to the latest instance."""
     latest = call.outcome.attempts[-1].instance if call.outcome.attempts else ""
     return any(failure.kind == BROKEN and failure.endpoint.id != latest for failure in call.outcome.failures)
 
@@ -136,8 +136,9 @@ def _are_alike(call: Call) -> bool:
 
 
 def forgive(call: Call, alone: str = "") -> bool:
-    """Undo the counts of equal failures. Return False if they stay: because they differ, or because these engines serve
-    nobody. `alone` is a kind of failure for which one engine's answer suffices, because no other can be asked.
+    """Undo the counts of equal failures. Return False if the counts stay, because the failures differ or the engines
+    serve no request. `alone` is a kind of failure for which one engine's answer suffices, because no other can be
+    asked.
     """
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):

@@ -58,7 +58,7 @@ class Outcome(GpuSpent):
         self.failures: list[Failure] = []
         self.queued_s = 0.0
         self.held_s = 0.0  # part of the wait for the pool's wake
-        self.deciding = 0.0  # start of the latest attempt's decision; the next is likewise of the latest attempt
+        self.deciding = 0.0  # start of the latest attempt's decision; the next field also belongs to the latest attempt
         self.decided = 0.0
         self.alone = False  # no other request of this router there until the first content
         self.first_byte: float | None = None

@@ -268,8 +268,8 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
 
 
 def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed: int, cached_tokens: int) -> bool:
-    """Learn by what rule the instance speculates; return whether the rule known now explains the answer. `allowed`:
-    fewer tokens than it holds, if some will be evicted."""
+    """Learn the rule by which the instance speculates; return whether the rule now known explains the answer. `allowed`
+    is the limit of reusable tokens: less than the instance holds if some will be evicted."""
     kind, state = call.prediction.kind, call.pool.kv_event_state
     known = endpoint.by_kind.of(kind).speculation
     before = known.rule
@@ -284,8 +284,8 @@ def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed:
 
 
 def _missed(call: Call, endpoint: Endpoint, cached_tokens: int, *, explained: bool) -> None:
-    """Handle another number of cached tokens than predicted. Without a rule of speculation, more are no sign of one.
-    `explained`: the rule has been learnt meanwhile."""
+    """Handle a number of cached tokens that differs from the prediction. A larger number does not suggest a rule of
+    speculation unless the instance already has one. `explained`: the rule has just been learnt."""
     short = cached_tokens < (call.prediction.exact_tokens or 0)
     state, kind = call.pool.kv_event_state, call.prediction.kind
     if not explained and (short or endpoint.id in state.rules.get(kind, NO_RULES)):
@@ -295,7 +295,7 @@ def _missed(call: Call, endpoint: Endpoint, cached_tokens: int, *, explained: bo
 
 
 def _refute(call: Call, endpoint: Endpoint, cached_tokens: int) -> None:
-    """Handle fewer cached tokens than predicted: a store may have evicted the others without an event."""
+    """Handle fewer cached tokens than predicted: a store may have evicted the missing ones without an event."""
     feed, index = endpoint.feed, call.pool.kv_event_state.index
     if feed is None or index is None or call.prediction.index != "exact":
         return

@@ -158,7 +158,8 @@ class StoredResponses:
             raise not_found(previous, self.why_gone(call.owner))
 
     def hold(self, call: Call, now: float) -> None:
-        """Restrict the request to the owner. `now` is the loop's time. Raise ErrorResponse."""
+        """Restrict the request to the instance that stored its previous response. `now` is the loop's time. Raise
+        ErrorResponse if the request cannot be served."""
         owner, document = call.owner, call.request.prompt.document
         if _asks_for_background(call) and call.most is not None:
             message = "background: what it computes cannot be charged to limits and budgets: leave it out, or stream"

@@ -126,8 +126,8 @@ class ConnectionPool:
             self.close_all_idle()
 
     def close(self, running_too: bool = False) -> None:
-        """Close the idle connections now, and the others as they end; with `running_too` close all at once (engine
-        gone)."""
+        """Close the idle connections now, and the others as they end. With `running_too`, close all of them now,
+        because the engine is gone."""
         self._closed = True
         for connection in list(self.connections):
             if running_too or not connection.busy:

@@ -139,7 +139,7 @@ def _tell(request: HttpRequest, begun: services.ProposedDelivery) -> None:
 
 
 def _foreseen(request: HttpRequest, draft: Draft, typed: plan_form.PostedPlan) -> HttpResponse:
-    """Show the posted form with what its plan can show, without proposing it."""
+    """Show the posted form with the foresight of its plan, without proposing the plan."""
     try:
         plan = services.check_plan(draft.policy, typed.plan, timezone.now())
     except InvalidInput as error:

@@ -234,7 +234,7 @@ def values(plan: Plan) -> Values:
 
 
 def step_numbers(values: Values) -> dict[str, int]:
-    """Return the number of each step by its part of the form, as used in what the plan can show."""
+    """Return the number of each step by its part of the form, as used in the foresight."""
     firsts = ("shadow.for", *(f"canary{number}.share" for number in range(1, CANARIES + 1)), "switchback.pairs", "full")
     given = [name.partition(".")[0] for name in firsts if values.get(name)]
     return {name: number for number, name in enumerate(given, 1)}

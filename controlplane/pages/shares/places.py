@@ -44,5 +44,5 @@ class Place:
 
 
 def place_for(address: str) -> Place | None:
-    """Take a place; None if there is no capacity. `address` is in the form of `network_of`."""
+    """Take a place; return None if there is no capacity. `address` is in the form of `network_of`."""
     return Place(address) if STRANGERS.are_free(address) and VIEWERS.are_free(address) else None

@@ -132,7 +132,7 @@ class Dispatcher:
             batch.write(ticket, answer.status, answer.request_id, meaning.document, meaning.error)
 
     def _look(self, now: float) -> None:
-        """Notice others' changes, store progress, and give places to batches that are due."""
+        """Notice changes made by other processes, store progress, and give places to batches that are due."""
         self._sender.urls = self._urls()
         self._turns.pace(self._loads())
         wall = timezone.now()

@@ -91,7 +91,7 @@ class LineQueue:
         return min(self.flows.values(), key=lambda flow: flow.paused_until, default=None)
 
     def is_held_up(self, now: float) -> bool:
-        """Return whether the batch could send but has nothing in flight, because others have the turn."""
+        """Return whether the batch could send but has nothing in flight, because other batches have the turn."""
         return not self.under_way and next(self.ready(now), None) is not None
 
 

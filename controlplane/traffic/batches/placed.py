@@ -60,7 +60,7 @@ class PlacedBatch:
         self.failures.pop(ticket.number, None)
 
     def charge(self, now: float) -> None:
-        """Count the time since the last call towards the window, unless others had the turns."""
+        """Count the time since the last call towards the window, unless other batches had the turns."""
         if not self.is_open or self.queue.is_held_up(now):
             self.job.waited_s += now - self._charged
         self._charged = now

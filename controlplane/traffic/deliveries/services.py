@@ -173,7 +173,7 @@ def resume(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | Non
 def extend(
     delivery: Delivery, actor: Actor, reason: str, pairs: int = MORE_PAIRS, *, if_match: str | None = None
 ) -> Delivery:
-    """Add pairs of blocks to a switchback and keep its counts; a paused one continues with them."""
+    """Add pairs of blocks to a switchback and keep its counts. A paused switchback continues with the new pairs."""
     reason = drafts.check_reason(reason)
     _check_pairs(delivery, pairs)
     return _as_the_rules_allow(Way.RESUME, delivery, Trigger.EXTEND, actor, reason, if_match, pairs)

@@ -24,10 +24,10 @@ from router.contract.redis.use import HOUR_S
 BEFORE = "(before)"  # replaces an incarnation: what the key had used when the budget was created
 REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
 LATE_S = 3600  # time for which requests of an ended period may still run
-KEPT = timedelta(days=100)  # how long the database keeps it
+KEPT = timedelta(days=100)  # how long the database keeps the spending
 
-# ARGV: seconds until routers are granted more unless the key is open; expiry; then each life with its spending. Returns
-# the whole hash.
+# ARGV: seconds until routers are granted more, if the hash is new; its expiry; then each incarnation of a router with
+# its spending. Returns the whole hash.
 _OPEN = """
 if redis.call('TYPE', KEYS[1])['ok'] ~= 'hash' then redis.call('DEL', KEYS[1]) end
 for i = 3, #ARGV, 2 do

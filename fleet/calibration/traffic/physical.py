@@ -12,7 +12,7 @@ from fleet.engine.profiles import FITS, MODELS, PEAKS, Profile, UnknownProfile, 
 MEASURED = 0.2  # start from an earlier calibration
 KNOWN = 0.3  # start with a known model and number of GPUs
 UNKNOWN = 2.0  # start with an engine of any speed
-WIDENED = 2.0  # factor on the spread of its constants, which differ more from a profile's, too
+WIDENED = 2.0  # factor on the spread of each constant if the model is unknown
 
 
 def physical_starts(model: str, tensor_parallel: int | None) -> list[FitStart]:

@@ -166,7 +166,7 @@ def _best(
 
 
 def _held_out(best: "_Fit", found: Sequence[RequestBlock], at: int) -> ReplayErrors:
-    """Return the errors in one block after a fit to the others."""
+    """Return the errors in one block after a fit to all other blocks."""
     others = joined([one for place, one in enumerate(found) if place != at])
     fitted = _Fit(best.start, best.limits, others, best.factors).improved(AGAIN)
     (block,) = _played([found[at]], fitted.constants, best.limits)

@@ -90,8 +90,8 @@ class Computing:
 
 
 def computing(moe: Moe, gpu: Gpu, reached: Efficiencies, tokens: float, pairs: float, experts_read: float) -> Computing:
-    """Return the computing times. `pairs` counts pairs of a token and an earlier one; `experts_read` counts experts
-    of the router's choice whose weights are read from device memory; the others are always."""
+    """Return the computing times. `pairs` counts pairs of a token and an earlier one; `experts_read` counts the routed
+    experts whose weights are read from device memory; shared experts are always read."""
     per_moe_layer = moe.layers / moe.moe_layers
     per_expert = moe.expert_flops * tokens / (gpu.expert_flops * reached.experts)
     per_read = moe.expert_bytes / gpu.memory_bytes_per_s
@@ -200,8 +200,8 @@ class Phase:
 
     @cached_property
     def merging_ms(self) -> float:
-        """Return the time to read and write all experts of a layer once more in device memory, which a list of
-        tensors avoids."""
+        """Return the time to copy all experts of a layer into one tensor in device memory. Engines that take a list of
+        tensors avoid this copy."""
         if not self.merged:
             return 0.0
         return 2 * self.moe.experts * self.moe.expert_bytes / self.gpu.memory_bytes_per_s * 1e3

@@ -59,9 +59,9 @@ class GenerationServer:
 
 
 def kv_tokens(moe: Moe, gpu: Gpu, gpus: int, experts: float, share: float, kv_bytes: float) -> float:
-    """Return the KV tokens on all GPUs of a server together. `experts` is the number of experts per layer in the
-    memory of each GPU; `share` is the part of the memory left by weights and activations that is used, 0–1;
-    `kv_bytes` is per token. Raise TooLarge."""
+    """Return the KV tokens on all GPUs of a server together. `experts` is the number of experts per layer in the memory
+    of each GPU; `share` is the part that KV gets of the memory left by weights and activations, 0–1; `kv_bytes` is per
+    token. Raise TooLarge."""
     attention = moe.attention_weights * moe.attention_bytes_per_weight * moe.layers
     weights = experts * moe.expert_bytes * moe.moe_layers + _OTHER_WEIGHTS + attention
     free = gpu.memory_bytes - weights - _ACTIVATIONS

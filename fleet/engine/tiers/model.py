@@ -61,5 +61,5 @@ class TiersStats:
     backlog_bytes: float  # bytes waiting to be written, per GPU
     backlog_most_bytes: float
     wasted_bytes: float  # bytes prefetched in vain
-    declined_tokens: int  # requests that ran out of GPU memory while loading
+    declined_tokens: int  # stored tokens that were not loaded, as computing them is faster
     failed: int  # requests that ran out of GPU memory while loading

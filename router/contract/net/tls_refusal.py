@@ -16,7 +16,7 @@ HINT = "; perhaps it asks for a client certificate, or refuses it (tls: certific
 
 
 class TlsRefused(ConnectionError):
-    """One side does not accept the other; the message is one sentence."""
+    """One side of a TLS connection does not accept the other; the message is one sentence."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.EPROTO, why)

@@ -25,7 +25,7 @@ class OrderedValue(RedisValue, frozen=True, kw_only=True):
 
     TIME: ClassVar[str] = "at"  # field with the time of writing
 
-    order: Order = 0  # 0: the writer was a script, which gives no order
+    order: Order = 0  # 0 if a script without an order wrote the value
 
     def stamped(self, order: int, at: float) -> Self:
         return replace(self, order=order, **{self.TIME: at})

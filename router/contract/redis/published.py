@@ -189,7 +189,7 @@ class FleetValue(OrderedValue, tag=1, frozen=True, kw_only=True):
     salt_by_key: bool = False  # the engines cache separately for each API key
     removes_billing_line: bool = False  # True to remove Claude Code's billing line from bodies
     context_cost: float = 0.0  # see Rates (router/policy/types.py); 0 if the law is unknown
-    equal_cost_tokens: float = 0.0  # likewise
+    equal_cost_tokens: float = 0.0  # see Rates; 0 if the law is unknown
     instances: tuple[PublishedInstance, ...]
 
     @property

@@ -75,9 +75,9 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
 
 
 def _spares(pool: Pool, endpoint: Endpoint, tenant: str, several: bool) -> bool:
-    """Return whether others need the instance: because it is the last that does the same, or because the failures of
-    this tenant shut out another instance and no instance has served the tenant since. `several`: whether the instance
-    fails for other tenants, too."""
+    """Return whether others need the instance: because it is the last one of its role, or because the failures of this
+    tenant shut out another instance and no instance has served the tenant since. `several`: whether the instance fails
+    for other tenants, too."""
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
     is_accused = tenant in pool.accused and not several
     return _is_last(pool, endpoint) or (is_accused and any(other.breaker.opened_by == tenant for other in others))

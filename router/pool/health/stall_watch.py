@@ -8,8 +8,8 @@ from router.pool.health.progress import prefill_s
 from router.pool.health.stall_troubles import stalled_why
 from router.pool.pool import Pool
 
-# Servers that count tokens as they are generated; SGLang and TensorRT-LLM count at a request's end, and unknown ones
-# may, too
+# Servers that count tokens as they are generated. SGLang and TensorRT-LLM count at a request's end; unknown servers may
+# do so as well.
 COUNTS_AS_THEY_COME = ("vllm", "neuron", "sim")
 
 log = logging.getLogger("weir.router")

@@ -75,8 +75,8 @@ class ClassQueue:
         self._tenants: dict[str, Tenant] = {}
         self._heap: list[Turn] = []  # includes outdated turns
         self._with_requests = 0  # number of tenants with requests
-        self._by_number: dict[int, dict[str, None]] = {}  # names of tenants by the number of their waiting entries
-        self._most = 0  # the largest of these numbers
+        self._by_number: dict[int, dict[str, None]] = {}  # names of tenants by their number of waiting entries
+        self._most = 0  # largest number of waiting entries of one tenant
         self._size = 0
 
     def __len__(self) -> int:
@@ -194,9 +194,9 @@ class ClassQueue:
         return next((entry.lift_at for entry in self.arrived if entry.is_waiting), inf)
 
     def ahead(self, name: str) -> float:
-        """Count the entries ahead of an entry that this tenant adds now; others' count as far as their tokens allow.
-        A sample stands for many tenants: each request that is refused or has a deadline asks for this, with thousands
-        waiting.
+        """Count the entries ahead of an entry that this tenant adds now; entries of other tenants count as far as their
+        tokens allow. If there are many tenants, a sample is enough: this runs for each request that is refused or has a
+        deadline, with thousands waiting.
         """
         own = self._tenants.get(name)
         turn = max(own.clock, self._clock) + own.cost if own is not None else self._clock

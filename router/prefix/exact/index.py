@@ -118,7 +118,7 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """Like `store`, add blocks, but to the store that the instance shares with others of its pool."""
+        """Like `store`, add blocks, but to the store that the instance shares with other instances of its pool."""
         self.read_store(instance)
         part, store = self._part(instance), self._part(STORE)
         self._readers.store = store.bit

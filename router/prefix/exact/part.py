@@ -21,7 +21,7 @@ class InstanceBlocks:
         self.bit = 1 << slot
         self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
         # Concurrent requests may fill two blocks with the same tokens: a block is gone with its last copy.
-        self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → copies besides the first
+        self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → number of copies after the first
         # By our name of a block with several copies: its latest key there, and when that was stored (s, monotonic)
         self.copied: dict[int, tuple[tuple[int, int], float]] = {}
         self.on_tier = [0, 0, 0]  # number of blocks by tier, then by further group
@@ -39,7 +39,7 @@ class InstanceBlocks:
             del self.copied[next(iter(self.copied))]
 
     def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
-        """Take over the engine's count of copies; return how many exist besides the first copies."""
+        """Take over the engine's count of copies; return how many exist in addition to the first copies."""
         more = 0
         for name, count in remaining.items():
             if not self.names.get(name):

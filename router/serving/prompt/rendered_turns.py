@@ -28,7 +28,7 @@ _BESIDE = frozenset(
     )
 )
 _BY_LENGTH = frozenset(("truncation", "truncate_prompt_tokens"))
-_LONG = ("system", "instructions", "tools")  # fields with long texts besides the turns
+_LONG = ("system", "instructions", "tools")  # fields other than the turns that hold long texts
 
 
 class TurnsOfRequest:

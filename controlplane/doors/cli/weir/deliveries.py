@@ -75,7 +75,7 @@ def act(api: Api, options: argparse.Namespace) -> int:
 
 
 def show_foreseen(one: dict[str, Any]) -> None:
-    """Print the effects that the plan can show; an older control plane does not report them."""
+    """Print the effects that the plan can detect; an older control plane does not report them."""
     found = one.get("foreseen") or {"traffic": "", "lines": []}
     if found["traffic"]:
         print(f"  what it can show, {found['traffic']}")

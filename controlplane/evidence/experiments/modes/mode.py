@@ -29,7 +29,7 @@ class Mode:
     check: Callable[[Pool, float], list[Problem]]  # checks a pool and a time scale before an experiment starts
     # Checks a pool that an arm changes: the pool, the changes, their path
     check_fleet: Callable[[Pool, FleetChanges, str], list[Problem]]
-    simulated: bool  # whether its record holds the models of the engines
+    simulated: bool  # whether a record of the experiment contains models of its engines
     eta_s: Callable[[Experiment, Sequence[Run], datetime], float | None]
     warnings: Callable[[Run, WholeRunResults], list[str]]  # warnings about a run and its results
     time: Callable[[Experiment], str]  # clock of its latencies

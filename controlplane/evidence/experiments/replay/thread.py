@@ -23,7 +23,7 @@ STOP_S = 5.0
 
 @dataclass(slots=True)
 class ReplayFacts:
-    """What a replay measures besides its requests."""
+    """Measurements of a replay other than those of its requests."""
 
     wall_s: float = 0.0
     client_cpu_s: float = 0.0

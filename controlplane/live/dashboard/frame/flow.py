@@ -17,8 +17,8 @@ MOST = 5  # names shown; the others are counted
 
 
 def in_words(pool: str, routers: Iterable[RouterStatus]) -> str:
-    """Describe the requests per second of each name that the pool serves besides its own, the most requested first;
-    empty without any."""
+    """Describe the requests per second of each name that the pool serves in addition to its own, the most requested
+    first."""
     counts: Counter[str] = Counter()
     for router in routers:
         counts.update({name: n for name, n in router.aliases.get(pool, {}).items() if name != pool})

@@ -92,9 +92,9 @@ class PoolTotals(TypedDict):
     tokens_gpu_s: float | None
     per_million: float | None  # dollars per million output tokens at the current load
     gpu_use: float | None  # 0–1, the mean of the instances that report it
-    gpu_memory: float | None  # likewise
+    gpu_memory: float | None  # 0–1, the mean of the instances that report it
     gpu_power_w: float | None  # their sum
-    gpu_simulated: float | None  # 0–1, share of them whose GPUs are simulated
+    gpu_simulated: float | None  # 0–1, share of these instances whose GPUs are simulated
 
 
 class PoolFlow(TypedDict):

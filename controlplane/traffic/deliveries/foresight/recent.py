@@ -60,7 +60,7 @@ def traffic_of(pool: str, receipts: Iterable[Receipt]) -> RecentTraffic | None:
 
 
 def _class_traffic(receipts: Sequence[Receipt], metric: str, seconds: float) -> ClassTraffic:
-    """Count streamed answers only, because others have neither TTFT nor TPOT."""
+    """Count streamed answers only, because other answers have neither TTFT nor TPOT."""
     used = [each for each in receipts if getattr(each, f"{metric}_ms") is not None]
     sessions = Counter(each.session or each.request_id for each in used)
     return ClassTraffic(len(used) / seconds, effective_cells(list(sessions.values())) / seconds)

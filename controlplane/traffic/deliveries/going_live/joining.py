@@ -52,7 +52,8 @@ class Join:
 
 
 def joins(present: Iterable[AskedPool], former: Iterable[AskedPool], wanted: Iterable[PoolSpec]) -> list[Join]:
-    """Return the new pools of a document, and those whose name or model another policy has routed. Pure."""
+    """Return the pools of a document that are new, or have changed their policy or model, each with the policies that
+    routed its name or model before."""
     by_name = {pool.name: pool for pool in present}
     served = [*by_name.values(), *former]
     found = []

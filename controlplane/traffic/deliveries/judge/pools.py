@@ -21,7 +21,7 @@ LATE_S = 60.0  # time for which a switchback waits for answers after its last bl
 
 @dataclass(frozen=True, slots=True)
 class LookInputs:
-    """Inputs of a look besides the traffic: the split in effect, the previews, the answers of Prometheus."""
+    """Inputs of a look other than the traffic: the split in effect, the previews, the answers of Prometheus."""
 
     generation: int
     share: float  # 0–1

@@ -12,8 +12,8 @@ from router.policy.view import View
 
 def rank(view: View) -> Pick:
     """Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016), by rendezvous instead of a ring.
-    The request goes to the first instance, in the order of the hashes of (prefix, instance), that stays within factor ·
-    the mean with this request."""
+    The request goes to the first instance, in the order of the hashes of (prefix, instance), whose load stays within
+    factor · the mean, both counted with this request."""
     running = view.instances.running
     pool, count = view.request.pool, len(running)
     mean = sum(running) / count if pool is None else pool.running

@@ -140,7 +140,7 @@ class ReceiptOut(Schema):
 
 
 class InputsOut(Schema):
-    """Inputs of the decision besides the candidates, `prompt_tokens` and `session`. A replay needs all of them."""
+    """Inputs of the decision other than the candidates, `prompt_tokens` and `session`. A replay needs all of them."""
 
     turn: int = Field(description="Number of earlier decisions of the router for the pool")
     draw: float = Field(description="Random number from 0 to 1 that breaks ties")
