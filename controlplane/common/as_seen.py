@@ -91,7 +91,7 @@ def found(row: R | None, detail: str) -> R:
 
 @contextmanager
 def held(rows: QuerySet[M], what: str, if_match: str | None = None) -> Iterator[M]:
-    """Yield the only row of `rows`, in a transaction in which nobody else changes it. Raise Http404 if it is gone."""
+    """Yield the only row of `rows`, in a transaction in which no one else changes it. Raise Http404 if it is gone."""
     key = rows.model._meta.pk.name
     with transaction.atomic():
         if not rows.update(**{key: F(key)}):

@@ -32,7 +32,7 @@ class EngineFile:
     found: list[ListedEngine] = field(default_factory=list)
 
     def look(self) -> list[ListedEngine]:
-        """Return the listed engines. Raise SourceAway if the file cannot be read or is no list of engines."""
+        """Return the listed engines. Raise SourceAway if the file cannot be read or is not a list of engines."""
         try:
             return self._look()
         except (SourceAway, ValueError):  # ValueError: a NUL in the path

@@ -85,7 +85,7 @@ def test_too_little_work_gives_no_advice(prefill: SideLoad | None, decode: SideL
     assert advice(points(prefill, decode, rate)).replicas == 2
 
 
-def test_decoders_with_capacity_need_no_others() -> None:
+def test_no_decoder_is_added_while_decoders_have_capacity() -> None:
     assert advice(points(side(1, 0.3), side(1, 0.9))).replicas == 2
 
 

@@ -72,7 +72,7 @@ def test_the_cache_servers_figures_are_shown_with_the_engines_and_it_receives_no
     assert (engine.keys, cache.keys) == (["Bearer secret"], [None])
 
 
-def test_a_tier_of_the_engine_itself_bears_no_page_of_another(engine: Pages, cache: Pages) -> None:
+def test_a_tier_of_the_engine_itself_has_no_page_of_another_server(engine: Pages, cache: Pages) -> None:
     engine.page += b'\nvllm:kv_offload_store_bytes_total 7\nvllm:kv_offload_tiering_write_bytes_total{tier="fs"} 9'
     cache.page += b"\nlmcache_mp_l2_usage_bytes 6"
     found, _ = metrics(engine, f"http://{{host}}:{cache.server_port}")

@@ -34,7 +34,7 @@ def queries_for(pools: int) -> dict[str, int]:
     return found | {"publish": len(queries)}
 
 
-def test_each_new_pool_costs_the_reconciler_the_same_few_queries_beside_few_and_many_others() -> None:
+def test_each_new_pool_costs_the_reconciler_the_same_few_queries_whatever_the_number_of_pools() -> None:
     queries_for(1)  # some rows are created only once
     few, more, many = (queries_for(pools) for pools in (2, 6, 14))
     assert {kind: (more[kind] - few[kind]) / 4 for kind in few} == {kind: (many[kind] - more[kind]) / 8 for kind in few}

@@ -165,7 +165,7 @@ def test_a_process_that_does_not_end_is_killed_and_killed_again() -> None:
     assert step(in_seconds(timezone.now(), 6)) == [("kill", "local", "p-0", 1)]
 
 
-def test_a_failed_instance_that_is_no_longer_wanted_comes_to_rest() -> None:
+def test_a_failed_instance_that_is_no_longer_wanted_is_stopped() -> None:
     declare(state=State.FAILED, desired="stopped", failures=3, next_start_at=in_seconds(timezone.now(), 99))
     step()
     row = selectors.instance("p-0")

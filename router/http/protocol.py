@@ -70,7 +70,7 @@ class HttpProtocol(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
         if not self._server.make_room():

@@ -206,7 +206,7 @@ def _removed(raw: Any) -> BlocksRemoved:
 
 
 def _remaining(names: Sequence[int], counts: Any) -> Mapping[int, int]:
-    """Return the remaining copies. For a block named twice, the later count is the newer one."""
+    """Return the remaining copies. If a block is named twice, the later count is valid."""
     if len(counts) != len(names) or not all(type(count) is int and 0 <= count <= MOST_COPIES for count in counts):
         raise ValueError(f"remaining_copy_counts {counts!r:.60}: 0 to {MOST_COPIES} for each of {len(names)} blocks")
     return dict(zip(names, counts, strict=True))

@@ -146,7 +146,7 @@ async def test_a_condition_that_is_not_listed_causes_no_fallback(world):
 
 
 @pytest.mark.parametrize("after", [reply({"no": 1}, 500), hang_up])
-async def test_a_request_during_which_two_engines_may_have_died_goes_to_no_third(world, after):
+async def test_a_request_during_which_two_engines_may_have_died_is_not_sent_to_a_third(world, after):
     w = await world(hang_up, after)
     async with engine(named) as other:
         await second(w, other)

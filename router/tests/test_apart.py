@@ -175,7 +175,7 @@ async def test_a_keys_conversation_stays_where_it_began_although_its_cache_is_se
 
 
 @pytest.mark.parametrize("separates", ["demo", "spot"])
-async def test_a_name_that_moves_between_pools_bears_a_keys_salt_in_the_pools_that_separate_keys(world, separates):
+async def test_a_name_that_moves_between_pools_gets_a_keys_salt_in_the_pools_that_separate_keys(world, separates):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=(), engine=reply({"no": 1}, 429))
     async with engine() as other:
         await second(w, other)

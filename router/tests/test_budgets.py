@@ -248,7 +248,7 @@ async def test_a_budget_of_requests_counts_those_that_reached_an_engine(world):
     assert "has 0 requests left of its budget of 2 requests a week" in answers[2].json()["error"]["message"]
 
 
-async def test_dollars_are_those_of_gpu_time_and_estimated_from_the_mean_price():
+async def test_dollars_are_charged_by_gpu_time_and_estimated_from_the_mean_price():
     one, priced = Budgets(), key(unit="dollars", limit=1_000_000)
     assert isinstance(one.store, LocalBudgets)
     reserved = []

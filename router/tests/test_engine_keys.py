@@ -82,7 +82,7 @@ async def test_a_pool_without_a_key_forwards_what_the_client_sent(world):
     assert (await made.ask(headers={"authorization": f"Bearer {KEY}"})).status_code == 200
 
 
-async def test_the_key_of_one_engine_goes_to_no_other(world):
+async def test_the_key_of_an_engine_is_never_sent_to_another_engine(world):
     made = await world(guarded(), None)
     await settled(made, VARIABLE, "")
     for _ in range(4):
@@ -148,7 +148,7 @@ async def test_an_instance_without_its_certificates_gets_no_requests_and_says_wh
     assert pool.ready == 2
 
 
-async def test_a_key_that_disappears_in_between_counts_against_no_engine(world, monkeypatch):
+async def test_a_key_that_disappears_during_a_request_counts_against_no_engine(world, monkeypatch):
     made = await world(guarded())
     pool = await settled(made, VARIABLE)
     monkeypatch.delenv("QWEN_API_KEY")

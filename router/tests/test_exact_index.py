@@ -556,7 +556,7 @@ FILE = {"type": "object", "properties": {"file": {"type": "string"}, "image": {"
     ],
 )
 @pytest.mark.parametrize("field", ["messages", "input"])
-def test_images_sounds_and_files_are_those_of_the_conversation(
+def test_images_sounds_and_files_are_found_only_in_the_conversation(
     turn: dict[str, Any], found: tuple[bool, bool], field: str
 ) -> None:
     """Tools, their arguments and texts do not count even with such a field name; an escaped name does count."""

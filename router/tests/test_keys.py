@@ -160,7 +160,7 @@ async def started_with(published, redis_url, raw):
 
 
 @pytest.mark.parametrize("headers", [{}, bearer(ALICE), bearer("sk-engine")])
-async def test_before_the_keys_are_known_everybody_is_asked_to_come_back(published, redis_url, headers):
+async def test_before_the_keys_are_known_every_client_is_asked_to_retry_later(published, redis_url, headers):
     async with started_with(published, redis_url, None) as w:
         refused = await w.ask(headers=headers)
         assert (refused.status_code, code_of(refused)) == (503, "keys_unknown")

@@ -51,7 +51,7 @@ def test_the_first_pool_by_name_is_chosen_if_two_serve_one_model():
     assert pools(b="llama", a="llama").pick(None, "llama").name == "a"
 
 
-async def test_each_model_is_listed_once_and_those_of_experiments_are_not(world):
+async def test_each_model_is_listed_once_and_models_of_experiments_are_not_listed(world):
     w = await world(None)
     w.published.fleet(entry("e-0", w.engines[0].url), pool="exp-1", model="other")
     await w.until(lambda: w.router.pools.get("exp-1") is not None)

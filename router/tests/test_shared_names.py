@@ -111,7 +111,7 @@ async def test_a_prompt_that_identifies_its_session_leaves_no_names_in_its_recei
     assert "session_by" not in await w.receipt(await w.ask(prompt="p" * 600))
 
 
-async def test_the_names_of_two_keys_are_counted_apart(world):
+async def test_the_names_of_two_keys_are_counted_separately(world):
     w = await keyed(world, key_entry(ALICE), key_entry(BOB), required=())
     for headers in (bearer(ALICE), bearer(BOB), {}, {}):
         await w.ask(headers=headers, prompt="p" * 600, user="u")

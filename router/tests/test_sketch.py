@@ -24,7 +24,7 @@ def test_a_quantile_is_within_two_percent(items, share):
 
 
 @given(values, values)
-def test_merged_sketches_equal_the_sketch_of_both(left, right):
+def test_merged_sketches_equal_one_sketch_of_all_values(left, right):
     assert sketch.merge([made(left), made(right)]) == made(left + right)
 
 

@@ -444,7 +444,7 @@ CREATED = b'event: response.created\r\ndata: {"response":{"tools":[{"id":"no"}],
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_the_id_of_a_stream_is_that_of_its_first_event(size: int) -> None:
+def test_the_id_of_a_stream_comes_from_its_first_event(size: int) -> None:
     stream = b": ping\n\n" * 2 * EVENTS + CREATED + b'data: {"response":{"id":"resp_2"}}\n\n'
     parts = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert noted(*parts, streams=True) == (["resp_1"], stream, True)

@@ -51,8 +51,8 @@ def set_apart(document: JsonObject, key_id: str) -> None:
 
 
 def _join(document: JsonObject) -> None:
-    """Join the extra key into the salt, or into each prompt's salt if the salts are lists. A value that is no salt is
-    kept.
+    """Join the extra key into the salt, or into each prompt's salt if the salts are lists. A value that is not a salt
+    is kept.
     """
     given: tuple[Any, Any] = document[_EXTRA], document.get(_SALT)
     count = next((len(value) for value in given if isinstance(value, list)), None)
@@ -72,7 +72,7 @@ def _joined(extra: str, salt: str) -> str:
 
 def own(key_id: str, salt: Any) -> Any:
     """Return a salt made distinct per API key; `key_id` is empty without a key. The digest uses only characters that
-    engines accept, and is short enough for any salt. A value that is no salt is kept, for the engine to refuse.
+    engines accept, and is short enough for any salt. A value that is not a salt is kept, for the engine to refuse.
     """
     if isinstance(salt, list):
         return [text if isinstance(text, list) else own(key_id, text) for text in salt]
@@ -88,7 +88,7 @@ def _digest(key_id: str, salt: str) -> str:
 
 def of_key(given: Any, key_id: str) -> Any:
     """Return the salt that gives each key its own cache: the key's alone, or combined with the client's salt as
-    returned by `own`. A value that is no salt stays.
+    returned by `own`. A value that is not a salt stays.
     """
     if isinstance(given, list):
         return [text if isinstance(text, list) else of_key(text, key_id) for text in given]

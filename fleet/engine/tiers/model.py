@@ -60,6 +60,6 @@ class TiersStats:
     bubble_s: float  # time by which loads and writes lengthened steps
     backlog_bytes: float  # bytes waiting to be written, per GPU
     backlog_most_bytes: float
-    wasted_bytes: float  # bytes prefetched in vain
+    wasted_bytes: float  # bytes prefetched but never used
     declined_tokens: int  # stored tokens that were not loaded, as computing them is faster
     failed: int  # requests that ran out of GPU memory while loading

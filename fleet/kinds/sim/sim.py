@@ -339,7 +339,7 @@ def pair(spec: SimSpec, ordinal: int) -> int | None:
 
 
 def _paired_with(spec: SimSpec, launch: Launch) -> str:
-    """Return the prefill instance of a decoder; empty if any prefill instance will do, or if the instance is no
+    """Return the prefill instance of a decoder; empty if any prefill instance will do, or if the instance is not a
     decoder.
     """
     other = pair(spec, launch.ordinal)

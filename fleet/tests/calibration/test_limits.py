@@ -44,7 +44,7 @@ def test_a_request_is_never_longer_than_the_cache() -> None:
     assert limits_of(VllmSpec(), replace(SAID, kv_blocks=10)).window == 320
 
 
-def test_the_window_is_that_of_the_options_if_the_engine_reports_none() -> None:
+def test_the_window_comes_from_the_options_if_the_engine_reports_none() -> None:
     silent = replace(SAID, window=None)
     assert limits_of(VllmSpec(max_model_len=2048), silent).window == 2048
     assert limits_of(ExternalSpec(), silent).window == 8192

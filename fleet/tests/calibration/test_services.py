@@ -231,7 +231,7 @@ def write_receipt(live_redis: redis.Redis, at: float, instance: str, **fields: A
     live_redis.xadd(redis_keys.RECEIPTS, {"r": encode(receipt)})
 
 
-def test_traffic_is_that_of_the_process_after_its_first_minute(live_redis: redis.Redis) -> None:
+def test_traffic_counts_from_one_minute_after_the_start_of_the_process(live_redis: redis.Redis) -> None:
     ready_at = timezone.now()
     instance(ready_at=ready_at)
     for after_s, name in ((-10, "chat-0"), (59, "chat-0"), (61, "chat-0"), (70, "chat-1"), (80, "chat-0")):

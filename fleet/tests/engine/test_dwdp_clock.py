@@ -9,7 +9,7 @@ from fleet.engine.power import GH100, Clock
 H200 = PowerLimit(GH100.computing, GH100.reading, measured_at=0.0)  # at full clock
 
 
-def test_arithmetic_beside_waits_takes_as_long_as_in_the_law_of_the_twin() -> None:
+def test_arithmetic_during_waits_takes_as_long_as_in_the_law_of_the_twin() -> None:
     slowed_ms = H200.slowed_beside(100.0, 30.0)
     share = (100 + slowed_ms) / (130 + slowed_ms)
     assert (100 + slowed_ms) / 100 == pytest.approx(Clock(GH100).slowdown(share))

@@ -27,7 +27,7 @@ def test_a_mixture_has_the_weights_of_the_catalogue(name: str) -> None:
     assert weights == pytest.approx(tables.weight_bytes * tables.tp, rel=0.12)
 
 
-def test_a_peak_is_that_of_the_precision_of_the_experts() -> None:
+def test_the_peak_follows_from_the_precision_of_the_experts() -> None:
     r1, v3, mixtral = MOES["DeepSeek-R1"], MOES["DeepSeek-V3"], MOES["Mixtral-8x7B-v0.1"]
     assert [GB200.serving(moe).expert_flops for moe in (r1, v3, mixtral)] == [10e15, 5e15, 2.5e15]
     assert [H100.serving(moe).expert_flops for moe in (r1, v3, mixtral)] == [1.979e15, 1.979e15, 0.9895e15]

@@ -48,7 +48,7 @@ def test_steps_with_decodes_alone_and_steps_with_a_prompt_have_separate_tables()
     assert law.linear_s(2 * tokens[-1]) > 1.5 * law.linear_s(tokens[-1])
 
 
-def test_the_host_beside_tables_goes_by_the_engines_version() -> None:
+def test_host_times_used_with_tables_depend_on_the_engines_version() -> None:
     before, since = (law_of(profile("h100_sxm", "gpt-oss-120b", 2, (0, minor))) for minor in (13, 14))
     assert before.fixed_s > ASYNC_HOST_S > since.fixed_s
     assert before.decode_s > since.decode_s

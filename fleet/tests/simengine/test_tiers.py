@@ -72,7 +72,7 @@ def test_a_load_that_does_not_fit_into_gpu_memory_is_an_error(start_sim: StartSi
     assert sim.metrics()["vllm:num_requests_running"] == 0
 
 
-def test_beside_tiers_an_engine_computes_as_tuttis_page_states_if_the_option_is_set() -> None:
+def test_an_engine_with_tiers_computes_as_tuttis_page_states_if_the_option_is_set() -> None:
     """By default the engine uses neither constant, and without tiers the option changes nothing."""
     words, law = ["--port", "0", "--model", "m", "--tier-law", "published"], law_of(profile())
     asked = model_of(parse_arguments([*words, "--ssd-gb", "100"]), "both")

@@ -107,7 +107,7 @@ class HttpClientProtocol(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
         self._may_refuse = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:

@@ -50,8 +50,8 @@ def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
 
 
 def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
-    """Note that the instance has no capacity for `tenant` now. This is no failure, but it may leave another instance as
-    the last one.
+    """Note that the instance has no capacity for `tenant` now. This is not a failure, but it may leave another instance
+    as the last one.
     """
     endpoint.note_full()
     if _is_last(pool, endpoint):

@@ -45,7 +45,8 @@ class BandQueue:
         queue.drop(entry)
 
     def admitted(self, entry: QueueEntry) -> None:
-        """Advance the clock to the turn of an admitted entry; an entry woken in vain does not advance it."""
+        """Advance the clock to the turn of an admitted entry; an entry that was woken but not admitted does not advance
+        it."""
         if self.clock < entry.turn[0]:
             self.clock = entry.turn[0]
         self.classes[entry.request_class].admitted(entry)

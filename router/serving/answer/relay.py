@@ -160,7 +160,7 @@ def _judge_part(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
 
 
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
-    """Return why a body without known fields is no valid answer."""
+    """Return why a body without known fields is not a valid answer."""
     if (compressed := _compressed(answer.connection)) is not None:
         return compressed
     if is_json:
@@ -169,7 +169,8 @@ def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -
 
 
 def _compressed(connection: EngineResponse) -> AnswerError | None:
-    """Return the error of an answer whose content cannot be read, as it is compressed without having been asked to."""
+    """Return the error of an answer whose content cannot be read because it is compressed, although no compression was
+    requested."""
     coding = headers.value_of(connection.headers, b"content-encoding").strip().lower()
     if coding in (b"", b"identity"):
         return None

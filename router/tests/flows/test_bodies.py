@@ -43,7 +43,7 @@ def test_endpoints_without_decoding_are_not_offloaded() -> None:
     assert bodies.unsuited({}, "/v1/messages", "neuron") == "/v1/messages cannot be offloaded between neuron instances"
 
 
-def test_the_prefill_is_asked_for_one_token_of_the_same_prompt() -> None:
+def test_the_prefill_request_asks_for_one_token_of_the_same_prompt() -> None:
     asked = prefill(
         {
             "model": "m",

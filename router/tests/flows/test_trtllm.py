@@ -164,7 +164,7 @@ def context_answer(finish_reason: str | None = "length", **changes: Any) -> dict
     return answer | {"choices": [choice | changes], "prompt_token_ids": [1, 2, 3, 4]}
 
 
-async def test_the_two_requests_are_those_of_the_engines_own_proxy(servers: Any) -> None:
+async def test_the_two_requests_equal_those_of_the_engines_own_proxy(servers: Any) -> None:
     made = await servers([reply(context_answer())], [stream()])
     body = {"stop": ["."], "response_format": {"type": "json_object"}, "max_tokens": 9, "stream": True}
     assert (await made.world.ask(**body)).status_code == 200

@@ -315,7 +315,7 @@ async def test_bodies_beyond_the_total_limit_are_refused_until_others_have_ended
     assert (await late.answer())[0] == 200
 
 
-async def test_a_client_with_many_large_bodies_leaves_capacity_for_those_of_others(limited):
+async def test_a_client_with_many_large_bodies_leaves_capacity_for_other_clients(limited):
     served = await limited(most_body_bytes=1_000_000)
 
     async def handle(incoming, client):

@@ -21,7 +21,7 @@ def test_a_known_time_takes_precedence_over_the_default_and_is_at_least_a_second
     assert [retry_after(503, 17), retry_after(503, 0), retry_after(500, 3), retry_after(500)] == [17, 1, 3, None]
 
 
-def test_a_fault_of_the_router_itself_does_not_ask_for_a_retry():
+def test_an_answer_about_a_fault_of_the_router_itself_does_not_ask_for_a_retry():
     assert BROKEN.retry_after_s is None
 
 

@@ -32,7 +32,7 @@ def test_an_engine_that_hangs_gets_no_requests_until_it_recovers_whatever_its_pa
         hang(stage, page)
 
 
-def test_an_engine_that_answers_only_the_routers_own_requests_gets_no_others(stage: Stage) -> None:
+def test_an_engine_that_answers_only_the_routers_own_requests_gets_no_client_requests(stage: Stage) -> None:
     for page in ("true", "stands still", "nothing", "late"):
         hang(stage, page, answers_probes=True)
 

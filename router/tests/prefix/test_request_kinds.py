@@ -54,7 +54,7 @@ def test_a_kind_is_the_api_and_the_fields_in_which_prompts_differ(body, kind):
     assert kind_of(CHAT, body) == kind
 
 
-def test_requests_of_one_kind_that_are_predicted_wrongly_leave_all_others_exact():
+def test_wrong_predictions_for_one_kind_leave_all_other_kinds_exact():
     accuracy = AccuracyByKind()
     add(accuracy, CHAT, 928, 928)
     add(accuracy, f"{CHAT} reasoning", 928, 0, times=1000)
@@ -140,7 +140,7 @@ def test_kinds_that_were_judged_often_but_disappeared_leave_room_for_others():
     assert [accuracy.kinds[f"{CHAT} new {number}"].judged for number in range(MOST_NEW)] == [64] * MOST_NEW
 
 
-def test_hits_of_one_kind_that_fall_short_shorten_no_others():
+def test_hits_of_one_kind_that_fall_short_do_not_shorten_hits_of_other_kinds():
     accuracy = AccuracyByKind()
     for kind, actual in ((f"{CHAT} tools", 912), (CHAT, 928)):
         for _ in range(10):
@@ -148,7 +148,7 @@ def test_hits_of_one_kind_that_fall_short_shorten_no_others():
     assert [accuracy.short_of(kind) for kind in (f"{CHAT} tools", CHAT, "/v1/messages")] == [16, 0, 0]
 
 
-def test_a_kind_whose_answers_look_like_those_of_speculation_drops_no_block_of_others():
+def test_a_kind_whose_answers_look_like_speculation_drops_no_block_of_other_kinds():
     kinds = AccuracyByKind()
     for _ in range(SURE):
         kinds.of("/v1/completions echo").speculation.add((160, 144, 144), 144)

@@ -43,7 +43,7 @@ def wanted(document):
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5), st.lists(st.integers(1, 9), max_size=200), st.booleans())
-def test_the_fields_equal_those_of_the_parsed_object_however_it_is_chunked(document, cuts, indented):
+def test_the_fields_equal_the_parsed_fields_however_the_object_is_chunked(document, cuts, indented):
     raw = json.dumps(document, ensure_ascii=False, indent=1 if indented else None).encode()
     assert scanned(raw, cuts) == wanted(document)
 

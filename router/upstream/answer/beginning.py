@@ -45,7 +45,7 @@ class Beginning:
         return self.sign
 
     def _judge_large(self) -> None:
-        """Take a large event for content, and what is no event for a failure."""
+        """Treat a large event as content, and anything that is not an event as a failure."""
         if self._rest.find(b"data:") >= 0:
             self.sign = "content"
         else:

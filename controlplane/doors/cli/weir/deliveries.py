@@ -181,7 +181,7 @@ def _words(one: dict[str, Any], refused: str = "") -> tuple[str, str]:
 
 
 def _status(one: dict[str, Any]) -> int:
-    """Return the exit status; a delivery that is still running is no failure."""
+    """Return the exit status; a delivery that is still running does not count as a failure."""
     return OUTCOMES.get(one["outcome"], ERROR) if one["outcome"] else PASS
 
 

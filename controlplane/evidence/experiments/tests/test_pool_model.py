@@ -74,7 +74,7 @@ def test_prefill_instances_have_their_role_and_their_connector() -> None:
     assert (prefill.transfers.bytes_per_token, prefill.transfers.idle_bytes_per_s) == (131_072, 20e9)
 
 
-def test_neurons_batches_in_the_twin_are_those_of_the_role() -> None:
+def test_neurons_batches_in_the_twin_follow_the_role() -> None:
     prefill, decode = twin_of(pool(kv="neuron", prefill_instances=1)).fleet.instances.values()
     assert (prefill.limits.batching, decode.limits.batching) == ("neuron_prefill", "neuron_decode")
     assert prefill.transfers is not None

@@ -29,7 +29,7 @@ def test_a_decision_counts_as_changed_if_the_draft_would_differ_in_the_same_situ
     }
 
 
-def test_latencies_are_those_of_the_same_requests_in_ms():
+def test_latencies_of_the_same_requests_are_compared_in_ms():
     found = row(
         effect([request(i) for i in range(40)], [request(i, ttft_s=0.05 + i / 1000) for i in range(40)]), "ttft_p50_ms"
     )

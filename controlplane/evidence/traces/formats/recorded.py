@@ -50,7 +50,7 @@ def _once(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _request(row: fields.TraceLine, numbers: dict[bytes, int]) -> TraceRequest | None:
-    """Return a request; None if it cannot be played. Raise BadTrace if the line is no entry."""
+    """Return a request; None if it cannot be played. Raise BadTrace if the line is not an entry."""
     row.integer("schema", SCHEMA, SCHEMA)
     session = row.session(0)
     tokens = row.integer("input_tokens", 0)

@@ -319,7 +319,7 @@ def test_a_batch_declared_lost_is_released_and_only_the_downtime_is_added(scene:
     assert 90 <= row.waited_s < 100
 
 
-def test_an_error_of_one_batch_ends_only_that_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_one_batch_ends_only_that_batch(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, bob = Caller("alice"), Caller("bob")
     bad, good = alice.batch(*lines(50)), bob.batch(*lines(50))
     scene.play(2.0)

@@ -196,7 +196,7 @@ def reading(value: float | None, unit: str) -> str:
 
 
 def typed(parameter: Parameter, text: str) -> Json:
-    """Return typed text as a value of the document. Text that is no number stays text, which `parse` rejects."""
+    """Return typed text as a value of the document. Text that is not a number stays text, which `parse` rejects."""
     if parameter.kind == "bool":
         return typed_flag(text)
     if parameter.kind == "choice":

@@ -25,7 +25,7 @@ def test_tutti_is_fastest_and_hbm_alone_is_slowest() -> None:
     assert times["dram"] < times["hbm"]
 
 
-def test_hits_are_those_of_the_capacities() -> None:
+def test_hits_grow_with_the_capacity_below_hbm() -> None:
     hbm, dram, drives = (STUDY.shares(name) for name in ("hbm", "dram", "ssd"))
     assert hbm.tier == 0
     assert hbm.hbm == dram.hbm == drives.hbm > 0
