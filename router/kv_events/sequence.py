@@ -89,10 +89,10 @@ class Sequence:
             self._take_early()
 
     def _missing(self, number: int, payload: bytes) -> None:
-        if not self._early:
-            self.gaps += 1
-            self._again = self._asking
         if number not in self._early:
+            if number - 1 not in self._early:
+                self.gaps += 1
+                self._again = self._asking
             self._early[number] = payload
             self._early_bytes += len(payload)
         if not self._asking:

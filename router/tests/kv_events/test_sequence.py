@@ -79,6 +79,15 @@ def test_a_gap_detected_during_another_request_is_requested_again() -> None:
     assert (engine.applied, engine.lost_at) == ([0, 1, 2], [])
 
 
+def test_a_further_gap_after_batches_that_wait_for_a_replay_is_requested_again() -> None:
+    engine = Engine()
+    engine.live(0, 2, 4)  # the replay of 1 began before 3 was sent, and was lost
+    engine.replay(1, 2)
+    assert (engine.applied, engine.asked, engine.lost_at) == ([0, 1, 2], [1, 3], [])
+    engine.replay(3, 4)
+    assert (engine.applied, engine.lost_at, engine.sequence.gaps) == ([0, 1, 2, 3, 4], [], 2)
+
+
 def test_a_batch_is_not_applied_twice() -> None:
     engine = Engine()
     engine.sequence.start()
