@@ -1,7 +1,8 @@
-"""Two schemas with the same name would become one in the description of the API, which would be wrong about one of
+"""Two types with the same name would become one in the description of the API, which would be wrong about one of
 them."""
 
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 
 from ninja import Schema
 
@@ -18,3 +19,18 @@ def test_every_schema_has_a_unique_name():
     assert api.get_openapi_schema()  # all operations are there
     names = Counter(schema.__name__ for schema in {*every_schema()} if schema.__module__.startswith("controlplane."))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_type_of_bodies_and_answers_has_a_unique_name():
+    """Dataclasses and TypedDicts are described, too."""
+    meanings = defaultdict(set)
+    assert api.get_openapi_schema()
+    paths = [path for _, router in api._routers for path in router.path_operations.values()]
+    for operation in (each for path in paths for each in path.operations):
+        read = [(model, "validation") for model in operation.models]
+        sent = [(model, "serialization") for model in operation.response_models.values() if isinstance(model, type)]
+        for model, mode in read + sent:
+            for name, meaning in model.model_json_schema(mode=mode).get("$defs", {}).items():
+                meanings[name].add(json.dumps(meaning, sort_keys=True))
+    assert {"Fact", "Results"} <= meanings.keys()
+    assert [name for name, several in meanings.items() if len(several) > 1] == []
