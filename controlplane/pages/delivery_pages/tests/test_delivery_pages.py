@@ -141,6 +141,10 @@ def test_figures_of_the_step_are_shown_on_their_axis(vera_client, running):
     assert "if heavy TTFT is enough to go on" in shown
 
 
+def test_without_scripts_the_charts_of_a_delivery_are_not_shown(vera_client, running):
+    assert '<section class="panel scripted" id="delivery-charts"' in page(vera_client, running)
+
+
 def test_before_the_first_look_the_page_says_what_the_step_waits_for(vera_client, running):
     assert "if warm TTFT, medium TTFT, heavy TTFT and warm TPOT are enough to go on" in page(vera_client, running)
 
