@@ -53,8 +53,8 @@ def _at_least_0(text: str) -> float:
 
 
 def _more_than_0(text: str) -> float:
-    value = _at_least_0(text)
-    if not value:
+    value = float(text)
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{value} is not more than 0")
     return value
 

@@ -44,6 +44,13 @@ def test_options_left_to_the_engine_are_not_on_the_command_line() -> None:
     parse_arguments(argv[3:])
 
 
+@pytest.mark.parametrize("rate", ["-1", "0", "inf", "nan"])
+def test_the_engine_refuses_a_rate_that_is_not_more_than_0(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["--port", "0", "--model", "m", f"--kv-gb-per-s={rate}"])
+    assert f"argument --kv-gb-per-s: {float(rate)} is not more than 0" in capsys.readouterr().err
+
+
 def test_routers_get_the_address_of_a_sims_events() -> None:
     assert SIM.wire(SimSpec(), LAUNCH).stored() == {"events": "http://127.0.0.1:18100", "tokenizer": "sim"}
 
