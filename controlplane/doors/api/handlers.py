@@ -15,7 +15,9 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from pydantic_core import ErrorDetails
-from redis import RedisError
+from redis import ConnectionError as NoConnection
+from redis import ReadOnlyError, RedisError
+from redis import TimeoutError as NoAnswerInTime
 
 from controlplane.common.as_seen import ChangedMeanwhile
 from controlplane.common.computing import Busy, NotComputed
@@ -147,6 +149,13 @@ def from_crash(error: Exception) -> ApiProblem:
     return ApiProblem(500, detail="the error is in the log under this request id")
 
 
+def from_redis(error: RedisError) -> ApiProblem:
+    """Answer 503 if Redis is unreachable or read-only; other errors, as of a wrong type, are crashes."""
+    if isinstance(error, NoConnection | NoAnswerInTime | ReadOnlyError):
+        return ApiProblem(503, detail=f"Redis does not answer: {error}")
+    return from_crash(error)
+
+
 def from_database(error: Exception) -> ApiProblem:
     trouble = trouble_of(error)
     if not trouble:
@@ -205,7 +214,7 @@ def install(api: NinjaAPI) -> None:
         NameTaken: _status(409),
         NoSuchTrace: _status(404),
         NotPossible: _status(409),
-        RedisError: lambda error: ApiProblem(503, detail=f"Redis does not answer: {error}"),
+        RedisError: from_redis,
         Busy: _status(429),
         NotComputed: _status(503),
         FleetChanged: from_fleet_changed,

@@ -1,8 +1,10 @@
 """Every error has the same shape."""
 
 import re
+from unittest.mock import Mock
 
 import pytest
+import redis
 from django.db import OperationalError
 from django.test import Client
 
@@ -165,6 +167,21 @@ def test_a_database_that_is_unreachable_is_503(ci, monkeypatch):
     answer = ci.get("/policies")
     assert "database" in problem(answer, 503)["detail"]
     assert answer.headers["Retry-After"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (redis.ConnectionError("refused"), 503),
+        (redis.TimeoutError("late"), 503),
+        (redis.ReadOnlyError("a replica"), 503),
+        (redis.ResponseError("WRONGTYPE"), 500),
+    ],
+)
+def test_only_a_redis_that_cannot_be_used_is_503(ci, monkeypatch, error, status):
+    monkeypatch.setattr(policies.selectors, "policies", Mock(side_effect=error))
+    body = problem(ci.get("/policies"), status)
+    assert ("Redis does not answer" in body["detail"]) == (status == 503)
 
 
 @pytest.mark.parametrize("given", ["short", "with space and more", "x" * 65, "new\nline-12345"])
