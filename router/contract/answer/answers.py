@@ -287,9 +287,8 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
     if not data:
         return AnswerError(EMPTY)
     try:
-        value = json_object(data) or json.loads(
-            data.decode("utf-8-sig")
-        )  # bytes may be UTF-16, which clients cannot read
+        # As text: `json.loads` would also read bytes in UTF-16, which clients cannot.
+        value = json_object(data) or json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return AnswerError(NO_JSON)
     if not isinstance(value, dict) and (api_path in WHOSE_END or not isinstance(value, list)):
