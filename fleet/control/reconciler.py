@@ -224,7 +224,8 @@ def _delete_pool(order: _ActionStep) -> bool:
 _APPLY: dict[str, Callable[[_ActionStep], bool]] = {
     "create": _create,
     "start": _start,
-    "drain": lambda order: move(order.instance, State.DRAINING, order.action.reason),
+    # Orders to sleep or wake begin only in DRAINING: an earlier one is void.
+    "drain": lambda order: move(order.instance, State.DRAINING, order.action.reason, ordered_at=None),
     "undrain": lambda order: move(order.instance, State.READY, order.action.reason, ordered_at=None),
     "stop": _stop,
     "kill": _kill,

@@ -95,10 +95,10 @@ def whole_answers_in_place_of_streams(patch: pytest.MonkeyPatch) -> None:
 def redirects_passed_on(patch: pytest.MonkeyPatch) -> None:
     """A redirect is passed on, so the client is sent elsewhere."""
 
-    def begin(connection: Any, api_path: str, *, asks_stream: bool) -> Any:
+    def begin(connection: Any, api_path: str, **asked: bool) -> Any:
         if 300 <= connection.status < 400:
             return relay.BegunAnswer(connection, connection.read_now(), streams=False)
-        return real(connection, api_path, asks_stream=asks_stream)
+        return real(connection, api_path, **asked)
 
     real = relay.begin
     patch.setattr(relay, "begin", begin)
