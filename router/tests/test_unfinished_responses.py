@@ -6,7 +6,7 @@ import pytest
 
 from router.tests.engine import reply, write_head
 from router.tests.test_errors_within_answers import failures
-from router.tests.test_outcomes import BODIES, RESPONSES
+from router.tests.test_outcomes import BODIES, CHAT, RESPONSES
 
 UNFINISHED = [(status, size) for status in ("queued", "in_progress") for size in (1, 3 << 20)]
 
@@ -53,10 +53,15 @@ async def test_an_error_in_place_of_a_response_in_the_background_is_an_error(wor
     assert response.status_code == error["code"]
 
 
-@pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp037"])
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("size", [1, 3 << 20])
-@pytest.mark.parametrize("path", [*BODIES, "/v1/embeddings"])
+@pytest.mark.parametrize(
+    ("path", "charset", "size"),
+    [
+        *((path, "utf-16", 1) for path in (*BODIES, "/v1/embeddings")),
+        *((CHAT, charset, 1) for charset in ("utf-16-le", "utf-16-be", "utf-32", "cp037")),
+        *((CHAT, charset, 3 << 20) for charset in ("utf-16", "cp037")),
+    ],
+)
 async def test_an_answer_that_is_not_utf_8_is_retried_elsewhere(world, path, charset, streamed, size):
     whole = json.dumps({"choices": [{"delta": {"content": "w" * size}, "finish_reason": "stop"}]})
     text = (f"data: {whole}\n\ndata: [DONE]\n\n" if streamed else whole).encode(charset)

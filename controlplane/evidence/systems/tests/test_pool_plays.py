@@ -63,12 +63,13 @@ def test_the_comparison_of_a_page_starts_on_a_simulated_pool(
     [
         ("tutti", {"runs": 1, "requests": 100}, ["leval at 1.5", "Documents that are read again"]),
         ("neuron", {}, ["Prompts of 8K at"]),
-        ("neuron", {"prefills": 2, "decodes": 3}, ["Prompts of 8K at"]),
+        pytest.param("neuron", {"prefills": 2, "decodes": 3}, ["Prompts of 8K at"], marks=pytest.mark.slow),
         ("dwdp", {}, [f"{users} tokens/s for a user" for users in (217, 180, 150, 132, 124, 119, 114)]),
-        (
+        pytest.param(
             "dwdp",
             {"model": "gpt-oss-120b", "gpu": "B200"},
             [f"{users} tokens/s for a user" for users in (495, 453, 407, 365, 324, 293, 267)],
+            marks=pytest.mark.slow,
         ),
         ("offload", dict(OFFLOAD.presets["The author's fleet"]), ["A, B and D", "C: the", "D at 3", "D at 3", "Both"]),
     ],
