@@ -35,7 +35,7 @@ test: $(TESTS_STAMP)
 
 # They wait more than they compute.
 test-slow: $(TESTS_STAMP)
-	$(call pytest,$(PYTEST),3,slow and not attacks and not browser and not engines)
+	$(call pytest,$(PYTEST),4,slow and not attacks and not browser and not engines)
 
 # Malformed requests, every credential, hunted secrets, exhausted resources.
 test-attacks: $(TESTS_STAMP)
