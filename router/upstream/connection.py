@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 from router.contract.net.http_client import MAX_HEAD, HttpClientProtocol
@@ -20,12 +21,12 @@ from router.upstream.errors import (
 )
 
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
-FRAMED = 1024  # bytes; beginnings of longer chunks are made when they are needed
 
 Sink = Callable[[bytes], bool]  # returns True to stop reading from the engine until `resume`
 EventSink = Callable[[bytes], bool | None]  # takes a framed chunk; returns None to pass it to the other sink, unframed
 
 
+@lru_cache(maxsize=4_096)
 def _beginnings(size: int) -> tuple[bytes, ...]:
     """Return how a read of `size` bytes begins if it is exactly one chunk with an event: the chunk's size in lower or
     upper case, then the first letter of `data` or `event`. A comment begins otherwise.
@@ -36,9 +37,6 @@ def _beginnings(size: int) -> tuple[bytes, ...]:
             sizes = dict.fromkeys((length, length.upper()))
             return tuple(b"%b\r\n%b" % (length, letter) for length in sizes for letter in (b"d", b"e"))
     return ()
-
-
-BEGINNINGS = [_beginnings(size) for size in range(FRAMED)]
 
 
 class ConnectionOwner(Protocol):
@@ -258,7 +256,7 @@ class Connection(HttpClientProtocol):
         if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
             self._event_sink is not None
             and self._at_chunk
-            and data.startswith(BEGINNINGS[size] if (size := len(data)) < FRAMED else _beginnings(size))
+            and data.startswith(_beginnings(len(data)))
             and data.endswith(b"\n\n\r\n")
             and (full := self._event_sink(data)) is not None
         ):
