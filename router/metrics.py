@@ -1,4 +1,5 @@
-"""/metrics: the router's counters in Prometheus' text format, collected at each scrape, without cost to serving."""
+"""/metrics: the router's counters in Prometheus' text format, collected at each scrape, so that serving requests costs
+nothing extra."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from router.sync.peers import RouterPeers
 
 
-# Each store of past requests has a limit, which bounds the memory of a long-running router.
+# Each store of past requests is limited, to bound the memory of a long-running router.
 STORES = ("sessions", "conversations", "spans", "chunks", "stretches")
 
 
@@ -90,7 +91,7 @@ class RouterCollector(Collector):
         yield counter("client_connections_ended", help_, ("reason",), ended.items())
 
     def _keys(self) -> Iterator[Metric]:
-        """Label by key id: anyone who reaches the port can read the metrics, and names would reveal the clients."""
+        """Label by key id: anyone who can reach the port can read the metrics, and names would reveal the clients."""
         requests: Counter[tuple[str, str]] = Counter()
         tokens: Counter[tuple[str]] = Counter()
         for meter in self._pools.auth.meters.values():

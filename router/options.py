@@ -1,4 +1,4 @@
-"""The options of a router, from the command line or the environment, and the source of pools that they name."""
+"""The options of a router, from the command line or the environment, and the source of pools that they select."""
 
 import argparse
 import os
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line. An error prints one line, without the usage, and exits with status 2."""
+    """Parse the command line. Print an error as one line, without the usage, and exit with status 2."""
     try:
         return parse(argv)
     except OptionError as error:
@@ -57,7 +57,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def from_environment() -> PoolSource:
-    """Return the source that the environment names. Raise ValueError with one line that names the variable."""
+    """Return the source selected by the environment. Raise ValueError with one line that names the variable."""
     argv = [f"{flag}={os.environ[name]}" for name, flag in VARIABLES.items() if os.environ.get(name)]
     try:
         required = os.environ.get(REQUIRE_KEYS, "0")
@@ -129,7 +129,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the router's name and of the addresses where clients reach it."""
+    """Add the options for the router's name and for the addresses at which clients reach it."""
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 chooses a free one")
     parser.add_argument(
@@ -221,7 +221,7 @@ def spans_settings() -> SpanSettings | None:
 
 
 def source(options: argparse.Namespace, url: str) -> PoolSource:
-    """Return the source of pools; `url` is this router's address. Raise ValueError, which names the option."""
+    """Return the source of pools; `url` is this router's address. Raise ValueError with the option's name."""
     made = _source(options, url)
     made.pools.session_names = options.session_names
     made.pools.index_sockets = tuple(sorted({os.path.abspath(path) for path in options.index or ()}))

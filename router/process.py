@@ -1,4 +1,4 @@
-"""One router process, for `python -m router` or a program that extends it."""
+"""One router process, used by `python -m router` and by programs that extend it."""
 
 import argparse
 import asyncio
@@ -25,8 +25,8 @@ from router.serving.web_relay import WebRelay
 from router.source import PoolSource
 from router.spans.settings import SpanSettings
 
-KEPT = 32 * 1024 * 1024  # the most that glibc accepts; the JSON parser allocates 12 times a body's size
-# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, and M_ARENA_MAX, as only a few threads allocate at the same time
+KEPT = 32 * 1024 * 1024  # the maximum for glibc; the JSON parser allocates 12 times a body's size
+# M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, and M_ARENA_MAX, because only a few threads allocate at the same time
 _MALLOPT = {-1: KEPT, -3: KEPT, -8: 1}
 
 Make = Callable[[PoolSource, ClientConnections, SpanSettings | None], Router]
@@ -91,16 +91,17 @@ async def serve(server: HttpServer, own: socket.socket, shared: list[socket.sock
 
 
 def tame_garbage_collection() -> None:
-    """Collect rarely: requests leave no reference cycles, so a collection after every 700 objects only costs time."""
+    """Collect garbage rarely: requests leave no reference cycles, so a collection after every 700 objects only costs
+    time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def keep_freed_memory() -> None:
-    """Let glibc's allocator keep up to KEPT bytes of freed memory, and serve buffers of up to that size from it.
-    Otherwise the buffers of each long prompt would return to the system, and their pages would be cleared and mapped
-    again for the next one: 140 page faults for 400 KB, which take longer than hashing the prompt.
+    """Let glibc's allocator keep up to KEPT bytes of freed memory and serve buffers of up to that size from it.
+    Otherwise the buffers of each long prompt would be returned to the system, and their pages would be cleared and
+    mapped again for the next one: 140 page faults for 400 KB, which take longer than hashing the prompt.
     """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:

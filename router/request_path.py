@@ -1,11 +1,11 @@
-"""The modules on the path of a request; the router runs their compiled copies, if there are any."""
+"""The modules on the path of a request; the router runs compiled copies of these if they exist."""
 
 from router.compiled import CompiledCopy
 
 ROUTER = CompiledCopy(
     "router",
     (
-        # prefix index, hashes, sketches
+        # Prefix index, hashes, sketches
         "contract.session_names",
         "contract.values.sketch",
         "prefix.accuracy",

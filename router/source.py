@@ -1,4 +1,4 @@
-"""Where a router gets its pools and sends its reports: Redis (sync/) or files (standalone/)."""
+"""The origin of a router's pools and the destination of its reports: Redis (sync/) or files (standalone/)."""
 
 from collections.abc import Awaitable, Iterable
 from typing import Protocol
@@ -28,10 +28,10 @@ class PoolSource(Protocol):
         """Number of live routers that share the state, including this one."""
 
     async def start(self) -> None:
-        """Read the first state before requests arrive; continue without it if there is none."""
+        """Read the first state before requests arrive; continue without it if it is missing."""
 
     def tasks(self) -> list[Awaitable[None]]:
-        """Loops that keep the state up to date; each ends soon after `end`."""
+        """Loops that keep the state up to date; each ends soon after a call of `end`."""
 
     def end(self) -> None:
         """Ask the tasks to end, each between two of its steps."""
@@ -40,7 +40,7 @@ class PoolSource(Protocol):
         """Write pending reports and close connections, after the tasks have ended."""
 
     def degraded(self) -> list[str]:
-        """Return problems as sentences for people."""
+        """Return problems as sentences for operators."""
 
     def health(self) -> JsonObject:
         """Return additional fields of /healthz."""

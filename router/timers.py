@@ -1,4 +1,4 @@
-"""Deadlines that share one timer; separate timers would cost each request two."""
+"""Deadlines that share one timer; separate timers would cost every request two."""
 
 import asyncio
 import math
@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 GRAIN_S = 0.05  # between two checks
-PASSES = 8  # loop passes before a late check counts: a connection needs fewer from SYN to first bytes
+PASSES = 8  # loop passes before a late check counts: a connection needs fewer from its SYN to its first bytes
 
 Item = TypeVar("Item")
 
 
 class Deadlines(Generic[Item]):
     """Calls `expire` with each item whose deadline has passed, up to GRAIN_S late. A busy loop runs its timers before
-    it reads its sockets, where data that arrived in time may be waiting. A late check therefore waits for some
-    iterations of the loop first, so that the process's own work does not count as a peer's silence.
+    it reads its sockets, where data that arrived in time may be waiting. A late check therefore first waits for some
+    iterations of the loop, so that the process's own work does not count as silence of a peer.
     """
 
     __slots__ = ("_due", "_expire", "_loop", "_next", "_passes", "_timer", "drop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, expire: Callable[[Item], None]) -> None:
-        """`loop` is None for the loop that is running at the first start."""
+        """`loop` is None for the loop that runs at the first start."""
         self._loop = loop
         self._expire = expire
         self._due: dict[Item, float] = {}  # s, loop time
-        self.drop = self._due.pop  # `drop(item, None)` is `stop` without a call into Python
+        self.drop = self._due.pop  # `drop(item, None)` does the same as `stop`, without a call into Python
         self._timer: asyncio.Handle | None = None
         self._next = 0.0  # time when the timer fires
         self._passes = 0  # iterations that a late check still waits for
@@ -49,7 +49,7 @@ class Deadlines(Generic[Item]):
         self._due.pop(item, None)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop; cached because before Python 3.12 asking for it costs a system call (getpid)."""
+        """Return the loop; cached because asking for it costs a system call (getpid) before Python 3.12."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop

@@ -46,7 +46,7 @@ class ComputingTurns:
 
     @contextlib.contextmanager
     def turn(self, user: str) -> Iterator[None]:
-        """Wait until the user's earlier computations have ended and there is capacity. Raises Busy."""
+        """Wait until the user's earlier computations have ended and there is capacity. Raise Busy."""
         self._enter(user)
         try:
             yield

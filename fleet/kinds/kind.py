@@ -140,7 +140,7 @@ class Kind:
     twin_store: Callable[[Any, float], StoreModel] | None = None
     # How KV moves or lies below the GPU, for an instance whose law was measured.
     twin_kv: Callable[[Any, Launch], TwinKv] = lambda spec, launch: TwinKv()
-    # The twin's model; None: the twin needs a calibration. Raises UnknownProfile.
+    # The twin's model; None: the twin needs a calibration. Raise UnknownProfile.
     twin_model: Callable[[Any, Launch], TwinModel] | None = None
     has_law: Callable[[Any], bool] = lambda spec: True  # False: with these options only a calibration gives the law
 

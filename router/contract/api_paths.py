@@ -18,7 +18,7 @@ class Handling(Enum):
 
 
 class BehindGateway(Enum):
-    """How the endpoint picker treats a path that a router answers itself."""
+    """How the endpoint picker treats a path that the router itself would answer."""
 
     SAME = "the same"
     ANY = "any instance of the pool"
@@ -33,16 +33,16 @@ class ApiPath:
     handling: Handling
     methods: tuple[str, ...] = ("POST",)
     limits: tuple[str, ...] = ()  # fields that limit the tokens of a generated answer
-    computed: bool = True  # False: answered without the model, by any instance; times mean nothing
-    media: bool = False  # audio and images: no cached prompt, so load decides
+    computed: bool = True  # False: any instance answers without the model, so times mean nothing
+    media: bool = False  # audio and images: no prompt is cached, so the choice depends on load alone
     takes_files: bool = False  # bodies with a file, as multipart/form-data
     batched: bool = False  # allowed in batches
     behind_gateway: BehindGateway = BehindGateway.SAME
-    why: str = ""  # reason of a refused path
+    why: str = ""  # why the path is refused
 
     @property
     def classless(self) -> bool:
-        """Return whether requests to this path belong to no class, so that their times are not counted by class."""
+        """Return whether requests to this path have no class, so that no times are counted for them."""
         return self.media or not self.computed
 
 

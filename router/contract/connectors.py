@@ -11,19 +11,19 @@ NEURON = "neuron"
 TRTLLM = "trtllm"
 SGLANG = "sglang"
 
-NONE = "none"  # option of an engine that moves no blocks
+NONE = "none"  # option of an engine without a connector
 
 
 @dataclass(frozen=True, slots=True)
 class KvConnector:
     name: str
     cached_as: str = "p2p"  # label `source` in vLLM's counters of tokens received through this connector
-    needs_bootstrap: bool = False  # engines meet at the URL in kv.bootstrap
+    needs_bootstrap: bool = False  # both engines need the bootstrap server's URL, kv.bootstrap
     api_paths: frozenset[str] = frozenset()  # paths that a pair of instances can serve; empty: all
     is_shared: bool = False  # instances read each other's blocks by themselves, without pulls
-    needs_prefill_role: bool = False  # an instance of role "both" would compute the whole answer
+    needs_prefill_role: bool = False  # an instance with role "both" would compute the whole answer
     continues_token: bool = False  # the prefill samples the first token of the answer, with all the client's options
-    counts_fetched: bool = True  # cached tokens of an answer include those from the prefill
+    counts_fetched: bool = True  # an answer's cached tokens include those fetched from the prefill instance
 
 
 _OPENAI = frozenset({"/v1/chat/completions", "/v1/completions"})

@@ -1,9 +1,8 @@
 """Request fields and headers that control an engine's internals or reach other machines, rather than shape the answer.
-Pure.
-They name a host to fetch KV from, blocks that may belong to another tenant's prompt, a rank, code to run. Such fields
-are refused in clients' bodies and removed from their headers. As the engine behind an address may be unknown, the
-fields of all engines are refused everywhere. The tests in router/tests/engines/ report fields of newer engines that no
-list names yet.
+Pure. They name a host to fetch KV from, blocks that may belong to another tenant's prompt, a rank, code to run. Such
+fields are refused in clients' bodies and removed from their headers. As the engine behind an address may be unknown,
+the fields of all engines are refused everywhere. The tests in router/tests/engines/ report fields of newer engines that
+are missing here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +25,12 @@ INSIDE: Mapping[str, frozenset[str]] = {
     "Dynamo": frozenset(("nvext",)),
 }
 FIELDS = frozenset[str]().union(*INSIDE.values())
-EXTRA = "vllm_xargs"  # a map that vLLM merges into what it passes to its core
+EXTRA = "vllm_xargs"  # a map that vLLM merges into the arguments of its core
 SESSION = "session_id"  # vLLM and SGLang repeat it in each KV event of the request
 LONGEST_SESSION = 4096  # characters
 LOOKED_AT = FIELDS | {EXTRA, SESSION}
 INTERVAL = "stream_interval"  # vLLM: number of tokens in each event of a stream
-MOST_PER_EVENT = 32  # with more, the silence between events would look like a stalled engine
+MOST_PER_EVENT = 32  # more tokens per event would make the stream look stalled between events
 # Fields of vLLM and SGLang with which a stream has fewer events than generated tokens
 FEWER_EVENTS = frozenset((INTERVAL, "include_reasoning", "stream_reasoning"))
 
@@ -50,7 +49,7 @@ HEADERS = frozenset(
 
 
 def named(document: Mapping[str, object]) -> list[str]:
-    """Return the paths of a body's fields that steer an engine's internals."""
+    """Return the paths of fields in a body that control the engine's internals."""
     extra = document.get(EXTRA)
     inner = sorted(FIELDS.intersection(extra)) if isinstance(extra, Mapping) else []
     return [*sorted(FIELDS.intersection(document)), *(f"{EXTRA}.{name}" for name in inner)]
@@ -76,6 +75,6 @@ def per_event(document: Mapping[str, object]) -> int:
 
 
 def whose(paths: Iterable[str]) -> str:
-    """Return the engines that have the fields."""
+    """Return the engines that know these fields."""
     names = {path.rpartition(".")[2] for path in paths}
     return ", ".join(engine for engine, fields in INSIDE.items() if names & fields)

@@ -13,8 +13,8 @@ _OTHER_LAYERS = (
 
 
 def layers(config: JsonObject) -> tuple[int, bool]:
-    """Return the chunk size of chunked attention in tokens (0 without it), and whether some layers keep only part of
-    the tokens."""
+    """Return (chunk size of chunked attention in tokens, 0 without it; whether some layers keep only part of the
+    tokens)."""
     inside = config.get("text_config")
     text: dict[str, Any] = inside if isinstance(inside, dict) else config
     chunk = _length(text.get("attention_chunk_size"))
@@ -25,12 +25,13 @@ def layers(config: JsonObject) -> tuple[int, bool]:
 
 
 def _mixes(value: object) -> bool:
-    """Return whether the field mixes kinds of layers; a list of equal kinds, such as MiniMax-M2's, does not."""
+    """Return whether the field lists different kinds of layers; MiniMax-M2, for example, lists equal ones."""
     return any(one != value[0] for one in value) if isinstance(value, list) else bool(value)
 
 
 def _has_window(text: dict[str, Any]) -> bool:
-    """Return whether a window is shorter than the context. Qwen2's configurations name a window without using it."""
+    """Return whether the window is shorter than the context. Qwen2's configurations declare a window without using
+    it."""
     window, context = _length(text.get("sliding_window")), _length(text.get("max_position_embeddings"))
     return bool(window) and text.get("use_sliding_window") is not False and (not context or window < context)
 

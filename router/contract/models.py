@@ -1,4 +1,4 @@
-"""The document *Models*: the names that clients ask for, and which pools serve them. Pure.
+"""The document *Models*: the names that clients request, and the pools that serve them. Pure.
 
     {"schema": 1, "models": {NAME: {"pool", "model", "adapter"} or {"split": [{"pool", "weight", …}, …]},
                                    "fallback": [{"pool", …}, …], "on": [CONDITION, …]}}
@@ -110,7 +110,7 @@ def adapters_of(models: Models) -> dict[tuple[str, str], Adapter]:
 
 
 def _disagreeing(models: Models) -> Iterator[Problem]:
-    """Report adapters that are declared differently in several places, or that have a model's name."""
+    """Report adapters that are declared in several places with different settings, or that share a model's name."""
     known: dict[tuple[str, str], Adapter] = {}
     for path, _, target in placed(models):
         adapter = target.adapter

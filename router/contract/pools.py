@@ -1,4 +1,4 @@
-"""Names of the ephemeral pools of experiments, which routers accept by header only and do not list."""
+"""Names of the ephemeral pools of experiments, which routers accept only in a header and do not list."""
 
 EPHEMERAL_PREFIX = "exp-"
 

@@ -1,6 +1,5 @@
-"""How clients name their sessions, in order of trust: one table for headers and bodies. Pure.
-A name that means "this conversation" comes before a name that may mean something broader; persons and applications come
-last.
+"""How clients name their sessions, in order of trust: one table for headers and bodies. Pure. Names of a single
+conversation come first, names that may be broader follow, and persons and applications are last.
 """
 
 import re
@@ -20,9 +19,10 @@ class NameRow:
 
     def __init__(self, place: str, path: str, beside: bytes = b"", of_many: bool = False) -> None:
         self.place = place  # header or body
-        self.path = path  # path of a field, separated by dots; a string that holds JSON is entered like an object
-        self.beside = beside  # header without which this name means something else
-        self.of_many = of_many  # True for a person or an application, which may have several conversations at once
+        self.path = path  # path of a field, separated by dots; a string that contains JSON is entered like an object
+        self.beside = beside  # header without which this name has another meaning
+        # True if the name stands for a person or an application, which may have several conversations at once
+        self.of_many = of_many
         self.words = f"{place}:{path}"
 
 
@@ -48,7 +48,8 @@ NAMES = (
     NameRow("body", "metadata.session_id"),
     NameRow("body", "client_metadata.session_id"),
     NameRow("body", "metadata.user_id.session_id"),  # Claude Code
-    NameRow("header", "x-client-request-id", b"x-codex-window-id"),  # without that header, the id of a request
+    # The id of a single request unless that header is present
+    NameRow("header", "x-client-request-id", b"x-codex-window-id"),
     NameRow("header", "x-correlation-id"),  # AIPerf
     NameRow("body", "metadata.user_id", of_many=True),
     NameRow("body", "safety_identifier", of_many=True),
@@ -103,7 +104,7 @@ def _text(document: JsonObject, path: Sequence[str]) -> str:
 
 
 def _parsed(text: str) -> object:
-    """Parse text that holds a JSON object, or the form in which Claude Code joined these fields before it sent JSON."""
+    """Parse text that contains a JSON object, or the joined form that Claude Code sent before it used JSON."""
     if not text.startswith("{"):
         joined = _OLD_CLAUDE_CODE.fullmatch(text)
         return joined.groupdict() if joined is not None else None
@@ -114,7 +115,7 @@ def _parsed(text: str) -> object:
 
 
 def parse(text: str) -> SessionNames:
-    """Parse the value of an option. Raise ValueError that names the fault."""
+    """Parse the value of an option. Raise ValueError with the fault."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > MOST_NAMES:
         raise ValueError(f"{len(parts)} names: allowed are 1 to {MOST_NAMES}")

@@ -1,9 +1,9 @@
-"""How a simulated engine, and the router's tokenizer for it, reads an image, a sound or a tool call. Pure."""
+"""How a simulated engine, and the router's tokenizer for it, convert an image, a sound or a tool call to text. Pure."""
 
 import orjson
 import xxhash
 
-IMAGE_TOKENS = 256  # tokens per part, as many as Gemma 3 makes of an image of any size
+IMAGE_TOKENS = 256  # tokens of each part; Gemma 3 uses as many for an image of any size
 _TEXT = 16  # characters of a part's hash
 # Items of `/v1/responses` other than messages, and the field with their text
 _ITEMS = {

@@ -1,4 +1,4 @@
-"""Flows: ways to serve a request. A flow sends the request to engines and returns the connection with the answer.
+"""Flows: ways to serve a request. Each flow sends the request to engines and returns the connection with the answer.
 The policy decides between colocated and offload, and chooses the instance for the prefill. How KV moves from there to
 the decoder depends on the instances' connector, which the fleet sets. A new flow is a file here and a line in
 `OFFLOADS`.
@@ -89,8 +89,8 @@ def _falls_back(call: Call, endpoint: Endpoint, error: PrefillFailed) -> bool:
 
 
 async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Offload) -> EngineResponse | None:
-    """After a failed attempt, decode with the KV that the prefill instance still holds; None if there is none.
-    For an instance that only decodes, offload again instead.
+    """After a failed attempt, decode with the KV that the prefill instance still holds; None if it holds none. For an
+    instance that only decodes, offload again instead.
     """
     if before.kept is not None and endpoint.connector == before.connector and endpoint.id != before.prefill:
         return await decode(call, endpoint, before, before.kept)
@@ -104,7 +104,7 @@ async def _again(call: Call, decision: Decision, endpoint: Endpoint, before: Off
 async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> EngineResponse | None:
     """Offload the request; None if it cannot be offloaded."""
     prefiller = call.pool.endpoints.get(decision.prefill)
-    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # reason of an earlier attempt
+    reason = call.outcome.offload.reason if call.outcome.offload is not None else ""  # reason for an earlier attempt
     offload = Offload(endpoint.connector, decision.prefill, reason=reason, pull_ms=decision.pull_ms)
     call.outcome.offload = offload
     document = call.request.prompt.document
@@ -117,7 +117,7 @@ async def _offload(call: Call, decision: Decision, endpoint: Endpoint) -> Engine
         offload.pull = Pull(prefiller, endpoint, decision.pull_tokens)
     try:
         return await _through(call, decision, prefiller, endpoint, offload)
-    except orjson.JSONEncodeError:  # a part that does not belong to the prompt is nested too deeply
+    except orjson.JSONEncodeError:  # a field outside the prompt is nested too deeply
         offload.local("ineligible", TOO_DEEP)
         return None
 

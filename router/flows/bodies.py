@@ -15,7 +15,7 @@ _OF_THE_ANSWER = (
     *("kv_transfer_params", "max_tokens", "max_completion_tokens", "max_output_tokens", "background"),
 )
 
-# Fields that name the bootstrap room in which SGLang's engines meet
+# Fields for the bootstrap room in which SGLang's engines meet
 ROOM = ("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank")
 
 
@@ -49,7 +49,7 @@ _UNSUITED: tuple[tuple[Callable[[JsonObject], bool], str], ...] = (
     (lambda body: (body.get("n") or 1) != 1 or (body.get("best_of") or 1) != 1, "several answers to one prompt"),
     (lambda body: bool(body.get("use_beam_search")), "beam search keeps several answers"),
     (lambda body: _several(body.get("prompt")), "several prompts in one request"),
-    # Data about the prompt's tokens exists only where they are computed.
+    # Per-token data of the prompt exists only where the tokens are computed.
     (lambda body: bool(body.get("echo")), "echo: the prompt is part of the answer"),
     (lambda body: body.get("prompt_logprobs") is not None, "prompt_logprobs are known where the prompt is computed"),
     (
@@ -78,8 +78,7 @@ def prefill(
 
 
 def beginning(document: JsonObject, api_path: str, fields: Mapping[str, Json]) -> bytes:
-    """Return the body for an engine that generates the first token of the answer: all options stay, and the engine
-    stops after it."""
+    """Return the body for an engine that generates the first token of the answer and then stops; all options stay."""
     asked = {name: value for name, value in document.items() if name not in ("stream_options", "background")}
     if api_path == "/v1/responses":
         asked["store"] = False
@@ -91,8 +90,8 @@ def decode(body: bytes, params: Mapping[str, Json]) -> bytes:
 
 
 def with_fields(body: bytes, fields: Mapping[str, Json]) -> bytes:
-    """Splice the location of the KV into the client's body, without parsing a prompt that may be long.
-    `unsuited` has already refused bodies that name such fields themselves.
+    """Insert the location of the KV into the client's body without parsing a possibly long prompt. `unsuited` has
+    already refused bodies that contain such fields.
     """
     start = body.index(b"{") + 1
     return b"%b%b,%b" % (body[:start], orjson.dumps(fields)[1:-1], body[start:])

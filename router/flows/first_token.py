@@ -1,6 +1,6 @@
-"""The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions.
-Text that one stream has sent is removed from the other, field by field, whatever the fields are called: text,
-reasoning, a refusal, the name and arguments of a tool call, for each choice. Everything else passes unchanged.
+"""The first token of a stream: taken from one stream, removed from another. Pure; chat and plain completions. Text sent
+by one stream is removed from the other, field by field and for each choice, whatever the fields are called: text,
+reasoning, a refusal, the name and arguments of a tool call. Everything else passes unchanged.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from router.contract.answer import answers
 
 _END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = ("role", "type", "id")  # texts that arrive whole; others arrive in parts
-_OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer itself
+_OF_PARTS = ("delta", "text")  # fields of a choice that hold the answer
 
-DEEPEST = 4  # nesting of objects within a delta; engines' deltas are two deep
+DEEPEST = 4  # nesting of objects within a delta; engines nest two deep
 
 Said = dict[Any, Any]  # field: its text; (field, index): the text within that object
 
@@ -126,7 +126,7 @@ class Without:
 
 
 def _numbered(items: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return a list's items with their `index`, which identifies an item across events."""
+    """Return a list's items with their `index`, which identifies each across events."""
     for place, item in enumerate(items):
         if isinstance(item, dict):
             index = item.get("index")

@@ -1,7 +1,7 @@
-"""Mooncake in vLLM. With its store, the prefill writes its blocks there, and the unchanged request reads them.
-Peer to peer (MooncakeConnector), both instances get one transfer id and work at the same time, and the decoder fetches
-the blocks once they are computed. The prefill's engine id changes with its process, so it is queried again after a
-failure.
+"""Mooncake in vLLM. With a store, the prefill writes its blocks to the store, and the unchanged request reads them
+there. Peer to peer (MooncakeConnector), both instances get one transfer id and work at the same time, and the decoder
+fetches the blocks once they are computed. The prefill's engine id changes with its process, so it is queried again
+after a failure.
 """
 
 import orjson

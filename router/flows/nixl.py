@@ -1,7 +1,6 @@
 """vLLM's NixlConnector: the prefill's answer locates the blocks that it holds, and the decode request carries that
-location.
-Decoders that lend blocks also report where their answer's blocks are; the prefill of the session's next turn gets that
-location.
+location. Decoders that lend blocks also report the location of their answer's blocks, which the prefill of the
+session's next turn receives.
 """
 
 from router.contract.values.json_value import JsonObject
@@ -50,7 +49,7 @@ async def _prefilled(call: Call, prefiller: Endpoint, offload: Offload, tokens: 
         if answer is not None:
             return answer
     answer = await prefill(call, prefiller, offload, bodies.prefill(document, call.api_path, HOLD), tokens)
-    if offered is not None:  # the lent blocks were the cause
+    if offered is not None:  # the lent blocks may have caused the failure
         lending.refused(call, offered.blocks)
         offload.failed.pop(prefiller.id, None)
     return answer

@@ -1,7 +1,7 @@
-"""Neuron's disaggregated inference: both instances get the request at once; its id tells each the other's address.
-The first token comes from the prefill, so the decoder's first token is removed.
-In a fixed pair (`kv.pair` of the decoder names its prefill instance, `kv.peer` its address if no fleet declares it),
-the engines know each other and both get the same id.
+"""Neuron's disaggregated inference: both instances receive the request at the same time; its id contains the other's
+address. The first token comes from the prefill, so the decoder's first token is removed. In a fixed pair (`kv.pair` of
+the decoder names its prefill instance, `kv.peer` its address if no fleet declares it), the engines know each other and
+both get the same id.
 """
 
 import time
@@ -48,7 +48,7 @@ async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Off
 
 
 def _usage(raw: bytes) -> object:
-    answer = answers.json_object(raw)  # only its KV is needed, so the answer itself may be anything
+    answer = answers.json_object(raw)  # only the KV is needed, so the answer itself does not matter
     return answer.get("usage") if answer is not None else None
 
 
@@ -111,7 +111,7 @@ class Spliced:
             return self._decoder
         try:
             self._decoder = await self._both.decoded()
-        except PrefillFailed as error:  # the answer has begun, so the stream can only end
+        except PrefillFailed as error:  # the answer has begun, so all that is left is to end the stream
             raise ConnectionBroken(str(error)) from None
         return self._decoder
 
@@ -120,7 +120,8 @@ class Spliced:
             self._decoder.resume()
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
-        """Return whether the decoder is silent for too long. Until it answers, the first-byte limit applies."""
+        """Return whether the decoder is silent for too long. Until it begins to answer, the first-byte limit
+        applies."""
         return self._decoder is not None and self._decoder.check_quiet(passed_s, limit_s, is_early=is_early)
 
     def release(self) -> None:
@@ -133,7 +134,7 @@ class Spliced:
 
 
 async def _refusal(decoder: EngineResponse) -> bytes:
-    """Turn the decoder's refusal into the last event, as the first token has already been sent."""
+    """Convert the decoder's refusal to the stream's last event, as the first token has already been sent."""
     raw = b""
     while not decoder.done and len(raw) < LARGEST:
         raw += await decoder.read()

@@ -1,4 +1,4 @@
-"""The first half of an offload: the prefill, with its own lease and breaker."""
+"""The first half of an offload: the prefill, with a lease and a breaker of its own."""
 
 import asyncio
 import time
@@ -39,8 +39,8 @@ async def prefill(
     tokens: int,
     check: Callable[[JsonObject], str] = lambda answer: "",
 ) -> JsonObject:
-    """Return the engine's answer to `body`, a prefill of `tokens` new tokens. Raise PrefillFailed.
-    `check` returns why the decoder cannot use an answer; such an answer counts as a failure of the engine.
+    """Return the engine's answer to `body`, a prefill of `tokens` new tokens. Raise PrefillFailed. `check` returns why
+    the decoder cannot use an answer; an unusable answer counts as a failure of the engine.
     """
     answer = answers.json_object(await _fetch(call, endpoint, offload, body, tokens))
     why = "the answer is not a JSON object" if answer is None else check(answer)
@@ -54,7 +54,7 @@ async def prefill(
 
 
 async def fetch(call: Call, endpoint: Endpoint, offload: Offload, body: bytes, tokens: int, request_id: str) -> bytes:
-    """Do the same as `prefill`, but return the raw answer; `request_id` is the id at the engine."""
+    """Do the same as `prefill`, but return the raw answer; `request_id` is the id sent to the engine."""
     raw = await _fetch(call, endpoint, offload, body, tokens, request_id)
     endpoint.breaker.served()
     fault.prefilled(call)
@@ -135,7 +135,7 @@ def _error_in(raw: bytes, api_path: str) -> AnswerError | None:
 
 
 def _failure(call: Call, endpoint: Endpoint, status: int, error: AnswerError | None, raw: bytes) -> PrefillFailed:
-    """Count the failure in the same way as that of any other request."""
+    """Count the failure like that of any other request."""
     message = raw[:200].decode("utf-8", "replace") if error is None else error.message
     why = f"{endpoint.id} answered {status}: {message}"
     if fault.is_about_the_engines_key(call, endpoint, status if error is None else error.status):
@@ -162,9 +162,7 @@ def _unanswered(error: UpstreamError) -> type[PrefillFailed]:
 
 
 def learn(offload: Offload, endpoint: Endpoint, reported: object) -> None:
-    """Take over the usage that the prefill instance reports, because only that instance knows how much of the prompt
-    was cached.
-    """
+    """Copy the usage from the prefill instance, the only one that knows how much of the prompt was cached."""
     used = usage.parse(reported) if isinstance(reported, dict) else None
     if used is not None and used.prompt_tokens is not None:
         offload.prefill_usage = replace(used, cached_tokens=endpoint.cached_tokens(used.cached_tokens))

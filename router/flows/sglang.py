@@ -1,6 +1,7 @@
-"""SGLang's disaggregation (0.5.23): both engines get the request, and meet in a room of the prefill's bootstrap server.
-The prefill samples the first token and answers once its blocks have been taken. The decoder's answer begins with that
-token, so it passes unchanged. A room serves one attempt: in a room used before, an engine fails or waits for minutes.
+"""SGLang's disaggregation (0.5.23): both engines receive the request and meet in a room of the prefill's bootstrap
+server. The prefill samples the first token and answers once its blocks have been taken. The decoder's answer begins
+with that token, so it passes unchanged. A room serves one attempt: in a room used before, an engine fails or waits for
+minutes.
 """
 
 import random

@@ -44,7 +44,7 @@ class Together:
 
     @property
     def needs_no_prefill(self) -> bool:
-        """True if the decoder failed, fell back, or refused the request."""
+        """True if the decoder failed, fell back to its own prefill, or refused the request."""
         if not self.decode.done():
             return False
         return self.offload.outcome == "fallback" or bool(self.decode.exception()) or self.decode.result().status != 200

@@ -1,6 +1,6 @@
-"""TensorRT-LLM's disaggregated serving (1.3), context first, like `trtllm-serve disaggregated`.
-The context server's answer holds the first token and says where the KV is. The generation server's answer begins with
-that token, so it passes unchanged. An answer that is complete after its first token needs no generation server.
+"""TensorRT-LLM's disaggregated serving (1.3), context first, like `trtllm-serve disaggregated`. The context server's
+answer contains the first token and the location of the KV. The generation server's answer begins with that token, so it
+passes unchanged. An answer that is complete after its first token needs no generation server.
 """
 
 import random
@@ -19,7 +19,7 @@ from router.request.offload import Offload
 from router.upstream.response import EngineResponse
 
 UNFINISHED = ("length", "not_finished", None)  # finish reasons that need a generation server
-GLOBAL_ID = 1 << 62  # id of a request on both servers; those below 2**42 are local to a server
+GLOBAL_ID = 1 << 62  # id of a request on both servers; ids below 2**42 are local to a server
 
 
 async def serve(call: Call, prefiller: Endpoint, decoder: Endpoint, offload: Offload, tokens: int) -> EngineResponse:
@@ -43,7 +43,7 @@ def _context() -> JsonObject:
 
 
 def _unusable(answer: JsonObject) -> str:
-    """Return why a context server's answer cannot be continued; empty if it can, or is complete."""
+    """Return why a context server's answer cannot be continued; empty if it can be, or if it is complete."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         return "the answer to a context request must have one choice"
@@ -58,9 +58,9 @@ def _unusable(answer: JsonObject) -> str:
 
 
 def _for_generation(answer: JsonObject, params: JsonObject, api_path: str) -> JsonObject:
-    """Return the fields of the generation request. The prompt's token ids save tokenising it again."""
+    """Return the fields of the generation request. Its token ids save tokenizing the prompt again."""
     params = {**params, "request_type": "generation_only"}
-    if "ctx_usage" in params:  # a server that does not know the field refuses it
+    if "ctx_usage" in params:  # servers that do not know the field refuse it
         params["ctx_usage"] = answer.get("usage")
     ids = answer.get("prompt_token_ids")
     if not isinstance(ids, list) or not ids:

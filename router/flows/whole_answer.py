@@ -1,4 +1,4 @@
-"""An answer that the prefill instance completed, given to the client whole or as a stream."""
+"""An answer completed by the prefill instance, sent to the client whole or as a stream."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -61,7 +61,7 @@ def _events(answer: JsonObject) -> Iterator[bytes]:
 
 
 def _number_calls(delta: object) -> None:
-    """Number the tool calls: streams join their parts by `index`, which whole answers lack."""
+    """Number the tool calls: clients join streamed parts by `index`, which whole answers lack."""
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     for index, call in enumerate(calls if isinstance(calls, list) else ()):
         if isinstance(call, dict):

@@ -16,7 +16,7 @@ Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None
 
 Step = Callable[[], Awaitable[None]]
 
-HIGH_WATER = 64 * 1024  # bytes that wait for the client
+HIGH_WATER = 64 * 1024  # bytes buffered for the client
 
 
 class AsgiClient:

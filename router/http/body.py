@@ -6,10 +6,10 @@ import zlib
 from router.http.client import ClientConnection
 from router.http.errors import ErrorResponse
 
-MAX_BODY = 32 * 1024 * 1024  # bytes, compressed or not
+MAX_BODY = 32 * 1024 * 1024  # bytes, before or after decompression
 LONG = len(str(MAX_BODY))
 MAX_RATIO = 100  # plain bytes per compressed byte; text reaches 10, repeated text 30
-ANY_RATIO = 1024 * 1024  # plain bytes that may have any ratio
+ANY_RATIO = 1024 * 1024  # decompressed bytes at which the ratio is not checked
 AT_ONCE = 16 * 1024  # bytes; longer bodies are decompressed in a thread
 _WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
@@ -19,8 +19,8 @@ class ClientGone(Exception):
 
 
 async def read(headers: dict[bytes, bytes], client: ClientConnection) -> bytes:
-    """Return the whole body. Raise ErrorResponse when it is too large (at once if content-length says so), and
-    ClientGone when the client leaves."""
+    """Return the whole body. Raise ErrorResponse if it is too large (at once if content-length says so), and ClientGone
+    if the client leaves."""
     length = headers.get(b"content-length", b"")
     if len(length) >= LONG and length.isdigit() and int(length) > MAX_BODY:
         raise too_large()

@@ -24,16 +24,16 @@ class IncomingRequest(Struct):
 
 
 def client_of(incoming: IncomingRequest) -> str:
-    """Return the client for which a request counts: its API key, or else its network."""
+    """Return the client to which a request is attributed: its API key, or else its network."""
     return incoming.key_id or network_of(incoming.peer)
 
 
 class ClientConnection(Protocol):
     takes_chunks: bool  # `write_chunk` may be called
-    on_room: Callable[[], None] | None  # set after `write` returned True; called once the client has caught up
+    on_room: Callable[[], None] | None  # set after `write` returned True; called when the client has caught up
     extra: bytes  # header lines added to any answer
     gone: bool  # the client left; the request's task is then cancelled
-    received: bytes | None  # whole body, if it has arrived, may be kept and was not read
+    received: bytes | None  # whole body, if it has arrived, may be kept and has not been read
 
     async def read(self) -> bytes:
         """Return the whole body. Raise ErrorResponse if it is too large, ClientGone if the client leaves."""

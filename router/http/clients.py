@@ -1,5 +1,4 @@
-"""The clients' connections: how many may be open, how long a client may stall, and how often these limits were
-reached."""
+"""Limits on clients' connections: how many may be open, how long a client may stall, and counts of exceeded limits."""
 
 import array
 import asyncio
@@ -12,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 STALL_S = 60.0  # time without progress until a stalled client is disconnected
-BODIES = 1024 * 1024 * 1024  # bytes of all request bodies, each held until the end of its response
-SHARED_FROM = 64 * 1024  # bytes; a larger body counts as its client's even if it came in one piece
-PART_OF_FREE = 4  # limit of one client's bodies, as a multiple of the free bytes
+BODIES = 1024 * 1024 * 1024  # bytes of all request bodies together; each is held until the end of its response
+SHARED_FROM = 64 * 1024  # bytes; a larger body counts towards its client's share even if it arrived in one piece
+PART_OF_FREE = 4  # a client's bodies are limited to this multiple of the free bytes
 UNREAD = 256 * 1024 * 1024  # bytes of answers that clients have not read
-RESERVED = 64  # descriptors for Redis, probes, KV events, log and listeners
+RESERVED = 64  # file descriptors for Redis, probes, KV events, log and listeners
 PER_CLIENT = 2  # file descriptors: the client's connection and the engine's
 MOST_FILES = 1 << 20
 RECENT_S = 60.0
@@ -28,14 +27,15 @@ class ClientConnections:
     stall_s: float = STALL_S
     most_body_bytes: int = BODIES
     body_bytes: int = 0  # body bytes of unanswered requests
-    shares: dict[str, int] = field(default_factory=dict)  # bytes of bodies in parts or large, by API key or network
+    # By API key or network: bytes of bodies that are large or arrived in parts
+    shares: dict[str, int] = field(default_factory=dict)
     open: set[Any] = field(default_factory=set)
     refused: int = 0  # connections refused at the limit
     closed: int = 0  # idle connections closed to make room
     stalled: int = 0  # stalled clients disconnected
     most_unread_bytes: int = UNREAD
     unread: int = 0  # clients disconnected to free the memory of unread answers
-    joined: bool = True  # listens on all of its ports
+    joined: bool = True  # True if it listens on all of its ports
     _full_at: float = -RECENT_S  # s, monotonic
 
     def take_share(self, client: str, size: int) -> bool:
@@ -78,7 +78,7 @@ class HeldBody:
         self._client = ""
 
     def grow(self, client: str, size: int) -> bool:
-        """Count the body's size as `size` bytes, and towards its client's share. Return False if they do not fit."""
+        """Count `size` bytes, also towards the client's share. Return False if they do not fit."""
         self.release()
         clients = self._clients
         if clients.body_bytes + size > clients.most_body_bytes or not clients.take_share(client, size):
@@ -95,7 +95,7 @@ class HeldBody:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files of this process as far as allowed, and return it."""
+    """Raise this process's limit of open files as far as allowed, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES))
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -106,7 +106,7 @@ def most_clients(descriptors: int) -> int:
     return max(1, (descriptors - RESERVED) // PER_CLIENT)
 
 
-# Bytes that clients have not read yet, except those that have reached the clients' hosts
+# Bytes that clients have not read yet, except bytes that have reached the clients' hosts
 
 
 def unread_bytes(transport: asyncio.WriteTransport) -> int:
@@ -126,8 +126,8 @@ class UnreadAnswer(Protocol):
 
 
 class UnreadAnswers:
-    """Limits the bytes that wait for all slow clients together: beyond the limit, the client that has been slow for
-    longest is disconnected."""
+    """Limits the total of bytes that wait for slow clients: beyond the limit, the client that has been slow for longest
+    is disconnected."""
 
     def __init__(self, clients: ClientConnections) -> None:
         self._clients = clients

@@ -1,7 +1,6 @@
-"""Lets pages of the origins that the operator names use the router in a browser, never with cookies.
-
-A page sends its API key in a header, so no answer allows credentials, and `*` is safe. The engines' own CORS headers
-never reach a client.
+"""Lets web pages of the origins that the operator names use the router in a browser, but never with cookies. A page
+sends its API key in a header, so no answer allows credentials, and `*` is safe. The engines' own CORS headers never
+reach a client.
 """
 
 import re
@@ -27,7 +26,7 @@ _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,4096}")
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    origins: frozenset[bytes]  # as browsers write them; ALL allows every origin
+    origins: frozenset[bytes]  # in the form that browsers send; ALL allows every origin
 
     def open(self, incoming: IncomingRequest, client: ClientConnection) -> None:
         """Allow the page to read the answer."""
@@ -74,7 +73,8 @@ def cors(given: str | None) -> Cors | None:
 
 
 def _is_origin(name: str) -> bool:
-    """Return whether the text is an origin as browsers write it: lower case, without path and default port."""
+    """Return whether the text is an origin in the form that browsers send: lower case, without path and default
+    port."""
     if name == "*":
         return True
     try:

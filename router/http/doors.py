@@ -1,4 +1,5 @@
-"""Admits a request by the table of paths (router/contract/api_paths.py), or refuses it with one clear error."""
+"""Admits a request according to the table of paths (router/contract/api_paths.py), or refuses it with one clear
+error."""
 
 from router.contract.api_paths import SERVED, ApiPath, Handling, find
 from router.http import errors

@@ -1,6 +1,5 @@
-"""Error responses of the router itself: OpenAI-shaped, on /v1/messages Anthropic-shaped.
-
-`code` tells the client what to do; docs/router.md lists all codes.
+"""Error responses of the router itself, in OpenAI's format, or Anthropic's on /v1/messages. `code` tells the client
+what to do; docs/router.md lists all codes.
 """
 
 import re
@@ -45,13 +44,13 @@ class ErrorResponse(Exception):
         self.status = status
         self.code = code
         self.message = message
-        # An error that clients should not retry gives a time only where one is known
+        # Errors that clients should not retry have a retry-after only if the time is known
         self.retry_after_s = retry_after(status, retry_after_s) if should_retry or retry_after_s else None
         self.allow = allow  # allowed methods, for a 405
         self.location = location  # path, for a 307
         self.result = result or verdict.of_own_answer(status, code)
-        self.engines = engines  # the engine's own body, to be passed on
-        # False: OpenAI's and Anthropic's clients must not retry, as they would because of the status
+        self.engines = engines  # the engine's own body, passed on unchanged
+        # False: the client is asked not to retry; OpenAI's and Anthropic's would because of the status
         self.should_retry = should_retry and (self.retry_after_s or 0) <= LONGEST_S
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -94,7 +93,8 @@ def answer(api_path: str, refusal: ErrorResponse, request_id: str) -> tuple[byte
 
 
 def saying_when(status: int, lines: bytes) -> bytes:
-    """Add a missing retry-after to an engine's header lines; if the time is far away, tell clients not to retry."""
+    """Add a missing retry-after to an engine's header lines; if the retry time is far away, ask clients not to
+    retry."""
     named = _RETRY_AFTER.findall(lines)
     after = retry_after(status) if all(unit for unit, _ in named) else None
     if after is not None:
@@ -104,7 +104,7 @@ def saying_when(status: int, lines: bytes) -> bytes:
 
 
 def failed_response(code: str, message: str, request_id: str, model: str) -> bytes:
-    """Return the only event of a /v1/responses stream whose request an engine refused."""
+    """Return the only event of a /v1/responses stream when an engine refused the request."""
     error = {"code": code, "message": message}
     response = {"id": f"resp_{request_id}", "object": "response", "model": model, "status": "failed", "error": error}
     data = orjson.dumps({"type": "response.failed", "sequence_number": 0, "response": {**response, "output": []}})
@@ -114,7 +114,7 @@ def failed_response(code: str, message: str, request_id: str, model: str) -> byt
 def event(api_path: str, code: str, message: str, request_id: str, number: int = 0) -> bytes:
     """Return the event that ends a broken stream, after a blank line: the stream may have stopped inside an event.
     `number` is the event's sequence number in a /v1/responses stream. OpenAI's clients raise only if the event has a
-    field `error`; without it, half an answer looks complete to them.
+    field `error`; otherwise a truncated answer looks complete to them.
     """
     whole = document(api_path, 502, code, message, request_id)
     if api_path == "/v1/responses":

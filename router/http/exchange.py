@@ -1,7 +1,6 @@
 """One request and its answer on a client's connection, written straight to the socket: ASGI would create dictionaries
-and coroutines for each part.
-A client may leave before its protocol is notified: uvloop closes the transport first and notifies the protocol in the
-next iteration of the loop, and a write in between raises. Such errors are ignored; `client_left` follows.
+and coroutines for each part. When a client leaves, uvloop closes the transport first and notifies the protocol in the
+next iteration of the loop; a write in between raises. Such errors are ignored, because `client_left` follows.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ STATUS_LINES: Final = {
 }
 BODILESS: Final = (204, 304)
 BROKEN = ErrorResponse(500, "internal_error", "the router failed: its log says why")
-PART = 1024  # bytes; shorter parts of a body are joined, as each may be a single byte
+PART = 1024  # bytes; shorter parts of a body are joined, because clients may send single bytes
 CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 _LENGTH: Final = b"content-length: "
 _LENGTH_LATER: Final = b"\n" + _LENGTH
@@ -32,9 +31,9 @@ log = logging.getLogger("weir.router")
 Handler = Callable[[IncomingRequest, ClientConnection], Coroutine[Any, Any, None]]
 
 
-# Distinguishes a client that has only finished sending from one that is gone: the two differ only once data is sent.
-# The kernel of a client that is gone answers any data with a reset. An interim response (RFC 9110, 15.2) or, within a
-# stream of events, a comment is data that a waiting client ignores.
+# Distinguishes a client that has only finished sending from a client that is gone; the difference shows only when data
+# is sent. The kernel of a client that is gone answers any data with a reset. An interim response (RFC 9110, 15.2) or,
+# within a stream of events, a comment is data that a waiting client ignores.
 PROBES_S = 5.0  # between two probes
 ANSWER_S = 0.2  # time for the reset to arrive
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -52,7 +51,7 @@ def is_gone(transport: asyncio.BaseTransport) -> bool:
 
 
 class FlowControl(Protocol):
-    write_paused: bool  # the client reads more slowly than we write
+    write_paused: bool  # the client reads more slowly than the router writes
     clients: ClientConnections
 
 
@@ -83,15 +82,15 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
         self.on_room: Callable[[], None] | None = None
         self.extra = b""
-        self._parts: list[bytes | bytearray] = []  # parts of a body that did not come in one piece
+        self._parts: list[bytes | bytearray] = []  # parts of a body that did not arrive in one piece
         self._size = 0
         self._held = 0  # bytes counted in body_bytes
         self._share = 0  # bytes counted towards the client's share
-        self._client = ""  # API key or network to which they count
-        self._crowded_out = False  # other requests' bodies have used up the limit
+        self._client = ""  # API key or network to which these bytes count
+        self._crowded_out = False  # bodies of other requests have used up the limit
         self._waiter: asyncio.Future[None] | None = None
-        self._continued = False  # the client may send the body
-        self._head = b""  # head of the response, not written yet
+        self._continued = False  # True if the client has been asked for the body
+        self._head = b""  # head of the response, not yet written
         self._lines = b""  # lines of the response's head
         self._written = b""  # the last bytes of the response
 
@@ -117,7 +116,7 @@ class HttpExchange:
                 self.transport.close()
 
     def release(self) -> None:
-        """Stop holding the body."""
+        """Release the body."""
         self.flow.clients.body_bytes -= self._held
         self._held = 0
         if self._share:
@@ -145,8 +144,8 @@ class HttpExchange:
             self._wake()
 
     def _takes_share(self, size: int) -> bool:
-        """Count the body towards its client's share, again with each part, because the API key is known only after the
-        first part.
+        """Count the body towards its client's share, again with each part, because the API key is unknown until the
+        first part has arrived.
         """
         if self._share:
             self._leave_share()
@@ -165,7 +164,8 @@ class HttpExchange:
         return self._size <= MAX_BODY and not self._crowded_out
 
     def _keep(self, data: bytes, *, is_last: bool) -> None:
-        """Keep a part of the body, and join the parts only once: copying a long prompt takes as long as hashing it."""
+        """Keep a part of the body; parts are joined only once, because copying a long prompt takes as long as hashing
+        it."""
         parts = self._parts
         if len(data) >= PART:
             parts.append(data)

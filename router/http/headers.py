@@ -1,4 +1,4 @@
-"""Headers that go to the engine and headers that come back. Pure."""
+"""Headers sent to the engine and headers returned to the client. Pure."""
 
 import random
 import re
@@ -30,7 +30,7 @@ NOT_FORWARDED: Final = frozenset(
     | INSIDE
 )
 _OWN = {b"x-request-id", b"x-weir-instance", b"x-weir-class", b"x-weir-policy", b"x-weir-flow", b"x-weir-wake-wait"}
-# The router decides what pages of other origins may do (router/http/cors.py).
+# The router itself decides what pages of other origins may do (router/http/cors.py).
 _OF_CORS = ("allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age")
 _CORS = {f"access-control-{name}".encode() for name in _OF_CORS}
 _NOT_RETURNED: Final = frozenset(_HOP_BY_HOP | _OWN | _CORS)
@@ -41,7 +41,8 @@ def request_ids(headers: dict[bytes, bytes]) -> tuple[str, str]:
     """Return the request's id for the client, and the router's own.
 
     The first is the client's if it is safe in a log, a header and a Redis key. Several requests may share it; the
-    second, drawn here, is unique. It has no colon, as vLLM's P2pNcclConnector reads hosts and ports from it.
+    second is drawn here and unique. It contains no colon, because vLLM's P2pNcclConnector parses hosts and ports from
+    it.
     """
     drawn = "req-" + random.getrandbits(96).to_bytes(12).hex()
     given = headers.get(b"x-request-id")
@@ -56,7 +57,7 @@ def request_id(headers: dict[bytes, bytes]) -> str:
 
 
 def forwarded(headers: Headers, own: dict[bytes, bytes]) -> bytes:
-    """Return the header lines for the engine, without a request id; `own` is the same headers by name."""
+    """Return the header lines for the engine, without a request id; `own` has the same headers by name."""
     dropped = NOT_FORWARDED
     if b"connection" in own:
         dropped = dropped | {token.strip().lower() for token in own[b"connection"].split(b",")}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PIPELINED = 8  # requests that may wait on a connection while another is answered
 PROGRESS = 1024  # a client must read this many waiting bytes within ClientConnections.stall_s
-LINGER_S = 1.0  # between the response to unreadable input and the end of the connection
+LINGER_S = 1.0  # time between the response to unreadable input and the end of the connection
 
 _REASONS = {
     400: b"Bad Request",
@@ -42,7 +42,7 @@ class HttpProtocol(asyncio.Protocol):
         self._limits = RequestLimits(self, server.deadlines)
         self._url: list[bytes] = []  # parts of the target received so far
         self._body: list[bytes] = []  # parts of the body in the current read
-        # The parser calls these C functions directly, so a target and a body cost no call into Python.
+        # The parser calls these C functions directly, so a target and a body need no call into Python.
         self.on_url, self.on_body = self._url.append, self._body.append
         self.on_message_begin = self._limits.begin_head
         self._parser = self._new_parser()
@@ -52,7 +52,7 @@ class HttpProtocol(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._take_header: Callable[[tuple[bytes, bytes]], None] = self._headers.append
         self._offers = False  # the request offers a protocol upgrade, which may be ignored
-        self._deaf = False  # after invalid or excessive input: nothing more is read
+        self._deaf = False  # after invalid or excessive input nothing more is read
         self._read_paused = False
         self._half_closed = False  # the client has finished sending
         self._probed = False
@@ -70,7 +70,8 @@ class HttpProtocol(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
+        # Uvloop's transport is not a subclass of asyncio.Transport
+        self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
         if not self._server.make_room():
@@ -95,7 +96,7 @@ class HttpProtocol(asyncio.Protocol):
             self._waiting.pop().release()
         if self._running is not None:
             self._abandon(self._running)
-        # Break the reference cycle, which would wait for the garbage collector.
+        # Break the reference cycle, which would otherwise last until the garbage collector runs.
         self._running = self._last = None
         del self._parser, self._limits, self.on_message_begin
 
@@ -112,7 +113,7 @@ class HttpProtocol(asyncio.Protocol):
             self._end_read(limits)
 
     def _end_read(self, limits: RequestLimits["HttpProtocol"]) -> None:
-        """Handle the end of a read: a request is incomplete, or has just been completed."""
+        """Handle the end of a read: a request is still incomplete, or has just been completed."""
         if self._body and self._last is not None:
             limits.body_came = True
             self._last.feed(b"".join(self._body))
@@ -124,7 +125,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(refusal)
 
     def eof_received(self) -> bool:
-        """Handle the client's end of sending; True if a request is still to be answered."""
+        """Handle the end of the client's data; True if a request is still to be answered."""
         self._deaf = True
         last = self._last
         if last is None or last.response_complete:
@@ -141,7 +142,7 @@ class HttpProtocol(asyncio.Protocol):
         return True
 
     def _probe(self) -> None:
-        """Probe whether the client is still there, see exchange.is_gone."""
+        """Probe whether the client is still there; see exchange.is_gone."""
         if self._running is not None:
             self._running.probe()
         self._probed = True
@@ -160,7 +161,7 @@ class HttpProtocol(asyncio.Protocol):
             self._running.on_room()
 
     def _rest(self, data: bytes, stop: Exception) -> bytes:
-        """Return the bytes that the parser left unread when it stopped at a request that offers another protocol."""
+        """Return the bytes left unread by the parser, which stops at a request that offers another protocol."""
         if isinstance(stop, httptools.HttpParserUpgrade):
             rest = data[stop.args[0] :]
             return self._without_offer() + rest if self._offers else rest
@@ -171,9 +172,7 @@ class HttpProtocol(asyncio.Protocol):
         return b""
 
     def _without_offer(self) -> bytes:
-        """Return the head without the offered upgrade, because the parser does not read the body of a request that
-        offers one.
-        """
+        """Return the head without the offered upgrade: the parser skips the body of a request that offers one."""
         self._offers = False
         self._limits.read_bytes, self._limits.body_came = 0, False
         kept = [b"%b: %b\r\n" % header for header in self._headers if header[0] not in _OFFER]
@@ -181,7 +180,7 @@ class HttpProtocol(asyncio.Protocol):
             kept.append(b"connection: close\r\n")
         self._expect_head()
         method = self._parser.get_method()
-        self._parser = self._new_parser()  # the old parser reads nothing after a last request with an offer
+        self._parser = self._new_parser()  # the old parser reads nothing after a final request that offers an upgrade
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self._target, b"".join(kept))
 
     # Clients that do not read
@@ -235,7 +234,7 @@ class HttpProtocol(asyncio.Protocol):
         asks = not keeps
         for name, _ in self._headers:
             asks = asks or name == b"connection" or name == b"proxy-connection"
-        if asks:  # otherwise 1.1; checking for it takes longer
+        if asks:  # HTTP/1.1 otherwise; checking takes longer
             exchange.http_1_0 = parser.get_http_version() == "1.0"
         exchange.keep_alive = keeps and not exchange.http_1_0 and not self._server.closing
         before, self._last = self._last, exchange
@@ -245,7 +244,8 @@ class HttpProtocol(asyncio.Protocol):
             self._start(exchange)
         else:
             self._waiting.append(exchange)
-            if len(self._waiting) > PIPELINED:  # checked only here, as an unread connection never reports its end
+            # Checked only here, because a connection that is not read never reports its end
+            if len(self._waiting) > PIPELINED:
                 self._read_paused = True
                 self._transport.pause_reading()
 
@@ -268,7 +268,7 @@ class HttpProtocol(asyncio.Protocol):
     def _start(self, exchange: HttpExchange) -> None:
         self._running = exchange
         tasks = self._server.tasks
-        # An explicit name, as generating Task-1, Task-2 and so on takes longer
+        # An explicit name: generating Task-1, Task-2 and so on takes longer
         task = exchange.task = asyncio.Task(exchange.run(tasks), loop=self._server.loop, name="request")
         tasks.add(task)
 
@@ -304,7 +304,7 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def is_slow(self) -> bool:
-        """True once the body of the only request has been awaited for long enough."""
+        """True if the body of the only request has been awaited for long enough."""
         if self._limits.timed != BODY or self._last is not self._running or self._deaf:
             return False
         deadlines = self._server.deadlines
@@ -319,7 +319,7 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(ErrorResponse(503, "too_many_connections", message, retry_after_s=1))
 
     def expire(self) -> None:
-        """Handle a client that has exceeded its time."""
+        """Handle a client that has exceeded a time limit."""
         awaited = self._limits.awaited
         if self._transport.is_closing():
             return
@@ -346,7 +346,7 @@ class HttpProtocol(asyncio.Protocol):
     # Unreadable input
 
     def _refuse(self, refusal: ErrorResponse) -> None:
-        """Respond and close, but only after the complete requests before have been answered."""
+        """Respond and close, but only after all earlier complete requests have been answered."""
         self._deaf = True
         self._limits.stop()
         last = self._last
@@ -378,6 +378,6 @@ class HttpProtocol(asyncio.Protocol):
 
 @lru_cache(maxsize=256)
 def split(target: bytes) -> tuple[str, bytes]:
-    url: Any = httptools.parse_url(target)  # its type annotations do not allow a missing query
+    url: Any = httptools.parse_url(target)  # its type annotations do not allow a missing query string
     query: bytes | None = url.query
     return unquote(url.path.decode("ascii")), query or b""

@@ -5,15 +5,15 @@ from typing import Final, Generic, TypeVar
 from router.http.errors import ErrorResponse
 from router.timers import Deadlines
 
-HEAD_S = 20.0  # from the connection, or from the first byte of a further request, to the end of the head
+HEAD_S = 20.0  # from the start of the connection, or the first byte of a later request, to the end of the head
 BODY_S = 60.0  # from the first incomplete read to the end of the body, even after an early response
-SLOW_S = 1.0  # time that a body gets before its connection may be closed to make room
-KEEP_ALIVE_S = 75.0  # between two requests; longer than the balancers in front, so that they close first
+SLOW_S = 1.0  # time allowed for a body before its connection may be closed to make room
+KEEP_ALIVE_S = 75.0  # between two requests; longer than in load balancers in front, so that they close first
 MAX_HEAD = 64 * 1024  # bytes of target and headers
 MAX_TRAILERS = 8 * 1024  # bytes of trailers, which are ignored
 MAX_FRAMING = 64 * 1024  # bytes of chunk heads and trailers without body bytes in between
 
-# What the client has to send next
+# What the client is expected to send next
 NOTHING: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
@@ -37,7 +37,7 @@ class Trailers:
 
 
 class RequestLimits(Generic[Connection]):
-    """The limits of one connection. `deadlines` expires a connection that exceeds its time."""
+    """The limits of one connection. Once a time limit passes, `deadlines` expires the connection."""
 
     __slots__ = (
         *("_connection", "_deadlines", "_framing_bytes", "awaited"),
@@ -63,13 +63,13 @@ class RequestLimits(Generic[Connection]):
         self.head_bytes = -self.read_bytes  # the read may begin with the end of the previous request
 
     def check_head(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """Check the head's size; the caller needs this only if the current read alone does not show it."""
+        """Check the head's size; needed only if the current read alone does not exceed the limit."""
         size = len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
         if size > MAX_HEAD:
             raise _head_too_large()
 
     def end_read(self) -> None:
-        """End the current read and set the deadline for what the client has to send next."""
+        """End the current read and set the deadline for what the client is expected to send next."""
         if self.awaited == HEAD:
             self.head_bytes += self.read_bytes
             if self.head_bytes > MAX_HEAD:
@@ -90,7 +90,7 @@ class RequestLimits(Generic[Connection]):
             raise ErrorResponse(431, "trailers_too_large", message)
 
     def restart(self) -> None:
-        """Restart the deadline for what the client has to send next."""
+        """Restart the deadline for what the client is expected to send next."""
         self.timed = self.awaited
         if self.awaited == NOTHING:
             self._deadlines.stop(self._connection)

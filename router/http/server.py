@@ -1,4 +1,4 @@
-"""An HTTP server on listening sockets that stops without losing a request."""
+"""An HTTP server on listening sockets that can stop without losing a request."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ from router.http.protocol import HttpProtocol
 from router.timers import Deadlines
 
 BACKLOG = 2048
-LINGER_S = 0.2  # time at shutdown for requests already sent on idle connections
+LINGER_S = 0.2  # time at shutdown in which requests already sent on idle connections may arrive
 SEARCHED = 64  # oldest connections scanned for an idle one
-NEW_S = 0.1  # time for a new connection's head before it may be closed for others
+NEW_S = 0.1  # time for a new connection to send its head before it may be closed in favour of others
 UNSENT = 64 * 1024  # unsent bytes per connection in the kernel, whose own limit is 4 MB
-CANCELLED_S = 1.0  # for requests cancelled at shutdown to notify their clients
+CANCELLED_S = 1.0  # time at shutdown for cancelled requests to notify their clients
 
 
 class Application(Protocol):
@@ -38,11 +38,12 @@ class HttpServer:
         self.handle = app.handle
         self.clients = clients or ClientConnections()
         self.connections: set[HttpProtocol] = self.clients.open
-        self.newcomers: dict[HttpProtocol, float] = {}  # without a complete head, oldest first; s, loop time
+        # Connections without a complete head, oldest first; s, loop time
+        self.newcomers: dict[HttpProtocol, float] = {}
         self.unread = UnreadAnswers(self.clients)
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
-        self._empty = asyncio.Event()  # set while closing without connections
+        self._empty = asyncio.Event()  # set while the server closes and no connection is left
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -96,7 +97,7 @@ class HttpServer:
                 await self._empty.wait()
 
     def make_room(self) -> bool:
-        """Make room for a connection; False at the limit if none can be closed."""
+        """Make room for a connection. Return False at the limit if no connection can be closed."""
         if len(self.connections) < self.clients.limit:
             return True
         spare = self._spare()
@@ -110,8 +111,8 @@ class HttpServer:
         return True
 
     def _spare(self) -> HttpProtocol | None:
-        """Return a connection to close: the oldest without a complete head, if it had its time or there are many such;
-        else the oldest idle one; else the oldest with a slow body."""
+        """Return a connection to close: the oldest without a complete head, if it has had enough time or if there are
+        many; else the oldest idle one; else the oldest with a slow body."""
         newcomer, since = next(iter(self.newcomers.items()), (None, inf))
         if self.loop.time() - since > NEW_S or len(self.newcomers) > self.clients.limit / 2:
             return newcomer

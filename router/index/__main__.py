@@ -68,7 +68,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _lock(socket: Path) -> int | None:
-    """Take a lock that the kernel releases when this process ends; None while another process holds it."""
+    """Take a lock that the kernel releases when this process ends. Return None while another process holds it."""
     descriptor = os.open(socket.with_name(f"{socket.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, OWN)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,12 +79,12 @@ def _lock(socket: Path) -> int | None:
 
 
 def _seed(file: Path) -> int:
-    """Return the seed of the hash chains, common to all index processes of the folder, since routers hash a prompt
+    """Return the seed of the hash chains, which all index processes of the folder share, because routers hash a prompt
     once."""
     if not file.exists():
         drawn = file.with_name(f"{file.name}.{os.getpid()}")
         drawn.write_text(f"{SystemRandom().getrandbits(SEED_BITS)}\n")
-        with contextlib.suppress(FileExistsError):  # another process made it first
+        with contextlib.suppress(FileExistsError):  # another process created it first
             os.link(drawn, file)
         drawn.unlink()
     try:

@@ -1,6 +1,6 @@
-"""The index process follows the KV events of the engines that its routers name, and answers the routers' look-ups.
-It holds one exact index for each pool, however many routers there are. It keeps no state on disk: routers name the
-engines again when they reconnect, and the engines replay their events.
+"""The index process follows the KV events of the engines that its routers name, and answers the routers' look-ups. It
+holds one exact index per pool, whatever the number of routers, and keeps no state on disk: when routers reconnect, they
+name the engines again, and the engines replay their events.
 """
 
 import asyncio
@@ -47,15 +47,15 @@ from router.prefix.forecast.cache_forecast import InFlight
 log = logging.getLogger("weir.index")
 
 STEP_S = 0.5
-KEPT_S = 30.0  # how long the engines of a disconnected router are followed, as it may be restarting
-LOOK_UPS_KEPT = 1_024  # latest look-ups per router, kept until it reports where their prompts went
+KEPT_S = 30.0  # how long a disconnected router's engines are still followed, as the router may be restarting
+LOOK_UPS_KEPT = 1_024  # latest look-ups of each router, kept until it reports the destinations of their prompts
 FEEDS_AT_ONCE = 50  # feeds reported before the event loop serves others
-SLICE_S = 0.0003  # time per iteration of the event loop for KV events, which look-ups may have to wait
+SLICE_S = 0.0003  # time per iteration of the event loop for KV events; look-ups may have to wait for it
 PAGE = resource.getpagesize()
 
 Hashes = dict[
     int, tuple["array[int]", dict[int, "array[int]"]]
-]  # a prompt's hashes by block size, and those of the blocks' parts
+]  # a prompt's hashes by block size, and the hashes of the blocks' parts
 
 
 class PoolIndex:
@@ -84,7 +84,7 @@ class PoolIndex:
         ], [(index.slot(key), tokens[0]) for key, tokens in foreseen.items()]
 
     async def status(self, pool: str) -> IndexReport:
-        """Collect the state. Look-ups are answered in between, as a thousand feeds take some milliseconds."""
+        """Collect the state. A thousand feeds take some milliseconds, so look-ups are answered in between."""
         index, feeds = self.index, []
         for number, (key, feed) in enumerate(list(self.feeds.items())):
             if number % FEEDS_AT_ONCE == FEEDS_AT_ONCE - 1:
@@ -106,7 +106,8 @@ class IndexProcess:
         self.max_blocks = max_blocks
         self.pools: dict[str, PoolIndex] = {}
         self.routers: set[RouterConnection] = set()
-        self._left: list[tuple[float, dict[str, dict[str, FollowedEngine]]]] = []  # (end, engines that it followed)
+        # (time at which to stop, engines followed for the router)
+        self._left: list[tuple[float, dict[str, dict[str, FollowedEngine]]]] = []
         self._feeds = Feeds(SharedTurns(SLICE_S, pause_s=0.0))
 
     async def run(self) -> None:
@@ -175,10 +176,10 @@ class RouterConnection(asyncio.Protocol):
         self._process = process
         self._transport: asyncio.WriteTransport | None = None
         self._frames = Frames()
-        self.follows: dict[str, dict[str, FollowedEngine]] = {}  # by pool and key
+        self.follows: dict[str, dict[str, FollowedEngine]] = {}  # engines wanted by this router, by pool and key
         self._look_ups: OrderedDict[int, Hashes] = OrderedDict()
         self._under_way: dict[int, InFlight] = {}
-        self._named: dict[str, tuple[PoolIndex, int]] = {}  # slots that the router knows
+        self._named: dict[str, tuple[PoolIndex, int]] = {}  # by pool: the slots whose engines the router knows
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)

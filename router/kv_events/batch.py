@@ -1,10 +1,9 @@
 """Decoding of the KV events of vLLM, SGLang and LMCache: msgpack `[time, [event, …], rank]`; an event is a map with
 `type`, or an array. Pure.
 
-A block's name is an int, or bytes (the last eight are kept). Unknown kinds of events are skipped.
-
-The payload is bounded by the connection (inbox.py); its parts are bounded here, since a few bytes can claim a large
-array, and arrays can be nested a thousand deep.
+A block's name is an int, or bytes (the last eight are kept). Unknown kinds of events are skipped. The connection limits
+the payload (inbox.py), this module its parts: a few bytes can claim a large array, and arrays can be nested a thousand
+deep.
 """
 
 import sys
@@ -19,8 +18,8 @@ from msgspec import Struct
 from router.prefix.blocks import TOKEN_BYTES, after_tokens, extra_keys
 from router.prefix.exact.index import DEVICE, DISK, HOST
 
-# Fields of an array event (vLLM's first format) in order, after the type. SGLang 0.5.18 and 0.5.19 put a map with the
-# salt in place of `lora_name`.
+# Fields of an event sent as an array (vLLM's first format), in order, after the type. SGLang 0.5.18 and 0.5.19 put a
+# map with the salt in place of `lora_name`.
 _STORED = (
     "block_hashes",
     "parent_block_hash",
@@ -36,23 +35,24 @@ _REMOVED = ("block_hashes", "medium", "group_idx")
 LONGEST_ARRAY = 131_072  # tokens of a prompt, or events
 LARGEST_MAP = 64  # fields of an event
 LONGEST_NAME = 4096  # bytes of a block's name
-LONGEST_TEXT = 128 * 1024  # bytes; vLLM and SGLang repeat a client's name of its session, which fits a request's head
+# Bytes; vLLM and SGLang repeat a client's session name, which can be as long as a request's head
+LONGEST_TEXT = 128 * 1024
 LARGEST_BLOCK = 65_536  # tokens
 MOST_AHEAD = 64  # tokens after a block
 MOST_COPIES = 1_000_000  # copies of a block
 LATEST = 2.0**33  # s, Unix
 # Pinned memory is SGLang's; earlier versions called it tier 1. All other tiers are slower: STORAGE, DISK, EXTERNAL FS …
 _MEDIA = {"GPU": DEVICE, "CPU": HOST, "CPU_PINNED": HOST, "CPU_TIER1": HOST, "HOST": HOST, "HOST_PINNED": HOST}
-# Media that vLLM uses for its connectors to Mooncake's store and LMCache, for its tiers of files and objects, and that
-# SGLang uses for its remote pool. Others evict from these without an event; an engine reports its own evictions as from
-# "CPU".
+# Media that vLLM uses for its connectors to Mooncake's store and LMCache and for its file and object tiers, and that
+# SGLang uses for its remote pool. Other systems evict blocks from these without an event; an engine reports its own
+# evictions as from "CPU".
 _UNTOLD = ("cpu", "STORAGE", "EXTERNAL")
-# Groups of full attention, whose blocks every later token needs. Other groups have a sliding window or a state. A hit
-# also needs all blocks of a group whose kind vLLM does not name.
+# Groups of full attention, whose blocks are needed by every later token. Other groups have a sliding window or a state.
+# If vLLM does not name a group's kind, a hit also needs all of its blocks.
 _WHOLE = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 _WINDOWS = ("sliding_window", "sliding_window_mla")
-# Groups in which the last block before the next token stands for all needed blocks: recurrent states, and chunks or
-# further groups of full attention, which are evicted from the end.
+# Groups of which a hit needs only the last block before the next token: recurrent states, and chunks or further groups
+# of full attention, which are evicted from the end.
 _CHUNKED = "chunked_local_attention"
 _LAST = (*_WHOLE[1:], "mamba", _CHUNKED)
 LONGEST_WINDOW = 1 << 24  # tokens
@@ -62,11 +62,11 @@ _WORD = (1 << 64) - 1
 
 
 class Undecodable(ValueError):
-    """The payload is not a batch of events; the message has the reason."""
+    """A payload that is not a batch of events; the message has the reason."""
 
 
 class _Unmatched(Exception):
-    """Blocks with tokens that cannot occur in text, so that no prompt can be compared with them."""
+    """Blocks whose tokens cannot occur in text, so that no prompt can be compared with them."""
 
 
 class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would take a third of the decoding time
@@ -78,10 +78,10 @@ class BlocksStored(Struct, frozen=True, gc=False):  # a frozen dataclass would t
     extras: Sequence[bytes]
     group: int | None
     whole: bool  # stored by layers with full attention
-    # For a further group, the tokens before a hit's end that a later token needs: UNTOLD if the event names a kind
-    # without its reach, None if it names no kind (older versions)
+    # For a further group, the number of tokens before a hit's end that a later token needs: UNTOLD if the event names a
+    # kind without its reach, None if it names no kind (older versions)
     looks_back: int | None = 1
-    reports_removal: bool = True  # whether an event reports that blocks leave the tier
+    reports_removal: bool = True  # whether an event reports when blocks leave the tier
     remote: bool = False  # True if engines share the tier
     chunked: bool = False  # stored by layers with chunked attention
     ahead: int = 0  # tokens after each block that its name covers, at the beginning of its extra keys
@@ -168,7 +168,7 @@ def _stored(raw: Any) -> BlocksStored:
 
 
 def _following(raw: Any, blocks: int) -> Sequence[bytes]:
-    """Return the tokens after each block that the block's name covers: vLLM's since 0.33, while it speculates."""
+    """Return the tokens after each block that the block's name covers, as since vLLM 0.33 while it speculates."""
     given = raw.get("lookahead_token_ids")
     if given is None:
         return ()
@@ -206,7 +206,7 @@ def _removed(raw: Any) -> BlocksRemoved:
 
 
 def _remaining(names: Sequence[int], counts: Any) -> Mapping[int, int]:
-    """Return the remaining copies. If a block is named twice, the later count is valid."""
+    """Return the remaining copies. If a block is named twice, the later count applies."""
     if len(counts) != len(names) or not all(type(count) is int and 0 <= count <= MOST_COPIES for count in counts):
         raise ValueError(f"remaining_copy_counts {counts!r:.60}: 0 to {MOST_COPIES} for each of {len(names)} blocks")
     return dict(zip(names, counts, strict=True))
@@ -240,7 +240,7 @@ def _tokens(ids: Sequence[int]) -> bytes:
     try:
         words = array("I", ids)
     except TypeError:
-        if any(isinstance(token, str) for token in ids):  # TensorRT-LLM writes text for images
+        if any(isinstance(token, str) for token in ids):  # TensorRT-LLM reports images as text
             raise _Unmatched from None
         raise
     if sys.byteorder == "big":
@@ -261,7 +261,7 @@ def _extras(raw: Any, begins: bool, blocks: int) -> Sequence[bytes]:
     given, adapter = raw.get("extra_keys"), raw.get("lora_name") or raw.get("lora_id")
     if given:
         return [_extra(extra) for extra in given] if any(given) else ()
-    # Older events of vLLM name only the adapter, SGLang's the adapter and the salt, which each later block inherits.
+    # vLLM's older events name only the adapter, SGLang's the adapter and the salt, which each later block inherits.
     salt = raw.get("cache_salt") if begins else None
     if isinstance(adapter or "", str) and isinstance(salt or "", str):
         return extra_keys(adapter or "", salt or "", blocks)

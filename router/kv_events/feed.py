@@ -1,7 +1,7 @@
-"""The feed of one instance's KV events into the index: discovery, subscription, completeness, trust.
-The feed asks the engine every few seconds for batches after the last one, which distinguishes an idle engine from lost
-events. An unrecoverable loss (a gap that the engine cannot replay, a broken connection) clears the instance's part of
-the index. An engine whose events are refused too often is ignored for LONGEST_RETRY_S.
+"""The feed of one instance's KV events into the index: discovery, subscription, completeness, trust. Every few seconds
+the feed asks the engine for batches after the last one, to tell an idle engine from lost events. An unrecoverable loss
+(a gap that the engine cannot replay, a broken connection) clears the instance's part of the index. An engine whose
+events are refused too often is ignored for LONGEST_RETRY_S.
 """
 
 import asyncio
@@ -32,18 +32,19 @@ RETRY_S = 1.0  # doubles with each failure
 LONGEST_RETRY_S = 30.0
 UNTOLD_STORE = "what its store has removed, which no event tells"
 MOST_REFUSED = 10  # batches and messages of one connection
-MOST_BLOCKS = 4_000_000  # blocks of one engine: the index has room for four times as many
+MOST_BLOCKS = 4_000_000  # blocks of one engine; the index has space for four times as many
 NUMBER_BYTES = 8  # length of a sequence number
 
 Discover = Callable[[], Awaitable[KvEventSource]]
 
 
 class EventsRefused(Exception):
-    """The engine's events are not followed for some time; the message has the reason."""
+    """The engine's events will not be followed for some time; the message has the reason."""
 
 
 class Feed:
-    """Follows one engine with `run`, until cancelled. `trouble` says why the index is not to be trusted, else ""."""
+    """Follows one engine with `run`, until cancelled. `trouble` says why the index cannot be trusted; it is empty
+    otherwise."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Feed:
         shares: bool = False,
         chunk: int = 0,
     ) -> None:
-        """`turns` are shared by all followed engines; `shares` is True if the whole pool shares the engine's store;
+        """`turns` are shared by all followed engines. `shares` is True if the whole pool shares the engine's store.
         `chunk` is the number of tokens in a chunk of its model's attention, if known."""
         self.instance = instance
         self._discover = discover
@@ -64,7 +65,7 @@ class Feed:
         self._context = context
         self._turns = turns or SharedTurns()
         self._shares = shares
-        self._untold = False  # True if it has blocks in a store, whose removals are not reported
+        self._untold = False  # True if it has blocks in a store that does not report removals
         self._chunk = chunk
         self._groups = FollowedGroups(chunk)
         self._sequence = self._new_sequence()
@@ -73,14 +74,14 @@ class Feed:
         self._replay: ZmqSubscription | None = None
         self._asked_at: float | None = None  # s, monotonic
         self._why = "the router has not subscribed to its events yet"
-        self.complete = False  # True if all events since the engine's start or last clear were seen
+        self.complete = False  # True if no event since the engine's start or last clear was missed
         self.event_at: float | None = None  # s, Unix, engine's clock: time of the latest batch
         self.confirmed_at: float | None = None  # s, Unix: last time the index was known to be up to date
         self.behind_s = 0.0  # delay of the latest batch beyond the shortest recent one
         self._shortest = ShortestDelay()  # includes the difference between the clocks
         self.purges = 0
         self.batches = 0
-        self._gaps = self._replayed = 0  # counts of earlier connections
+        self._gaps = self._replayed = 0  # counts from earlier connections
         self.refused: Counter[str] = Counter()  # reason → how often
         self._refused_here = 0  # on this connection
 
@@ -104,13 +105,13 @@ class Feed:
 
     @property
     def but_for(self) -> str:
-        """Return the kinds of request that the exact index of this engine does not know."""
+        """Return the kinds of request that this engine's exact index cannot predict."""
         store = UNTOLD_STORE if self._untold or self._shares else ""
         return "; ".join(filter(None, (self._groups.but_for, store)))
 
     @property
     def names_layers(self) -> bool:
-        """Return whether the engine's events say which kind of layers stored a block."""
+        """Return whether the engine's events name the kind of layers that stored a block."""
         return self._groups.names_layers
 
     @property
@@ -120,7 +121,7 @@ class Feed:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Return the tokens of blocks of windows that are parts of its blocks."""
+        """Return the block size, in tokens, of windows whose blocks are parts of its blocks."""
         return self._groups.parts
 
     @property
@@ -206,7 +207,7 @@ class Feed:
         if self._replay is not None and quiet_s > CONFIRM_S:
             self._sequence.confirm()
         elif self._replay is None and self._events is not None and self._events.connected and self.batches:
-            self.confirmed_at = time.time()  # the connection answers heartbeats, so no event is delayed for long
+            self.confirmed_at = time.time()  # heartbeats are answered, so no event is long delayed
 
     def _live(self, frames: list[bytes]) -> None:
         if len(frames) != 3 or len(frames[1]) != NUMBER_BYTES:
@@ -224,7 +225,8 @@ class Feed:
             self.behind_s = self._shortest.beyond(now - self.event_at, time.monotonic())
 
     def _seen_before(self, payload: bytes) -> None:
-        """Handle a number seen before: a replayed batch, or a restarted engine that counts from 0; then reconnect."""
+        """Handle a number seen before: either a replayed batch, or an engine that restarted and counts from 0; then
+        reconnect."""
         try:
             newer = self.event_at is not None and decode(payload).at > self.event_at
         except Undecodable:

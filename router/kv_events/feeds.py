@@ -13,13 +13,13 @@ from router.kv_events.sources import RankPlace, discover
 from router.kv_events.turns import SharedTurns
 from router.prefix.exact.index import ExactIndex
 
-SWEPT_BLOCKS = 1_000  # per step, some milliseconds
+SWEPT_BLOCKS = 1_000  # blocks per step, which takes some milliseconds
 SWEEP_PAUSE_S = 0.01
 
 
 class Feeds:
-    """The feeds of a process. ZMQ's socket limit is raised: with the default of 1,023 sockets 170 engines fit, as each
-    takes six."""
+    """The feeds of a process. ZMQ's socket limit is raised: each feed takes six sockets, so the default of 1,023
+    suffices for only 170 engines."""
 
     def __init__(self, turns: SharedTurns) -> None:
         self._turns = turns
@@ -35,7 +35,7 @@ class Feeds:
     def follow(
         self, instance: str, url: str, place: RankPlace, index: ExactIndex, *, shares: bool = False, chunk: int = 0
     ) -> Feed:
-        """Follow an endpoint. `shares`, `chunk`: see Feed."""
+        """Follow an endpoint. For `shares` and `chunk` see Feed."""
         if self._context is None:
             self._context = zmq.Context()
             self._context.set(zmq.MAX_SOCKETS, self._context.get(zmq.SOCKET_LIMIT))

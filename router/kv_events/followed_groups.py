@@ -1,6 +1,6 @@
 """The assignment of an engine's events to its groups of layers: the first group with full attention, and the others.
 The blocks of the first group carry the tokens. Blocks of further groups have the same names if they end at the same
-token, so the name gives the position, whichever blocks an engine leaves out. A model without full attention is followed
+token, so a name gives the position even if the engine omits other blocks. A model without full attention is followed
 only if its events leave out no block. Pure.
 """
 
@@ -16,7 +16,7 @@ from router.prefix.exact.holders import FURTHER
 from router.prefix.exact.index import DEVICE
 
 MOST = 32  # further groups
-MOST_PARTS = 64  # parts of a block, as each is hashed for each prompt
+MOST_PARTS = 64  # parts of a block; each part is hashed for each prompt
 _SPARSE = "all layers of its model keep a window or a state only, and its events do not say for which blocks"
 _UNTOLD = "some layers of its model keep a window or a state, and its events do not say how long"
 _HOSTED = "its layers with full attention keep their blocks in host memory (vLLM's HiSparse), which is not followed"
@@ -38,19 +38,19 @@ class FollowedGroups:
         self._further: dict[int | None, int] = {}  # position among the further groups, by number
         # By position: tokens of its window, in its block, in its chunk, and whether it may be a drafter's
         self._backs: list[tuple[int, int, int, bool]] = []
-        self._sparse: set[int] = set()  # positions whose events leave out blocks
+        self._sparse: set[int] = set()  # positions of groups whose events leave out blocks
         self.block_size = 0  # tokens; 0 before its first event
         self.trouble = ""  # why no events can be followed
-        self.but_for = ""  # kinds of request that remain unknown
+        self.but_for = ""  # kinds of request that the events do not cover
         self.needs = GroupNeeds()
         self.names_layers = True
         self.ahead = 0  # tokens after a block that its name covers
-        self._parts = 1  # number of blocks in a chunk that one event names as a single block, as LMCache does
-        self._chunk_blocks = 0  # number of blocks that are offloaded, and loaded, together
+        self._parts = 1  # number of engine blocks in a chunk that one event names as a single block, as LMCache's do
+        self._chunk_blocks = 0  # number of blocks that are offloaded and loaded together
 
     @property
     def unit(self) -> int:
-        """Return the tokens at whose multiples a hit below the device ends; 0 if it can end at any block."""
+        """Return the number of tokens whose multiples end a hit below the device; 0 if a hit can end at any block."""
         return self._chunk_blocks * self.block_size if self._chunk_blocks > 1 else 0
 
     def is_first(self, event: BlocksStored) -> bool:
@@ -78,7 +78,7 @@ class FollowedGroups:
         return True
 
     def in_blocks(self, event: BlocksStored) -> BlocksStored:
-        """Return the event in the engine's blocks if it names LMCache's chunks, which hold several blocks each."""
+        """Convert an event that names LMCache's chunks, which contain several blocks each, to the engine's blocks."""
         if event.tier == DEVICE or not self._splits(event):
             return event
         self._parts = event.block_size // self.block_size
@@ -101,7 +101,7 @@ class FollowedGroups:
         return [part for name in names for part in (*((name ^ number * _PART & _WORD) or 1 for number in before), name)]
 
     def further(self, event: BlocksStored) -> int | None:
-        """Return the place for blocks of another group; None if they are ignored."""
+        """Return the place for blocks of another group; None if they are not followed."""
         if event.tier != DEVICE or event.looks_back is None or not event.tokens:
             return None
         if event.looks_back == UNTOLD:
@@ -120,12 +120,13 @@ class FollowedGroups:
         return FURTHER + position
 
     def _take_need(self, position: int, event: BlocksStored, back: int) -> None:
-        """Take what a further group's event says about its layers. `back`: the tokens of its window."""
+        """Note what a further group's event says about its layers. `back`: the tokens of its window."""
         if event.block_size > self._backs[position][1]:
             chunk = self._chunk if event.chunked else 0
             if event.chunked and not chunk:
                 self.but_for = CHUNKS
-            drafts = event.whole or back > 1  # neither a state nor a chunk, which speculation excludes
+            # Neither a recurrent state nor chunked attention, both of which exclude speculation
+            drafts = event.whole or back > 1
             self._backs[position] = (back, event.block_size, chunk, drafts)
             self._learn()
         if self.in_parts(FURTHER + position) and not _names_all(event):
@@ -133,16 +134,16 @@ class FollowedGroups:
             self._learn()
 
     def in_parts(self, place: int) -> bool:
-        """Return whether the blocks at this place are parts of the first group's."""
+        """Return whether the blocks at this place are parts of blocks of the first group."""
         return place >= FURTHER and self.needs.needs[place - FURTHER].parts > 1
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Return the tokens of blocks that are parts of the first group's."""
+        """Return the size, in tokens, of blocks that are parts of blocks of the first group."""
         return tuple(sorted({self.block_size // need.parts for need in self.needs.needs if need.parts > 1}))
 
     def _is_dense(self, event: BlocksStored) -> bool:
-        """Return whether events leave out no block, as is required of a model without full attention."""
+        """Return whether events leave out no block, which a model without full attention requires."""
         if not _names_all(event):
             self.trouble = _SPARSE
             return False

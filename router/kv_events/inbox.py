@@ -1,7 +1,7 @@
 """A ZMQ socket on the event loop: `take` returns one message at a time, in turns with other sockets (turns.py).
-Messages are taken from ZMQ as soon as they arrive, because its queues are bounded by number, not by bytes. An engine
-that sends more than WAITING_BYTES faster than its turns can apply them is cut off. So is an engine that sends a message
-of more than MOST_FRAMES: ZMQ limits the size of frames, not their number.
+Messages are taken from ZMQ as soon as they arrive, because its queues are bounded by number, not by bytes. An engine is
+disconnected if more than WAITING_BYTES wait for its turns, or if a message has more than MOST_FRAMES: ZMQ limits the
+size of frames, not their number.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from zmq.utils.monitor import parse_monitor_message
 
 from router.kv_events.turns import SharedTurns
 
-LARGEST = 4 * 1024 * 1024  # bytes of a frame; ZMQ closes the connection on a larger one. 131,072 tokens take 1.6 MB
+LARGEST = 4 * 1024 * 1024  # bytes of a frame; ZMQ disconnects the sender of a larger one. 131,072 tokens take 1.6 MB
 MOST_FRAMES = 8
 TAKEN_AT_ONCE = 1000  # messages
 TAKEN_BYTES = 16 * 1024 * 1024
 WAITING_BYTES = 256 * 1024 * 1024
 MESSAGE_BYTES = 256  # overhead of a message, in bytes, on top of its frames
-HIGH_WATER_MARK = 10_000  # messages; a dropped one shows as a gap and is requested again
+HIGH_WATER_MARK = 10_000  # messages; a dropped message shows as a gap and is requested again
 HEARTBEAT_MS = 1_000
 SILENCE_MS = 3_000  # time without heartbeat answers before the connection is closed
 
@@ -45,7 +45,7 @@ class ZmqSubscription:
         self._again: asyncio.Handle | None = None
         self._waiting: deque[tuple[list[bytes], int]] = deque()  # messages and their sizes
         self._waiting_bytes = 0
-        self.cut_off = ""  # fault in its KV events that ended reading
+        self.cut_off = ""  # why reading ended: a fault in its KV events
         self.connected = False
         self._socket = context.socket(kind)
         self._socket.linger = 0
@@ -78,8 +78,8 @@ class ZmqSubscription:
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
-            return  # not connected: the caller's wait times out
-        self._loop.call_soon(self._read)  # sending may have consumed a new message's signal
+            return  # not connected; the caller's wait will time out
+        self._loop.call_soon(self._read)  # sending may have consumed the signal of a new message
 
     def close(self) -> None:
         self._forget()

@@ -1,5 +1,5 @@
-"""A router's connection to an index process. While it is not connected, `why` gives the reason and nobody waits for
-answers."""
+"""A router's connection to an index process. While there is no connection, `why` gives the reason and no look-up
+waits."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ log = logging.getLogger("weir.router")
 RETRY_S = 0.5
 ANSWER_S = 0.05  # longest wait for a look-up
 REST_S = 1.0  # pause in look-ups after a late answer
-SILENT_S = 3.0  # the process counts as lost after this silence, as it reports costs twice a second
+SILENT_S = 3.0  # time without a message after which the process counts as lost; it reports its costs twice a second
 LOOK_UP_BOUNDS = (0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # s
 
 Prompts = Sequence[tuple[int, Sequence[int]]]  # (tokens per block, hashes) of the same prompt
@@ -52,7 +52,7 @@ class ProcessLink:
         self.path = path
         self.seed: int | None = None  # unknown until the first connection
         self.why = f"the index process at {path} has not been connected to yet"  # "" while connected
-        self.resident_bytes, self.cpu_s = 0, 0.0  # memory and CPU time of the process, as it reports them
+        self.resident_bytes, self.cpu_s = 0, 0.0  # memory and CPU time, as reported by the process
         self.answered = self.late = self.lost = 0  # look-ups
         self.seconds = Histogram(LOOK_UP_BOUNDS)  # duration of the answered look-ups
         self.names: dict[str, list[str]] = {}  # keys by slot, for each pool
@@ -61,14 +61,14 @@ class ProcessLink:
         self._follows: dict[str, list[FollowedEngine]] = {}
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Found | None]] = {}
-        self._asking: dict[int, SharedSent] = {}  # requests in flight whose tokens by each rule were asked for
+        self._asking: dict[int, SharedSent] = {}  # requests in flight whose tokens by each rule were requested
         self._rests_until = 0.0  # s, monotonic
         self._heard_at = 0.0  # s, monotonic
         self._connection: _Connection | None = None
 
     @property
     def trouble(self) -> str:
-        """Return why the process's answers cannot be used; "" if they can."""
+        """Return why the process's answers cannot be used; empty if they can be used."""
         if self.why:
             return self.why
         silent_s = time.monotonic() - self._heard_at
@@ -95,7 +95,7 @@ class ProcessLink:
                 self._connection.close()
 
     def follow(self, pool: str, engines: list[FollowedEngine]) -> None:
-        """Set all engines of the pool that the process should follow."""
+        """Set the engines of the pool that the process should follow."""
         if self._follows.get(pool, []) != engines:
             self._follows[pool] = engines
             self._tell(Follow(pool, engines))
@@ -103,7 +103,8 @@ class ProcessLink:
                 del self._follows[pool]
 
     async def look_up(self, pool: str, prompts: Prompts, parts: PartsBySize, rules: Mapping[int, int]) -> Found | None:
-        """Look a prompt up; None without an answer in time. `rules` has the slots that speculate, by rule."""
+        """Look a prompt up; None if no answer arrives in time. `rules` has the slots of engines that speculate, by
+        rule."""
         connection, now = self._connection, time.monotonic()
         if connection is None or self.trouble or now < self._rests_until:
             self.lost += 1
@@ -135,7 +136,7 @@ class ProcessLink:
     def sent(
         self, look_up: int, pool: str, key: str, block_size: int, foreseen: int, *, speculating: bool
     ) -> "SharedSent":
-        """Report that the looked-up prompt goes to an engine."""
+        """Report the engine to which a looked-up prompt is sent."""
         number = next(self._numbers)
         self._tell(Sent(number, look_up, pool, key, block_size, foreseen, speculating))
         sent = SharedSent(self, number)

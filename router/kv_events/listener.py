@@ -28,9 +28,9 @@ from router.tokenize.tokenizer import Tokenizer
 log = logging.getLogger("weir.router")
 
 STEP_S = 0.5
-RESTING = ("stopped", "failed", "starting")  # states without a running engine
+RESTING = ("stopped", "failed", "starting")  # states in which no engine runs
 SIM = "sim"
-RETRY_S = 30.0  # an unreadable folder may be readable later
+RETRY_S = 30.0  # a folder that is unreadable now may become readable
 UNNAMED = "hits that end where a layer keeps no window or state, as its events name no layers"
 UNLIKE = "its blocks are named by {} tokens after them, those of another instance by {}: prompts are hashed one way"
 _MISSING = "no tokenizer is named for its model"
@@ -135,7 +135,7 @@ def judge(pool: Pool) -> None:
 
 
 def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return the reach of hits, in the form of KvEventState."""
+    """Return the reach of hits, in the form used by KvEventState."""
     short = {kind for one in endpoints.values() for kind, known in one.by_kind.kinds.items() if known.shortfall.tokens}
     made = {}
     for kind in ("", *short):
@@ -148,7 +148,7 @@ def _reach(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, tuple[int, 
 
 
 def _rules(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, int]]:
-    """Return the rules by which engines speculate, in the form of KvEventState."""
+    """Return the rules by which engines speculate, in the form used by KvEventState."""
     made: dict[str, dict[str, int]] = {}
     for name, endpoint in endpoints.items():
         for kind, known in endpoint.by_kind.kinds.items():
@@ -158,7 +158,7 @@ def _rules(endpoints: Mapping[str, Endpoint]) -> dict[str, dict[str, int]]:
 
 
 def _ahead(endpoints: Iterable[Endpoint]) -> int:
-    """Return the tokens after a block that its name covers, as in most of the feeds followed now; on a tie, the smaller
+    """Return the tokens after a block that its name covers, as most of the followed feeds report; on a tie, the smaller
     number.
     """
     feeds = [endpoint.feed for endpoint in endpoints if _publishes(endpoint)]
@@ -173,7 +173,7 @@ def _unlike(feed: EventFeed, ahead: int) -> str:
 def _doubt(feed: EventFeed | None, state: KvEventState) -> Doubt:
     if feed is None or not feed.complete:
         return "from_start"
-    # SGLang tells nothing of a cache of windows alone, so nothing of its layers either.
+    # SGLang's events do not describe a cache that contains only windows, nor its layers.
     names = feed.names_layers if feed.block_size else not state.reader_name.startswith(AS_SGLANG)
     return "layers" if state.forgetful and not names else ""
 
@@ -224,7 +224,7 @@ def _publishes(endpoint: Endpoint) -> bool:
 
 
 def _place(endpoint: Endpoint) -> RankPlace:
-    """Return the place of a rank; an engine's key is sent only to its own address."""
+    """Return the place of a rank; an engine's key is sent only to the engine's own address."""
     dp, number = endpoint.ranks.dp, endpoint.rank
     place = WHOLE if number is None else RankPlace(number, number - dp.first, dp.ranks)
     own = endpoint.events_url.rstrip("/") == endpoint.upstream.url.rstrip("/")

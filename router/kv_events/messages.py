@@ -1,6 +1,6 @@
-"""Messages between routers and an index process on a unix socket: length-prefixed frames of msgpack arrays. Pure.
-A router names the engines to follow, asks what they hold of a prompt, and reports where it sends the prompt. The
-process answers each question, and reports its feeds twice a second. Both sides begin with the version, as their
+"""Messages between routers and an index process on a unix socket: length-prefixed frames of msgpack arrays. Pure. A
+router names the engines to follow, asks which part of a prompt they hold, and reports where it sends the prompt. The
+process answers each question and reports its feeds twice a second. Both sides first send the version, since their
 releases may differ during an upgrade.
 """
 
@@ -14,7 +14,7 @@ from router.contract.net.engine_tls import PLAIN, EngineTls
 
 VERSION = 2
 LENGTH_BYTES = 4
-LONGEST = 64 * 1024 * 1024  # bytes of a frame: the block hashes of the largest body take less
+LONGEST = 64 * 1024 * 1024  # bytes of a frame; the block hashes of the largest body fit
 
 Stretch = tuple[int, bytes, bytes, bytes]  # (end in blocks, holders on device, host and disk by slot)
 
@@ -28,18 +28,18 @@ class FollowedEngine(Struct, array_like=True, frozen=True):
 
     key: str  # key of the process; it changes when the engine restarts
     url: str  # address that lists the sources of KV events
-    rank: tuple[int, int, int]  # number, position behind the address, ranks there
+    rank: tuple[int, int, int]  # number, position behind the address, number of ranks there
     kv_tokens: int  # capacity of its cache, 0 if unknown
-    block_size: int  # tokens per block, until its events report them
+    block_size: int  # tokens per block until its events report the size
     engine_key: str = ""  # reference of its engine key
-    shares: bool = False  # True if its store is that of the whole pool
+    shares: bool = False  # True if the whole pool shares its store
     chunk: int = 0  # tokens per chunk of its model's attention, 0 if unknown
     tls: EngineTls = PLAIN
     model: str = ""  # its model by the name of its tokenizer
 
 
 class Follow(Struct, array_like=True, tag="follow"):
-    """All engines of the pool that the router wants followed."""
+    """All engines of the pool that the router wants to be followed."""
 
     pool: str
     engines: list[FollowedEngine]
@@ -49,21 +49,21 @@ class LookUp(Struct, array_like=True, tag="look_up"):
     number: int
     pool: str
     prompts: list[tuple[int, bytes]]  # (tokens in a block, 8-byte hashes in the host's order) of the same prompt
-    # (tokens in a block, parts of it, hashes): those of windows with smaller blocks
+    # (tokens in a block, parts per block, hashes) for windows with smaller blocks
     parts: list[tuple[int, int, bytes]] = []
-    rules: list[tuple[int, bytes]] = []  # (rule of speculation, slots as bits), NONE for the others
+    rules: list[tuple[int, bytes]] = []  # (rule of speculation, slots as bits); NONE for other engines
 
 
 class Sent(Struct, array_like=True, tag="sent"):
-    """A report that a looked-up prompt goes to an engine."""
+    """A report that a looked-up prompt was sent to an engine."""
 
     number: int
     look_up: int
     pool: str
     key: str
     block_size: int
-    foreseen: int  # number of leading blocks expected there
-    speculating: bool = False  # whether its tokens by each rule of speculation are asked for
+    foreseen: int  # number of leading blocks expected to be cached there
+    speculating: bool = False  # whether to return its tokens by each rule of speculation
 
 
 class Over(Struct, array_like=True, tag="over"):
@@ -76,14 +76,14 @@ class Welcome(Struct, array_like=True, tag="welcome"):
 
 
 class Slots(Struct, array_like=True, tag="slots"):
-    """The engine keys that the bits of a pool's holders stand for, from now on."""
+    """The engine keys for the bits of a pool's holders, from now on."""
 
     pool: str
     keys: list[str]
 
 
 class Found(Struct, array_like=True, tag="found"):
-    """The tokens held of each prompt of a look-up, by slot: now, and later if that differs."""
+    """The tokens of each looked-up prompt that are held, by slot: now, and later if that differs."""
 
     number: int
     prompts: list[tuple[list[Stretch], list[tuple[int, int]]]]
@@ -140,7 +140,7 @@ to_router: "msgspec.msgpack.Decoder[ToRouter]" = msgspec.msgpack.Decoder(ToRoute
 
 
 class BadFrame(ValueError):
-    """The bytes are not a valid message; the exception has the reason."""
+    """Bytes that are not a valid message; the exception has the reason."""
 
 
 def framed(message: Struct) -> bytes:
@@ -155,7 +155,7 @@ class Frames:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Sequence[bytes]:
-        """Return the complete frames. Raises BadFrame."""
+        """Return the complete frames. Raise BadFrame."""
         rest = self._rest
         rest += data
         found, start = [], 0

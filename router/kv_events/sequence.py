@@ -7,14 +7,14 @@ from collections.abc import Callable
 from math import inf
 
 KEPT = 20_000  # batches held back while missing ones are requested
-KEPT_BYTES = 8 * 1024 * 1024  # bytes held back, which are applied in one step
-MOST_REPLAYS = 20  # requests in a row for batches that were lost from replays on the way, as full queues lose them
-FORGOTTEN_S = 60.0  # how long a delay counts, at most twice this: a clock may be set in between
+KEPT_BYTES = 8 * 1024 * 1024  # bytes held back; they are applied in one step
+MOST_REPLAYS = 20  # consecutive replay requests for batches that full queues dropped from earlier replays
+FORGOTTEN_S = 60.0  # how long a delay counts, at most twice this time, since a clock may be adjusted
 
 
 class Sequence:
     def __init__(self, apply: Callable[[bytes], None], lose: Callable[[], None], ask: Callable[[int], bool]) -> None:
-        """Set up the sequence. `ask(n)` requests a replay from number n and returns False if the engine offers none."""
+        """Set up the sequence. `ask(n)` requests a replay from number n; it returns False if the engine offers none."""
         self._apply = apply
         self._lose = lose
         self._ask = ask
@@ -22,9 +22,9 @@ class Sequence:
         self._early_bytes = 0
         self._asking = False
         self._again = False  # True if a gap appeared after the pending replay request
-        self._begun = False  # True once the pending replay has brought a batch
-        self._skips = False  # True if a batch of the pending replay was lost on the way
-        self._replays = 0  # replays in a row from which a batch was lost on the way
+        self._begun = False  # True once a batch of the pending replay has arrived
+        self._skips = False  # True if a batch of the pending replay was lost
+        self._replays = 0  # consecutive replays from which a batch was lost
         self.next = 0
         self.gaps = 0
         self.replayed = 0  # batches received by replay
@@ -35,7 +35,7 @@ class Sequence:
 
     @property
     def whole(self) -> bool:
-        """Return whether no batch is missing before the latest known one."""
+        """Return whether all batches before the latest known one have arrived."""
         return not self._early
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class Sequence:
         self._asking = self._ask(self.next)
 
     def live(self, number: int, payload: bytes) -> bool:
-        """Take a live batch; False for a number already seen."""
+        """Take a live batch; return False for a number already seen."""
         if number < self.next:
             return False
         if number > self.next:
@@ -65,7 +65,8 @@ class Sequence:
     def replayed_one(self, number: int, payload: bytes) -> None:
         if number > self.next and self._begun and self._replays < MOST_REPLAYS:
             self.gaps += not self._skips
-            self._skips = True  # the engine may still hold the batches before this one, which is requested again, too
+            # The engine may still hold the earlier batches, so this one is requested again with them
+            self._skips = True
             return
         self._begun = True
         while number > self.next:  # the engine no longer holds earlier batches
@@ -78,7 +79,7 @@ class Sequence:
         self._take_early()
 
     def replay_ended(self) -> None:
-        """End a replay: the engine has sent all it held, or does not answer."""
+        """End a replay: the engine has sent everything it held, or does not answer."""
         self._asking = False
         self._replays = self._replays + 1 if self._skips else 0
         if self._skips or (self._early and self._again):
@@ -116,7 +117,8 @@ class Sequence:
 
 
 class ShortestDelay:
-    """The shortest recent delay, over this window and the one before. It cancels the difference between the clocks."""
+    """The shortest recent delay, over this window and the previous one. Comparing with it cancels the difference
+    between the clocks."""
 
     def __init__(self) -> None:
         self._window = 0

@@ -1,5 +1,5 @@
-"""A pool's exact index, shared by routers: index processes hold it, each for a part of the engines.
-Engines are assigned to processes by name, so that all routers of a host ask the same process.
+"""A pool's exact index, shared by routers and divided among index processes. Engines are assigned to processes by name,
+so that all routers of a host ask the same process about an engine.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from router.prefix.exact.stretches import Tokens, summed
 
 
 class SharedFeed:
-    """An endpoint's KV events as an index process follows them, with the attributes of a Feed."""
+    """An endpoint's KV events as followed by an index process, with the attributes of a Feed."""
 
     def __init__(self, endpoint: Endpoint, place: RankPlace, link: ProcessLink) -> None:
         self.link = link
@@ -81,7 +81,7 @@ class ProcessIndex:
 
     @property
     def bytes(self) -> int:
-        """Return the memory of all processes, whatever the number of routers."""
+        """Return the memory of all processes, which does not depend on the number of routers."""
         return sum(link.status[self._pool].bytes for link in self._links if self._pool in link.status)
 
     def blocks(self, instance: str) -> Tokens:
@@ -89,7 +89,7 @@ class ProcessIndex:
         return feed.blocks if feed is not None else NOTHING
 
     def follow(self, places: Mapping[Endpoint, RankPlace], chunk: int = 0) -> None:
-        """Follow exactly these endpoints at their places. `chunk`: see FollowedEngine."""
+        """Follow exactly these endpoints at their places. For `chunk` see FollowedEngine."""
         engines: dict[ProcessLink, list[FollowedEngine]] = {link: [] for link in self._links}
         self._feeds = {}
         for endpoint, place in places.items():
@@ -108,7 +108,7 @@ class ProcessIndex:
             feed.refresh()
 
     async def look_up(self, prompts: Prompts, parts: PartsBySize, rules: Mapping[str, int]) -> "ProcessLookUp | None":
-        """Look a prompt up; None if no process answers in time. `rules`: see ExactIndex.rules."""
+        """Look a prompt up; None if no process answers in time. For `rules` see ExactIndex.rules."""
         asked = [link.look_up(self._pool, prompts, parts, self._masks(link, rules)) for link in self._asked]
         answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         found = {link: answer for link, answer in zip(self._asked, answers, strict=True) if answer is not None}
@@ -130,11 +130,11 @@ class ProcessIndex:
         for size, (stretches, foreseen) in zip(sizes, answer.prompts, strict=True):
             held |= summed([_masks(stretch) for stretch in stretches], size, names)
             held |= {names[slot]: (tokens, 0, 0) for slot, tokens in foreseen}
-        held.pop("", None)  # engines of other routers
+        held.pop("", None)  # engines that only other routers use
         return held
 
     def _names_of(self, link: ProcessLink) -> Sequence[str]:
-        """Return the endpoint of each bit in the process's masks; empty for engines of other routers."""
+        """Return the endpoint of each bit in the process's masks; empty for engines that only other routers use."""
         keys = link.names.get(self._pool, ())
         known = self._names.get(link)
         if known is None or known[0] is not keys:
@@ -163,7 +163,7 @@ class ProcessLookUp:
 
     def sent(self, instance: str, block_size: int, foreseen: int, *, speculating: bool = False) -> SharedSent | None:
         """Report that the prompt goes to this instance, with `foreseen` leading blocks expected at admission. With
-        `speculating`, its tokens by each rule of speculation are asked for."""
+        `speculating`, request its tokens by each rule of speculation."""
         return self._index.sent(self, instance, block_size, foreseen, speculating=speculating)
 
 

@@ -20,7 +20,7 @@ from router.upstream.fetch import get
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "")  # noqa: S104 - what engines say when they listen on every address
 
 _TCP = re.compile(r"tcp://([\w.*-]{0,253}|\[[0-9a-fA-F:.]{0,45}\]):[0-9]{1,5}", re.ASCII)
-_IPC = re.compile(r"ipc:///[ -~]{1,106}")  # a unix socket's path holds 107 bytes
+_IPC = re.compile(r"ipc:///[ -~]{1,106}")  # the path of a unix socket has at most 107 bytes
 _RANK = re.compile(r"[0-9]{1,4}")
 LONGEST_TOPIC = 256  # characters
 TIMEOUT_S = 5.0  # time limit for the whole response
@@ -28,7 +28,7 @@ LONGEST = 1 << 20  # bytes of a response
 
 
 class NoEvents(Exception):
-    """The engine publishes no events that can be followed; the message has the reason."""
+    """The engine publishes no events that Weir can follow; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ async def _reached(found: KvEventSource, what: str) -> KvEventSource:
 
 
 def given(address: str, place: RankPlace = WHOLE) -> KvEventSource:
-    """Parse a declared source, tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, which is that of the first rank; the
-    following ports belong to further ranks. Raise NoEvents."""
+    """Parse a declared source, tcp://HOST:PORT?replay=tcp://HOST:PORT&topic=NAME, which is the first rank's; further
+    ranks use the following ports. Raise NoEvents."""
     endpoint, _, query = address.partition("?")
     more = dict(parse_qsl(query, max_num_fields=8))
     for each in (endpoint, more.get("replay", endpoint)):
@@ -102,7 +102,7 @@ Endpoint = TypeVar("Endpoint", str, str | None)
 
 
 async def _pinned(endpoint: Endpoint) -> Endpoint:
-    """Replace the host name by its current address, since ZMQ would resolve the name again."""
+    """Replace the host name by its current address; otherwise ZMQ would resolve the name again."""
     if not endpoint or not endpoint.startswith("tcp://"):
         return endpoint
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")

@@ -1,5 +1,5 @@
-"""The division of the event loop's time among all engines' KV events: engines wait for their turn, and each iteration
-of the loop applies events for a slice of time, so that requests and look-ups are served in between."""
+"""Divides the event loop's time among the KV events of all engines: engines wait for their turn, and each iteration of
+the loop applies events for a slice of time, so that requests and look-ups are served in between."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from typing import Protocol
 
 class WaitingFeed(Protocol):
     def work(self, until: float) -> None:
-        """Work until the given value of time.perf_counter, or until nothing is left."""
+        """Work until time.perf_counter reaches the given value, or until nothing is left."""
 
 
 class SharedTurns:

@@ -1,7 +1,6 @@
-"""API key checks of a request: the key's identity, its access to the pool, and its remaining limits.
-
-A standalone router without a key file checks nothing. A router with Redis refuses every request until it has read the
-keys, as it cannot know which pools require one. After that a request without a key passes unless one is required.
+"""Checks of a request's API key: the key's identity, its access to the pool, and its remaining limits. A standalone
+router without a key file checks nothing. A router with Redis refuses every request until it has read the keys, because
+it cannot know which pools require one. After that a request without a key passes unless one is required.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from router.request.spending import settle
 ROUNDING_S = 0.001
 NOT_READ = "has not read the API keys yet"
 CANNOT_READ = "cannot read the published API keys"
-UNREADABLE_RETRY_S = 5  # an operator has to act
+UNREADABLE_RETRY_S = 5  # seconds; an operator has to act first
 
 
 @dataclass(slots=True)
@@ -44,11 +43,12 @@ class Meter:
     key: PublishedKey
     allowances: dict[str, Allowance] = field(default_factory=dict)  # by limited kind
     buckets: dict[str, Bucket] = field(default_factory=dict)  # used while Redis is unreachable
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis for all that wait
-    asking: Counter[str] = field(default_factory=Counter)  # total need, by kind, of all requests that ask or wait
-    closed_until: float = 0.0  # s, loop time; until then, needs of `closed_for` or more are rejected
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one request asks Redis on behalf of all that wait
+    # Total need, by kind, of all requests that are asking or waiting
+    asking: Counter[str] = field(default_factory=Counter)
+    closed_until: float = 0.0  # s, loop time; until then, requests that need `closed_for` or more are rejected
     closed_for: dict[str, float] = field(default_factory=dict)
-    wait_s: float = 0.0  # wait reported by those rejections
+    wait_s: float = 0.0  # waiting time reported by those rejections
     outcomes: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     used_at: float = 0.0  # s, Unix
@@ -71,7 +71,7 @@ class ApiKeyAuth:
     def __init__(self) -> None:
         self.ring: Keyring | None = None  # last readable keys; None: none so far
         self.unreadable = False  # the newest published keys are unreadable
-        self.required_everywhere = False  # keys are required, whatever the published keys say
+        self.required_everywhere = False  # every request needs a key, whatever the published keys say
         self.exposed = False  # the router listens beyond the loopback interface
         self.bucket_store: BucketStore | None = None  # None: this router has no keys
         self.meters: dict[str, Meter] = {}  # by key id, only keys in use
@@ -93,7 +93,7 @@ class ApiKeyAuth:
 
     @property
     def closed(self) -> str:
-        """Return why every request is refused; empty once the keys, and the pools that require one, are known."""
+        """Return why every request is refused; empty once the keys, and the pools that require one, have been read."""
         if self.bucket_store is None or self.ring is not None:
             return ""
         return f"this router {CANNOT_READ if self.unreadable else NOT_READ}"

@@ -1,6 +1,6 @@
 """Budgets of API keys and pools: a request is sent only if its highest possible cost fits into what this router may
-spend. A router holds a part of what remains of the budget and asks for more when that part is used up
-(`BudgetStore.hold`), so most requests need no round trip. What all routers hold and have spent never exceeds the limit;
+spend. A router holds a part of the budget's remainder and asks for more when that part is used up (`BudgetStore.hold`),
+so most requests need no round trip. The amounts that all routers hold and have spent never exceed the limit together;
 spending exceeds it at most by the cost of requests in flight beyond their estimates. While the store is unreachable, a
 router spends what it holds, then its share of the last known remainder, and then refuses. Together, routers exceed the
 limit at most by grants made since the other routers last asked, which is at most REPORT_S ago.
@@ -18,22 +18,20 @@ from router.contract.redis.budgets import EVER, PublishedBudget
 from router.http.errors import ErrorResponse
 from router.request.spending import Spending
 
-AHEAD = 100  # a router holds in advance at most this fraction of its share of the limit
-AHEAD_REQUESTS = 8  # and at most as much as this many requests like the current one need
-UNPRICED = 8  # most requests in flight while a period's price is unknown
+AHEAD = 100  # a router holds in advance at most its share of the limit divided by this
+AHEAD_REQUESTS = 8  # and at most the need of this many requests like the current one
+UNPRICED = 8  # requests in flight while a period's price is unknown
 AGAIN_S = 0.2  # interval between requests for more of an exhausted budget
-REPORT_S = 5.0  # interval of reports even without change, which show that the router is alive
-LATE_S = 3600.0  # time for requests under way after a period's end
+REPORT_S = 5.0  # interval of reports even without changes, to show that the router is alive
+LATE_S = 3600.0  # time allowed for requests in progress at a period's end
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An answer of the store: the amount that the router may spend, in addition to what it had spent at the time of the
-    request.
-    """
+    """An answer of the store: the amount that the router may spend, on top of what it had spent when it asked."""
 
     hold: int
-    rest: int | None  # part of the whole budget that is neither spent nor held; None: unknown
+    rest: int | None  # part of the whole budget that is neither spent nor held by a router; None: unknown
 
 
 class BudgetStore(Protocol):
@@ -42,7 +40,7 @@ class BudgetStore(Protocol):
     routers: int  # routers that share a budget
 
     async def hold(self, spending: Spending, want: int, had: int) -> Held | None:
-        """Report the spending, and hold up to `want` of the remainder instead of `had`. None if the store is
+        """Report the spending, and hold up to `want` of the remainder instead of `had`. Return None if the store is
         unreachable.
         """
 
@@ -111,8 +109,9 @@ class Budgets:
             raise _refusal(whose, spending, amount, at)
 
     async def _ask(self, spending: Spending, want: int) -> None:
-        """Ask the store under the lock. Settlements that happen meanwhile count against the new ceiling, which is
-        absolute. Returned amounts are not spent meanwhile, as another router may get them before the answer arrives."""
+        """Ask the store under the lock. Settlements during the request count against the new ceiling, which is
+        absolute. Amounts being returned are not spent during the request, because another router may get them before
+        the answer arrives."""
         reported = (spending.spent, spending.reserved, spending.refused)
         before = spending.ceiling
         spending.ceiling = min(before, reported[0] + max(want, reported[1]))
@@ -130,8 +129,8 @@ class Budgets:
             spending.ceiling += max(0, spending.rest) // self.store.routers
 
     async def report(self, now: float) -> None:
-        """Every second, report the spending to the store, and return what is held beyond the next requests. `now` is
-        Unix time."""
+        """Every second, report the spending to the store, and return amounts held beyond the needs of the next
+        requests. `now` is Unix time."""
         for place, spending in list(self._spendings.items()):
             due = time.monotonic() - spending.reported_at >= REPORT_S
             if not spending.changed and not due:
@@ -146,9 +145,9 @@ class Budgets:
 
 
 def _estimate(spending: Spending, tokens: int, price: float) -> int:
-    """Estimate the highest cost in the budget's unit; dollars by the mean price of this budget's tokens here in this
-    period.
-    A price from elsewhere may be too high, and must not block every request for good, so UNPRICED requests always fit.
+    """Estimate the highest cost in the budget's unit. Dollars follow the mean price of this budget's tokens in this
+    router and period. A price from elsewhere may be too high and must not block every request forever, so UNPRICED
+    requests always fit.
     """
     if spending.budget.unit == "requests":
         return 1

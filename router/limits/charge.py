@@ -1,15 +1,16 @@
-"""The possible cost of a request in output tokens, and the cost of a broken stream. Pure."""
+"""Estimates of a request's possible cost in output tokens, and of a broken stream's cost. Pure."""
 
 from router.contract.api_paths import LIMITS
 from router.contract.values import lax
 from router.contract.values.json_value import JsonObject
 
 DEFAULT_OUTPUT = 512  # output tokens assumed for an answer without a limit
-LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit means none
+LARGEST_OUTPUT = 1_000_000_000  # tokens; a larger limit counts as none
 
 
 def most_output(document: JsonObject, api_path: str) -> int:
-    """Return the tokens that an engine may generate in all answers; the larger value if an API has two limits."""
+    """Return the tokens that an engine may generate in all answers; if an API has two limits, the larger value
+    counts."""
     limit = output_limit(document, api_path)
     return min(DEFAULT_OUTPUT * answers(document), LARGEST_OUTPUT) if limit is None else limit
 
@@ -34,7 +35,7 @@ def answers(document: JsonObject) -> int:
 def streamed(data: bytes, *, several: bool) -> int:
     """Estimate the tokens in a part of a stream: for each event, one per answer that it continues."""
     events = data.count(b"\ndata:") + data.startswith(b"data:")
-    # Quotes inside a JSON string are escaped, so a match is a key and never generated text.
+    # Quotes inside a JSON string are escaped, so a match is a key and never part of generated text.
     return max(events, data.count(b'"index":')) if several else events
 
 

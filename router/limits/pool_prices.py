@@ -1,4 +1,4 @@
-"""The price of a token in each pool, for dollar budgets without their own price yet. It is the mean cost of the pool's
+"""The price of a token in each pool, for dollar budgets that have no price yet. It is the mean cost of the pool's
 requests in this router over all periods. Before the first request has ended, it is the list price of the most expensive
 instance at the rate of a single stream.
 """
@@ -7,8 +7,8 @@ from router.contract.redis.budgets import MICRO
 from router.pool.pool import Pool
 
 ALONE_TOKENS_PER_S = 50.0  # rate of one stream; shared instances are cheaper
-REMEMBERED_TOKENS = 10_000_000.0  # tokens after which older ones count half
-MOST_POOLS = 1_000  # limit, as pools of experiments come and go
+REMEMBERED_TOKENS = 10_000_000.0  # after this many tokens, earlier tokens count half
+MOST_POOLS = 1_000  # pools; ephemeral pools of experiments would otherwise accumulate
 
 
 class PoolPrices:

@@ -1,15 +1,14 @@
-"""Allowances of API keys, borrowed from a bucket that all routers share. Pure.
-A bucket holds at most one minute's worth and fills at limit/60 per second, as OpenAI's does. A router borrows what a
-request needs plus BLOCK_S of further use, which saves most requests a round trip. Borrowed tokens leave the bucket, so
-all routers together never spend more than it held. Tokens left over from a request go to the next request, or back to
-the bucket.
+"""Allowances of API keys, borrowed from a bucket that all routers share. Pure. A bucket holds at most one minute's
+allowance and refills at limit/60 per second, like OpenAI's. A router borrows a request's need plus BLOCK_S of further
+use, which saves most requests a round trip. Borrowed tokens leave the bucket, so all routers together never spend more
+than it held. Tokens left over from a request go to the next request, or back to the bucket.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-BLOCK_S = 0.1  # how far ahead a router borrows
+BLOCK_S = 0.1  # further use that a router borrows in advance
 RETRY_S = 0.1  # minimum time between a rejection and the next borrow
 MINUTE_S = 60.0
 
@@ -19,7 +18,7 @@ class Allowance:
     """The allowance of one key in one router, in requests or tokens."""
 
     limit: int  # per minute
-    held: float = 0.0  # borrowed and not spent; below 0 after a request that used more than estimated
+    held: float = 0.0  # borrowed but not spent; below 0 after a request that used more than estimated
     left: float = 0.0  # tokens in the shared bucket when it was last asked
     asked_at: float = 0.0  # s, any monotonic clock
 
@@ -45,7 +44,7 @@ class Allowance:
         self.left, self.asked_at = left, now
 
     def remaining(self, now: float) -> float:
-        """Return this router's estimate, between 0 and the limit."""
+        """Return this router's estimate of the remaining allowance, between 0 and the limit."""
         refilled = self.left + (now - self.asked_at) * self.rate
         return max(0.0, min(float(self.limit), refilled + self.held))
 
@@ -82,7 +81,7 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    wait_s: float  # above 0: nothing was granted; time until it can be
+    wait_s: float  # above 0: nothing was granted; seconds until it can be
     granted: tuple[float, ...]  # in the order of the requests
     left: tuple[float, ...]
 

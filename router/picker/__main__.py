@@ -1,4 +1,4 @@
-"""`python -m router.picker`: a router that a gateway asks, over gRPC, where to send its requests (docs/gateways.md)."""
+"""`python -m router.picker`: a router that gateways ask, over gRPC, where to send their requests (docs/gateways.md)."""
 
 import argparse
 import signal
@@ -24,7 +24,7 @@ from router.picker.picking import Picking
 
 
 class Picker(Router):
-    """A router that also answers gateways, from the same pools and load."""
+    """A router that also answers gateways, with the same pools and load."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The messages between a gateway and the picker about one request. Pure.
 
 They are Envoy's `envoy.service.ext_proc.v3.ExternalProcessor` (api/envoy/service/ext_proc/v3/external_processor.proto),
-used by the Gateway API Inference Extension's endpoint picker protocol 1.0. Field numbers are explained beside them.
+used by the Gateway API Inference Extension's endpoint picker protocol 1.0. Comments explain the field numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ SERVED = "x-gateway-destination-endpoint-served"
 LB, SUBSET_HINT = "envoy.lb", "envoy.lb.subset_hint"  # namespaces of metadata
 
 MOST_HEADERS = 500
-LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers, whose framing is larger than HTTP's
+LARGEST_HEAD = 2 * MAX_HEAD  # bytes of a message with headers; its framing is larger than that of HTTP
 
 NONE, BUFFERED, FULL_DUPLEX = 0, 2, 4  # values of BodySendMode
 OVERWRITE_OR_ADD = 2  # a HeaderAppendAction
@@ -27,7 +27,7 @@ CHUNK = 62 * 1024  # bytes per message of a returned body; Envoy accepts up to 6
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """The bodies that the gateway sends."""
+    """The parts of bodies that the gateway sends."""
 
     request_body: int
     response_body: int
@@ -37,13 +37,13 @@ class Modes:
 class GatewayMessage:
     """A message of the gateway."""
 
-    kind: str  # a name of KINDS, empty for an unknown one
+    kind: str  # a name in KINDS; empty for an unknown one
     headers: Headers = field(default_factory=list)
     body: bytes = b""
-    ends: bool = False  # the last message of the request, or of the response
-    subset: frozenset[str] | None = None  # addresses that may be picked; None: all
+    ends: bool = False  # True for the last message of the request, or of the response
+    subset: frozenset[str] | None = None  # addresses that may be picked; None: all addresses
     served: str = ""  # address of the endpoint that served the request
-    modes: Modes | None = None  # in the first message of a stream
+    modes: Modes | None = None  # sent in the first message of a stream
 
 
 KINDS = {
@@ -97,7 +97,7 @@ def _subset(metadata: dict[str, Fields]) -> frozenset[str] | None:
 
 
 def _texts(struct: Fields, name: str) -> Iterable[str]:
-    """Return the texts of a google.protobuf.Struct's value: one, comma-separated ones, or a list."""
+    """Return the texts in a value of a google.protobuf.Struct: one text, comma-separated texts, or a list."""
     value = fields(dict(mapping(struct, 1)).get(name, b""))
     several = [fields(one) for one in messages(fields(message(value, 6)), 1)]  # list_value, of values
     for one in (value, *several):
@@ -119,7 +119,8 @@ def go_on() -> bytes:
 def picked(
     endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]], dropped: Sequence[bytes], body: bytes | None
 ) -> bytes:
-    """Return the answer to a buffered body, with the destination in header and metadata. `body` replaces the body."""
+    """Return the answer to a buffered body, with the destination in header and metadata. `body`, if set, replaces the
+    body."""
     changed = b"" if body is None else put(3, put(1, body))  # body_mutation
     return put(3, put(1, _mutation(endpoints, headers, dropped) + changed)) + _metadata(endpoints)
 
@@ -133,7 +134,7 @@ def picked_streamed(
     trailers: Sequence[bytes] | None = None,
 ) -> list[bytes]:
     """Return the same answer followed by the body, as FULL_DUPLEX_STREAMED requires. None: the request has no body.
-    `trailers` holds the names of the trailers after the body, all of which are removed; None: it has none.
+    `trailers` has the names of the trailers after the body, all of which are removed; None: there are no trailers.
     """
     answers = [put(1, put(1, _mutation(endpoints, headers, dropped))) + _metadata(endpoints)]
     if body is not None:

@@ -1,7 +1,7 @@
-"""Decides for a gateway: everything that a router does with a request before sending it, and a receipt.
-Tokens never pass through here, so a receipt has no TTFT and no usage. A gateway that does not send response bodies
-keeps its stream open until the response has ended, and then the request stops counting as load. If it would send them,
-the stream is closed at the decision: the request counts as load for its expected time, and its receipt says `picked`.
+"""Decides for a gateway: performs the steps that precede sending a request, and writes a receipt. Tokens never pass
+through the picker, so a receipt has no TTFT and no usage. If the gateway does not send response bodies, its stream
+stays open until the response has ended, and then the request stops counting as load. Otherwise the stream is closed at
+the decision: the request counts as load for its expected time, and its receipt says `picked`.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ from router.upstream.errors import KeyMissing
 from router.upstream.keyed import with_key
 
 PREFILL_TOKENS_PER_S = 5_000.0  # assumed rate of an unmeasured instance
-PREFILLER = b"x-prefiller-host-port"  # read by llm-d's sidecar, which calls that instance before its decoder
-DECODE_S = 0.02  # per output token of a response whose end is not reported
+PREFILLER = b"x-prefiller-host-port"  # header for llm-d's sidecar, which calls that instance before its decoder
+DECODE_S = 0.02  # assumed time per output token of a response whose end is not reported
 
 
 class Picking(Proxy):
@@ -139,15 +139,15 @@ class Picking(Proxy):
         except asyncio.CancelledError:
             if not stream.gone or not outcome.label:
                 raise
-            return True  # the gateway's stream ends with the response
+            return True  # the gateway's stream lasts until the end of the response
         finally:
             served.picked -= held
             if outcome.label != "picked" or stream.tells_the_end:
                 _end(call, lease)
 
     def _ranked(self, call: Call, decision: Decision, tried: dict[str, str], left: int) -> list[Decision]:
-        """Return the decision's instance, then the next choices if it fails; only one instance if it needs a rank's
-        header."""
+        """Return the decision's instance, followed by the next choices in case it fails; only one instance if its rank
+        needs a header."""
         ranked, out = [decision], dict(tried)
         if self._single or call.pool.endpoints[decision.instance].rank is not None:
             return ranked
@@ -172,7 +172,7 @@ def _lease(call: Call, endpoint: Endpoint, tokens: int) -> Lease:
 
 
 def _prefiller(call: Call, decision: Decision) -> Endpoint | None:
-    """Return the instance that computes the prompt for a sidecar, and note the offload; None if there is none."""
+    """Return the instance that computes the prompt for a sidecar, and record the offload; None if there is none."""
     prefiller = call.pool.endpoints.get(decision.prefill) if call.sidecars else None
     if prefiller is None or prefiller.connector != NIXL:
         return None
@@ -181,7 +181,7 @@ def _prefiller(call: Call, decision: Decision) -> Endpoint | None:
 
 
 def _expected_s(call: Call, decision: Decision, prefiller: Endpoint | None) -> float:
-    """Return the expected time of the prefill, during which it counts as load of a prefill instance."""
+    """Return the expected time of the prefill, during which the request counts as load of the prefill instance."""
     tokens = decision.new_tokens if prefiller is None else decision.prefill_new_tokens
     seconds = tokens / (call.pool.rates.prefill_tokens_per_s or PREFILL_TOKENS_PER_S)
     if prefiller is not None:
@@ -213,8 +213,8 @@ def _elsewhere(call: Call) -> dict[str, str]:
 
 
 def unreached(pool: Pool, subset: frozenset[str] | None) -> dict[str, str]:
-    """Return the instances that the gateway cannot reach, with the reason. `subset` has addresses with or without port;
-    None means all.
+    """Return the instances that the gateway cannot reach, with the reason. `subset` has addresses with or without a
+    port; None means all addresses.
     """
     found = {}
     for endpoint in pool.endpoints.values():
@@ -249,7 +249,7 @@ def _headers(call: Call, endpoint: Endpoint, prefiller: Endpoint | None) -> list
 
 
 def _with_key(lines: bytes, endpoint: Endpoint) -> list[tuple[bytes, bytes]]:
-    """Add the engine's key. An instance without a readable key leaves routing only a moment later; until then, raise
+    """Add the engine's key. Routing excludes an instance without a readable key only a moment later; until then, raise
     ErrorResponse.
     """
     try:
@@ -312,7 +312,7 @@ def _take(call: Call, ranked: list[Endpoint], answered: Answered) -> Endpoint:
 def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
     outcome = call.outcome
     outcome.status = outcome.attempts[-1].status = status
-    endpoint.progress.refused() if 400 <= status < 500 else None  # 5xx may be the gateway's
+    endpoint.progress.refused() if 400 <= status < 500 else None  # a 5xx may be the gateway's own
     result, error, status = _judged(call, endpoint, status, kind)
     outcome.attempts[-1].result = result
     outcome.close(result, error=error)
@@ -335,7 +335,7 @@ def _judge(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> None:
 
 
 def _judged(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> tuple[Result, str, int]:
-    """Return the result of an answer, what is wrong with the answer, and the status that says so."""
+    """Return (result of an answer, what is wrong with it, the status that reports it)."""
     asks_stream = call.request.prompt.stream
     error = answers.unlike_asked(kind, call.api_path, asks_stream=asks_stream) if status == 200 else None
     if error is not None:
@@ -346,7 +346,7 @@ def _judged(call: Call, endpoint: Endpoint, status: int, kind: bytes) -> tuple[R
 
 
 def _is_alone_in_doubt(pool: Pool, endpoint: Endpoint) -> bool:
-    """Return whether this instance alone keeps rejecting requests that another instance would serve, since a picker
+    """Return whether only this instance keeps rejecting requests that another instance would serve, since a picker
     cannot ask both.
     """
     others = [one for one in pool.endpoints.values() if one.instance != endpoint.instance and one.takes_requests]

@@ -1,6 +1,6 @@
 """The part of Protocol Buffers' wire format that the picker's messages need. Pure.
 
-Envoy's own definitions come with 2 MB of generated code; a picker reads six fields and writes ten
+Envoy's own definitions need 2 MB of generated code, whereas a picker reads six fields and writes ten
 (https://protobuf.dev/programming-guides/encoding/).
 """
 
@@ -75,7 +75,7 @@ def mapping(of: Fields, number: int) -> Iterable[tuple[str, bytes]]:
 
 
 def put(number: int, value: int | bytes | str) -> bytes:
-    """Write one field, numbers and bools as varints; zero and empty values are also written."""
+    """Write one field, numbers and bools as varints; zero and empty values are written as well."""
     if isinstance(value, int):
         return varint(number << 3 | VARINT) + varint(value)
     data = value.encode() if isinstance(value, str) else value

@@ -25,17 +25,17 @@ OPTIONS = (("grpc.max_receive_message_length", MOST_MESSAGE), ("grpc.so_reusepor
 
 
 class NotListening(Exception):
-    """The server cannot listen; the message is one line that names the address."""
+    """The server cannot listen; the message is one line with the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickerSettings:
-    """The picker's address and how it reads the gateway's headers."""
+    """The picker's address and the way it reads the gateway's headers."""
 
     address: str  # host:port
     certificate: Path | None = None  # certificate and key for TLS; None: no TLS
     key: Path | None = None
-    pool: str = ""  # pool of requests that name none
+    pool: str = ""  # pool of requests that do not name one
     objectives: Mapping[str, int] = field(default_factory=dict)  # objective: band
     grace_s: float = 30.0
 

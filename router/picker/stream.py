@@ -28,7 +28,7 @@ from router.tokenize import salt
 
 OBJECTIVES = (b"x-llm-d-inference-objective", b"x-gateway-inference-objective")
 FAIRNESS = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
-# Headers that engines do not get; the salt is sent in the body, distinct per key
+# Headers that are not sent to engines; the salt is sent in the body, distinct per key
 _ROUTERS_OWN = {*(b"x-weir-pool", b"x-weir-priority", b"x-vllm-priority", b"x-weir-key-id", salt.HEADER), *INSIDE}
 UNTOLD = Modes(FULL_DUPLEX, NONE)  # assumed if the gateway does not state its modes
 
@@ -76,19 +76,19 @@ class GatewayStream:
         self.is_picked = False
         self.body = b""
         self.incoming = IncomingRequest("/", b"", [], "")
-        self._came: set[bytes] = set()  # names of the headers that the client sent
+        self._came: set[bytes] = set()  # names of the headers sent by the client
         self._wire = wire
         self._held = HeldBody(clients)
         self._objectives = objectives
         self._pool = pool
         self._modes = UNTOLD
-        self._is_read = False  # the request has ended
+        self._is_read = False  # True once the request has been read completely
         self._has_body = False
         self._trailers: list[bytes] | None = None  # their names
         self._refusal: tuple[int, Headers, bytes] | None = None
 
     async def head(self) -> IncomingRequest | None:
-        """Return the head; None if the gateway closes the stream first, or sends too much."""
+        """Return the head; None if the gateway closes the stream first, or sends too much data."""
         try:
             said = await self._next()
         except TooManyHeaders:
@@ -109,7 +109,7 @@ class GatewayStream:
         return self.incoming
 
     def _further(self, own: Mapping[bytes, bytes]) -> Headers:
-        """Return, under Weir's names, headers that the gateway sends under its own names."""
+        """Return headers that the gateway sends under its own names, under Weir's names."""
         further: Headers = []
         if self._pool and b"x-weir-pool" not in own:
             further.append((b"x-weir-pool", self._pool.encode()))
@@ -160,7 +160,7 @@ class GatewayStream:
     async def pick(
         self, endpoints: Sequence[str], headers: Sequence[tuple[bytes, bytes]] = (), body: bytes | None = None
     ) -> None:
-        """Send the addresses to the gateway, the best first. `body` replaces the client's body."""
+        """Send the addresses to the gateway, best first. `body` replaces the client's body."""
         self.is_picked = True
         kept = {name for name, _ in self.incoming.headers} - _ROUTERS_OWN
         dropped = [name for name in self._came if name not in kept]  # dropped headers, such as our API key
@@ -203,7 +203,7 @@ class GatewayStream:
         raw = await self._wire.read()
         return None if raw is None else messages.read(raw)
 
-    # Methods of a ClientConnection that refusals use
+    # Methods of a ClientConnection that are used by refusals
 
     def start(self, status: int, lines: bytes) -> None:
         self._refusal = status, [pair for pair in pairs(lines) if pair[0] != b"content-length"], b""

@@ -10,11 +10,11 @@ from router.policy.fleet import FleetColumns
 from router.policy.types import UNKNOWN, Candidate, InstanceState, Pick, Rates, RoutingRequest
 from router.policy.view import cached_tokens
 
-# Fields that few requests set, with their usual values, compared in one operation
+# Fields that few requests set, with their usual values; all are compared in one operation
 SELDOM = {"indivisible": "", "generates": True, "band": 0}
 _seldom = attrgetter(*SELDOM)
 _USUALLY = tuple(SELDOM.values())
-_rates = attrgetter(*(one.name for one in fields(Rates)))  # astuple copies deeply, at thirty times the cost
+_rates = attrgetter(*(one.name for one in fields(Rates)))  # astuple makes deep copies, which takes thirty times as long
 
 
 class Candidates(Sequence[Candidate]):

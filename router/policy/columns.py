@@ -1,13 +1,12 @@
-"""The inputs of a decision, as a receipt stores them.
-Candidates are stored as one list per field, or as a single value if all are equal: {id: […], cached, tiers (each
-[device, host, disk] or null; only if the request had them), running, waiting, decodes, prefill_tokens, kv_usage (null,
-like waiting, if the load was unknown), kv_tokens, block_size, role, connector, pair (absent if no instance has one),
-score (null where the strategy did not compare; absent if it compared none), refused: {index: reason}, aside: {index:
-reason}}.
-`refused` holds instances that could not take the request, `aside` those that the policy's filters excluded. A decision
-adds: prefill, the instance that computes the prompt for another; pace, absent if it is 1 for all; pulls and
-pull_tokens, where a pull was weighed against computing; left_out: {reason: count} for instances that the decision did
-not compare, namely those of a large pool beyond the shortlist and those without the request's adapter.
+"""The inputs of a decision, as a receipt stores them. Candidates are stored as one list per field, or as a single value
+if all are equal: {id: […], cached, tiers (each [device, host, disk] or null; only if the request had them), running,
+waiting, decodes, prefill_tokens, kv_usage (null, like waiting, if the load was unknown), kv_tokens, block_size, role,
+connector, pair (absent if no instance has one), score (null where the strategy did not compare; absent if it compared
+none), refused: {index: reason}, aside: {index: reason}}. `refused` holds instances that could not take the request,
+`aside` those that the policy's filters excluded. A decision adds: prefill, the instance that computes the prompt for
+another; pace, absent if it is 1 for all; pulls and pull_tokens, if a pull was compared with computing; left_out:
+{reason: count} for instances that the decision did not compare, namely those of a large pool beyond the shortlist and
+those without the request's adapter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ def _shortened(column: list[Any]) -> Any:
 
 
 def rounded(scores: Sequence[Any]) -> list[Any]:
-    """Round to about seven digits; unrounded, the scores of a large pool take a quarter of its receipts."""
+    """Round to about seven digits; unrounded, the scores of a large pool take up a quarter of its receipts."""
     known = [abs(one) for one in scores if one is not None and one != inf]
     places = 2 if max(known, default=0.0) > LARGE else 6
     return [None if one is None else round(one, places) for one in scores]
@@ -139,7 +138,7 @@ class RecordedColumns:
     def candidates(self, prompt_tokens: int, *, of_large_pool: bool = False) -> list[Candidate]:
         rejected = {**(self._made.get("aside") or {}), **self.refused}
         scores = self._made.get("score") or [None] * len(self.ids)
-        if of_large_pool:  # older routers wrote them unrounded
+        if of_large_pool:  # unrounded in receipts of older routers
             scores = rounded(scores)
         cached = self.column("cached")
         return [

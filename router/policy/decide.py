@@ -13,7 +13,7 @@ from router.policy.strategies import STRATEGIES
 from router.policy.types import Decision, InstanceState, ParsedPolicy, RoutingRequest, of_low_bands
 from router.policy.view import View, cached_tokens
 
-REASONS_SHOWN = 5  # distinct refusals listed when no instance can take a request
+REASONS_SHOWN = 5  # distinct reasons listed when no instance can take a request
 
 
 def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: ParsedPolicy, draw: float) -> Decision:
@@ -41,7 +41,7 @@ def decide(request: RoutingRequest, instances: Sequence[InstanceState], policy: 
     instance, is_refused = pick.instance, pick.refused
     prefill = None if is_refused else pick.prefill
     cached = view.held_on(instance)
-    return Decision(  # positional, as keyword arguments take more than twice as long
+    return Decision(  # positional, because keyword arguments take more than twice as long
         "" if is_refused else instance.id,
         pick.request_class,
         "colocated" if prefill is None else "offload",

@@ -17,7 +17,7 @@ InstanceValue = Callable[..., Any]  # (instance, further arguments) → value
 
 
 class FleetColumns(Sequence[InstanceState]):
-    """Columns of plain fields, and facts about all instances, are attributes: a property would cost a call on each
+    """Columns of plain fields, and facts about all instances, are attributes: a property would cost a call per
     access."""
 
     __slots__ = (
@@ -27,7 +27,7 @@ class FleetColumns(Sequence[InstanceState]):
     )
 
     is_paced: bool  # whether some instances are faster than others
-    is_divided: bool  # whether some instances do only a part of a request
+    is_divided: bool  # whether some instances perform only a part of a request
     cached_tokens: list[int]
     running: list[int]  # R_i
     waiting: list[int]  # q_i
@@ -52,7 +52,7 @@ class FleetColumns(Sequence[InstanceState]):
         self.instances = instances
         self.left_out: Mapping[str, int] = {}  # pool instances not included, by reason
         self._columns: dict[tuple[Any, ...], list[Any]] = {}
-        self._kept: list[tuple[list[Any], InstanceValue]] = []  # each column with its function
+        self._kept: list[tuple[list[Any], InstanceValue]] = []  # each further column with its function
         self._positions: dict[str, int] | None = None
         self._order: list[int] | None = None
 
@@ -105,7 +105,7 @@ class FleetColumns(Sequence[InstanceState]):
             self._kept.clear()
         for column, of in self._kept:
             column[position] = of(instance)
-        # One by one, as a loop over the fields, or tuples of them, would take three times as long
+        # Written out: a loop over the fields, or tuples of them, would take three times as long
         self.cached_tokens[position] = instance.cached_tokens
         self.running[position] = instance.running
         self.waiting[position] = instance.waiting
@@ -142,14 +142,14 @@ class FleetColumns(Sequence[InstanceState]):
 
 
 class _FleetPart(FleetColumns):
-    """Some instances of a fleet, for one decision. Further columns are derived from the fleet's columns."""
+    """Some instances of a fleet, for one decision. Further columns are taken from the fleet's columns."""
 
     __slots__ = ("_part_of", "_whole")
 
     def __init__(self, whole: FleetColumns, part_of: Callable[[list[Any]], Iterable[Any]]) -> None:
         self._whole, self._part_of = whole, part_of
         self._set(list(part_of(whole.instances)))
-        # One by one, as a loop over the names would take twice as long
+        # Written out: a loop over the names would take twice as long
         self.cached_tokens = list(part_of(whole.cached_tokens))
         self.running = list(part_of(whole.running))
         self.waiting = list(part_of(whole.waiting))

@@ -1,4 +1,5 @@
-"""Tokens of a prompt held by each instance, in levels: of a thousand instances, most hold the same system prompt."""
+"""Tokens of a prompt held by each instance, stored by level: of a thousand instances, most hold the same system
+prompt."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, repeat
@@ -7,7 +8,7 @@ from typing import TypeVar
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 D = TypeVar("D")
 
-Level = tuple[int, int]  # (tokens, mask of the instances that hold this many)
+Level = tuple[int, int]  # (tokens, mask of the instances that hold this number)
 
 
 class HeldByLevel(Mapping[str, int]):
@@ -18,7 +19,7 @@ class HeldByLevel(Mapping[str, int]):
     def __init__(self, levels: Iterable[Level], names: Sequence[str], bits: Mapping[str, int]) -> None:
         """`levels` is in ascending order, with each instance in one of them. `names` (by bit number) and `bits` (by
         name) may grow later, but their entries must not change."""
-        self.levels: list[Level] = []  # ascending by tokens, which differ
+        self.levels: list[Level] = []  # ascending by tokens; no two are equal
         for tokens, mask in levels:
             same = self.levels and self.levels[-1][0] == tokens
             self.levels.append((tokens, mask | self.levels.pop()[1] if same else mask))
@@ -48,7 +49,7 @@ class HeldByLevel(Mapping[str, int]):
             (tokens, mask), *_ = levels
             return [tokens if mask & bit else 0 for bit in bits]
         held = []
-        for bit in bits:  # written out: `_at` for each of many
+        for bit in bits:  # `_at` written out, for speed
             for tokens, mask in levels:
                 if mask & bit:
                     held.append(tokens)
@@ -76,5 +77,5 @@ def most(held: Mapping[str, int] | None) -> int:
 
 
 def named(mask: int, names: Sequence[str]) -> Iterator[str]:
-    """Return the instances of a mask; runs in C, as a thousand may share a system prompt."""
+    """Return the instances of a mask; the loop runs in C, because a thousand may share a system prompt."""
     return compress(names, f"{mask:b}"[::-1].encode().translate(_FLAGS))

@@ -1,4 +1,4 @@
-"""Reasons of a decision for the least price, formatted as text only when they are read, which is rare."""
+"""Reasons of a decision by least price, formatted as text only when they are read, which is rare."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
@@ -8,17 +8,17 @@ from router.policy.value import Value
 
 
 class LeastPrice(Value, frozen=True):
-    """Why an instance had the least price: numbers, in tokens of prefill but for requests and weights. Receipts hold
-    them as a list; newer routers may add fields at its end."""
+    """Why an instance had the least price: numbers in tokens of prefill, except for requests and weights. Receipts
+    store them as a list; newer routers may append fields."""
 
     price: float | None  # None: infinite
     instance: str  # where the prompt is computed
     queued: int
     cost: float  # cost of the new tokens
     new: int
-    transfer: float | None  # None: the prompt is computed where the answer is
-    late: float | None  # wait from which the first token is late; None: it is in time
-    lost: float | None  # what a late wait counts as
+    transfer: float | None  # None: prompt and answer are computed on the same instance
+    late: float | None  # waiting time from which the first token is late; None: it is in time
+    lost: float | None  # cost of a late wait
     stalled: int  # requests that decode there
     stall: float  # weight of a stall
     requests: int  # requests on the instance that decodes the answer
@@ -41,7 +41,7 @@ class LeastPrice(Value, frozen=True):
 
 
 def of_price(listed: Sequence[Any]) -> tuple[str, ...]:
-    """Return the reasons that a receipt lists; empty for a list that says none."""
+    """Return the reasons that a receipt lists; empty if its list has none."""
     try:
         return LeastPrice(*listed[: len(LeastPrice.__struct_fields__)]).in_words()
     except (TypeError, ValueError, LookupError, ArithmeticError):
@@ -49,13 +49,13 @@ def of_price(listed: Sequence[Any]) -> tuple[str, ...]:
 
 
 class Reasons(Value, frozen=True):
-    """A lazy tuple of texts, equal to any tuple with the same texts."""
+    """A lazy tuple of texts, equal to any tuple of the same texts."""
 
     make: Callable[..., tuple[Any, ...]]  # returns the fields of a LeastPrice
     given: tuple[Any, ...]  # immutable values
 
     def in_words(self) -> tuple[str, ...]:
-        """Return the texts. tuple() on this object would first ask for its length and build the texts twice."""
+        """Return the texts. tuple() on this object would ask for its length first and build the texts twice."""
         return LeastPrice(*self.terms()).in_words()
 
     def terms(self) -> tuple[Any, ...]:

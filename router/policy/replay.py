@@ -11,11 +11,11 @@ from router.policy.types import Candidate, Decision, InstanceState, ParsedPolicy
 if TYPE_CHECKING:
     from router.contract.redis.receipt import Receipt
 
-RATES = len(fields(Rates))  # older receipts have four rates, or a fifth that is always 0
+RATES = len(fields(Rates))  # older receipts have four rates, or a fifth rate that is always 0
 
 
 class NotReplayable(ValueError):
-    """The receipt lacks the inputs of its decision; the message says why."""
+    """The receipt lacks inputs of its decision; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ReplayedDecision:
 
 
 def situation(receipt: "Receipt") -> DecisionInputs:
-    """Return the inputs of the receipt's decision. NotReplayable says what is missing."""
+    """Return the inputs of the receipt's decision. Raise NotReplayable if some are missing."""
     if receipt.rule is None:
         raise NotReplayable("the request was refused before a decision")
     kept, made = receipt.inputs, receipt.candidates
@@ -80,7 +80,7 @@ def situation(receipt: "Receipt") -> DecisionInputs:
 
 
 def reasons(receipt: "Receipt") -> tuple[str, ...]:
-    """Return the reasons of the receipt's decision, in words."""
+    """Return the reasons of the receipt's decision as text."""
     return receipt.reasons if receipt.price is None else of_price(receipt.price)
 
 

@@ -1,4 +1,4 @@
-"""Whether instances could take a request at all, whatever their load. Pure."""
+"""Whether instances could take a request at all, regardless of load. Pure."""
 
 from collections.abc import Sequence
 from math import inf

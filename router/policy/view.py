@@ -1,4 +1,4 @@
-"""The input of a strategy, and computations that strategies share. Instances are identified by index."""
+"""The input of a strategy, and computations shared by strategies. Instances are identified by index."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
@@ -10,7 +10,7 @@ from router.policy.fleet import FleetColumns, dropped
 from router.policy.held import HeldByLevel
 from router.policy.types import InstanceState, ParsedPolicy, RoutingRequest
 
-SPARSE = 4  # least ratio of instances to holders of a prompt at which `is_sparse` is true
+SPARSE = 4  # `is_sparse` is true from this ratio of instances to holders of the prompt
 
 
 class View:
@@ -34,7 +34,7 @@ class View:
         self.instances = instances
         self.policy = policy
         self.draw = draw  # [0, 1): decides between instances that are equally good
-        self.fleet = fleet  # every instance, including those that can only prefill for others
+        self.fleet = fleet  # every instance, including those that only prefill for others
         self.paced = paced  # True if instances differ in speed and the policy considers it
         self._cached: Sequence[int] | None = None
         self._new: list[int] | None = None
@@ -44,7 +44,8 @@ class View:
 
     @property
     def cached(self) -> Sequence[int]:
-        """h_i, at most the prompt's length. Tokens below the device count less, as they have to be loaded first."""
+        """h_i, at most the prompt's length. Tokens below the device count less, because they have to be loaded
+        first."""
         made = self._cached
         if made is None:
             made = self._cached = self._held()
@@ -101,7 +102,7 @@ class View:
 
     @property
     def ongoing(self) -> list[float]:
-        """PP_i + request_tokens · R_i: prefill still to be computed, and a fixed number of tokens per request."""
+        """PP_i + request_tokens · R_i: prefill still to be computed, plus a fixed number of tokens per request."""
         made = self._ongoing
         if made is None:
             made = self._ongoing = self.instances.column(ongoing, self.policy["load.request_tokens"])
@@ -118,7 +119,7 @@ class View:
         return made
 
     def at_pace(self, tokens: list[Any]) -> list[Any]:
-        """Divide tokens by pace: the result is what the pool's median instance would compute in the same time."""
+        """Divide tokens by pace, to express work in tokens of the pool's median instance."""
         return list(map(truediv, tokens, self.instances.pace)) if self.paced else tokens
 
     def pace_of(self, instance: InstanceState) -> float:
@@ -131,7 +132,7 @@ class View:
         return held if tiers is None else weighted(held, tiers.get(instance.id), self._tier_weights)
 
     def held_on(self, instance: InstanceState) -> int:
-        """Return the tokens of the prompt that the instance holds on any tier."""
+        """Return the tokens of the prompt that the instance holds, on any tier."""
         request = self.request
         cached = instance.cached_tokens if request.held is None else request.held.get(instance.id, 0)
         return cached if cached < request.prompt_tokens else request.prompt_tokens
@@ -169,7 +170,7 @@ def weighted(held: int, tiers: Sequence[int] | None, weights: tuple[float, float
 
 
 def is_sparse(request: RoutingRequest, instances: FleetColumns) -> bool:
-    """Return whether few of many instances hold anything of the prompt, so that visiting only those is cheaper."""
+    """Return whether so few of many instances hold part of the prompt that visiting only those is cheaper."""
     return request.held is not None and SPARSE * len(request.held) < len(instances)
 
 
@@ -185,7 +186,7 @@ def cached_tokens(request: RoutingRequest, instances: FleetColumns) -> Sequence[
 
 
 def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -> Sequence[int]:
-    """Return h_i by id; `own` holds the instances' own values."""
+    """Return h_i by id; `own` has the values of the instances themselves."""
     prompt, held = request.prompt_tokens, request.held
     if type(held) is dict:
         known: list[int] = []
@@ -200,9 +201,10 @@ def cached_by(request: RoutingRequest, ids: Sequence[str], own: Sequence[int]) -
 
 
 def least(view: View, scores: Sequence[float], *then: Sequence[float] | Callable[[], Sequence[float]]) -> int:
-    """Return the index of the least score, ties by the least of `then`, then by the draw (in the order of ids)."""
+    """Return the index of the lowest score; ties are decided by the lowest `then`, then by the draw (in the order of
+    ids)."""
     least, best, is_tied = -1, inf, False
-    for position, score in enumerate(scores):  # a loop, as three searches in C take longer
+    for position, score in enumerate(scores):  # a loop, because three searches in C take longer
         if score < best or least < 0:
             least, best, is_tied = position, score, False
         elif score == best:
@@ -218,7 +220,7 @@ def least(view: View, scores: Sequence[float], *then: Sequence[float] | Callable
 
 
 def by_turn(view: View, positions: Sequence[int], turn: int) -> int:
-    """Return the index at this turn, in the order of ids."""
+    """Return the index for this turn, in the order of ids."""
     if len(positions) == 1:
         return positions[0]
     if len(positions) == len(view.instances):

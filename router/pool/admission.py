@@ -19,7 +19,7 @@ from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
 from router.pool.queue.class_queue import QueueEntry
 from router.pool.wake import WakeHold
 
-NO_LIMIT = 2**31  # no limit on waiting requests; the hold has its own
+NO_LIMIT = 2**31  # stands for no limit on waiting requests; requests held for a wake have a limit of their own
 OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request, also used as error codes
 CODES = (
@@ -33,7 +33,7 @@ State = Literal["deciding", "queued", "woken", "admitted", "refused", "abandoned
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait that ends when `Admission.when_woken` calls back, or at `until`; then call `resume`."""
+    """A wait until `Admission.when_woken` calls back or the time `until`; then call `resume`."""
 
     until: float  # s, of the caller's clock
 
@@ -47,9 +47,9 @@ class Refusal:
 
 
 class Admission:
-    """All times are seconds of one clock, the caller's."""
+    """All times are in seconds on one clock, the caller's."""
 
-    _policy: ParsedPolicy  # as of the latest decision
+    _policy: ParsedPolicy  # the policy at the latest decision
 
     def __init__(
         self,
@@ -66,20 +66,20 @@ class Admission:
         self._tenant = tenant
         self._band = band
         self._output_limit = output_limit
-        self._deadline = deadline  # latest time to choose an instance
+        self._deadline = deadline  # latest time for choosing an instance
         self._entry: QueueEntry | None = None
-        self.is_charged = False  # its tenant was charged when it queued
+        self.is_charged = False  # its tenant was charged when the request queued
         self._callback: Callable[[], None] | None = None
         self._queued_at = 0.0
         self.state: State = "deciding"
         self.queued_s = 0.0  # waiting time of all attempts
         self.held_s = 0.0  # part of `queued_s` spent waiting for a ready instance
-        self._hold: WakeHold | None = None  # while the request waits for an instance
+        self._hold: WakeHold | None = None  # set while the request waits for an instance
         self.wait: Wait | None = None  # the current or latest wait
 
     def begin(self, now: float) -> Refusal | None:
         if self._entry is not None:
-            self.settle(0, 0)  # end of the failed attempt
+            self.settle(0, 0)  # ends the failed attempt
         self.state, self._entry, self.is_charged = "deciding", None, False
         return self._late(now) if self._deadline is not None and now >= self._deadline else None
 
@@ -103,8 +103,8 @@ class Admission:
         able: Callable[[], bool],
         hold: Callable[[float], WakeHold | None] = lambda now: None,
     ) -> Wait | Refusal:
-        """Queue, hold or refuse the request. `able` is True if an instance could take it later, `hold` is set if an
-        instance will wake."""
+        """Queue, hold or refuse the request. `able` is True if an instance could take it later; `hold` is set if an
+        instance is about to wake."""
         self._policy = policy
         if decision.rule in STRATEGY_REFUSALS:
             return self._refuse(decision.rule, "; ".join(decision.reasons))
@@ -117,7 +117,7 @@ class Admission:
         return self._join(decision, now)
 
     def _held(self, decision: Decision, hold: WakeHold, now: float) -> Wait | Refusal:
-        """Wait for an instance to be ready, or continue a wait that has begun."""
+        """Wait for an instance to become ready, or continue such a wait."""
         if self._entry is None:
             self._entry = self._new_entry(decision)
             if hold.refused and not (hold.is_full and self._queue.makes_room(self._entry)):
@@ -175,13 +175,13 @@ class Admission:
             self._callback()
 
     def when_woken(self, callback: Callable[[], None]) -> None:
-        """Call back once the queued request is woken, at once if it already was."""
+        """Call back when the queued request is woken, or at once if it already has been."""
         self._callback = callback
         if self.state == "woken":
             callback()
 
     def resume(self, now: float) -> Refusal | None:
-        """Decide again after a wakeup; without a wakeup, end the wait."""
+        """After a wakeup, decide again; without a wakeup, end the wait."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has waited
         self._has_waited(now)
         if self.state == "woken":
@@ -207,7 +207,7 @@ class Admission:
         return self._refuse("displaced", reason, retry_after_s=self._retry_after_s(now))
 
     def settle(self, new_tokens: int, output_tokens: int) -> None:
-        """Charge the tenant for the use of a request that has ended, if it was queued."""
+        """Charge the tenant for the actual use of a request that has ended, if the request was queued."""
         if self._entry is not None:
             self._queue.settle(self._entry, cost_of(new_tokens, output_tokens))
 
@@ -239,7 +239,8 @@ class Admission:
         return Refusal(code, status or policy["admission.refuse_status"], reason, after)
 
     def _retry_after_s(self, now: float) -> int:
-        """Return the seconds until a request that joins now would have its turn, at least the policy's minimum."""
+        """Return the seconds until a request that joins the queue now would be served, at least the policy's
+        minimum."""
         assert self._entry is not None  # noqa: S101 - narrows the type: it has joined, or wanted to
         least: int = self._policy["admission.retry_after_s"]
         wait_s = self._queue.expected_wait_s(self._entry, now)

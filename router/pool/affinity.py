@@ -1,4 +1,4 @@
-"""The instance of each session. Local to the router; changes are collected and written to Redis later for other
+"""The instance of each session. This is local to the router; changes are collected and later written to Redis for other
 routers."""
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from typing import Final
 
 KEPT = 100_000  # sessions per pool
 UNNAMED = "~"  # prefix of session ids derived from the prompt
-CONTINUED = ""  # replaces the session of a prompt's last chunk once a later prompt has continued it
+CONTINUED = ""  # replaces the session at a prompt's last chunk after a later prompt has continued it
 REFRESH_SHARE: Final = 4  # an unchanged binding is rewritten after a quarter of its time to live
 
 
@@ -17,8 +17,8 @@ REFRESH_SHARE: Final = 4  # an unchanged binding is rewritten after a quarter of
 class Bound:
     instance: str
     used_at: float  # s, Unix
-    written_at: float  # Unix time of the last write for the other routers
-    history_tokens: int = 0  # prompt + output of the previous request, 0 when another router served it
+    written_at: float  # Unix time of the last write for other routers
+    history_tokens: int = 0  # prompt + output of the previous request; 0 if another router served it
 
 
 class Affinity:
@@ -65,7 +65,7 @@ class Affinity:
             bound.instance, bound.used_at, bound.written_at = instance, now, now
 
     def heard(self, session: str | None, instance: str, hashes: Sequence[int], now: float) -> None:
-        """Adopt the last chunk of a prompt that another router sent, so that it identifies the session here as well."""
+        """Adopt the last chunk of a prompt sent by another router, so that it identifies the session here as well."""
         if session is None:
             return
         self.learned(session, instance, now)
@@ -97,13 +97,12 @@ class Affinity:
         if len(self._bound) > KEPT:
             self._bound.popitem(last=False)
 
-    # Requests without a session id: a conversation is recognised by the last chunk of its previous prompt
+    # Requests without a session id: the last chunk of its previous prompt identifies a conversation
 
     def session_of_calls(self, hashes: Sequence[int], marks: Iterator[int]) -> str | None:
-        """Return the session whose prompt had the same `marks` of calls, for a prompt that was changed between two
-        turns.
-        The first mark is that of its latest call, the second that of its end. Each mark is continued once, like a
-        prompt: examples and forks also have calls in common.
+        """Return the session whose prompt had the same `marks` of calls, for a prompt that was modified between two
+        turns. The first mark is that of its latest call, the second that of its end. Each mark is continued once, like
+        a prompt, because examples and forks also have calls in common.
         """
         tails, session, call = self._tails, self.session_of_chain(hashes), next(marks, None)
         if call is None:
@@ -126,8 +125,8 @@ class Affinity:
 
     def session_of_chain(self, hashes: Sequence[int]) -> str | None:
         """Return the session whose previous prompt is the longest prefix of this one; a new name if there is none. A
-        prompt is continued once. Later prompts with the same beginning only share its instructions; they get their own
-        name, or none if they also end there.
+        prompt is continued once. Later prompts with the same beginning only share its instructions: they get a new
+        name, or none if they end at the same point.
         """
         if not hashes:
             return None
@@ -143,13 +142,13 @@ class Affinity:
         return session
 
     def continues(self, hashes: Sequence[int]) -> int:
-        """Count the chunks of the known conversation that this prompt continues, without changing anything."""
+        """Count the chunks of the known conversation that this prompt continues, without changing any state."""
         tail = self._known(hashes)
         return 0 if tail is None or self._tails[tail] == CONTINUED else hashes.index(tail) + 1
 
     def _known(self, hashes: Sequence[int]) -> int | None:
-        """Return the last chunk that ends a known prompt. Long prompts have thousands of chunks, so the loop calls no
-        function."""
+        """Return the last chunk at which a known prompt ends. Long prompts have thousands of chunks, so the loop calls
+        no function."""
         return next(filter(self._tails.__contains__, reversed(hashes)), None)
 
     def _remember(self, tail: int, session: str) -> None:

@@ -1,4 +1,4 @@
-"""One instance, or one of its data-parallel ranks, as the router sees it: its address, its load, its health."""
+"""One instance, or one of its data-parallel ranks, as seen by the router: its address, its load, its health."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from router.pool.ranks import StepGroup
 
 
-DEFAULT_BLOCK_SIZE = 16  # tokens, of an instance that reports none
+DEFAULT_BLOCK_SIZE = 16  # tokens per block of an instance that reports no size
 
 
 class Endpoint(LearnedFromAnswers):
     def __init__(self, instance: PublishedInstance, shared: InstanceRanks | None = None) -> None:
-        """`shared`: state that the instance's ranks share; None for an instance with one rank."""
+        """`shared`: state shared by the instance's ranks; None for an instance with one rank."""
         super().__init__()
         self.ranks = shared = shared or InstanceRanks(instance)
         self.instance = instance.id
@@ -39,31 +39,32 @@ class Endpoint(LearnedFromAnswers):
         self.step_group: StepGroup | None = None  # ranks that step together
         self.epoch = instance.epoch
         self.upstream, self.breaker = shared.upstream, shared.breaker
-        self.requests = 0  # this router's requests in flight
+        self.requests = 0  # requests of this router in flight
         self.prefill_tokens = 0  # new tokens of requests without a first token
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
         self.unseen: set[Lease] = set()  # requests whose tokens do not pass through this router
-        self.unheld = 0  # requests without a token due here: awaiting KV, answered elsewhere, or without generation
-        self.picked = 0  # requests for tokens whose end is reported by a gateway
-        self.awaiting = 0  # requests of `unheld` that await KV; the metrics page may count them as well
+        # Requests for which no token is due here: awaiting KV, answered elsewhere, or without generation
+        self.unheld = 0
+        self.picked = 0  # requests whose tokens bypass the router and whose end a gateway reports
+        self.awaiting = 0  # the requests in `unheld` that await KV; the metrics page may count them as well
         self.progress = Progress()
         self.pulls = self.others_pulls = 0  # KV pulls in progress from this instance (router/pool/load/pull.py)
         self.pull_tokens = 0  # part of `prefill_tokens`
         self.others = (0, 0, 0)  # `requests`, `prefill_tokens` and `decodes` of the other routers
         self.kv_usage = 0.0
         self.kv_tokens = self.waiting = 0
-        self.models: Lengths = {}  # models that the engine lists; empty while unknown
-        self.uncached = False  # whether it reuses no prefix
-        self.sampled_at = 0.0  # Unix time by its node's clock
-        self.heard_at = 0.0  # arrival of that sample by this host's clock, which may differ
-        self._tells = (False, False)  # whether it reports KV usage, and waiting requests
-        self._rejected: float | None = None  # requests that it has refused as full, by its latest sample
-        self._rejects = False  # whether that number has grown since the sample before
+        self.models: Lengths = {}  # models listed by the engine; empty while unknown
+        self.uncached = False  # True if it reuses no prefix
+        self.sampled_at = 0.0  # Unix time on its node's clock
+        self.heard_at = 0.0  # arrival of that sample on this host's clock, which may differ
+        self._tells = (False, False)  # whether it reports KV usage, and whether it reports waiting requests
+        self._rejected: float | None = None  # number of requests refused because it was full, by its latest sample
+        self._rejects = False  # whether that number has grown since the previous sample
         self.feed: EventFeed | None = None  # feed of its KV events, if followed
         self.changes: set[str] = set()  # ids of changed instances in its pool
         self.pace = 1.0  # speed relative to the pool's median instance (router/telemetry/rates.py)
-        self.measured_at = 0.0  # s, Unix; when a long prompt was last computed alone
+        self.measured_at = 0.0  # s, Unix; when a long prompt was last computed without other load
         self.gpu_clock = GpuClock()
         self._view: InstanceState | None = None
         shared.add(self)
@@ -91,7 +92,7 @@ class Endpoint(LearnedFromAnswers):
         self.touch()
 
     def refusal(self, now: float, open_s: float) -> str:
-        """Return why the endpoint cannot take a request; empty if it can. `now` is the loop's time."""
+        """Return why the endpoint cannot take a request; empty if it can. `now` is the event loop's time."""
         if not self.routable and not self._is_tried:
             return f"{self.state}: {self.reason}" if self.reason else self.state
         breaker = self.breaker
@@ -101,14 +102,14 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def _is_tried(self) -> bool:
-        """Return whether clients' requests are tried on the engine although it is published as stalled, because only
-        they can show that it has recovered.
+        """Return whether clients' requests are tried on the engine although it is published as stalled; only such a
+        request can show that it has recovered.
         """
         return self.progress.by_requests and bool(self.progress.stalled) and self.reason.startswith("stalled")
 
     @property
     def shares_store(self) -> bool:
-        """Return whether the instance reads KV that other instances of its pool put into a store."""
+        """Return whether the instance can read KV that other instances of its pool have put into a store."""
         connector = CONNECTORS.get(self.connector)
         return self.kv.shares_store or (connector is not None and connector.is_shared)
 
@@ -127,7 +128,7 @@ class Endpoint(LearnedFromAnswers):
 
     @property
     def holds_requests(self) -> bool:
-        """Return whether the engine holds requests of this router, so that it should produce tokens."""
+        """Return whether the engine holds requests of this router and should therefore produce tokens."""
         return self.requests > self.unheld
 
     @property
@@ -144,7 +145,7 @@ class Endpoint(LearnedFromAnswers):
         view = self._view
         if view is None or view.refused != refused:
             requests, prefill_tokens, decodes = self.others
-            view = self._view = InstanceState(  # positional, as named arguments take twice as long
+            view = self._view = InstanceState(  # positional, because named arguments take twice as long
                 self.id,
                 0,  # cached tokens, set per request
                 self.requests + requests,
@@ -165,7 +166,7 @@ class Endpoint(LearnedFromAnswers):
         return view
 
     def touch(self) -> None:
-        """Mark a change that the policy can see."""
+        """Mark a change that a policy can see."""
         self._view = None
         self.changes.add(self.id)
 
@@ -195,14 +196,14 @@ class Endpoint(LearnedFromAnswers):
 
     def note_full(self) -> None:
         """Treat the endpoint's load as unknown until the next sample or check, because it refused a request for lack of
-        capacity: an instance that refuses at once looks empty.
+        capacity. An instance that refuses at once would otherwise look empty.
         """
         self.kv_usage, self.waiting = KV_UNKNOWN, 0
         self.touch()
 
     def look(self, now: float) -> None:
-        """Forget a load reported too long ago, even if other samples arrive. `now` is Unix time."""
-        if not self.heard_at and self.kv_usage == KV_UNKNOWN:  # noted as full, without figures
+        """Forget a load that was reported too long ago, even if other samples arrive. `now` is Unix time."""
+        if not self.heard_at and self.kv_usage == KV_UNKNOWN:  # marked as full without figures
             self.kv_usage = 0.0
             self.touch()
         if self.heard_at and now - self.heard_at > SAMPLE_UNKNOWN_S and self.kv_usage != KV_UNKNOWN:
@@ -215,14 +216,14 @@ class Endpoint(LearnedFromAnswers):
 
     def _take_load(self, figures: InstanceSample | RankSample) -> None:
         """Take the load figures. A figure that stops being reported is unknown; one that was never reported counts as
-        0. While an instance refuses anyone's requests as full, its figures would make it look empty."""
+        0. While an instance refuses requests because it is full, they are unused: they would make it look empty."""
         tells = figures.kv_usage is not None, figures.waiting is not None
         missing = any(before and not now for before, now in zip(self._tells, tells, strict=True))
         self._tells = tells[0] or self._tells[0], tells[1] or self._tells[1]
         if missing or self.progress.is_unmoved or self._rejects:
             self.kv_usage, self.waiting = KV_UNKNOWN, 0
             return
-        self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts write it as it is
+        self.kv_usage = round(figures.kv_usage or 0.0, 6)  # receipts contain it unchanged
         self.waiting = int(queued(figures))
 
     def take_pace(self, pace: float) -> None:
@@ -244,6 +245,6 @@ class Endpoint(LearnedFromAnswers):
             self.step_group.changed()
 
     def lease(self, tokens: int, given_back: Callable[[], None], spent: GpuSpent | None = None) -> "Lease":
-        """Count a request with this many new tokens as load inside the context. `given_back` is called at its end;
-        `spent` accumulates its GPU time."""
+        """Count a request with this many new tokens as load inside the context. `given_back` is called at the end of
+        the request; `spent` accumulates its GPU time."""
         return Lease(self, tokens, given_back, spent)

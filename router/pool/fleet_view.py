@@ -1,7 +1,7 @@
-"""A pool's instances as the policy sees them, kept between decisions.
-Only instances that changed are updated, and those whose breaker is not closed, as its state depends on the time. In a
-pool with more than COMPARED instances, a decision sees a shortlist. The router and the twin share both. Requests for an
-adapter see its homes: a part of the pool, kept in the same way.
+"""A pool's instances in the form that policies use, kept between decisions. An update is needed only for instances that
+changed and for those whose breaker is not closed, because its state depends on the time. In a pool with more than
+COMPARED instances, a decision sees a shortlist. The router and the twin share both. Requests for an adapter see its
+homes: a part of the pool, kept in the same way.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -15,19 +15,19 @@ from router.policy.value import replace
 from router.pool.load.load_order import Load
 from router.pool.shortlist import Shortlist, Traits
 
-TAKEN_UP = 32  # changes of a large pool sorted in per decision; listed instances are always up to date
+TAKEN_UP = 32  # changes of a large pool sorted in per decision; instances on the shortlist are always up to date
 
 
 class Viewed(Protocol):
-    """An endpoint of the router or of the twin."""
+    """An endpoint of the router or the twin."""
 
-    changes: set[str]  # ids of changed endpoints; each endpoint adds its own
+    changes: set[str]  # ids of changed endpoints; each endpoint adds its own id
 
     @property
     def id(self) -> str: ...
 
     @property
-    def is_suspect(self) -> bool: ...  # whether its refusal depends on the time
+    def is_suspect(self) -> bool: ...  # True if its refusal depends on the time
 
     @property
     def traits(self) -> Traits: ...
@@ -61,7 +61,8 @@ class FleetView(Generic[E]):
         self._places = {name: place for place, name in enumerate(endpoints)}
         self._stale: set[int] = set()  # outdated positions in `_fleet`, in a large pool
         self._changed, self._suspects = set(), set()
-        self._readers: dict[str, list[set[str]]] = {}  # by id: sets that record a change; empty without parts
+        # By id: sets that record its changes; empty if there are no parts
+        self._readers: dict[str, list[set[str]]] = {}
         self._elsewhere: Mapping[str, int] = {}  # number of pool instances missing from this part, by reason
         self._pending: list[str] = list(endpoints)  # changes not yet in the shortlist
         traits = [endpoint.traits for endpoint in self._in_order]
@@ -70,8 +71,8 @@ class FleetView(Generic[E]):
         self._is_divided = any(one.role != "both" for one in traits)
 
     def part(self, names: Container[str], why: str) -> "FleetView[E]":
-        """Return a view of these instances only, valid until the next `take`. `why` is shown as the reason for leaving
-        out all other instances."""
+        """Return a view of these instances only, valid until the next `take`. `why` is the reason shown for leaving out
+        the others."""
         if not self._readers:
             self._changed = self._reported.copy()
             self._readers |= {name: [self._changed] for name in self._endpoints}
@@ -85,7 +86,7 @@ class FleetView(Generic[E]):
         return part
 
     def _hear(self) -> None:
-        """Tell each view which of its instances have changed."""
+        """Pass on to each view which of its instances have changed."""
         for name in self._reported:
             for changed in self._readers[name]:
                 changed.add(name)
@@ -115,7 +116,7 @@ class FleetView(Generic[E]):
             decision = self._decide_on(self._shortlist, request, policy, draw, tried, now, open_s)
         if decision.instance or not self._is_divided:
             return decision
-        # With roles, an instance's ability to take a request also depends on the others.
+        # If instances have roles, the ability of one to take a request also depends on the others.
         return decide(request, self.fleet(tried, now, open_s), policy, draw)
 
     def _decide_on(

@@ -1,4 +1,4 @@
-"""A pool's exact prefix index (from KV events), and the tokenizer for its look-ups."""
+"""A pool's exact prefix index (from KV events), and the tokenizer for look-ups in it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from router.prefix.exact.index import ExactIndex
 from router.prefix.exact.stretches import Tokens
 from router.tokenize.tokenizer import Tokenizer
 
-BLOCK_SPANS = 16_384  # 32 million tokens; a span takes about 1.2 KB with blocks of 16 tokens
-MOST_PASSED = 64  # suspicions of other instances while one is asked by what rule it speculates
+BLOCK_SPANS = 16_384  # for 32 million tokens; a span takes about 1.2 KB with blocks of 16 tokens
+MOST_PASSED = 64  # suspicions of other instances that pass while one is asked by which rule it speculates
 ERROR_BOUNDS = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)  # tokens, up to the longest prompts
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Predicted against actual cached tokens of all requests since the start, for one index in use."""
+    """Predicted and actual cached tokens of all requests since the start, for one index in use."""
 
     predicted: int = 0
     actual: int = 0
@@ -117,28 +117,30 @@ class KvEventState:
     """The pool's KV event state. It is empty, and costs nothing, until an engine publishes KV events."""
 
     def __init__(self) -> None:
-        self.index: ExactIndex | None = None  # index that this router keeps
-        self.shared: SharedIndex | None = None  # used instead of `index` with index processes
+        self.index: ExactIndex | None = None  # index kept by this router
+        self.shared: SharedIndex | None = None  # index kept by index processes, used instead of `index`
         self.reader: Tokenizer | None = None
         self.reader_name = ""  # tokenizer named by the fleet: a folder, or "sim"
-        self.reader_at = 0.0  # s, monotonic; when the tokenizer was last loaded or tried
+        self.reader_at = 0.0  # s, monotonic; when the router last loaded the tokenizer, or tried to
         self.no_tokens = "its tokenizer has not been loaded yet"  # why prompts cannot be tokenised; "" if they can
         self.chains: dict[int, PromptChains] = {}  # block chains of prompts, by tokens per block
         self.sizes: tuple[int, ...] = ()  # tokens per block over all instances, usually one size
-        self.ahead = 0  # tokens after a block that its hash covers, as most instances name theirs
-        self.parts: tuple[int, ...] = ()  # tokens of windows' blocks that are parts of their engines' blocks
+        self.ahead = 0  # tokens after a block that its hash covers, as on most instances
+        # Block sizes, in tokens, of windows whose blocks are parts of their engines' blocks
+        self.parts: tuple[int, ...] = ()
         # By kind of request and instance, the rule by which engines with several groups of layers speculate
         self.rules: Mapping[str, Mapping[str, int]] = {}
-        self._asked: AccuracyByKind | None = None  # accuracy of the instance last asked for its rule
-        self._passed = 0  # suspicions of others since
-        # By kind of request ("": others) and instance: (tokens by which its hits fall short of its blocks, tokens of a
-        # chunk below the device)
+        self._asked: AccuracyByKind | None = None  # accuracy record of the instance last asked for its rule
+        self._passed = 0  # suspicions of other instances since then
+        # By kind of request ("": others) and instance: (tokens by which its hits are shorter than its blocks, tokens of
+        # a chunk below the device)
         self.reach: Mapping[str, Mapping[str, tuple[int, int]]] = {}
-        self.believed_of_all = False  # the exact index knows every instance, so the approximate one is not needed
+        # True if the exact index knows every instance, so that the approximate one is not needed
+        self.believed_of_all = False
         self.some_unknown = False  # True if an instance has no index in use
         self.outcomes: dict[str, Outcomes] = {}  # by the index in use
-        self.untokenized = 0  # requests whose prompt could not be tokenized as the engine does
-        # Attempts by (index, reason); not a Counter, as adding to one takes twice as long
+        self.untokenized = 0  # requests whose prompt could not be tokenized like the engine's
+        # Attempts by (index, reason); not a Counter, because adding to one takes twice as long
         self.in_force: defaultdict[tuple[Index, Reason], int] = defaultdict(int)
 
     def hashes(self, tokens: bytes, block_size: int, seed: int) -> Sequence[int]:
@@ -149,8 +151,8 @@ class KvEventState:
         return chains.hashes(tokens, seed)
 
     def suspect(self, kind: str, by_kind: AccuracyByKind) -> None:
-        """Ask for the rule by which an instance speculates. Until the kind has a rule, one instance at a time is asked,
-        because a rule learnt from one instance serves as a hint for the others."""
+        """Ask for the rule by which an instance speculates. Until the kind has a rule, one instance is asked at a time,
+        because a rule learned from one is a hint for the others."""
         asked = self._asked
         if asked is not None and asked is not by_kind and asked.asks and not self.rules.get(kind):
             self._passed += 1
@@ -165,12 +167,12 @@ class KvEventState:
 
     @property
     def attention_chunk(self) -> int:
-        """Return the tokens per chunk of the model's attention, if its tokenizer's folder states them; otherwise 0."""
+        """Return the tokens per chunk of the model's attention if its tokenizer's folder states them, 0 otherwise."""
         return self.reader.attention_chunk if self.reader is not None else 0
 
     @property
     def forgetful(self) -> bool:
-        """Return whether layers of the model keep only part of the tokens, if its tokenizer's folder says so."""
+        """Return whether layers of the model keep only part of the tokens, according to its tokenizer's folder."""
         return self.reader is not None and self.reader.forgetful
 
     @property

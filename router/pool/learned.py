@@ -7,7 +7,7 @@ from router.prefix.accuracy import Accuracy
 from router.prefix.accuracy_by_kind import AccuracyByKind
 from router.prefix.belief import GUESS, Belief, Index
 
-MOST_REASONS = 20  # reasons of refused answers
+MOST_REASONS = 20  # distinct reasons of refused answers
 
 
 class LearnedFromAnswers:
@@ -15,13 +15,14 @@ class LearnedFromAnswers:
         self.engine_id = ""  # from the bootstrap server of its connector, if any
         self.refused: Counter[str] = Counter()  # refused answers: reason → how often
         self.reports_cached = False  # whether its usage has ever included cached tokens
-        self.unconfirmed = 0  # hits predicted from KV events while it has reported no cached tokens
-        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) whose answers say where their KV is
+        self.unconfirmed = 0  # hits predicted from KV events although it has reported no cached tokens
+        self.lends: set[tuple[str, bool]] = set()  # (API path, streamed) of answers that say where their KV is
         self.lends_s = KEPT_S  # how long it keeps lent blocks
-        self.hung_on_lent = False  # whether a prefill with lent blocks was not answered in time
-        # s, loop's time: until then the engine is not asked to render texts, or prompts with media, as it failed to
+        self.hung_on_lent = False  # True if a prefill with lent blocks was not answered in time
+        # s, loop's time: until then the engine is not asked to render text, or prompts with media, because it failed
         self.renders_from = [0.0, 0.0]
-        self.renders_for: dict[tuple[str, bool], float] = {}  # the same by API key, if its answer was slow or too large
+        # The same by API key, after an answer that was slow or too large
+        self.renders_for: dict[tuple[str, bool], float] = {}
         self.exact = Accuracy()
         self.approximate = Accuracy()
         self.by_kind = AccuracyByKind()
@@ -33,8 +34,8 @@ class LearnedFromAnswers:
         self.refused[reason if reason in self.refused or len(self.refused) < MOST_REASONS else "other"] += 1
 
     def cached_tokens(self, reported: int | None) -> int | None:
-        """Read the cached tokens of an answer. vLLM omits zero, so the result is None until the engine has reported
-        any."""
+        """Read the cached tokens of an answer. vLLM omits zeros, so the result is None until the engine has reported
+        cached tokens once."""
         if reported is not None:
             self.reports_cached, self.unconfirmed = True, 0
         return 0 if reported is None and self.reports_cached else reported

@@ -45,9 +45,9 @@ class Lease:
         self._trial = bool(endpoint.progress.stalled) and endpoint.progress.begin()
         self._unseen = False  # True if the answer does not pass through this router, or does not come from the model
         self.tenant = ""  # owner of the request
-        self.repeats = False  # True beside another request of its owner that had no token here
+        self.repeats = False  # True if another request of its owner without a token is here
         self.document: Mapping[str, Any] = {}  # body of the request
-        self.is_media: bool | None = None  # True if an image or sound is asked for; None: search the prompt
+        self.is_media: bool | None = None  # True if an image or sound is requested; None: the prompt has to be searched
         endpoint.prefilling.add(self)
         endpoint.requests += 1
         endpoint.prefill_tokens += tokens
@@ -65,7 +65,7 @@ class Lease:
         self.end()
 
     def leave_trial(self) -> None:
-        """Leave a trial to other tenants if its owner has another request without a token here, which may be the
+        """Leave a trial to other tenants if its owner has another request here without a token, which may be the
         cause."""
         endpoint = self._endpoint
         if endpoint is None or not self._trial:
@@ -86,15 +86,15 @@ class Lease:
             endpoint.touch()
 
     def expect_no_token(self) -> None:
-        """Expect no token here: the answer does not pass through this process, or the model computes none."""
+        """Expect no token here: the answer does not pass through this process, or the model computes no tokens."""
         if self._endpoint is not None:
             self._unseen = True
             self._endpoint.unheld += 1
             self._endpoint.unseen.add(self)
 
     def has_media(self) -> bool:
-        """Return whether an image, sound or video is asked for or in the prompt, whose length does not tell the time
-        that it takes."""
+        """Return whether an image, sound or video is requested, or part of the prompt; its time does not follow from
+        the prompt's length."""
         if self.is_media is None:
             self.is_media = media_in(self.document)[0]
         return self.is_media
@@ -115,11 +115,11 @@ class Lease:
             self._endpoint.progress.refused()
 
     def prefilled(self) -> None:
-        """Note that the prompt is probably computed, without having seen the answer."""
+        """Note that the prompt has probably been computed, although the answer was not seen."""
         self.first_content(is_seen=False)
 
     def first_content(self, *, is_seen: bool = True) -> None:
-        """Note the first token, which ends the prompt's computation."""
+        """Note the first token, which ends the computation of the prompt."""
         endpoint = self._endpoint
         if endpoint is not None and not self._decoding:
             if is_seen and not self._unseen:

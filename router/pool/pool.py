@@ -38,43 +38,44 @@ from router.prefix.approximate import PrefixIndex
 from router.prefix.chain import CHUNK_BYTES, PromptChains
 from router.tokenize.ratio import TokenRatio
 
-EXHAUSTED_S = 60.0  # how long /healthz reports that the router could open no connection
+EXHAUSTED_S = 60.0  # how long /healthz reports that the router was unable to open a connection
 
 
 class Pool:
     # Derived from its endpoints
     adapters: frozenset[str]  # adapters that an instance lists
-    decode_connectors: tuple[str, ...] | None  # connectors of decoders; None: every instance does both
+    decode_connectors: tuple[str, ...] | None  # connectors of decoders; None: no instance only decodes
     is_mixed: bool  # whether it has several speed groups
-    block_size: int  # tokens per KV block, if it is the same on all endpoints
+    block_size: int  # tokens per KV block, if equal on all endpoints
     _by_instance: dict[str, list[Endpoint]]
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ephemeral, self.name_in_use = is_ephemeral(name), pool_in_use(name)
-        self.model = self.policy_name = self._sha256 = ""  # the last: digest of the policy document
+        self.model = self.policy_name = self._sha256 = ""  # `_sha256` is the digest of the policy document
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # True: the pool is shown but serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
-        self.version = self.generation = 0  # policy's version (0: the built-in default), rollout's generation
+        # The policy's version (0: the built-in default) and the rollout's generation
+        self.version = self.generation = 0
         self._rollout: Rollout = FullRollout()
-        self.split: SplitState | None = None  # while a delivery is under way
+        self.split: SplitState | None = None  # set during a delivery
         self._last_split: SplitState | None = None
-        self.turn = self.trips = self.stalls = 0  # decisions, candidates stopped, engines stalled, since the start
+        self.turn = self.trips = self.stalls = 0  # decisions, stopped candidates and stalled engines since the start
         self.on_trip: Callable[[Pool, str, str], None] | None = None  # (pool, why, request id)
         self.acked_at: float | None = None  # s, Unix
         self.fleet_at: float | None = None  # s, Unix
         self.endpoints: dict[str, Endpoint] = {}
-        # Tenants whose failures alone shut an instance out, and who were not served since
+        # Tenants whose failures alone shut out an instance and who have not been served since
         self.accused: set[str] = set()
-        self.silent: list[Endpoint] = []  # stalled for clients' requests alone
+        self.silent: list[Endpoint] = []  # endpoints that stall only for clients' requests
         self.published: Sequence[PublishedInstance] = ()
         self.amend: Callable[[Sequence[PublishedInstance]], Sequence[PublishedInstance]] | None = None  # router/workers
         self.trusted_keys: frozenset[str] = frozenset()  # names of API keys that may steer its engines
         self.salt_by_key = self.removes_billing_line = self.has_sglang = False  # as published
-        self.trouble = ""  # fault of the worker registry that adjusts the instances
+        self.trouble = ""  # fault in the worker registry that adjusts the instances
         self._key_troubles = KeyTroubles(name)
-        self.exhaustion = (0.0, "")  # (s, Unix; why the router could not open a connection)
+        self.exhaustion = (0.0, "")  # (s, Unix; why the router was unable to open a connection)
         self.fleet_view: FleetView[Endpoint] = FleetView()
         self.chains = PromptChains()
         self.index = PrefixIndex()
@@ -91,8 +92,8 @@ class Pool:
         self._replace({})
 
     def adapter(self, model: str) -> str:
-        """Return the adapter that a request means by this model; empty for the base model. A name that is not known as
-        the base model's counts as an adapter's, so no hit in the base model's cache is expected."""
+        """Return the adapter that a request selects by this model name; empty for the base model. An unknown name
+        counts as an adapter's, so that no hit in the base model's cache is expected."""
         return "" if model in ("", self.model, self.name) else model
 
     def homes(self, adapter: str) -> FleetView[Endpoint]:
@@ -114,12 +115,12 @@ class Pool:
         return 0 if self.wakes.rule is None or self.ready else len(self.queue)
 
     def hold(self, size: int, now: float) -> WakeHold | None:
-        """Return the terms on which a request with a body of this size waits for an instance; None if it must be
+        """Return the terms on which a request with a body of this size may wait for an instance; None if it must be
         refused."""
         return None if self.ready else self.wakes.hold(len(self.queue), size, now)
 
     def troubles(self, now: float) -> list[str]:
-        """List why the pool does not serve, or why its samples are old; `now` is Unix time."""
+        """List the reasons why the pool does not serve or its samples are old; `now` is Unix time."""
         none_ready = f"pool {self.name}: none of {len(self.published)} instances is ready{refusals(self.published)}"
         found = [] if self.ready or self.observed or self._at_zero else [none_ready]
         if self.trouble:
@@ -140,7 +141,7 @@ class Pool:
         return found
 
     def exhausted(self, now: float, why: str) -> None:
-        """Note that the router could not open a connection, and close idle ones. `now` is Unix time."""
+        """Note that the router was unable to open a connection, and close idle ones. `now` is Unix time."""
         self.exhaustion = (now, why)
         for endpoint in self.endpoints.values():
             endpoint.upstream.close_all_idle()
@@ -169,7 +170,7 @@ class Pool:
         if isinstance(rollout, FullRollout):
             self.split, self._rollout, self.generation = None, rollout, rollout.generation
             return
-        self.split = SplitState(rollout, None)  # remains if the candidate cannot be read
+        self.split = SplitState(rollout, None)  # stays this way if the candidate cannot be read
         split = self.split = SplitState(rollout, read_candidate(rollout.candidate, self.policy))
         if self._last_split is not None:
             split.follow(self._last_split, perf_counter())
@@ -184,7 +185,7 @@ class Pool:
                 self.on_trip(self, why, request_id)
 
     def take_fleet(self, value: FleetValue) -> None:
-        """Replace the instances. Instances that restarted or left lose their connections and index entries."""
+        """Replace the instances. Those that restarted or left lose their connections and index entries."""
         self.fleet_at, self.published, self.model = value.at, value.instances, value.model
         law = {"context_cost": value.context_cost, "equal_cost_tokens": value.equal_cost_tokens}
         if law != self._law:
@@ -198,13 +199,14 @@ class Pool:
             self.wakes.ready(perf_counter())
 
     def amend_again(self) -> None:
-        """Apply the worker registry and the engine keys to the published instances again."""
+        """Apply the worker registry and the engine keys again to the published instances."""
         amended = self.amend(self.published) if self.amend is not None else self.published
         instances = self._key_troubles.without(amended)
         self._replace({endpoint.id: endpoint for instance in instances for endpoint in self._endpoints_of(instance)})
 
     def look_at_keys(self) -> None:
-        """Remove instances whose engine key became unreadable from routing, and restore those with readable keys."""
+        """Remove instances whose engine key became unreadable from routing, and restore those whose key is readable
+        again."""
         if self._key_troubles.look(self.published):
             self.amend_again()
 
@@ -269,7 +271,7 @@ class Pool:
         return Lease(endpoint, tokens, lambda: self.queue.ended(perf_counter(), began), spent)
 
     def measured(self, rates: Rates) -> None:
-        """Take the rates measured so far; the fleet's figures about the engines' law stay."""
+        """Take over the rates measured so far; the fleet's figures for the engines' law stay."""
         if rates is not self._measured:
             self._measured, self.rates = rates, dataclasses.replace(rates, **self._law)
 
@@ -316,5 +318,5 @@ class Pool:
 
 
 def _rounded(chunks: float) -> int:
-    """Round to two digits; otherwise the learned token ratio would resize the index with every answer."""
+    """Round to two digits; otherwise the learned token ratio would resize the index after every answer."""
     return int(float(f"{chunks:.1e}"))

@@ -1,8 +1,8 @@
-"""State shared by the data-parallel ranks of an instance: connections, breaker, and how requests name a rank.
-Under hybrid load balancing, the ranks of several instances form one group and are numbered across it from 0. In a
-request's header, vLLM's Python front end expects a number within its own instance, its Rust front end a number within
-the group. The router asks the engine which once in each epoch (router/upstream/rank_numbering.py). For the instance
-with the group's first ranks, the two are the same.
+"""State shared by the data-parallel ranks of an instance: connections, breaker, and how requests name a rank. Under
+hybrid load balancing, the ranks of several instances form one group and are numbered across it from 0. In a request's
+header, vLLM's Python front end expects a number within its own instance, its Rust front end a number within the group.
+Once per epoch, the router asks the engine which of the two it expects (router/upstream/rank_numbering.py). For the
+instance with the group's first ranks, both are equal.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class InstanceRanks:
             self._name(endpoint, of_group=False)
 
     def numbered(self, *, of_group: bool) -> None:
-        """Record the engine's answer whether it uses the group's rank numbers or its own."""
+        """Record the engine's answer: whether it expects the group's rank numbers or its own."""
         self.is_numbered, self.trouble = True, ""
         for endpoint in self.endpoints:
             self._name(endpoint, of_group=of_group)
@@ -48,7 +48,7 @@ class InstanceRanks:
         endpoint.note_refused(RANK_REFUSED)
 
     def touch(self) -> None:
-        """Mark every rank as changed with the breaker."""
+        """Mark all ranks as changed together with the breaker."""
         for endpoint in self.endpoints:
             endpoint.touch()
 

@@ -35,9 +35,9 @@ class Assignment:
     key: int  # hash of the session, else of the request
     has_session: bool
     request_class: str = ""  # class by the live version's thresholds; empty before the first decision
-    log_tokens: float = 0.0  # ln of the prompt's tokens
+    log_tokens: float = 0.0  # ln of the prompt's number of tokens
     counted: bool = False
-    considered: bool = False  # True once considered for a shadow decision
+    considered: bool = False  # True after it was considered for a shadow decision
 
 
 def hashed(salt: str, name: str) -> int:
@@ -46,7 +46,7 @@ def hashed(salt: str, name: str) -> int:
 
 
 def is_candidate(key: int, share: float) -> bool:
-    """Return whether the candidate serves this key. When the share grows, no session moves back to the live version."""
+    """Return whether the candidate serves this key. If the share grows, no session moves back to the live version."""
     return (key >> 32) < share * SHARES
 
 
@@ -55,7 +55,7 @@ def cell_of(key: int) -> int:
 
 
 class SplitState:
-    """One generation of a delivery, as this router serves it. Times are seconds of a monotonic clock."""
+    """One generation of a delivery in this router. Times are in seconds on a monotonic clock."""
 
     __slots__ = ("_state", "_watched_until", "candidate", "counts_from", "rollout", "why")
 
@@ -65,7 +65,7 @@ class SplitState:
         self.candidate = candidate
         self._state: Split = "unreadable" if candidate is None else "off"
         self._watched_until = float("-inf")
-        self.counts_from = float("inf")  # arrival of the first counted request
+        self.counts_from = float("inf")  # requests that arrive from this time on are counted
         self.why = ""  # why the delivery was stopped
 
     @property
@@ -73,7 +73,7 @@ class SplitState:
         return self.rollout.delivery, self.rollout.generation
 
     def follow(self, before: "SplitState", now: float) -> None:
-        """Take over the state of `before`. A newer generation starts from scratch and keeps only the watch."""
+        """Take over the state of `before`. A newer generation starts afresh and keeps only the watch."""
         delivery, generation = before.identity
         if delivery != self.rollout.delivery:
             return
@@ -114,13 +114,14 @@ class SplitState:
         return Assignment(rollout.delivery, rollout.generation, arm, cell_of(key), key, session is not None)
 
     def policy_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
-        """Return the candidate if it decides this request, which an earlier generation may have assigned."""
+        """Return the candidate if it decides this request, which may have been assigned in an earlier generation."""
         mine = assigned.arm == "candidate" and assigned.delivery == self.rollout.delivery
-        mine = mine and is_candidate(assigned.key, self.rollout.share)  # queued while the delivery stopped
+        # The request was queued while the delivery stopped
+        mine = mine and is_candidate(assigned.key, self.rollout.share)
         return self.candidate if mine and self.state(now) == "on" else None
 
     def shadow_of(self, assigned: Assignment, now: float) -> ParsedPolicy | None:
-        """Return the candidate for a shadow decision on a request that this generation assigned."""
+        """Return the candidate for a shadow decision on a request assigned in this generation."""
         is_present = (assigned.delivery, assigned.generation) == self.identity
         return self.candidate if is_present and self.state(now) == "on" else None
 

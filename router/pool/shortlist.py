@@ -1,10 +1,9 @@
-"""The instances of a large pool that one decision compares. Pure; the router and the twin share it.
-Above COMPARED instances, a decision sees the session's instance, the instances that hold most of the prompt, the least
-loaded ones and a sample of the others, so that its cost and its receipt do not grow with the pool. A strategy that
-compares nothing sees a sample, or the instances whose turn it is (`Shortlisting`). If any instance can take the
-request, one such instance is on the list: those above a limit of the policy come last in the order of load.
-The columns of a whole pool are kept between decisions, those of a list are not. A list of FEWER costs as much as a pool
-of about 150.
+"""The instances of a large pool that one decision compares. Pure; the router and the twin share it. Above COMPARED
+instances, a decision sees the session's instance, the instances that hold most of the prompt, the least loaded ones and
+a sample of the others, so that its cost and its receipt do not grow with the pool. A strategy that compares nothing
+sees a sample, or the next instances in turn (`Shortlisting`). If any instance can take the request, the list contains
+one that can: instances above a limit of the policy come last in the order of load. The columns of a whole pool are kept
+between decisions, those of a list are not. A list of FEWER costs as much as a pool of about 150.
 """
 
 from array import array
@@ -22,17 +21,17 @@ from router.policy.strategies.strategy import COMPARED, Shortlisting, Weights
 from router.policy.types import ParsedPolicy, PoolLoad, RoutingRequest
 from router.pool.load.load_order import Key, Load, LoadOrder
 
-# Parts of the list; the rest is drawn. Prefill instances are added where instances are paired.
+# Shares of the list; the rest is drawn. Prefill instances are added if instances are paired.
 CACHED = 1 / 4  # share for instances with most of the prompt
 LEAST = 1 / 2  # share for the least loaded, divided among the pool's roles and connectors
 LEAST_OF_GROUP = 1 / 8
 NEAREST = 1 / 2  # share for the nearest by hash
-WEIGHED = 128  # least loaded instances among which the strategy's weights choose
+WEIGHED = 128  # least loaded instances compared by the strategy's weights
 KEYS_KEPT = 1_024  # keys whose nearest instances are known
 SHOWN_TRIED = 8  # failed instances listed with the reason; more are only counted
-ORDERS_KEPT = 16  # one per policy in use (live, candidate, shadow), and per prompt where its length is the weight
-ROUGHLY = 16  # factor between two orders: each serves weights up to 4 times larger or smaller than its own
-SPREAD = 1 << 20  # a sample uses other bits of the draw than a strategy, which uses the first
+ORDERS_KEPT = 16  # one per policy in use (live, candidate, shadow), and per prompt if its length is the weight
+ROUGHLY = 16  # factor between two orders: each order serves weights up to 4 times larger or smaller than its own
+SPREAD = 1 << 20  # makes a sample use other bits of the draw than a strategy, which uses the first
 LEFT_OUT = {
     "load": "more load and no more of the prompt cached",
     "draw": "not drawn",
@@ -53,8 +52,7 @@ class Shortlist:
         self._ids = [one.id for one in traits]
         self._positions = {name: position for position, name in enumerate(self._ids)}
         self._loads = [Load(0, 0, 0.0, 0, "")] * len(traits)
-        # Copies of what a price reads from each load, stored side by side, as the loads themselves are scattered in
-        # memory
+        # Copies of the load fields that a price reads, stored side by side because the loads are scattered in memory
         self._queued, self._requests, self._context = (array("d", bytes(8 * len(traits))) for _ in range(3))
         numbers: dict[tuple[str, str], int] = {}
         self._group_of = [numbers.setdefault((one.role, one.connector), len(numbers)) for one in traits]
@@ -63,14 +61,14 @@ class Shortlist:
         self._orders: dict[Key, LoadOrder] = {}
         self._refused: Counter[str] = Counter()
         self._able, self._running = len(traits), 0
-        self._uneven = 0  # instances with a pace other than 1
+        self._uneven = 0  # number of instances with a pace other than 1
         self._decodes = [one.role == "decode" for one in traits]
         self._computing = self._idle = self._decodes.count(False)
         self._near: dict[tuple[str, int], list[int]] = {}  # by key and number
         self._hashes = [folded_id(one.id) for one in traits]
 
     def take(self, changes: Iterable[tuple[str, Load]]) -> None:
-        """Take changes of instances, by id."""
+        """Take over changes of instances, by id."""
         changed, positions, loads = [], self._positions, self._loads
         for name, load in changes:
             position = positions[name]
@@ -84,7 +82,7 @@ class Shortlist:
                 self._refused[load.refused] += 1
                 self._add(before, position, -1)
                 self._add(load, position, 1)
-            elif not load.refused:  # the same as above, for what changes often
+            elif not load.refused:  # like the branch above, for the fields that change often
                 self._running += load.running - before.running
                 if (idle := (not load.prefill_tokens) - (not before.prefill_tokens)) and not self._decodes[position]:
                     self._idle += idle
@@ -148,7 +146,7 @@ class Shortlist:
         self, values: list[int], of_request: float, of_context: float, draw: float, most: int, *, idle: bool
     ) -> list[int]:
         """Return the cheapest instances in order; the draw breaks ties, as in `_least`. `idle` is True if enough
-        instances may cost nothing that further prices are not needed.
+        instances may cost nothing, so that no further prices are needed.
         """
         start, count = int(draw * SPREAD % 1.0 * len(values)), len(self._traits)
         values = values[start:] + values[:start]
@@ -166,7 +164,7 @@ class Shortlist:
         return [positions[place] for place in sorted(range(len(prices)), key=prices.__getitem__)[:most]]
 
     def _nearest(self, key: str, most: int) -> list[int]:
-        """Return the nearest instances by hash; cached, as many prompts have the same beginning."""
+        """Return the nearest instances by hash; the result is cached, because many prompts have the same beginning."""
         near = self._near.get((key, most))
         if near is None:
             if len(self._near) >= KEYS_KEPT:
@@ -175,12 +173,12 @@ class Shortlist:
         return near
 
     def _with_pairs(self, chosen: set[int]) -> set[int]:
-        """Add the prefill instances of paired decoders, which are reached only through them."""
+        """Add the prefill instances of paired decoders; a strategy reaches them only through their decoders."""
         pairs = (self._traits[position].pair for position in chosen)
         return chosen.union(self._positions[pair] for pair in pairs if pair in self._positions)
 
     def left_out(self, listed: Sequence[int], policy: ParsedPolicy, tried: Mapping[str, str]) -> dict[str, int]:
-        """Count the instances that are not on the list, by reason."""
+        """Count the instances missing from the list, by reason."""
         why = LEFT_OUT[_shortlisting(policy).by]
         if self._able == len(self._traits) and len(tried) <= SHOWN_TRIED:
             return {why: len(self._traits) - len(listed)} if len(listed) < len(self._traits) else {}
@@ -215,7 +213,7 @@ class Shortlist:
         return [value % count for value in values]
 
     def _most_cached(self, request: RoutingRequest, able: Sequence[int], order: LoadOrder, most: int) -> Sequence[int]:
-        """Return the instances that hold most of the prompt. `able` is ordered by load, so among equal holders the
+        """Return the instances that hold most of the prompt. `able` is ordered by load, so that among equal holders the
         least loaded come first."""
         held, positions = request.held or {}, self._positions
         if len(held) <= most:
@@ -241,7 +239,7 @@ class Shortlist:
         return found
 
     def _first_of_mask(self, held: HeldByLevel, mask: int, able: Sequence[int], most: int) -> list[int]:
-        """Return the least loaded instances of a level that many hold, without naming them all."""
+        """Return the least loaded instances of a level held by many, without naming all of its instances."""
         found, ids, bits, count = list[int](), self._ids, held.bits, len(self._ids)
         for value in able:
             at = value % count
@@ -253,7 +251,7 @@ class Shortlist:
         return found
 
     def _is_few(self, holders: int, able: Sequence[int], most: int) -> bool:
-        """Return whether sorting the holders is cheaper than passing the instances in the order of load."""
+        """Return whether sorting the holders is cheaper than going through the instances in the order of load."""
         return self._groups == 1 and holders**2 < most * len(able)
 
     def _least_loaded_of(self, names: Collection[str], able: Sequence[int], order: LoadOrder, most: int) -> list[int]:
@@ -285,7 +283,8 @@ def _is_among(able: Sequence[int], value: int) -> bool:
 
 
 def _least(able: list[int], draw: float, most: int, count: int) -> list[int]:
-    """Return the least loaded instances. The draw breaks a tie at the end, so that routers choose different ones."""
+    """Return the least loaded instances. If the last ones are tied, the draw decides, so that routers choose different
+    ones."""
     if len(able) <= most or able[most - 1] // count < able[most] // count:
         return able[:most]
     load = able[most] // count
@@ -304,8 +303,8 @@ def _drawn(able: Sequence[int], draw: float, most: int) -> Sequence[int]:
 
 
 def _in_turn(positions: Sequence[int], turn: int, most: int) -> Sequence[int]:
-    """Return the block of instances at this turn: each instance is chosen once in as many turns as
-    there are instances.
+    """Return the block of instances for this turn: each instance is chosen once in as many turns as there are
+    instances.
     """
     if not positions:
         return ()

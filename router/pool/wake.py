@@ -1,5 +1,5 @@
-"""Requests that wait for a pool without running instances to wake. Pure.
-The control worker starts the first instance when routers report waiting requests (fleet/control/autoscaler.py).
+"""Requests that wait for a pool without running instances to wake up. Pure. The control worker starts the first
+instance when routers report waiting requests (fleet/control/autoscaler.py).
 """
 
 import math
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from router.contract.redis.published import WakeRule
 
-MOST_BYTES = 256 * 2**20  # bytes of waiting bodies, however many they are
-UNKNOWN_S = 30.0  # expected duration before any wake was measured
+MOST_BYTES = 256 * 2**20  # bytes of all waiting bodies together
+UNKNOWN_S = 30.0  # expected duration before any wake has been measured
 KEPT = 20  # latest wakes remembered
 
 
 @dataclass(frozen=True, slots=True)
 class WakeHold:
-    """The terms of waiting for a request that finds no instance."""
+    """The terms on which a request that finds no instance may wait."""
 
     max_wait_s: float
     retry_after_s: int
     refused: str = ""  # why the request may not wait; empty if it may
-    is_full: bool = False  # it may wait if it displaces another request
+    is_full: bool = False  # True if it may wait only by displacing another request
 
 
 class Wakes:
@@ -34,12 +34,13 @@ class Wakes:
 
     @property
     def expected_s(self) -> float:
-        """Return the expected duration of a wake: the 90 % quantile of the latest wakes."""
+        """Return the expected duration of a wake: the 90th percentile of the latest wakes."""
         took = sorted(self._took)
         return took[math.ceil(0.9 * len(took)) - 1] if took else UNKNOWN_S
 
     def hold(self, waiting: int, size: int, now: float) -> WakeHold | None:
-        """Return the terms of a wait with a body of `size` bytes; None if nothing will wake the pool."""
+        """Return the terms on which a request with a body of `size` bytes may wait; None if nothing will wake the
+        pool."""
         rule = self.rule
         if rule is None:
             return None

@@ -1,4 +1,4 @@
-"""Accuracy of an index: predicted cached tokens against those that engines report."""
+"""Accuracy of an index: predicted cached tokens compared with those that engines report."""
 
 from array import array
 from collections import deque
@@ -6,7 +6,7 @@ from typing import Final
 
 KEPT: Final = 1_000  # requests
 JUDGED: Final = 64  # latest requests that `recent_error` covers
-FEWEST = 16  # fewest requests from which `recent_error` is computed
+FEWEST = 16  # smallest number of requests from which `recent_error` is computed
 
 
 class Accuracy:
@@ -71,7 +71,8 @@ class Accuracy:
         return self.predicted / self.actual if self.actual else None
 
     def recent_error(self) -> float | None:
-        """Return the sum of |predicted − actual| over the prompts' tokens of the latest requests; None if too few."""
+        """Return the sum of |predicted − actual| over the prompt tokens of the latest requests; None if they are too
+        few."""
         if self.n < FEWEST:
             return None
         return self._recent_wrong / max(self._recent_prompt, 1)

@@ -1,4 +1,4 @@
-"""Accuracy of both indexes by kind of request, so that one client's requests do not affect others'."""
+"""Accuracy of both indexes by kind of request, so that one client's requests do not affect other clients'."""
 
 from collections.abc import Mapping
 
@@ -7,9 +7,10 @@ from router.prefix.belief import Belief, Doubt, believe
 from router.prefix.exact.groups import NONE
 from router.prefix.shortfall import Shortfall, SpeculationRule
 
-MOST_KINDS = 32  # kinds with further fields, per instance; of a group, the least recently used is forgotten
+MOST_KINDS = 32  # kinds with additional fields, per instance; of a group, the least recently used kind is forgotten
 MOST_NEW = MOST_KINDS // 4  # limit of kinds with few judged answers, so that they cannot displace the others
-ASKS = 8  # requests of which an instance's tokens by each rule of speculation are asked for, after a suspicion
+# Number of requests after a suspicion for which an instance's tokens by each rule of speculation are requested
+ASKS = 8
 MOST_UNASKED = 64
 
 
@@ -32,8 +33,8 @@ class AccuracyByKind:
     def __init__(self) -> None:
         self.kinds: dict[str, KindAccuracy] = {}
         self.uses = 0
-        self.asks = 0  # coming requests of which the tokens by each rule of speculation are asked for
-        self._unasked = 0  # suspicions since the last one that was followed
+        self.asks = 0  # number of coming requests for which the tokens by each rule of speculation are requested
+        self._unasked = 0  # suspicions since the last one that led to questions
         self._followed_after = 1  # suspicions
 
     def suspect(self) -> None:
@@ -44,7 +45,7 @@ class AccuracyByKind:
             self._followed_after = min(2 * self._followed_after, MOST_UNASKED)
 
     def has_learnt(self) -> None:
-        """Follow the next suspicion: a rule was learnt."""
+        """Let the next suspicion lead to questions: a rule was learned."""
         self.asks, self._followed_after = 0, 1
 
     def of(self, kind: str) -> KindAccuracy:
@@ -56,8 +57,8 @@ class AccuracyByKind:
         return found
 
     def _make_room(self) -> None:
-        """Forget a kind, but never a plain API: plain APIs are few, and clients cannot invent more. Kinds with few
-        judged answers replace only each other, however many arrive.
+        """Forget a kind, but never a plain API: those are few, and clients cannot invent more. Kinds with few judged
+        answers replace only each other, however many arrive.
         """
         further = [kind for kind in self.kinds if " " in kind]
         if len(further) >= MOST_KINDS:
@@ -66,7 +67,7 @@ class AccuracyByKind:
             del self.kinds[min(new if len(new) >= MOST_NEW else known, key=lambda kind: self.kinds[kind].used)]
 
     def short_of(self, kind: str) -> int:
-        """Return the tokens by which hits of the kind fall short of the blocks that an engine has; 0 if there is a
+        """Return the tokens by which hits of the kind are shorter than the blocks that an engine holds; 0 if there is a
         rule, because the rule explains the same answers.
         """
         known = self.kinds.get(kind)
@@ -86,7 +87,7 @@ class AccuracyByKind:
 
 
 def _of_all(known: Mapping[str, Belief], other: Belief) -> Belief:
-    """Return the best index in use for any kind, with the kinds for which it is not used."""
+    """Return the best index used for any kind, and the kinds for which it is not used."""
     best = min(known.values(), key=lambda belief: _RANK[belief.index], default=other)
     worse = sorted(kind for kind, belief in known.items() if _RANK[belief.index] > _RANK[best.index])
     if not worse:

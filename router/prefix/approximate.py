@@ -1,6 +1,6 @@
-"""Approximate prefix index: the part of a prompt that each instance holds, derived from the prompts sent there.
-The chunks of all instances are kept in runs (forest.py), each instance's order of use in stretches of its prompts. Both
-rest on one invariant: **what an instance holds is closed under prefix** (an instance that holds a chunk holds all
+"""Approximate prefix index: the part of a prompt that each instance holds, derived from the prompts sent there. The
+chunks of all instances are kept in runs (forest.py), each instance's order of use in stretches of its prompts. Both
+depend on one invariant: **the chunks of an instance are closed under prefix** (an instance that holds a chunk holds all
 chunks before it). A chain is always used from its head, and its head counts as used after its tail, so the least
 recently used chunk is always the end of a chain. Only the end of an earlier prompt can therefore be older than later
 prompts, and a prompt costs as many steps as it has runs, whatever its length.
@@ -16,9 +16,10 @@ from router.policy.held import HeldByLevel, named
 from router.prefix.forest import Forest, Path, SharedRun, at, parting
 
 MASKS_KEPT = 256
-FEW: Final = 64  # instances; for fewer, a dict of tokens is cheaper than levels
-SPARE_SHARE = 16  # eviction goes to 1/16 below the limit, in batches
-SLACK_SHARE: Final = 8  # reports up to 1/8 below the prediction are rounding (blocks, bytes per token), not eviction
+FEW: Final = 64  # instances; with fewer, a dict of tokens is cheaper than levels
+SPARE_SHARE = 16  # eviction continues to 1/16 below the limit, in batches
+# A report up to 1/8 below the prediction is due to rounding (blocks, bytes per token), not to eviction
+SLACK_SHARE: Final = 8
 
 
 class _Stretch:
@@ -49,13 +50,13 @@ class _EvictionOrder:
         self.promised: dict[int, int] = {}  # last chunk of a request in flight → chunks held when it was sent
 
     def use(self, hashes: Sequence[int], held: int, path: Path) -> None:
-        """Make the whole chain the newest. Stretches of its `held` chunks shrink or disappear."""
+        """Make the whole chain the newest. Stretches among its `held` chunks shrink or disappear."""
         walked = dict(path)
         position = 0
         while position < held:
             stretch = self.starts.get(hashes[position])
             if stretch is None or stretch.start != position:
-                break  # only crafted prompts with colliding hashes
+                break  # possible only for crafted prompts with colliding hashes
             upto = parting(stretch.run, stretch.end, walked)
             position = held if upto > held else upto if upto > position else position + 1
             self.shorten(stretch, position)
@@ -91,9 +92,9 @@ class PrefixIndex:
     def __init__(
         self, max_chunks: int = 4_000_000, instance_chunks: int = 65_536, max_stretches: int = 500_000
     ) -> None:
-        """`max_chunks` is the limit over all instances, which share it evenly, at about 10 bytes each. `max_stretches`
-        is the corresponding limit of prompts that diverged, at about 700 bytes each (bench/decide.py).
-        `instance_chunks` is an instance's limit until `limit` is called."""
+        """`max_chunks` is the limit over all instances, which share it evenly; a chunk takes about 10 bytes.
+        `max_stretches` is the limit of diverged prompts, at about 700 bytes each (bench/decide.py). `instance_chunks`
+        is an instance's limit until `limit` is called."""
         self.max_chunks = max_chunks
         self.max_stretches = max_stretches
         self._instance_chunks = instance_chunks
@@ -113,7 +114,7 @@ class PrefixIndex:
         return found
 
     def holders(self, hashes: Sequence[int]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Return (leading chunks, instances that hold this many), ascending, without those that hold none."""
+        """Return (leading chunks, instances that hold this many), ascending; instances that hold none are omitted."""
         return ((chunks, self._named(mask)) for chunks, mask in self._levels(hashes))
 
     def tokens(
@@ -158,8 +159,8 @@ class PrefixIndex:
             yield position, mask
 
     def insert(self, instance: str, epoch: int, hashes: Sequence[int]) -> int:
-        """Insert a prompt that the instance computes and therefore holds. Return how many chunks it held before.
-        A newer epoch means that the engine restarted and holds nothing else; an older one is ignored.
+        """Insert a prompt, which the instance computes and therefore holds. Return the number of chunks that it held
+        before. A newer epoch means that the engine restarted and holds nothing else; an older one is ignored.
         """
         eviction = self._evictions.get(instance)
         if eviction is None or eviction.epoch != epoch:
@@ -170,8 +171,7 @@ class PrefixIndex:
         kept = hashes[:capacity] if len(hashes) > capacity else hashes
         path = self._runs.along(kept)
         held = _held(path, eviction.bit)
-        # If the same prompt was sent twice at once, the second may find nothing cached, so the smaller promise is
-        # checked.
+        # If the same prompt was sent twice at once, the second may hit nothing, so the smaller promise is checked.
         promised = eviction.promised.get(hashes[-1])
         if promised is None or held < promised:
             eviction.promised[hashes[-1]] = held
@@ -188,8 +188,8 @@ class PrefixIndex:
         """Learn from the cached part of a prompt, which the engine reports with its answer. Return the chunks evicted.
         The instance holds the prompt itself now, since the engine has just computed it. Fewer cached chunks than
         predicted mean that the engine evicted more than assumed, so the same number of the least recently used chunks
-        are dropped. No more are dropped: if an engine is underestimated, sessions leave although it holds their KV,
-        which costs more than computing a prompt unexpectedly.
+        are dropped. No more are dropped, because underestimating an engine is the costlier error: sessions leave
+        although the engine holds their KV.
         """
         eviction = self._evictions.get(instance)
         if eviction is None or not hashes:
@@ -249,7 +249,7 @@ class PrefixIndex:
         return eviction if eviction is not None else self._new_eviction(instance, epoch)
 
     def _new_eviction(self, instance: str, epoch: int) -> _EvictionOrder:
-        # Earlier look-ups keep their names and bits, as these are only extended or replaced.
+        # Earlier look-ups keep their names and bits, because the lists are only extended or replaced.
         slot = self._free.pop() if self._free else len(self._names)
         if slot < len(self._names) or instance in self._bits:
             self._names = [*self._names[:slot], instance, *self._names[slot + 1 :]]
@@ -266,7 +266,8 @@ class PrefixIndex:
         return min(eviction.limit, self.max_chunks // len(self._evictions) or 1)
 
     def _named(self, mask: int) -> list[str]:
-        """Return the instances of a mask. The result is cached, as a thousand instances may share a system prompt."""
+        """Return the instances of a mask. The result is cached, because a thousand instances may share a system
+        prompt."""
         names = self._named_before.get(mask)
         if names is None:
             if len(self._named_before) >= MASKS_KEPT:
@@ -289,7 +290,7 @@ class PrefixIndex:
                 self._forget(eviction, stretch, stretch.start)
 
     def _forget(self, eviction: _EvictionOrder, stretch: _Stretch, low: int) -> None:
-        """Cut the stretch to end at `low`."""
+        """Shorten the stretch so that it ends at `low`."""
         run = self._runs.forget(eviction.bit, stretch.run, low, stretch.end)
         eviction.size -= stretch.end - low
         if low > stretch.start:

@@ -1,4 +1,4 @@
-"""The choice of the prefix index to use for an instance: exact, approximate, or none (load only). Pure."""
+"""Chooses the prefix index for an instance: exact, approximate, or none (load only). Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,20 +6,21 @@ from typing import Literal
 from router.prefix.accuracy import FEWEST, Accuracy
 
 Index = Literal["exact", "approximate", "none"]
-Doubt = Literal["", "from_start", "layers"]  # why an exact index must first be more accurate than the approximate one
+# Why an exact index is used only if it is more accurate than the approximate one
+Doubt = Literal["", "from_start", "layers"]
 # Reasons why a better index is not in use, for an instance and for a request
 Reason = Literal[
     Doubt, "no_events", "events", "wrong", "unconfirmed", "tokenizer", "request", "index_process", "uncached"
 ]
 
 EXACT_LIMIT = 0.15  # largest error at which the exact index is used, as a share of the prompts' tokens
-APPROXIMATE_LIMIT = 0.5  # lenient, as the approximate index corrects itself and a rough guess beats none
+APPROXIMATE_LIMIT = 0.5  # lenient, because the approximate index corrects itself and a rough estimate beats none
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
     index: Index
-    why: str  # why a better index is not in use; "" if the best is
+    why: str  # why the best index is not in use; empty if it is
     reason: Reason = ""
     but_for: str = ""  # kinds of request that the exact index does not cover
 
@@ -38,8 +39,8 @@ GUESS = Belief("approximate", "not checked yet", "no_events")
 
 
 def believe(trouble: str | None, doubt: Doubt, exact: Accuracy, approximate: Accuracy, unconfirmed: int = 0) -> Belief:
-    """Choose the index. `trouble` says why the exact index is out of date; "" if it is up to date, None if there is
-    none. `unconfirmed` counts hits that it predicted at an engine that reports none."""
+    """Choose the index. `trouble` says why the exact index is out of date; it is "" if the index is up to date, None if
+    there is none. `unconfirmed` counts predicted hits at an engine that reports none."""
     reason, why = _against_exact(trouble, doubt, exact.recent_error(), approximate.recent_error())
     if not why and unconfirmed >= FEWEST:
         reason, why = "unconfirmed", UNCONFIRMED

@@ -1,4 +1,4 @@
-"""Hashes of a prompt's KV blocks, each chained to the one before: equal hash, equal prefix."""
+"""Hashes of a prompt's KV blocks, each chained to the previous one: equal hash, equal prefix."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -19,7 +19,7 @@ class Medium(NamedTuple):
 
 
 def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
-    """Hash the whole blocks. `link` is the hash of the block before them, or the index's `seed`."""
+    """Hash the whole blocks. `link` is the hash of the preceding block, or the index's `seed`."""
     digest = xxhash.xxh64_intdigest
     width = block_size * TOKEN_BYTES
     view = memoryview(tokens)
@@ -31,8 +31,7 @@ def block_hashes(tokens: bytes, block_size: int, link: int) -> list[int]:
 
 
 def extra_key(adapter: str, salt: str) -> bytes:
-    """Return what vLLM hashes into a text block in addition to its tokens: the adapter's name, then the
-    `cache_salt`."""
+    """Return the additional inputs of vLLM's hash of a text block: the adapter's name, then the `cache_salt`."""
     keys = [key for key in (adapter, salt) if key]
     return bytes(msgpack.packb(keys)) if keys else b""
 
@@ -43,14 +42,14 @@ def extra_keys(adapter: str, salt: str, blocks: int) -> Sequence[bytes]:
 
 
 def keys_ahead(tokens: bytes, blocks: int, size: int, ahead: int, keys: Sequence[bytes]) -> Sequence[bytes]:
-    """Return each block's extra key: the `ahead` tokens after it come first, as in a vLLM that speculates."""
+    """Return each block's extra key, preceded by the `ahead` tokens after the block, as in a vLLM that speculates."""
     ends = range(size * TOKEN_BYTES, (blocks + 1) * size * TOKEN_BYTES, size * TOKEN_BYTES)
     following = (tokens[end : end + ahead * TOKEN_BYTES] for end in ends)
     return after_tokens(following, keys)
 
 
 def after_tokens(following: Iterable[bytes], keys: Sequence[bytes]) -> Sequence[bytes]:
-    """Return each block's extra key behind the tokens after the block, as they are hashed; either may end earlier."""
+    """Return each block's hashed extras: the tokens after the block, then its extra key; either list may be shorter."""
     return [each + key for each, key in zip_longest(following, keys, fillvalue=b"")]
 
 
@@ -74,8 +73,8 @@ def chain_salt(adapter: str, salt: str) -> int:
 
 
 def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes], known: Iterable[int] = ()) -> list[int]:
-    """Hash like `block_hashes`, including the extra keys that the engine hashes into each block. `known` has hashes of
-    the blocks, 0 for those to hash."""
+    """Hash like `block_hashes`, with the extra keys that the engine hashes into each block. `known` has hashes of the
+    blocks, 0 for those still to be hashed."""
     known = [*known]
     if known and all(known):
         return known
@@ -93,7 +92,8 @@ def linked(tokens: bytes, block_size: int, link: int, extras: Sequence[bytes], k
 def part_hashes(
     tokens: bytes, size: int, parts: int, hashes: Sequence[int], seed: int, extras: Sequence[bytes]
 ) -> list[int]:
-    """Hash the parts of each block except the last one, which has the block's hash. `extras` are those of all parts."""
+    """Hash the parts of each block except the last part, which has the block's hash. `extras` are those of all
+    parts."""
     width, found = size * TOKEN_BYTES, list[int]()
     for number, link in enumerate((seed, *hashes[:-1]) if hashes else ()):
         block = tokens[number * width : (number + 1) * width - width // parts]

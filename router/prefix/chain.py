@@ -47,7 +47,7 @@ class PromptChains:
         return len(self._spans)
 
     def hashes(self, prompt: bytes, salt: int = 0) -> Sequence[int]:
-        """Return the hashes; as a list for a short prompt, since reading an array creates an integer each time."""
+        """Return the hashes; as a list for a short prompt, because reading an array creates an integer each time."""
         if len(prompt) < SPAN_BYTES:
             return self._few(prompt, salt)
         found, link = array("Q"), salt
@@ -70,7 +70,7 @@ class PromptChains:
 
     def _span(self, text: bytes, link: int) -> Sequence[int]:
         key, spans = xxhash.xxh3_64_intdigest(text, link), self._spans
-        known = spans.pop(key, None)  # atomic, as a thread may hash another prompt
+        known = spans.pop(key, None)  # atomic, because a thread may be hashing another prompt
         if known is not None:
             spans[key] = known
             return known

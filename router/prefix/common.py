@@ -1,11 +1,12 @@
-"""Length of the common beginning of two hash chains, by bisection: equal hashes mean equal chains up to that point."""
+"""Finds the length of the common beginning of two hash chains, by bisection: equal hashes mean equal chains up to that
+point."""
 
 from collections.abc import Sequence
 
 
 def common(own: Sequence[int], hashes: Sequence[int], start: int, end: int) -> int:
     """Count the equal hashes of `own` and `hashes` between `start` and `end`; the first is known to be equal."""
-    high = end - start - 1  # min() would cost as much as the search
+    high = end - start - 1  # min() would take as long as the search
     if high >= len(own):
         high = len(own) - 1
     if own[high] == hashes[start + high]:

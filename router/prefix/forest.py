@@ -1,6 +1,6 @@
 """The chunks of all instances: chains of hashes, cut into runs only where the holders change. A run is a part of a
-chain that the same instances hold from its first chunk to its last. A chunk's hash also stands for all chunks before
-it. A run is therefore identified by its first hash, two parts are equal if their last hashes are, and the point where
+chain that the same instances hold from its first chunk to its last. A chunk's hash also covers all chunks before it. A
+run is therefore identified by its first hash, two parts are equal if their last hashes are equal, and the point where
 they diverge is located by bisection. Chains that branch off a run are separate runs, identified by their first hash;
 `parent` leads back, so chunks that an instance loses are reached from the end of a chain.
 """
@@ -26,21 +26,22 @@ class SharedRun:
         return self.start + len(self.hashes)
 
 
-# Runs along a chain, each with the position up to which it is followed
+# Runs along a chain, each with the position up to which the chain follows it
 Path = list[tuple[SharedRun, int]]
 
 
 class Forest:
     def __init__(self) -> None:
         self._by_first: dict[int, SharedRun] = {}
-        self._followed: tuple[Sequence[int], Path] = (), []  # latest chain: prompts are first looked up, then held
+        # The latest chain: prompts are first looked up, then inserted
+        self._followed: tuple[Sequence[int], Path] = (), []
         self.chunks = 0  # distinct chunks
 
     def __len__(self) -> int:
         return len(self._by_first)
 
     def along(self, hashes: Sequence[int]) -> Path:
-        """Return the runs of the chain, as far as any instance holds it."""
+        """Return the runs of the chain, as far as any instance holds them."""
         if hashes is self._followed[0]:
             return self._followed[1]
         get, position, end = self._by_first.get, 0, len(hashes)
@@ -123,12 +124,12 @@ class Forest:
         run.holders = left
 
     def _unlist(self, run: SharedRun) -> None:
-        # XXH64 collisions can be forced, but they only make predictions wrong.
+        # XXH64 collisions can be crafted, but they only make predictions wrong.
         if self._by_first.get(run.hashes[0]) is run:
             del self._by_first[run.hashes[0]]
 
     def _cut(self, run: SharedRun, position: int) -> SharedRun:
-        """Split off the part before `position` as a new run. The rest keeps its identity for the runs that follow."""
+        """Split off the part before `position` as a new run. The rest keeps its identity for the runs after it."""
         length = position - run.start
         head = SharedRun(run.start, run.hashes[:length], run.holders, run.parent)
         run.start, run.hashes, run.parent = position, run.hashes[length:], head

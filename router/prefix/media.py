@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-MOST_PARTS = 10_000  # turns and parts; more would take longer than some milliseconds
-# Fields that hold turns or texts with parts
+MOST_PARTS = 10_000  # turns and parts; examining more would take longer than some milliseconds
+# Fields with turns, or with texts that have parts
 _TURNS = (
     "system",
     "messages",
@@ -18,7 +18,7 @@ _TURNS = (
     "data_1",
     "data_2",
 )
-# Types of parts; engines also look for fields with these names if a part has another type or none
+# Types of parts; if a part has another type or none, engines also look for fields with these names
 _MEDIA = frozenset(
     (
         *("image", "image_url", "image_embeds", "image_pil", "input_image", "computer_screenshot"),

@@ -1,5 +1,5 @@
-"""The kind of a request, from everything except its text: an index that is wrong for one kind may be right for others.
-Pure."""
+"""The kind of a request, derived from everything except its text: an index that is wrong for one kind may be right for
+others. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,16 +11,16 @@ _FIELDS = frozenset(
         *("output_config", "chat_template", "chat_template_kwargs", "documents", "add_generation_prompt"),
         *("continue_final_message", "add_special_tokens", "truncate_prompt_tokens", "mm_processor_kwargs"),
         *("cache_salt", "suffix", "echo", "prompt_logprobs", "previous_response_id", "truncation", "prompt_embeds"),
-        *("n", "best_of", "use_beam_search"),  # each further answer finds the prompt of the first
+        *("n", "best_of", "use_beam_search"),  # each further answer finds the prompt of the first one cached
     )
 )
-# Values that change nothing
+# Values without effect
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     **{"n": (None, 1), "best_of": (None, 1), "use_beam_search": (None, False)},
     "prompt_embeds": (None,),
 }
 # Message fields on which templates branch
-ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that require the prompt to be computed
+ASKS_PROMPT = frozenset(("prompt_logprobs", "echo"))  # fields that force the prompt to be computed
 _BRANCHES = frozenset(("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name", "refusal", "type"))
 
 
@@ -34,12 +34,13 @@ _PARTS = frozenset(
 
 
 def kind_of(api_path: str, document: Mapping[str, Any], *, plain: bool = False) -> str:
-    """Return the API, and the fields by which two requests with the same text differ. `plain` is that of Prompt."""
+    """Return the API, and the fields that may distinguish two requests with the same text. `plain` is that of
+    Prompt."""
     if plain and _FIELDS.isdisjoint(document):
         return api_path
     turns = document.get("messages") or document.get("input")
     several = _SEVERAL if _are_several(document.get("prompt")) else _ONE
-    try:  # all message fields in one step, as a call for each would cost more than the decision
+    try:  # all message fields in one step: a call for each would take longer than the decision
         named: set[str] = set().union(*turns) if isinstance(turns, list) else set()
         if "content" in named:
             named |= {
@@ -65,7 +66,7 @@ _SEVERAL = frozenset(("prompts",))
 
 
 def reads_cache(document: Mapping[str, Any]) -> bool:
-    """Return False for requests for their prompt's probabilities, as engines compute such prompts even if cached."""
+    """Return False for requests for the probabilities of their prompt; engines compute such prompts even if cached."""
     if document.get("prompt_logprobs") is not None:
         return False
     asked = document.get("logprobs"), document.get("top_logprobs")

@@ -1,5 +1,5 @@
-"""The number of tokens by which an engine's hits fall short of its blocks. With speculation (EAGLE, MTP), most versions
-compute the last block again, which no event reports. Pure."""
+"""The number of tokens by which an engine's hits are shorter than its blocks. With speculation (EAGLE, MTP), most
+versions compute the last block again, and no event reports that. Pure."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ class Shortfall:
         self._times = 0
 
     def add(self, allowed: int, actual: int, block_size: int) -> None:
-        """Add an answer: the tokens that the engine's blocks allowed it to reuse, and those that it reused."""
+        """Add an answer: the tokens that the engine's blocks allowed it to reuse, and the tokens that it reused."""
         missing = allowed - actual
         if not allowed or not 0 <= missing <= MOST_BLOCKS * block_size:
             return
@@ -30,14 +30,14 @@ class Shortfall:
 
 
 class SpeculationRule:
-    """The rule by which an engine with several groups of layers drops blocks (router/prefix/exact/groups.py), learnt
-    from the answers that another rule explains."""
+    """The rule by which an engine with several groups of layers drops blocks (router/prefix/exact/groups.py), learned
+    from answers that only one rule explains."""
 
     __slots__ = ("_scores", "rule")
 
     def __init__(self) -> None:
         self.rule = NONE
-        self._scores = [0, 0, 0]  # by rule: answers that it explains less those that it does not, 0 to MOST_SCORE
+        self._scores = [0, 0, 0]  # by rule: answers that it explains minus answers that it does not, 0 to MOST_SCORE
 
     def add(self, by_rule: Sequence[int], actual: int, of_others: Collection[int] = ()) -> None:
         """Compare the tokens that each rule predicted for an answer with the tokens that the engine reused. One answer

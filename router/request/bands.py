@@ -14,7 +14,7 @@ from router.policy.types import ParsedPolicy
 from router.tokenize import Prompt
 
 HEADER: Final = b"x-weir-priority"
-TIERS = {"priority": 10, "flex": -10}  # values of OpenAI's service_tier; auto, default and scale ask for no band
+TIERS = {"priority": 10, "flex": -10}  # values of OpenAI's service_tier; auto, default and scale request no band
 LONGEST = 20  # characters of a number
 
 
@@ -28,7 +28,7 @@ NOT_ASKED: Final = AskedBand()
 
 
 def asked(headers: dict[bytes, bytes], prompt: Prompt, key: PublishedKey | None) -> AskedBand:
-    """Return the band that the request asks for, and where. Raise ErrorResponse."""
+    """Return the requested band and its source. Raise ErrorResponse."""
     if HEADER in headers:
         return AskedBand(_of_header(headers[HEADER]), HEADER.decode())
     if prompt.priority is not None:

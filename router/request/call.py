@@ -28,7 +28,7 @@ NO_POOL = Pool("")  # placeholder for a request refused before its pool was know
 
 
 class Prediction:
-    """A prompt's tokens, and where its prefix is cached, as far as known before an engine has answered."""
+    """A prompt's tokens, and the known locations of its cached prefix before an engine has answered."""
 
     __slots__ = (
         *("approximate_tokens", "asked_at", "block_hashes", "engine_renders", "exact_tokens", "exactly"),
@@ -40,24 +40,25 @@ class Prediction:
         self.prompt_tokens = 0  # L
         self.kind = ""  # kind of the request (router/prefix/request_kind.py)
         self.reads_cache = True
-        # (tokens in a block, hashes), if engines publish KV events
+        # (tokens in a block, hashes) if engines publish KV events
         self.block_hashes: tuple[tuple[int, Sequence[int]], ...] = ()
         self.parts: PartsBySize = {}  # hashes of its blocks' parts, for windows with smaller blocks
-        self.exactly: Mapping[str, Tokens] = {}  # exact index's tokens by instance
+        self.exactly: Mapping[str, Tokens] = {}  # tokens by instance according to the exact index
         self.asked_at = 0.0  # s, monotonic; when that index was asked
         self.looked_up: LookedUp | None = None  # answer of an index process
-        self.under_way: UnderWay | None = None  # entry at the instance that computes the prompt
+        self.under_way: UnderWay | None = None  # record of the request at the instance that computes the prompt
         # Cached tokens on the chosen instance
         self.exact_tokens: int | None = None  # None if the exact index was not asked
-        self.tiers: Tokens | None = None  # exact index's tokens by tier, if in use and some are below the device
-        self.shortened = 0  # tokens deducted from what the instance's blocks allow
+        # Tokens by tier from the exact index, if it is in use and some are below the device
+        self.tiers: Tokens | None = None
+        self.shortened = 0  # tokens deducted from the instance's blocks
         self.store_tokens = 0  # tokens from the pool's shared store
         self.approximate_tokens = 0
         self.index: Index = "none"  # the index in use
         self.reason: Reason = ""  # why the exact index is not in use
         self.why = ""  # the reason, as text
         self.untokenized = ""  # why the prompt cannot be tokenised as its engine does
-        self.engine_renders = False  # True if its engine can be asked for the tokens (serving/prompt/rendering.py)
+        self.engine_renders = False  # True if the engine can be asked for the tokens (serving/prompt/rendering.py)
 
 
 class Call:
@@ -69,13 +70,13 @@ class Call:
     )
 
     deadline: float | None
-    session: str | None  # client's name, else derived from the prompt (serving/prompt/sessions.py)
+    session: str | None  # the client's name, or a name derived from the prompt (serving/prompt/sessions.py)
     alias: Chosen | None  # target chosen by the document Models
-    # Instances that the gateway cannot reach, or that do not store the response that the request continues; None: none
+    # Instances that the gateway cannot reach, or that do not store the response to be continued; None: no restriction
     outside: Mapping[str, str] | None
     owner: StoredResponse | None  # owner of that response
     key: PublishedKey | None
-    most: int | None  # tokens that it may need, if the key has limits or budgets
+    most: int | None  # the most tokens that it may need, if the key has limits or budgets
     charged: float | None  # tokens charged to the key's limit
     session_key: str | None  # hash of pool and session, for policies and receipts
     pause_s: float | None  # pause since the session's previous request
@@ -101,7 +102,7 @@ class Call:
         self.id = id
         self.api_path = api_path
         self.at = at  # s, Unix
-        self.started = started  # s, clock of all other times
+        self.started = started  # s, the clock of all other times
         self.tenant = tenant  # unit of fairness in the queue: API key, else client address (limits/)
         self.own_id = own_id or id  # drawn by the router; `id` may be the client's
         self.deadline = self.session = self.alias = self.outside = self.owner = self.key = self.most = None
@@ -111,38 +112,39 @@ class Call:
         self.band = 0  # granted priority band
         # serving/prompt/prepare.py
         self.pool = pool
-        self.request = request  # until the request has ended
+        self.request = request  # the request, until it has ended
         self.session_by = ""  # source of the session's name, or why it has none
         self.adapter = ""  # adapter of the pool's model
-        self.sidecars = False  # True: a sidecar at each decoder carries out the offload, for a gateway
-        # set by serving/stored.py and limits/api_key_auth.py
+        self.sidecars = False  # True: a sidecar at each decoder carries out the offload for a gateway
+        # Set by serving/stored.py and limits/api_key_auth.py
         self.reserved: list[tuple[Spending, int]] = []  # reserved from the budgets of key and pool
         self.limits = b""  # header lines with the remaining limits
         # serving/proxy.py
-        self.version, self.policy = 0, ""  # deciding version of the policy, its name
+        self.version, self.policy = 0, ""  # the deciding version of the policy, and the policy's name
         self.prediction = Prediction()
         self.outcome = Outcome()
         # `end`, telemetry/recorder.py
         self.blocks = b""  # hashes that end a block of recorded traffic, eight bytes each
-        self.token_ids = False  # the prompt came as token ids
+        self.token_ids = False  # the prompt consists of token ids
         self.number = 0  # sequence number of ended requests
 
     @property
     def engine_id(self) -> str:
-        """Return the request's id at the engines: the same for both parts of an offload, different for each pair."""
+        """Return the request's id at the engines: the same for both parts of an offload, and different for each
+        pair."""
         outcome = self.outcome
         is_first = len(outcome.attempts) < 2 and (outcome.offload is None or not outcome.offload.moves)
         return self.own_id if is_first else f"{self.own_id}-{self._pair}"
 
     @property
     def pair_id(self) -> str:
-        """Return the id that pairs the parts of an offload; it contains nothing of the client's."""
+        """Return the id that pairs the parts of an offload; it contains nothing from the client's id."""
         return f"{self.own_id.rpartition('-')[2]}-{self._pair}"
 
     @property
     def _pair(self) -> str:
-        """Return the number of the attempt, and of its next prefill instance if there is one: the decoder may still
-        hold what it requested from the previous instance.
+        """Return the number of the attempt, and of its prefill instance after the first: the decoder may still hold
+        what it requested from the previous instance.
         """
         number, offload = len(self.outcome.attempts), self.outcome.offload
         return f"{number}.{offload.moves}" if offload is not None and offload.moves else str(number)
@@ -153,11 +155,11 @@ class Call:
 
     @property
     def rules(self) -> ParsedPolicy:
-        """Return the policy that the request follows in all attempts."""
+        """Return the policy of the request, for all attempts."""
         return self.candidate or self.pool.policy
 
     def start_over(self) -> None:
-        """Reset what belongs to the pool that could not serve, before another pool takes over."""
+        """Reset fields of the pool that could not serve, before another pool takes over."""
         self.session_key = self.pause_s = self.assigned = self.candidate = self.shadow = self.decision = None
         self.version, self.policy, self.prediction, self.outcome.offload = 0, "", Prediction(), None
 

@@ -1,4 +1,4 @@
-"""The target of an alias that serves a request, and why (router/serving/aliases.py)."""
+"""The target of an alias chosen for a request, and the reason (router/serving/aliases.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

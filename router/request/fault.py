@@ -16,7 +16,7 @@ from router.request.offload import Offload
 from router.request.outcome import Failure
 from router.upstream.errors import AnswerStalled, ConnectionBroken, FirstByteTimeout, UpstreamError
 
-FAILED = "failed"  # the engine answered with a failure
+FAILED = "failed"  # the engine's answer was a failure
 BROKEN = "broken"  # the engine closed the connection, perhaps because it died
 LATE = "late"
 KEY = "key"  # the engine rejects its pool's key
@@ -49,13 +49,13 @@ def words(endpoint: Endpoint, status: int | None) -> str:
 
 
 def is_doubted(call: Call, endpoint: Endpoint, status: int | None, said: bytes) -> bool:
-    """Return whether another engine has to confirm this engine's verdict that the request is invalid; until then the
-    failure counts against this engine. `said` is its error."""
+    """Return whether another engine has to confirm that the request is invalid; until then the failure counts against
+    this engine. `said` is its error."""
     is_believed = status not in verdict.DOUBTFUL and not answers.blames_engine(said, call.request.body)
     if is_believed and not endpoint.breaker.is_doubted:
         endpoint.breaker.answered(computed=False)
         endpoint.breaker.rejected()
-        _take_back(call, f"status {status}")  # an engine that is not in doubt agrees with the earlier ones
+        _take_back(call, f"status {status}")  # an engine beyond doubt confirms the earlier ones
         return False
     failed(call, endpoint, f"status {status}")
     return True
@@ -81,8 +81,8 @@ def _note(call: Call, endpoint: Endpoint, kind: str, *, counted: bool) -> None:
 
 
 def _partners(call: Call, offload: Offload) -> set[str]:
-    """Return both instances of an offload, because either may have failed for lack of the other's KV. Return neither
-    while the decoder computes the prompt itself.
+    """Return both instances of an offload, because either may have failed for lack of the other's KV; return none if
+    the decoder computes the prompt itself.
     """
     if offload.outcome in ("fallback", "ineligible"):
         return set()
@@ -124,7 +124,7 @@ def was_sent_on(call: Call) -> bool:
 
 
 def _earlier(call: Call) -> list[Failure]:
-    """Return the failures that no instance of the latest failure can have caused."""
+    """Return the failures that cannot be due to an instance of the latest failure."""
     failures = call.outcome.failures
     return [failure for failure in failures[:-1] if failure.among.isdisjoint(failures[-1].among)]
 
@@ -137,8 +137,8 @@ def _are_alike(call: Call) -> bool:
 
 def forgive(call: Call, alone: str = "") -> bool:
     """Undo the counts of equal failures. Return False if the counts stay, because the failures differ or the engines
-    serve no request. `alone` is a kind of failure for which one engine's answer suffices, because no other can be
-    asked.
+    serve no requests. `alone` is a kind of failure for which one engine's answer suffices, because no other engine can
+    be asked.
     """
     kind = call.outcome.failures[-1].kind
     if not _are_alike(call) and (not alone or alone == FAILED):

@@ -1,5 +1,5 @@
-"""Offers the blocks that a decoder lends (router/pool/load/lent.py) to the prefill of the session's next turn.
-For strategies, the blocks count as held by instances that only prefill, less the cost of the transfer, so that they are
+"""Offers the blocks that a decoder lends (router/pool/load/lent.py) to the prefill of the session's next turn. To
+strategies, the blocks count as held by instances that only prefill, minus the cost of the transfer, so that they are
 priced like any other cached prefix.
 """
 
@@ -28,7 +28,7 @@ _PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # paths whose a
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """The facts that an engine must report about its blocks before another engine can take them."""
+    """The data that an engine must report about its blocks before another engine can take them."""
 
     do_remote_decode: bool
     remote_block_ids: list[list[int]]  # by group of layers
@@ -62,7 +62,7 @@ def tells_ids(call: Call, decoder: Endpoint) -> bool:
 
 
 def learn(call: Call, located: Located) -> None:
-    """Note where the answer's blocks are, and which tokens they hold."""
+    """Note the location of the answer's blocks, and the tokens that they hold."""
     decoder, blocks = call.pool.endpoints.get(call.instance), _read(located.where, Whereabouts)
     if decoder is None or blocks is None or not blocks.do_remote_decode:
         return
@@ -73,7 +73,7 @@ def learn(call: Call, located: Located) -> None:
     tokens, groups = blocks.remote_num_tokens, blocks.remote_block_ids
     words = [word for ids in (located.prompt_ids, *located.answer_ids) for word in _read(ids, list[Word]) or ()]
     size = (decoder.feed.block_size if decoder.feed is not None else 0) or decoder.block_size
-    # Layers with windows or states have their own groups, which do not match a shorter prefix.
+    # Layers with windows or states have separate groups, which do not match a shorter prefix.
     if len(groups) != 1 or len(groups[0]) != -(-tokens // size) or len(words) < tokens:
         return
     hashes = _hashes(call, words[:tokens], size)
@@ -101,7 +101,7 @@ def _hashes(call: Call, words: Sequence[int], size: int) -> Sequence[int]:
 
 
 def lent(call: Call) -> tuple[LentBlocks, int] | None:
-    """Return the blocks lent to the request's session, and how many of its tokens they hold."""
+    """Return the blocks lent to the request's session, and the number of the request's tokens that they hold."""
     blocks = call.pool.lendings.by_session.get(call.session or "")
     if blocks is None:
         return None
@@ -131,13 +131,13 @@ def priced(call: Call, held: Mapping[str, int], rates: Rates) -> Mapping[str, in
 
 class LentOffer(NamedTuple):
     where: JsonObject  # parameters of the prefill
-    tokens: int  # tokens to transfer; 0: the decoder is only told to release the blocks
+    tokens: int  # tokens to transfer; 0: the decoder is only asked to release the blocks
     blocks: LentBlocks
 
 
 def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
-    """Take the session's blocks for a prefill, which transfers them, or releases them if computing is as fast.
-    An engine releases them by taking blocks that it holds anyway; if it holds none of them, there is no offer.
+    """Take the session's blocks for a prefill, which transfers them, or releases them if computing is as fast. Taking
+    blocks that it already holds makes an engine release them; if it holds none of them, there is no offer.
     """
     found = lent(call) if prefiller.takes_lent else None
     if found is None or call.session is None or prefiller.id == found[0].decoder:
@@ -152,27 +152,27 @@ def offer(call: Call, prefiller: Endpoint) -> LentOffer | None:
 
 
 def _beginning(blocks: LentBlocks, tokens: int) -> JsonObject:
-    """Return where the first of the blocks are: the engine takes the end of the list that it is given."""
+    """Return the location of the first blocks: the engine takes the end of the list that it receives."""
     where: JsonObject = orjson.loads(blocks.where)
     (ids,) = cast(list[list[Json]], where["remote_block_ids"])
     return where | {"remote_block_ids": [ids[: tokens // blocks.size]], "remote_num_tokens": tokens}
 
 
 def taken(call: Call, blocks: LentBlocks) -> None:
-    """Note that the blocks were there, so that a decoder that once lacked blocks is trusted again."""
+    """Note that the blocks were available, so that a decoder that once lacked blocks is trusted again."""
     decoder = call.pool.endpoints.get(blocks.decoder)
     if decoder is not None:
         decoder.lends_s = min(2 * decoder.lends_s, KEPT_S)
 
 
 def refused(call: Call, blocks: LentBlocks) -> None:
-    """Note that the blocks were gone earlier than expected."""
+    """Note that the blocks were released earlier than expected."""
     decoder = call.pool.endpoints.get(blocks.decoder)
     if decoder is not None:
         decoder.lends_s = min(decoder.lends_s, time.monotonic() - blocks.at)
 
 
 def unused(call: Call, blocks: LentBlocks) -> None:
-    """Keep the blocks for the session again if no engine has taken them, unless the session has others by now."""
+    """Keep the blocks for the session again if no engine has taken them, unless the session has newer blocks by now."""
     if call.session is not None and call.session not in call.pool.lendings.by_session:
         call.pool.lendings.keep(call.session, blocks)

@@ -1,4 +1,4 @@
-"""An offload: the prefill runs on another instance than the decode."""
+"""An offload: prefill and decode run on different instances."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from router.upstream.answer.used import Usage
 
 
 class PrefillFailed(Exception):
-    """The prefill on another instance failed; the message says why."""
+    """The prefill on another instance failed; the message has the reason."""
 
     elsewhere = False  # another instance may compute the prompt
     code = "prefill_failed"  # code and status of the answer if no other instance computes the prompt
@@ -41,7 +41,7 @@ class PrefillLate(PrefillFailed):
 
 
 class PrefillUnsent(PrefillFailed):
-    """The router could open no connection to the engine."""
+    """The router was unable to open a connection to the engine."""
 
     code = "router_exhausted"
     status = 503
@@ -52,7 +52,7 @@ class PrefillSilent(PrefillFailed):
 
 
 class PromptRefused(PrefillFailed):
-    """The engine refused the prompt as the client's error."""
+    """The engine refused the prompt as an error of the client."""
 
     def __init__(self, why: str, status: int, *, is_doubted: bool = False) -> None:
         """`is_doubted`: the fault may be the engine's."""
@@ -73,19 +73,20 @@ class Offload:
     sent: float | None = None  # s, same clock: decode request sent
     arrived: float | None = None  # s, same clock: first byte of the decoder's stream; None for an unstreamed answer
     transfer_bytes: int | None = None  # None if unknown
-    pull_ms: float | None = None  # predicted time of a pull until the KV is there
+    pull_ms: float | None = None  # predicted time of a pull, until the KV has arrived
     pull: Pull | None = None  # pull in progress
-    unheld: Unheld | None = None  # entry at the decoder until the prompt is computed
+    unheld: Unheld | None = None  # entry at the decoder until the prompt has been computed
     alone: bool = False  # the prefill instance had no other request of this router
-    prefill_usage: Usage | None = None  # usage that the prefill instance reports
-    failed: dict[str, str] = field(default_factory=dict)  # instances that failed where another one prefilled, with why
+    prefill_usage: Usage | None = None  # usage reported by the prefill instance
+    # Instances that failed although another instance was to prefill, with the reason
+    failed: dict[str, str] = field(default_factory=dict)
     lent_by: str = ""  # decoder whose blocks of the session's last answer were offered to the prefill
     lent_tokens: int = 0  # tokens in those blocks
-    tells_ids: bool = False  # the decoder was asked for the tokens of prompt and answer
-    kept: bytes | None = None  # the decode request, while any decoder can fetch the prefill's blocks
+    tells_ids: bool = False  # the decoder was asked for the token ids of prompt and answer
+    kept: bytes | None = None  # the decode request, as long as any decoder can fetch the prefill's blocks
 
     def computed(self) -> None:
-        """Begin the decoder's part, whatever the result of the prefill."""
+        """Begin the decoder's part, whatever the prefill's result."""
         if self.unheld is not None:
             self.unheld.over()
 
@@ -95,8 +96,9 @@ class Offload:
 
     @property
     def transfer_ms(self) -> float | None:
-        """Return the time from the computed prompt, with the request at the decoder, to the first byte of its stream:
-        transfer and one decode step. None for an unstreamed answer, whose time would include the whole answer."""
+        """Return the time until the first byte of the decoder's stream, for the transfer and one decode step. It starts
+        when the prompt has been computed and the request is at the decoder. None for an unstreamed answer, whose time
+        would include the whole answer."""
         if self.sent is None or self.arrived is None:
             return None
         computed = self.sent if self.began is None else self.began + (self.prefill_ms or 0.0) / 1000

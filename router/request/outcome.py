@@ -11,13 +11,13 @@ from router.upstream.answer.used import Usage
 
 
 class Failure(NamedTuple):
-    """A failure of the request on an engine, in the prefill or as a whole."""
+    """A request's failure on an engine, in the prefill or as a whole."""
 
     endpoint: Endpoint
     kind: str  # equal failures have the same kind; empty: not the request's fault
     counted: bool  # counted by the breaker
     of_prefill: bool = False  # on the prefill instance of an offload
-    among: frozenset[str] = frozenset()  # instances, any of which may be the cause
+    among: frozenset[str] = frozenset()  # instances, each of which may be the cause
 
 
 class Attempt:
@@ -31,7 +31,7 @@ class Attempt:
         # Times as in `Outcome`
         self.deciding = deciding  # start of admission and decision
         self.began = began  # time of decision and sending
-        self.ended = 0.0  # end of an attempt followed by another
+        self.ended = 0.0  # end of an attempt that was followed by another
         self.code = ""  # code of a failure without an answer
         self.result: Result | None = None  # None while running
 
@@ -57,17 +57,18 @@ class Outcome(GpuSpent):
         self.attempts: list[Attempt] = []
         self.failures: list[Failure] = []
         self.queued_s = 0.0
-        self.held_s = 0.0  # part of the wait for the pool's wake
-        self.deciding = 0.0  # start of the latest attempt's decision; the next field also belongs to the latest attempt
+        self.held_s = 0.0  # part of the wait that was due to the pool's wake
+        self.deciding = 0.0  # start of the latest attempt's decision; the next field belongs to that attempt, too
         self.decided = 0.0
-        self.alone = False  # no other request of this router there until the first content
+        self.alone = False  # True if this router had no other request there until the first content
         self.first_byte: float | None = None
-        self.first_content: float | None = None  # time of the first generated content; end of an unstreamed answer
+        # Time of the first generated content; for an unstreamed answer, its end
+        self.first_content: float | None = None
         # flows/
-        self.offload: Offload | None = None  # offload that the policy wanted
+        self.offload: Offload | None = None  # offload chosen by the policy
         self.is_prefilled = False  # an instance has computed the prompt for another
         # serving/answer/relay.py
-        self.status = 0  # serving/proxy.py sets the status of a refusal
+        self.status = 0  # set by serving/proxy.py for a refusal
         self.streamed = False
         self.begun = False  # something was sent to the client
         self.streamed_tokens = 0  # events of a stream from its first content; counted if a token limit is charged
@@ -87,13 +88,13 @@ class Outcome(GpuSpent):
 
     @property
     def computed(self) -> bool:
-        """Return whether tokens may have been computed, so that they are charged; content proves it."""
+        """Return whether tokens may have been computed and must be charged; content proves it."""
         return self.first_content is not None or VERDICTS[self.result or "router_failed"].computes
 
     @property
     def output_tokens(self) -> int:
-        """Return the tokens of the answer: as reported, or at least those of its events for a stream that ended early
-        or is reported to have none.
+        """Return the tokens of the answer: as reported, but at least those of its events if the stream ended early or
+        is reported to have none.
         """
         reported = self.usage.output_tokens if self.usage is not None else None
         if reported and self.result == "served":
@@ -107,7 +108,7 @@ class Outcome(GpuSpent):
 
     @property
     def flow(self) -> str:
-        """Return the flow that finally served the request."""
+        """Return the flow by which the request was finally served."""
         return self.offload.flow if self.offload is not None else "colocated"
 
     def end(self, started: float, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Predicts how much of a prompt each instance has cached, by the index in use, and learns from the answers."""
+"""Predicts how much of a prompt each instance has cached, by the index in use, and learns from answers."""
 
 import asyncio
 import time
@@ -29,7 +29,8 @@ _NOT_NONE = ("approximate", "exact")
 
 
 def read_tokens(call: Call) -> bool:
-    """Tokenize the prompt if instances publish KV events. Return False if that takes long; then call `read_slowly`."""
+    """Tokenize the prompt if instances publish KV events. Return False if that would take long; then call
+    `read_slowly`."""
     reader = call.pool.kv_event_state.reader
     prompt, prediction = call.request.prompt, call.prediction
     prediction.kind = kind_of(call.api_path, prompt.document, plain=prompt.plain)
@@ -101,7 +102,7 @@ def _hashed(state: KvEventState, tokens: bytes, size: int, seed: int, extras: Se
 
 
 async def ask(call: Call, shared: SharedIndex) -> None:
-    """Look the prompt up in the index processes; without an answer the approximate index is used."""
+    """Look the prompt up in the index processes; if they do not answer, the approximate index is used."""
     prediction = call.prediction
     if not prediction.block_hashes:
         return
@@ -114,7 +115,7 @@ async def ask(call: Call, shared: SharedIndex) -> None:
 
 
 def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
-    """Return tokens by instance, and by tier where some are below the device; instances without any are left out."""
+    """Return tokens by instance, and by tier if some are below the device; instances without any are omitted."""
     prediction, pool = call.prediction, call.pool
     if not prediction.reads_cache:
         return {}, None
@@ -123,7 +124,7 @@ def held(call: Call) -> tuple[Mapping[str, int], Mapping[str, Tiers] | None]:
     size = pool.block_size
     if not size or pool.kv_event_state.some_unknown:
         return _approximate(call, _NOT_NONE), None
-    # For all instances, even where the exact index is in use
+    # For all instances, even those that use the exact index
     tokens, length = CHUNK_BYTES * prediction.prompt_tokens, len(call.request.prompt.rendered) or 1
     return pool.index.tokens(call.request.chunks, tokens, length, block_size=size), None
 
@@ -169,14 +170,14 @@ def _tokens(call: Call, chunks: int) -> int:
 
 
 def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) -> None:
-    """Note that the request goes to this instance, which holds `chunks` of it by the approximate index. Pulled KV
+    """Note that the request is sent to this instance, which holds `chunks` of it by the approximate index. Pulled KV
     counts as held only once it has arrived."""
     tokens, prediction = _tokens(call, chunks), call.prediction
     belief = endpoint.belief_for(prediction.kind) if endpoint.beliefs else endpoint.belief
     if not prediction.block_hashes and belief.index == "exact":
         belief = _without_tokens(call)
     index = prediction.index = belief.index
-    if belief.reason or prediction.reason:  # possibly set by an earlier attempt
+    if belief.reason or prediction.reason:  # may have been set by an earlier attempt
         prediction.reason, prediction.why = belief.reason, belief.why[:LONGEST_WHY]
     call.pool.kv_event_state.in_force[index, belief.reason] += 1
     prediction.approximate_tokens = tokens - tokens % endpoint.block_size
@@ -192,7 +193,7 @@ def sent(call: Call, endpoint: Endpoint, chunks: int, *, pulls: bool = False) ->
 
 
 def _without_tokens(call: Call) -> Belief:
-    """Return why the instance's exact index cannot be used: it also requires the request's tokens."""
+    """Return why the instance's exact index cannot be used; it also requires the request's tokens."""
     if call.prediction.untokenized:
         return Belief("approximate", call.prediction.untokenized, "request")
     state = call.pool.kv_event_state
@@ -202,7 +203,7 @@ def _without_tokens(call: Call) -> Belief:
 
 
 def computing(call: Call, endpoint: Endpoint) -> UnderWay | None:
-    """Note that the instance computes the prompt, for itself or for a decoder; pass the result to `over`."""
+    """Note that the instance computes the prompt, for itself or for a decoder. Pass the result to `over`."""
     feed, index, prediction = endpoint.feed, call.pool.kv_event_state.index, call.prediction
     if feed is None:
         return None
@@ -242,7 +243,8 @@ def _within(found: Mapping[str, Tiers], reach: Mapping[str, tuple[int, int]]) ->
 
 
 def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int) -> None:
-    """Compare the prediction with the engine's report; not after an offload, where the prefill had the cache."""
+    """Compare the prediction with the engine's report, except after an offload, where the prefill instance had the
+    cache."""
     if call.outcome.offload is not None:
         return
     outcomes, prediction = call.pool.kv_event_state.outcomes, call.prediction
@@ -268,8 +270,8 @@ def learn(call: Call, endpoint: Endpoint, cached_tokens: int, prompt_tokens: int
 
 
 def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed: int, cached_tokens: int) -> bool:
-    """Learn the rule by which the instance speculates; return whether the rule now known explains the answer. `allowed`
-    is the limit of reusable tokens: less than the instance holds if some will be evicted."""
+    """Learn the rule by which the instance speculates. Return whether the rule known now explains the answer. `allowed`
+    is the limit of reusable tokens; it is lower than the held tokens if some will be evicted."""
     kind, state = call.prediction.kind, call.pool.kv_event_state
     known = endpoint.by_kind.of(kind).speculation
     before = known.rule
@@ -285,7 +287,7 @@ def _learn_rule(call: Call, endpoint: Endpoint, by_rule: Sequence[int], allowed:
 
 def _missed(call: Call, endpoint: Endpoint, cached_tokens: int, *, explained: bool) -> None:
     """Handle a number of cached tokens that differs from the prediction. A larger number does not suggest a rule of
-    speculation unless the instance already has one. `explained`: the rule has just been learnt."""
+    speculation unless the instance already has one. `explained`: the rule has just been learned."""
     short = cached_tokens < (call.prediction.exact_tokens or 0)
     state, kind = call.pool.kv_event_state, call.prediction.kind
     if not explained and (short or endpoint.id in state.rules.get(kind, NO_RULES)):

@@ -1,4 +1,4 @@
-"""A client's request as read by the router and as sent to engines."""
+"""A client's request as the router reads it and as it is sent to engines."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ class ProxiedRequest(Value, frozen=True):
     strip_usage: bool = False  # True if the router, not the client, asked for the stream's usage
 
 
-# Placeholder before the body is read, and after the end
+# Placeholder before the body is read, and after the request's end
 NOT_READ = ProxiedRequest(
     b"", b"", b"", Prompt(model="", rendered=b"", token_ids=None, stream=False, usage_asked=False), ()
 )

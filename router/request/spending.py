@@ -1,4 +1,4 @@
-"""One router's spent and available part of a budget in one period (router/limits/budgets.py)."""
+"""The amounts that one router has spent and may spend from a budget in one period (router/limits/budgets.py)."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,13 +13,14 @@ class Spending:
     budget: PublishedBudget
     period: Period
     spent: int = 0  # spent by ended requests
-    reserved: int = 0  # estimates of requests under way
+    reserved: int = 0  # estimates of requests in progress
     ceiling: int = 0  # upper limit of `spent` + `reserved`
-    rest: int | None = None  # remainder of the whole budget when last known; None: never known
+    rest: int | None = None  # remainder of the whole budget when last reported; None: never reported
     alone: bool = False  # the ceiling includes this router's share of that remainder
     refused: int = 0
     units: float = 0.0  # tokens of the requests in `spent`, for the price of later ones
-    closed: tuple[float, int] = (0.0, 0)  # (s, monotonic; amount): until then, this amount and larger ones are refused
+    # (s, monotonic; amount): until then, requests for this amount or more are refused
+    closed: tuple[float, int] = (0.0, 0)
     reported: tuple[int, int, int] = (0, 0, 0)  # spent, reserved and refused
     reported_at: float = 0.0  # s, monotonic
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -33,7 +34,8 @@ class Spending:
 
 
 def settle(reserved: list[tuple[Spending, int]], tokens: int, dollars: float, requests: int = 1) -> None:
-    """Replace a request's reservation by its cost; call it once. `requests` is 0 if no engine got the request."""
+    """Replace a request's reservation by its cost; call this once per request. `requests` is 0 if no engine received
+    the request."""
     for spending, amount in reserved:
         unit = spending.budget.unit
         spending.reserved -= amount

@@ -16,8 +16,8 @@ LONGEST_DIGITS = 20  # leading zeros included
 
 
 def deadline(headers: dict[bytes, bytes], started: float) -> float | None:
-    """Return the latest time for sending the request to an instance, on the clock of `started`; None without the
-    header."""
+    """Return the latest time at which the request may be sent to an instance, on the clock of `started`; None without
+    the header."""
     name = next((name for name in _DEADLINES if name in headers), None)
     if name is None:
         return None
@@ -34,7 +34,8 @@ def output_limit(call: Call) -> int | None:
 
 
 def settle(call: Call) -> None:
-    """Charge the tenant for the request's tokens: by the engine's usage, or else by the tokens of a broken stream."""
+    """Charge the tenant for the request's tokens, by the engine's usage or, for a broken stream, by the tokens of its
+    events."""
     admission, decision, usage = call.admission, call.decision, call.outcome.usage
     if admission is None or decision is None or not admission.is_charged:
         return
@@ -49,7 +50,7 @@ def settle(call: Call) -> None:
 async def until_woken(
     admission: Admission, wait: Wait, prepare: Callable[[], Awaitable[None]] | None = None
 ) -> Refusal | None:
-    """Wait; return the refusal if no wakeup arrived. `prepare` supplies the inputs of a new decision."""
+    """Wait for a wakeup; return the refusal if none arrived. `prepare` supplies the inputs of a new decision."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 

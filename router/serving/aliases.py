@@ -1,6 +1,6 @@
-"""Chooses the target of a request whose model is an alias: by its session, then by the fallbacks.
-A conversation without a session id stays with the pool that has served it; its first request is drawn by the request
-id. Targets whose pool was removed, or is not allowed for the request's key, get no share of the split.
+"""Chooses the target of a request whose model is an alias: first by its session, then by the fallbacks. A conversation
+without a session id stays with the pool that has served it; its first request is drawn by the request id. A target gets
+no share of the split if its pool was removed or is not allowed for the request's key.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ Known = Callable[[Target], int]  # chunks of the conversation known to the targe
 
 
 def choose(name: str, alias: Alias, read: Prompt, body: bytes, barred: Barred, draw: "Draw") -> Chosen:
-    """Choose the target. Raise ErrorResponse if no target is left."""
+    """Choose the target. Raise ErrorResponse if none is left."""
     refused = {target.pool: refusal for target in alias.targets if (refusal := barred(target.pool)) is not None}
     split = [target for target in alias.split if target.weight and target.pool not in refused]
     spare = tuple(target for target in alias.fallback if target.pool not in refused)
@@ -60,7 +60,7 @@ def drawing(session: str | None, request_id: str, known: Known) -> Draw:
 
 
 def by_weight(key: int, split: list[Target]) -> Target:
-    """Pick a target by weight. Raising the weight of the last target never moves a session away from it."""
+    """Pick a target by weight. A higher weight of the last target never moves a session away from it."""
     position, total = key >> 32, sum(target.weight for target in split)
     end = 0
     for target in split:
@@ -71,7 +71,7 @@ def by_weight(key: int, split: list[Target]) -> Target:
 
 
 def in_pool(name: str, alias: Alias, read: Prompt, body: bytes, pool: str) -> Chosen | None:
-    """Return the target in the pool that `x-weir-pool` names. None: the pool gets the model name unchanged."""
+    """Return the target in the pool named by `x-weir-pool`. None: the pool receives the model name unchanged."""
     target = next((target for target in alias.targets if target.pool == pool), None)
     return Chosen(name, alias, read, body, target, "x-weir-pool") if target is not None else None
 
@@ -81,7 +81,7 @@ def may_fall_back(chosen: Chosen | None, condition: Condition) -> bool:
 
 
 def fall_back(chosen: Chosen, refusal: ErrorResponse) -> bool:
-    """Move on to the next target; False if the refusal stands."""
+    """Switch to the next target; return False if the refusal stands."""
     condition = CONDITION_OF.get(refusal.code)
     is_the_clients = VERDICTS[refusal.result].fault == "client"
     is_final = not refusal.should_retry and refusal.retry_after_s is None  # the request may have crashed an engine

@@ -1,7 +1,6 @@
-"""Decides each request by its arm's version during a delivery (router/pool/rollout.py).
-A request keeps its arm and its class across retries and while it is queued. If the split ends, is stopped or changes in
-the meantime, the live version makes the next decision, or the candidate if the newest generation still assigns the
-request to it.
+"""Decides each request by its arm's version during a delivery (router/pool/rollout.py). A request keeps its arm and its
+class across retries and while it is queued. If the split ends, is stopped or changes in the meantime, the next decision
+is the live version's, unless the newest generation still assigns the request to the candidate.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Whether two instances may share a request: one computes the prompt, the other the answer."""
+"""Whether two instances may share a request, one for the prompt and one for the answer."""
 
 from router.contract.api_paths import LIMITS
 from router.contract.connectors import NIXL
@@ -6,7 +6,7 @@ from router.flows import bodies
 from router.request.call import Call
 
 Division = tuple[str, bool]  # why one instance must serve alone (empty: two may), and whether tokens are generated
-UNDIVIDED: Division = ("", True)  # unused placeholder for pools whose instances all prefill and decode
+UNDIVIDED: Division = ("", True)  # placeholder for pools in which all instances prefill and decode
 BY_GATEWAY = "a gateway sends a request to one instance"
 
 

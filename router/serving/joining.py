@@ -1,4 +1,4 @@
-"""Joins the other routers on the shared port only once this router can serve, as the kernel sends connections
+"""Joins the other routers on the shared port only once this router can serve, because the kernel sends connections
 immediately."""
 
 import asyncio
@@ -10,12 +10,12 @@ from router.http.server import HttpServer
 from router.serving.pools import Pools
 
 CHECK_S = 0.05
-ALONE_S = 5.0  # wait for fleet and keys before checking whether another router serves the port
+ALONE_S = 5.0  # time to wait for fleet and keys before checking whether another router serves the port
 
 
 async def join(server: HttpServer, listener: socket.socket, pools: Pools) -> None:
-    """Listen as soon as a fleet and the API keys are known.
-    Without them, listen only if no other router does: an error tells clients more than a refused connection.
+    """Listen as soon as a fleet and the API keys are known. Without them, listen only if no other router does: clients
+    learn more from an error than from a refused connection.
     """
     server.clients.joined = False
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The router's own answers: models, health, metrics, and errors for unknown paths and methods."""
+"""Answers of the router itself: models, health, metrics, and errors for unknown paths and methods."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -123,9 +123,9 @@ class Pages:
 
 
 def _indexes(pool: Pool) -> list[JsonObject]:
-    """Count the instances, or ranks, by prefix index in use and by the reason against a better one.
-    The reason's text contains addresses and folders, so it appears only in the log, in receipts and on pages that
-    require a login.
+    """Count the instances, or ranks, by prefix index in use and by the reason why no better index is used. The reason's
+    text contains addresses and folders, so it appears only in the log, in receipts and on pages that require signing
+    in.
     """
     groups: dict[tuple[str, str, str], list[Endpoint]] = {}
     for endpoint in pool.endpoints.values():
@@ -159,7 +159,7 @@ def _split(pool: Pool) -> JsonObject | None:
 
 
 def _permission(model: ServedModel) -> JsonObject:
-    """Return the field `permission` as engines write it, since some clients require it."""
+    """Return the field `permission` in the engines' format, since some clients require it."""
     allowed = {name: name in ("sampling", "logprobs", "view") for name in PERMISSIONS}
     return {
         "id": f"modelperm-{model.id}",

@@ -21,7 +21,7 @@ class ByteChange(Protocol):
 
 
 def request_bytes(incoming: IncomingRequest, upstream: ConnectionPool, lines: bytes, sent: bytes) -> bytes:
-    # A decoded path could end the line, or name another path and query.
+    # In a decoded path, characters that could end the line or name another path and query.
     path = quote(incoming.path, safe="/:@!$&'()*+,;=").encode()
     target = upstream.base + path + (b"?" + incoming.query if incoming.query else b"")
     head = (incoming.method.encode(), target, upstream.authority, lines, len(sent))
@@ -34,7 +34,7 @@ class _Unleased:
     has_content = True
 
     def goes_on(self) -> None:
-        """Do nothing: this answer does not show an engine's progress."""
+        """Do nothing: this answer is no sign of an engine's progress."""
 
 
 _UNLEASED = _Unleased()
@@ -47,8 +47,8 @@ async def pass_on(
     watch: tuple[Stalls, float],
     changes: Sequence[ByteChange] = (),
 ) -> None:
-    """Pass the answer on until it has been silent too long. `watch` holds who checks for silences, and the longest in
-    s."""
+    """Pass the answer on until it has been silent for too long. `watch` is (who checks for silences, the longest
+    silence in s)."""
     stalls, silent_s = watch
 
     def take(data: bytes) -> bool:

@@ -23,24 +23,24 @@ NAMES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """An entry of GET /v1/models, without `root`, in which engines report a folder of their host."""
+    """An entry of GET /v1/models, without `root`, where engines report a folder of their host."""
 
     id: str
     created: int  # Unix s
     root: str
     parent: str | None  # the base model of an adapter
     pools: tuple[str, ...]  # pools that may serve it
-    max_model_len: int | None  # tokens: least of the serving instances; None: unknown
+    max_model_len: int | None  # tokens: the minimum over the serving instances; None: unknown
 
 
 class Pools:
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
         self._by_name_or_model: dict[str, Pool] = {}
-        self.names: Models = {}  # `aliases`, plus pools' names where engines have another name for the model
+        self.names: Models = {}  # `aliases`, plus names of pools whose engines use another name for the model
         self.aliases: Models = {}  # merged from the next two
         self._document: Models = {}  # the published document Models
-        self._listed: Models = {}  # further names that engines list
+        self._listed: Models = {}  # further names listed by engines
         self.models_version = 0  # version of that document; 0: none
         self._models_sha256 = ""
         self.session_names = DEFAULT_NAMES
@@ -95,7 +95,7 @@ class Pools:
             self.changed()
 
     def changed(self) -> None:
-        """Update the names. Call this after a pool was added or removed, or got another model."""
+        """Update the names. Call this after a pool was added or removed, or its model changed."""
         lasting = sorted((pool for pool in self._pools.values() if not pool.ephemeral), key=lambda pool: pool.name)
         # A served pool takes precedence over an observed one with the same model.
         by_rank = sorted(reversed(lasting), key=lambda pool: not pool.observed)
@@ -104,7 +104,7 @@ class Pools:
         self._put_names()
 
     def take_models(self, value: ModelsValue) -> bool:
-        """Put the published document into effect; return False if it already is. If it is unreadable, the old one
+        """Put the published document into effect. Return False if it already is, or if it is unreadable and the old one
         stays."""
         version = (value.version, value.sha256)
         if version == (self.models_version, self._models_sha256):
@@ -121,7 +121,7 @@ class Pools:
         return True
 
     def take_listed(self, listed: Models) -> None:
-        """Take names that a standalone router's engines list; names in the document take precedence."""
+        """Take over names listed by a standalone router's engines; names in the document take precedence."""
         if listed != self._listed:
             self._listed = listed
             self._put_names()
@@ -133,7 +133,8 @@ class Pools:
         self.names = {**own, **self.aliases}
 
     def alias(self, name: str) -> Alias | None:
-        """Return the target of the name; None for a model's own name, such as a pool's name that its engines list."""
+        """Return the target of the name; None for the name of a model itself, such as a pool's name that its engines
+        list."""
         alias = self.names.get(name)
         if alias is None or name in self.aliases:
             return alias
@@ -148,7 +149,7 @@ class Pools:
         return self.auth.refusal(key, pool)
 
     def troubles(self) -> list[str]:
-        """Return the aliases with a target that nobody serves."""
+        """Return the aliases with a target that no engine serves."""
         missing = (
             (name, sorted({target.pool for target in self.aliases[name].targets} - self._pools.keys()))
             for name in sorted(self.aliases)
@@ -162,8 +163,8 @@ class Pools:
         ]
 
     def _is_unserved(self, target: Target) -> bool:
-        """Return whether the target's pool is gone, or no ready instance lists the name. Adapters with a source are
-        loaded by Weir.
+        """Return whether the target's pool no longer exists, or no ready instance lists the name. Adapters with a
+        source are loaded by Weir.
         """
         pool = self._pools.get(target.pool)
         if pool is None:
@@ -182,7 +183,7 @@ class Pools:
         return target.model or (pool.model if pool is not None else "")
 
     def _length(self, targets: Iterable[Target]) -> int | None:
-        """Return the model's length; for an adapter that states none, that of its base model."""
+        """Return the model's length; for an adapter that states no length, its base model's."""
         found = (
             models.get(self._engines_name(target)) or models.get(self._pools[target.pool].model)
             for target in targets
@@ -191,12 +192,12 @@ class Pools:
         return least(found)
 
     def _listed_by(self, pool: str) -> list[Lengths]:
-        """Return the names listed by the instances that take requests, or by all if none does."""
+        """Return the names listed by the instances that take requests, or by all instances if none does."""
         endpoints = self._pools[pool].endpoints.values() if pool in self._pools else ()
         return [one.models for one in endpoints if one.routable] or [one.models for one in endpoints]
 
     def models(self) -> list[ServedModel]:
-        """Return the models that clients may ask for: names of the document that are served, then the pools' own."""
+        """Return the models that clients may request: served names of the document, then the pools' own names."""
         serving = {pool.model: pool for pool in self._by_name_or_model.values() if pool.model and not pool.observed}
         served = {
             name: self._own_model(pool) for name, pool in serving.items() if self._by_name_or_model.get(name) is pool
@@ -206,7 +207,7 @@ class Pools:
         return [served[name] for name in sorted(served)]
 
     def visible(self, key: PublishedKey | None) -> list[ServedModel]:
-        """Return the models that the key may use; without a key, those of pools that require none."""
+        """Return the models that the key may use; without a key, those of pools that do not require one."""
         return [model for model in self.models() if self._may_use(key, model)]
 
     def _may_use(self, key: PublishedKey | None, model: ServedModel) -> bool:
@@ -243,9 +244,8 @@ class Pools:
         self.auth.require([named] if named in self._pools else lasting)
 
     def pick(self, header: str | None, model: str, key: PublishedKey | None = None) -> Pool:
-        """Pick the pool by header, or else by model or pool name, or else the only pool if neither the body nor the
-        pool names a model.
-        `key` is that of the request; errors name only pools and models that it may use.
+        """Pick the pool by header, else by model or pool name; if neither the body nor the pool names a model, the only
+        pool. `key` is that of the request; errors name only pools and models that it may use.
         """
         if header is not None:
             return self._by_header(header, key)

@@ -52,9 +52,9 @@ from router.upstream.errors import UpstreamError
 from router.upstream.response import EngineResponse
 from router.upstream.stalls import Stalls
 
-JITTER_S = 0.02  # longest wait before the first retry; doubles with each retry
+JITTER_S = 0.02  # longest pause before the first retry; doubles with each retry
 
-Step = Decision | Wait | Refusal  # result of an admission
+Step = Decision | Wait | Refusal  # a result of an admission
 
 
 class Proxy:
@@ -69,7 +69,7 @@ class Proxy:
         self.responses: StoredResponses | None = None  # None behind a gateway, as the picker does not see the answers
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop; cached because before Python 3.12 asking for it costs a system call (getpid)."""
+        """Return the loop; cached because asking for it costs a system call (getpid) before Python 3.12."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop
@@ -151,7 +151,7 @@ class Proxy:
                 refusal = further
 
     async def _answer(self, call: Call, client: ClientConnection) -> None:
-        """Try instances of the call's pool until an answer can be passed on."""
+        """Try instances of the call's pool until there is an answer to pass on."""
         if call.prediction.engine_renders:
             await self._rendering.ask(call)
         if self._sessions.bind(call):
@@ -172,7 +172,7 @@ class Proxy:
             if (shared := pool.kv_event_state.shared) is not None:
                 await predict.ask(call, shared)
             outcome.deciding = time.perf_counter()
-            # Only the first attempt must meet the deadline
+            # Only the first attempt has to meet the deadline
             begins = outcome.attempts or call.deadline is not None
             late = admission.begin(outcome.deciding) if begins else None
             step = self._step(call, admission, tried) if late is None else late
@@ -218,7 +218,8 @@ class Proxy:
         return decision
 
     async def _wait(self, call: Call, admission: Admission, wait: Wait) -> Refusal | None:
-        before = call.outcome.queued_s - admission.queued_s  # queued before, for a pool that could not serve it
+        # Time already spent in the queue of a pool that could not serve the request
+        before = call.outcome.queued_s - admission.queued_s
         wakes, size, shared = call.pool.wakes, len(call.request.body), call.pool.kv_event_state.shared
         prepare = partial(predict.ask, call, shared) if shared is not None else None
         wakes.waiting_bytes += size
@@ -231,7 +232,7 @@ class Proxy:
     async def _attempt(
         self, call: Call, decision: Decision, tried: dict[str, str], left: int, client: ClientConnection
     ) -> bool:
-        """Try one instance; True if the client has its answer, False to try another."""
+        """Try one instance. Return True if the client has its answer, False to try another instance."""
         pool, outcome, endpoint = call.pool, call.outcome, call.pool.endpoints[decision.instance]
         outcome.attempts.append(attempt := Attempt(endpoint.id, pool.name, outcome.deciding, outcome.decided))
         lease = pool.lease(endpoint, 0 if decision.prefill else decision.new_tokens, outcome)
@@ -248,7 +249,7 @@ class Proxy:
             lease.refused() if connection.status >= 400 else None
             answer = self._watched(call, connection, lease)
             answer = await self._begun(call, answer, lease) if answer.is_early else answer
-            if answer.result == "served":  # as far as known now
+            if answer.result == "served":  # as far as is known now
                 if endpoint.breaker.opened_at is not None:
                     computed = call.api_path not in UNCOMPUTED and not answer.background
                     endpoint.breaker.answered(computed=computed)
@@ -270,7 +271,7 @@ class Proxy:
             lease.end()
 
     def _watched(self, call: Call, connection: EngineResponse, lease: Lease) -> BegunAnswer:
-        """Begin the answer, with times measured for its first content and its pauses."""
+        """Begin the answer, and measure the times of its first content and of its pauses."""
         rules, asks_stream = call.candidate or call.pool.policy, call.request.prompt.stream  # inlined `Call.rules`
         content_s = rules["failure.first_byte_timeout_s"] if asks_stream else 0.0
         self.stalls.watch(connection, (lease, rules["failure.stream_idle_timeout_s"], content_s))
@@ -292,7 +293,7 @@ class Proxy:
         return await relay.wait(answer, call.api_path, asks_stream=asks_stream)
 
     def _content_came(self, call: Call, endpoint: Endpoint, lease: Lease, *, streams: bool) -> None:
-        """Note that the prompt has been computed: a stream's first content or a whole answer has arrived."""
+        """Note that the prompt has been computed: a stream's first content, or a whole answer, has arrived."""
         outcome = call.outcome
         outcome.first_content = time.perf_counter()
         lease.first_content()
@@ -309,7 +310,7 @@ class Proxy:
     def _tries_another(
         self, call: Call, endpoint: Endpoint, attempt: Attempt, answer: BegunAnswer, tried: dict[str, str], left: int
     ) -> bool:
-        """Judge an answer that does not count as served; return True to try another instance."""
+        """Judge an answer that does not count as served. Return True to try another instance."""
         status = answer.error.status if answer.error is not None else answer.connection.status
         if fault.is_about_the_engines_key(call, endpoint, status):
             return _key_refused(call, endpoint, attempt, status, tried, left)
@@ -338,7 +339,7 @@ class Proxy:
     def _pass_on(
         self, call: Call, endpoint: Endpoint, lease: Lease, answer: BegunAnswer, client: ClientConnection
     ) -> Coroutine[Any, Any, Literal[True]] | None:
-        """Send a whole answer to the client, or begin another one; return what is left to await, if anything."""
+        """Send a whole answer to the client, or begin another one. Return the rest of the work to await, if any."""
         if answer.beginning is not None:
             answer.on_content = partial(self._content_came, call, endpoint, lease, streams=answer.streams)
         elif answer.result == "served":
@@ -368,7 +369,7 @@ class Proxy:
         except asyncio.CancelledError:
             ended = answer.ended
             if ended is None or not ended.is_whole or answer.error is not None:
-                raise  # otherwise the client has left after the last event
+                raise  # otherwise the client left after the last event
         self._judge_end(call, endpoint, answer)
         return True
 
@@ -392,7 +393,7 @@ class Proxy:
 
 
 def _expect_other_times(call: Call, lease: Lease) -> None:
-    """Expect no token, or the token of an image or sound, which may come late."""
+    """Expect no token, or the late token of an image or sound."""
     lease.is_media = call.api_path in MEDIA
     if not lease.is_media:
         lease.expect_no_token()
@@ -401,7 +402,7 @@ def _expect_other_times(call: Call, lease: Lease) -> None:
 def _broke(
     call: Call, endpoint: Endpoint, attempt: Attempt, error: UpstreamError, tried: dict[str, str], left: int
 ) -> None:
-    """Count a failure without a complete answer. Raise unless another instance may be tried."""
+    """Count a failure without a complete answer. Raise the error unless another instance may be tried."""
     outcome = call.outcome
     fault.upstream_failed(call, endpoint, error)
     attempt.error, attempt.code = str(error), error.code
@@ -419,7 +420,7 @@ def _broke(
 def _key_refused(
     call: Call, endpoint: Endpoint, attempt: Attempt, status: int | None, tried: dict[str, str], left: int
 ) -> bool:
-    """Handle an engine that rejects its pool's key, which is never a client's fault. Return True to try another
+    """Handle an engine that rejects its pool's key, which is never the client's fault. Return True to try another
     instance.
     """
     attempt.result, attempt.error = "failed_before_content", fault.words(endpoint, status)
@@ -478,7 +479,7 @@ def _reported(call: Call, endpoint: Endpoint, answer: BegunAnswer, error: Answer
 
 
 def _alike(endpoint: Endpoint, answer: BegunAnswer) -> ErrorResponse:
-    """Return the failure with the engine's status and message, and with the code `failed_alike`."""
+    """Return the failure with the engine's status and message and the code `failed_alike`."""
     status = answer.connection.status
     message = f"{endpoint.id} answered {status}, as another engine did: {_said(answer)}"
     return ErrorResponse(status, "failed_alike", message, should_retry=False, result="failed_alike")
@@ -525,8 +526,9 @@ def _homes(call: Call) -> FleetView[Endpoint] | None:
 
 
 def _excluded(call: Call, tried: Mapping[str, str]) -> dict[str, str]:
-    """Return the instances that the request must not use, with the reasons. Whoever has requests without a token on an
-    engine that fails clients tries it with one more at a time, as the requests may be the cause."""
+    """Return the instances that the request must not use, with the reasons. If an engine fails clients and a tenant's
+    requests there have no token, the tenant tries it with one more request at a time, because those requests may be the
+    cause."""
     silent = call.pool.silent if call.key is not None else ()
     leases = ((one.id, lease) for one in silent for lease in (*one.prefilling, *one.unseen))
     own = [name for name, lease in leases if lease.repeats and lease.tenant == call.tenant]
@@ -550,7 +552,8 @@ def _prefill_of(call: Call) -> str:
 
 
 def _rule_out(call: Call, error: PrefillFailed, tried: dict[str, str]) -> None:
-    """Rule out both instances of a failed pair, as either may be the cause; only one if no others are left."""
+    """Rule out both instances of a failed pair, because either may be the cause; rule out only one if no others are
+    left."""
     offload, prefill = call.outcome.offload, {_prefill_of(call): str(error)}
     is_pair = False
     if offload is not None:
@@ -590,7 +593,7 @@ def _require_another_prefill(call: Call, error: PrefillFailed, tried: dict[str, 
 
 
 def _spent(call: Call, code: str) -> ErrorResponse:
-    """Return the error of a request that no further engine gets and that the client should not retry."""
+    """Return the error for a request that is sent to no further engine and that the client should not retry."""
     if fault.forgive(call):
         return _tried_enough(call, "failed_alike", "failed_alike")
     return _tried_enough(call, code, "failed_before_content")
@@ -604,7 +607,7 @@ def _tried_enough(call: Call, code: str, result: Result) -> ErrorResponse:
 
 
 def _not_again(call: Call, why: str) -> ErrorResponse:
-    """Return the error of a request that may have crashed an engine, and that no other engine gets now."""
+    """Return the error for a request that may have crashed an engine and is sent to no other engine now."""
     ended = ", ".join(one.endpoint.id for one in call.outcome.failures if one.kind == fault.BROKEN)
     message = f"{why}; {ended}: {_KINDS[fault.BROKEN]}"
     return ErrorResponse(502, "upstream_failed", message, should_retry=False, result="failed_before_content")

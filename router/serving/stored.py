@@ -1,6 +1,6 @@
-"""The instance that stores each response of /v1/responses, so that later references go there.
-Only the process that generated a response has it. The routers remember the instance and its epoch under the API key of
-the request, so that no other key can reach the response.
+"""The instance that stores each response of /v1/responses, so that later references are sent there. Only the process
+that generated a response has it. The routers remember the instance and its epoch under the API key of the request, so
+that no other key can reach the response.
 """
 
 from collections import OrderedDict
@@ -38,7 +38,7 @@ V = TypeVar("V")
 
 
 class FairlyKept(Generic[V]):
-    """Values by API key and name. When there are too many, the key with the most loses its oldest ones."""
+    """Values by API key and name. If there are too many, the key with the most loses its oldest ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -58,7 +58,7 @@ class FairlyKept(Generic[V]):
         mine.move_to_end(name)
         if self._count > self._most:
             largest = max(self._of_keys.values(), key=len)
-            for _ in range(max(1, len(largest) // 10)):  # removes several at once, as finding the largest takes time
+            for _ in range(max(1, len(largest) // 10)):  # several at once, because finding the largest takes time
                 largest.popitem(last=False)
                 self._count -= 1
 
@@ -88,7 +88,7 @@ class StoredResponses:
         return len(self._owners)
 
     def noting(self, call: Call, endpoint: Endpoint, client: ClientConnection, *, streams: bool) -> ClientConnection:
-        """Wrap the client's connection so that the instance of the response that passes through is remembered."""
+        """Wrap the client's connection so that the instance of the response passing through is remembered."""
         if call.request.prompt.document.get("store") is False:
             return client
         model = call.alias.name if call.alias is not None and call.alias.renames else ""
@@ -99,7 +99,8 @@ class StoredResponses:
             name = name_of(key_id, response_id)
             known = self._owners.get(key_id, name) or owner
             if known != owner and self.endpoints(known):
-                return  # an engine that names another engine's response must not get the requests that continue it
+                # Requests that continue another engine's response must not be sent to an engine that merely names it
+                return
             self._owners.put(key_id, name, owner)
             if self._shared is not None:
                 self._shared.kept(key_id, name, owner, replaces=known != owner)
@@ -117,7 +118,7 @@ class StoredResponses:
         return owner or self._only_instance(key)
 
     def _only_instance(self, key: PublishedKey | None) -> StoredResponse | None:
-        """Return the pool's only instance, unless keys separate clients: it knows best which responses it has."""
+        """Return the pool's only instance, unless keys separate clients; it knows best which responses it has."""
         if key is not None:
             return None
         pools = [pool for pool in self._pools.all() if not pool.ephemeral and not pool.observed]
@@ -134,7 +135,7 @@ class StoredResponses:
             await self._shared.forget(key_id, name)
 
     def endpoints(self, owner: StoredResponse) -> list[Endpoint]:
-        """Return the endpoints of the process that stores the response; empty once it is gone."""
+        """Return the endpoints of the process that stores the response; empty once the process has ended."""
         pool = self._pools.get(owner.pool)
         living = pool.endpoints_of(owner.instance) if pool is not None else []
         return [endpoint for endpoint in living if endpoint.epoch == owner.epoch]
@@ -184,7 +185,8 @@ class StoredResponses:
 
 
 def is_in_background(call: Call) -> bool:
-    """Return whether the response may be generated after the answer, which is then no sign of progress."""
+    """Return whether the response may be generated after the answer, in which case the answer is no sign of
+    progress."""
     return not call.request.prompt.stream and _asks_for_background(call)
 
 

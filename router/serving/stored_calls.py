@@ -62,7 +62,7 @@ class StoredCalls:
     async def _asked(
         self, incoming: IncomingRequest, endpoint: Endpoint, own_id: str, sent: bytes, *, is_known: bool
     ) -> Connection:
-        """Send the call to the instance. `is_known` is True if the client sent a key that Weir knows."""
+        """Send the call to the instance. `is_known` is True if the client sent a key known to Weir."""
         lines = with_key(headers.forwarded(incoming.headers, dict(incoming.headers)), endpoint.engine_key)
         request = request_bytes(incoming, endpoint.upstream, lines + headers.id_line(own_id), sent)
         connection = await endpoint.upstream.open(
@@ -91,7 +91,7 @@ class StoredCalls:
 
 
 def _changes(owner: StoredResponse, endpoint: Endpoint) -> list[ByteChange]:
-    """Return what changes a stored response in the same way as the answer that produced it."""
+    """Return the filters that change a stored response in the same way as the answer that created it."""
     changes: list[ByteChange] = [LocationFilter()] if endpoint.connector else []
     return [Rename(owner.model, owner.model), *changes] if owner.model else changes
 

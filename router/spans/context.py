@@ -1,4 +1,4 @@
-"""The identity of a trace and its spans, and its header `traceparent` (W3C Trace Context). Pure."""
+"""The identity of a trace and its spans, and the `traceparent` header (W3C Trace Context). Pure."""
 
 import random
 import re
@@ -36,14 +36,13 @@ def new_trace() -> str:
 
 
 def unsampled() -> tuple[int, bytes]:
-    """Return (the lower half of a new trace's id, its header for unsampled requests), which is all that most
-    requests need."""
+    """Return (the lower half of a new trace's id, its header for unsampled requests); most requests need no more."""
     bits = random.getrandbits(192)
     return bits >> 64 & _SPANS, b"00-%032x-%016x-00" % (bits >> 64 or 1, bits & _SPANS or 1)
 
 
 def new_base() -> int:
-    """Return the id of the first span of a request or job; the others count up from it and need no more random
+    """Return the id of the first span of a request or job; the other ids count up from it and need no further random
     numbers."""
     return random.getrandbits(64)
 

@@ -11,9 +11,9 @@ Attribute = str | bool | int | float
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 _KINDS: dict[Kind, int] = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 _ERROR = 2
-_FLAGS = 0x101  # sampled, and it is known whether the parent is remote
+_FLAGS = 0x101  # sampled, and whether the parent is remote is known
 _REMOTE = 0x200
-LONGEST = 256  # characters of an attribute's text, so a span has about a kilobyte
+LONGEST = 256  # characters of an attribute's text; a span then takes about a kilobyte
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def request(resource: Mapping[str, str], scope: str, version: str, spans: Iterab
 
 
 def rejected(answer: bytes) -> int:
-    """Return how many spans of an export the collector rejected."""
+    """Return the number of an export's spans that the collector rejected."""
     try:
         made = orjson.loads(answer)
     except orjson.JSONDecodeError:

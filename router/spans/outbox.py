@@ -1,4 +1,4 @@
-"""Encoded spans that wait for the collector, and counts of outcomes. Pure; used by one thread at a time."""
+"""Encoded spans waiting for the collector, and counts of outcomes. Pure; used by one thread at a time."""
 
 from collections import Counter, deque
 
@@ -16,7 +16,7 @@ class Outbox:
         self._under_way: list[bytes] = []
         self._pause_s = FIRST_PAUSE_S
         self.results = results
-        self.not_before = 0.0  # s, monotonic: end of a pause after an error or on the collector's request
+        self.not_before = 0.0  # s, monotonic: end of a pause after an error, or requested by the collector
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -26,7 +26,7 @@ class Outbox:
         self._drop_oldest()
 
     def take(self, now: float) -> list[bytes]:
-        """Return the next export, which `answered` or `unanswered` ends; empty if nothing is due."""
+        """Return the next export, or nothing if none is due; `answered` or `unanswered` ends it."""
         if now < self.not_before or self._under_way:
             return []
         self._under_way = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
@@ -49,7 +49,7 @@ class Outbox:
         self._again(None, now)
 
     def _again(self, after_s: float | None, now: float) -> None:
-        """Retry the same spans later: after twice the delay each time, unless the collector gives a time."""
+        """Retry the same spans later: the delay doubles each time, unless the collector gives a time."""
         self.not_before = now + (self._pause_s if after_s is None else after_s)
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
         self._waiting.extendleft(reversed(self._under_way))

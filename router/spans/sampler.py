@@ -1,4 +1,4 @@
-"""Samples requests by their parent or by chance, up to a limit per second."""
+"""Samples requests by their parent or at random, up to a limit per second."""
 
 from router.spans.context import Parent
 from router.spans.settings import SpanSettings
@@ -16,7 +16,7 @@ class Sampler:
         self._at = 0.0
 
     def wanted(self, trace: str, parent: Parent | None) -> bool:
-        """Decide like OpenTelemetry's samplers: the parent-based ones by the parent, the others by the trace's id."""
+        """Decide like OpenTelemetry's samplers: the parent-based ones follow the parent, the others the trace's id."""
         if parent is not None and self._by_parent:
             return parent.sampled
         return self.by_chance(int(trace[16:], 16))
@@ -26,8 +26,8 @@ class Sampler:
         return low < self._bound
 
     def allowed(self, now: float) -> bool:
-        """Take one of this second's samples; `now` is monotonic seconds. Clients can request samples by
-        `traceparent`, but not more than this limit."""
+        """Take one of this second's samples; `now` is monotonic seconds. Clients can request samples with
+        `traceparent`, but not beyond this limit."""
         self._left = min(self._rate, self._left + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._left < 1:

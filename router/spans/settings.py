@@ -18,13 +18,13 @@ LARGEST = 1_000_000
 @dataclass(frozen=True, slots=True)
 class SpanSettings:
     url: str  # collector's address, with path
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # headers, possibly with a secret
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # headers, which may contain a secret
     timeout_s: float = 10.0  # limit for one export
     gzip: bool = False
     resource: Mapping[str, str] = field(default_factory=dict)  # attributes, including service.name
     sampler: str = SAMPLERS[0]
     ratio: float = 0.01  # sampled share of requests without a parent
-    per_s: int = 50  # most sampled requests, of all clients together
+    per_s: int = 50  # most sampled requests per second, of all clients together
     errors: bool = False  # export failed requests as well
     delay_s: float = 5.0  # between two exports
     most: int = 2048  # most waiting spans
@@ -68,7 +68,7 @@ def read(environ: Mapping[str, str], service: str) -> SpanSettings | None:
 
 
 def _first(environ: Mapping[str, str], general: str) -> tuple[str, str]:
-    """Return name and value of the variable for traces, or else of the general variable."""
+    """Return name and value of the variable for traces, or of the general variable if that is not set."""
     for name in (general.replace("_OTLP_", "_OTLP_TRACES_"), general):
         if environ.get(name):
             return name, environ[name].strip()

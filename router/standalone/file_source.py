@@ -49,8 +49,8 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 class LocalBuckets:
-    """Grants like the shared buckets (sync/token_bucket_store.py): all kinds or none. A negative amount returns
-    tokens."""
+    """Grants allowances like the shared buckets (sync/token_bucket_store.py): all kinds or none. A negative amount
+    returns tokens."""
 
     routers = 1
 
@@ -58,7 +58,7 @@ class LocalBuckets:
         self._buckets: dict[str, dict[str, Bucket]] = {}  # by key id and kind
 
     def keep_only(self, key_ids: Iterable[str]) -> None:
-        """Drop the buckets of removed keys; a key added again starts with a full bucket."""
+        """Drop the buckets of removed keys; a key that is added again starts with a full bucket."""
         known = set(key_ids)
         self._buckets = {key_id: buckets for key_id, buckets in self._buckets.items() if key_id in known}
 
@@ -88,7 +88,7 @@ def _wait_s(bucket: Bucket, token_request: TokenRequest, now: float) -> float:
 
 
 class FileSource:
-    """The pool source of a standalone router. `instances` is URLs or @FILE. `model` is empty to ask the instances.
+    """The source of pools for a standalone router. `instances` is URLs or @FILE. `model` is empty to ask the instances.
     `engine_key` is the key reference for instances that name none. Raise BadInput."""
 
     def __init__(
@@ -125,7 +125,7 @@ class FileSource:
         self._models_in_force: DocumentFile | None = None
         self._buckets = LocalBuckets()
         self.pools.auth.bucket_store = self._buckets if keys is not None else None
-        self._refused = ""  # why the last reload was refused
+        self._refused = ""  # why the last reload was rejected
         self._reloads: Counter[str] = Counter(taken=0, refused=0)
         self._load()
 
@@ -246,7 +246,7 @@ class FileSource:
         return of_files(self._reloads)
 
     def page(self, path: str, client: str) -> bytes | None:
-        """Return the last receipts, newest first. Only this host may read them, as they show other clients'
+        """Return the last receipts, newest first. Only this host may read them, because they describe other clients'
         requests."""
         if client not in LOOPBACK or not path.startswith(RECEIPTS):
             return None

@@ -38,7 +38,7 @@ class DocumentFile:
 
 
 def listed(id: str, url: str, **facts: Any) -> PublishedInstance:
-    """Return an instance that has not been asked yet."""
+    """Return an instance that has not been polled yet."""
     reason = "it has not been asked yet"
     return PublishedInstance(id=id, epoch=1, url=url, state="loading", routable=False, reason=reason, **facts)
 

@@ -1,4 +1,4 @@
-"""Polls health, metrics and models of each listed instance once a second; a slow one delays no other."""
+"""Polls health, metrics and models of each listed instance once a second; a slow instance does not delay the others."""
 
 import asyncio
 import time
@@ -20,14 +20,14 @@ from router.contract.redis.sample import EngineMetrics, InstanceSample, sample_o
 from router.pool.pool import Pool
 from router.serving.pools import Pools
 
-TIMEOUT_S = 0.9  # limit for one answer; a hanging engine is polled again in the next round
+TIMEOUT_S = 0.9  # limit for one answer; an engine that hangs is polled again in the next round
 HEALTH = "/health"
-PATIENCE_S = 0.5  # limit for a round; the next round takes later answers
+PATIENCE_S = 0.5  # limit for a round; later answers are taken in the next round
 AT_ONCE = 64  # instances polled at the same time
 MODELS_LARGEST = 1024 * 1024  # bytes
 NAMES_SHOWN = 5
-MODELS_S = 5.0  # between two requests for the models, as adapters change
-FAILURES_ALLOWED = 2  # failures in a row after which an instance is still ready; failed requests are retried elsewhere
+MODELS_S = 5.0  # interval between requests for the models, because adapters change
+FAILURES_ALLOWED = 2  # consecutive failures during which an instance stays ready; failed requests are retried elsewhere
 
 Listing = tuple[tuple[str, ...] | None, frozenset[str], Lengths]  # models, adapters among them, max_model_len by name
 NO_MODELS: Listing = (None, frozenset(), {})
@@ -35,18 +35,18 @@ NO_MODELS: Listing = (None, frozenset(), {})
 
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
-    error: str = ""  # why it does not serve; empty if it does
+    error: str = ""  # why it does not serve; empty if it serves
     slow: bool = False  # True if no answer came in time
     metrics: EngineMetrics | None = None
     models: tuple[str, ...] | None = None  # None: unknown
     adapters: frozenset[str] = frozenset()  # models with a parent
     lengths: Lengths = field(default_factory=dict)  # context lengths of the models
     refused: str = ""  # why /v1/models was refused, if it requires a key
-    unseen: str = ""  # the same for /metrics
+    unseen: str = ""  # why /metrics was refused, if it requires a key
 
 
 class Rules(NamedTuple):
-    """The changes that a pool's engines require to a request, as in FleetValue."""
+    """The changes to requests that a pool's engines require, as in FleetValue."""
 
     trusted_keys: frozenset[str] = frozenset()
     salt_by_key: bool = False
@@ -60,18 +60,18 @@ class Watched:
     def __init__(self, listed: PublishedInstance) -> None:
         self.listed = listed
         self.epoch, self.state, self.reason = listed.epoch, listed.state, listed.reason
-        self.failures = 0  # failed rounds in a row
+        self.failures = 0  # consecutive failed rounds
         self.models: tuple[str, ...] | None = None
         self.adapters: frozenset[str] = frozenset()
         self.lengths: Lengths = {}
-        self.health_path = HEALTH  # changes to READY once that path answers in time while HEALTH does not
+        self.health_path = HEALTH  # changed to READY once that path answers in time while HEALTH does not
         self.refused = ""  # why the last request for its models was refused
         self.models_at = float("-inf")  # s, monotonic: last request for the models
         self.metrics: EngineMetrics | None = None
         self.sampled_at = 0.0  # s, Unix
 
     def take(self, answer: WatchedAnswer, model: str, now: float) -> None:
-        """Take an answer. `model` is the required model, empty while unknown; `now` is Unix time."""
+        """Process an answer. `model` is the required model, empty while unknown; `now` is Unix time."""
         if answer.metrics is not None:
             self._take_metrics(answer.metrics, now)
         if not answer.error:
@@ -80,7 +80,7 @@ class Watched:
             self.state, self.reason = self._keyed(answer, model) or _serving(answer.models, model)
             self.reason = self.reason or answer.unseen
             return
-        # A slow instance with fresh metrics is busy. Until it counts as unreachable, the breaker protects requests.
+        # A slow instance with recent metrics is busy. Until it counts as unreachable, the breaker protects requests.
         self.failures += not (answer.slow and answer.metrics is not None)
         if self.state != "ready" or self.failures >= FAILURES_ALLOWED:
             self.state, self.reason = "unreachable", answer.error
@@ -137,13 +137,14 @@ class InstanceWatch:
         self._model = model  # empty: use the first model that an instance lists
         self._prober = Prober()
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}  # polls whose answers are not taken yet
+        # Polls whose answers have not been processed yet
+        self._asked: dict[Watched, asyncio.Task[WatchedAnswer | None]] = {}
         self.watched: list[Watched] = []
         self._rules: Rules = NO_RULES
-        self._instances: tuple[PublishedInstance, ...] | None = ()  # instances in the form that the pool has them
+        self._instances: tuple[PublishedInstance, ...] | None = ()  # the instances as passed to the pool
 
     def follow(self, listed: Sequence[PublishedInstance], rules: Rules = NO_RULES) -> None:
-        """Watch these instances; instances that are already watched keep their state."""
+        """Watch these instances; those that are already watched keep their state."""
         if rules != self._rules:
             self._rules, self._instances = rules, None
         known = {(each.listed.id, each.listed.url): each for each in self.watched}
@@ -188,7 +189,7 @@ class InstanceWatch:
                 endpoint.models = each.lengths
 
     def _other_names(self) -> Models:
-        """Return adapters that an instance lists, and further names that every ready instance serves."""
+        """Return adapters listed by an instance, and further names served by every ready instance."""
         ready = [each for each in self.watched if each.state == "ready" and each.models]
         adapters = frozenset[str]().union(*(each.adapters for each in ready))
         shared = set.intersection(*(set(each.models or ()) for each in ready)) if ready else set()
@@ -199,7 +200,7 @@ class InstanceWatch:
         } | of_adapters
 
     async def _ask(self, watched: Watched) -> WatchedAnswer | None:
-        """Poll the instance; None if this router can open no connection."""
+        """Poll the instance; return None if this router cannot open a connection."""
         listed = watched.listed
         async with self._at_once:
             try:
@@ -234,7 +235,7 @@ class InstanceWatch:
                 watched.health_path = READY
                 return "", False
             return str(error), is_slow
-        if status == 404 and path == READY:  # another engine answers there now
+        if status == 404 and path == READY:  # another engine answers at that address now
             watched.health_path = HEALTH
             return f"GET {listed.url}{path} answers {status}", False
         # An engine without a health page is healthy if it answers at all.

@@ -1,4 +1,4 @@
-"""Writes this router's delivery tallies to Redis, always as a whole, so that writing them twice counts once."""
+"""Writes this router's delivery tallies to Redis, always as a whole, so that a repeated write counts once."""
 
 import asyncio
 import time
@@ -33,7 +33,8 @@ class DeliveryReports:
             generations = self._recorder.generations(pool)
             for tallies in generations:
                 tallies.look(time.perf_counter())
-                if tallies.unwritten or tallies is generations[0]:  # writing the newest shows that this router is alive
+                # Writing the newest tallies shows that this router is alive
+                if tallies.unwritten or tallies is generations[0]:
                     await self._write(pool, tallies)
             await self._forget(pool, {tallies.identity for tallies in generations})
 
@@ -74,7 +75,8 @@ class DeliveryReports:
 
     @staticmethod
     async def _cells(tallies: DeliveryTallies) -> dict[Arm, dict[str, dict[int, CellTally]]]:
-        """Yield one arm and class at a time, because writing all at once would delay requests for milliseconds."""
+        """Yield the tallies of one arm and class at a time, because writing all at once would delay requests for
+        milliseconds."""
         cells: dict[Arm, dict[str, dict[int, CellTally]]] = {}
         for arm, name in tallies.requests():
             cells.setdefault(arm, {})[name] = tallies.read(arm, name)

@@ -1,7 +1,7 @@
 """Reads policy, fleet and load from Redis while serving, and keeps the last good state when Redis is unreachable.
 Changes arrive by pub/sub (`weir:changed`) and, as messages may be lost, by a poll every POLL_S. A pool that is missing
-in Redis is dropped only if Redis has kept its data since the last poll: the control plane refills a Redis that comes
-back empty, and until then the router serves the last known state. A value that is older than the one in use is refused.
+in Redis is dropped only if Redis has kept its data since the last poll: the control plane refills a Redis that restarts
+empty, and until then the router serves the last known state. A value older than the one in use is refused.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ log = logging.getLogger("weir.router")
 POLL_S = 2.0  # also picks up changes whose pub/sub message was lost
 SAMPLE_S = 1.0
 RESUBSCRIBE_S = 0.5
-LISTEN_S = 0.2  # longest delay of a shutdown
+LISTEN_S = 0.2  # upper bound of the delay at shutdown
 
 
 # The published value in use for each key. A value that was read earlier from the database never replaces it. A router
-# keeps its values when Redis is lost, as Redis may come back with older ones from its disk.
+# keeps its values when Redis loses its data, because Redis may restart with older ones from its disk.
 
 
 class ValuesInForce:
@@ -40,8 +40,8 @@ class ValuesInForce:
         self.older = 0  # values refused since the start
 
     def take(self, key: str, value: OrderedValue) -> bool:
-        """Take a value; return False if it is older than the one in use. Values without an order (written by
-        scripts) are always taken."""
+        """Accept a value; return False if it is older than the one in use. Values without an order (written by scripts)
+        are always accepted."""
         held = self._held.get(key)
         if held is not None and 0 < value.order < held.order and not value.says_the_same(held):
             self.refused[key] = held.order
@@ -52,7 +52,7 @@ class ValuesInForce:
         return True
 
     def missing(self, key: str) -> None:
-        """Note that Redis holds no value: the one in use stays."""
+        """Note that Redis has no value; the one in use stays."""
         self.refused.pop(key, None)
 
     def forget(self, key: str) -> None:
@@ -66,14 +66,14 @@ class LiveState:
         self._link = link
         self._pools = pools
         self._id = router_id
-        self._lock = asyncio.Lock()  # values are applied in the order they are read
-        self._raw: dict[str, str] = {}  # latest applied or rejected value by key
+        self._lock = asyncio.Lock()  # values are applied in the order in which they are read
+        self._raw: dict[str, str] = {}  # latest value by key, applied or rejected
         self.in_force = ValuesInForce()
         self._confirmed: set[str] = set()  # pools seen since Redis was last lost
         self._bad: dict[str, str] = {}  # reasons of rejection by key
         self._warned: set[str] = set()
         self._to_acknowledge: dict[str, Pool] = {}
-        self._models_taken = False  # the document Models was applied but not acknowledged
+        self._models_taken = False  # True if the document Models was applied but not acknowledged
         self.signals = SplitSignals(link)
         self._unreadable = 0
         self.polled_at: float | None = None  # s, Unix
@@ -122,8 +122,8 @@ class LiveState:
         async with self._lock:
             lost, listed = await self._listed()
             names = sorted(listed | {pool.name for pool in self._pools.all()})
-            # The fleet comes before the policy: a policy is acknowledged when applied, and by then the pool needs its
-            # instances.
+            # The fleet comes before the policy: a policy is acknowledged when it is applied, and by then the pool needs
+            # its instances.
             keys = [
                 redis_keys.API_KEYS,
                 redis_keys.MODELS,
@@ -149,7 +149,7 @@ class LiveState:
         self._models_taken = False
 
     async def _listed(self) -> tuple[bool, set[str]]:
-        """Return whether Redis has lost its data since the last call, and its list of pools, read atomically."""
+        """Return (whether Redis has lost its data since the last call, its list of pools), read atomically."""
         async with self._link.client.pipeline(transaction=True) as pipe:
             pipe.set(redis_keys.seen_key(self._id), 1, get=True)
             pipe.smembers(redis_keys.POOLS)

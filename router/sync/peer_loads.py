@@ -1,6 +1,6 @@
-"""The requests in flight of other routers, and each endpoint's share of them.
-Routers send every change (RouterLoadChanges) and now and then their whole load (RouterLoad), which repairs missed
-changes. A message's cost depends on its changes, not on the number of instances.
+"""The requests in flight of other routers, and each endpoint's share of them. Routers send every change
+(RouterLoadChanges) and, periodically, their whole load (RouterLoad), which repairs missed changes. A message's cost
+depends on its changes, not on the number of instances.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class PeerLoads:
         self.peers: dict[str, _Peer] = {}  # other live routers by id
 
     def take(self, value: RouterLoad, now: float) -> None:
-        """Take a router's whole load; `now` is monotonic."""
+        """Store a router's whole load; `now` is monotonic."""
         if value.gone:
             self._forget(value.id)
             return

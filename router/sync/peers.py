@@ -1,8 +1,8 @@
-"""Exchange between routers on one Redis: sent prompts and requests in flight, about 0.2 s late.
-Each router has its own prefix index and session table, to which it adds the prompts of other routers as if it had sent
-them itself. A session's cache is thus known to every router. Prompts are exchanged as chain hashes (8 bytes for every
-256 of the prompt) in a capped stream, which a new router reads from the beginning. A single router sends nothing. No
-request waits for the exchange: without it, a router decides by local knowledge.
+"""Exchange between routers on one Redis: sent prompts and requests in flight, about 0.2 s late. Each router adds the
+prompts of other routers to its prefix index and session table as if it had sent them itself, so that every router knows
+a session's cache. Prompts are exchanged as chain hashes (8 bytes for every 256 of the prompt) in a capped stream, which
+a new router reads from the beginning. A single router sends nothing. No request waits for the exchange: without it, a
+router decides by local knowledge.
 """
 
 import logging
@@ -28,9 +28,9 @@ log = logging.getLogger("weir.router")
 
 TELL_S = 0.2
 HEARTBEAT_S = 1.0  # interval of messages without changes
-ALL_S = 2.0  # interval of sending the whole load, which repairs missed changes
+ALL_S = 2.0  # interval between messages with the whole load, which repair missed changes
 AGAIN_S = 0.5
-BLOCK_MS = 500  # longest delay of a shutdown
+BLOCK_MS = 500  # interval of sending the whole load, which repairs missed changes
 READ_COUNT = 20
 HASH_BYTES = 8
 ENTRY_HASHES = 4_000  # per entry of the stream, about 43 kB
@@ -48,8 +48,9 @@ class RouterPeers:
         self._pending: deque[SentPrompt] = deque()
         self._pending_bytes = 0  # bytes of pending hashes
         self._sent_loads: tuple[dict[str, Load], dict[str, Load], dict[str, int]] = ({}, {}, {})
-        self._sent_loads_at = self._sent_all_at = float("-inf")  # the latter: time of the last whole load
-        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # last id read, by stream
+        # `_sent_all_at`: time of the last message with the whole load
+        self._sent_loads_at = self._sent_all_at = float("-inf")
+        self._read = {redis_keys.SENT: "0", redis_keys.LOADS: "$"}  # id of the last entry read, by stream
         self.untold = 0  # prompts dropped because Redis was unreachable or too slow
         self.prompts_sent = 0
         self.taken = 0  # prompts received from other routers
@@ -61,7 +62,7 @@ class RouterPeers:
     # Sending
 
     def sent(self, call: Call, endpoint: Endpoint) -> None:
-        """Note that the request goes to this instance now."""
+        """Note that the request is sent to this instance now."""
         if not self._others.peers:
             return
         hashes = array("Q", call.request.chunks).tobytes()
@@ -102,7 +103,7 @@ class RouterPeers:
             await self._write(redis_keys.LOADS, "d", changes, redis_keys.LOADS_KEPT)
 
     def _next_prompts(self) -> tuple[SentPrompt, ...]:
-        """Dequeue the prompts of the next entry; they are lost if Redis does not accept the entry."""
+        """Remove the prompts of the next entry from the queue; they are lost if Redis does not accept the entry."""
         prompts: list[SentPrompt] = []
         left = ENTRY_HASHES * HASH_BYTES
         while self._pending and (not prompts or len(self._pending[0].hashes) <= left):

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 log = logging.getLogger("weir.router")
 
-# A hung server looks like a slow one, so commands that are sent every second must not wait longer.
+# A server that hangs looks like a slow one, so commands that are sent every second must not wait longer.
 ANSWER_S = 1.0
 NOT_ASKED = "not asked yet"
 FAILURES = (RedisError, OSError, TimeoutError)
@@ -25,9 +25,10 @@ class RedisLink:
         self.client = redis.asyncio.Redis.from_url(
             url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )
-        self.stopping = asyncio.Event()  # ends loops between steps, as cancelling a command leaks its connection
+        # Ends loops between steps, because cancelling a command would leak its connection
+        self.stopping = asyncio.Event()
         self.up = False
-        self.down_since: float | None = time.time()  # s, Unix; None while it answers
+        self.down_since: float | None = time.time()  # s, Unix; None while Redis answers
         self.why = NOT_ASKED
 
     async def get(self, key: str) -> str | None:
@@ -52,7 +53,8 @@ class RedisLink:
         self.up, self.why = False, str(error) or type(error).__name__
 
     async def every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
-        """Run `step` periodically. Failures of Redis set `why`, other exceptions are logged, and the loop continues."""
+        """Run `step` periodically. A failure of Redis sets `why`, other exceptions are logged; the loop continues in
+        both cases."""
         while not self.stopping.is_set():
             try:
                 await step()
@@ -69,8 +71,8 @@ class RedisLink:
                 await self.stopping.wait()
 
     def subscriber(self) -> redis.asyncio.Redis:
-        """Return a client for subscriptions, which the caller closes. It has no read time-out, as channels may be
-        quiet."""
+        """Return a client for subscriptions, to be closed by the caller. It has no read time-out, because channels may
+        be quiet."""
         return redis.asyncio.Redis.from_url(
             self.url, socket_timeout=None, socket_connect_timeout=ANSWER_S, retry=Retry(NoBackoff(), 0)
         )

@@ -1,4 +1,4 @@
-"""Pools, policies and sessions from Redis, shared with the other routers; writes receipts and loads to Redis."""
+"""Pools, policies and sessions from Redis, shared with other routers; writes receipts and loads to Redis."""
 
 import asyncio
 import contextlib

@@ -29,13 +29,14 @@ from router.telemetry.traffic import TrafficRecorder
 log = logging.getLogger("weir.router")
 
 REPORT_S = 1.0
-FLUSH_S = 0.05  # later, requests have left the processor's caches, and the garbage collector visits those that wait
+# A longer interval costs more: requests leave the processor's caches, and the garbage collector visits those that wait
+FLUSH_S = 0.05
 BATCH = 100  # receipts in one command
 SESSIONS_BATCH = 500  # bindings in one command, which takes some milliseconds here and in Redis
 SLICE = 16  # receipts encoded before the event loop serves other tasks: about 0.3 ms
-SLICE_S = 0.0003  # time for shadow decisions, which take longer in a large pool
-KEY_TTL_S = 60  # lifetime of weir:router:<id>; its age is in the value
-ID_TTL_S = 3600  # a router silent for longer is removed from the list
+SLICE_S = 0.0003  # CPU time for shadow decisions, which take longer in a large pool
+KEY_TTL_S = 60  # lifetime of weir:router:<id>; the value has the time of its writing
+ID_TTL_S = 3600  # a router that is silent for longer is removed from the list
 RECEIPT_BYTES = 45_000_000  # bytes of receipts kept by id (6 kB each in a large pool); more traffic shortens their TTL
 SHORTEST_TTL_S = 60
 
@@ -45,7 +46,7 @@ SHORTEST_TTL_S = 60
 # or empty) for each receipt, in the order of the numbers; the script joins receipt and inputs. The prefix is given if
 # the client chose the id: an earlier receipt with the same id is then renamed, and the new receipt states its new name.
 # A batch whose answer was lost is sent again: KEYS[4] holds the number of this router's last receipt, and receipts up
-# to that number are already stored. A Redis that comes back empty gets the salt of the first router to write.
+# to that number are already stored. A Redis that restarts empty gets the salt of the first router that writes.
 _KEEP_RECEIPTS = """
 redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local salt = redis.call('GET', KEYS[3])
@@ -73,7 +74,7 @@ redis.call('SET', KEYS[4], last, 'EX', 3600)
 return salt
 """
 
-# (key, instance, TTL) for each
+# (key, instance, TTL) of each binding
 _KEEP_SESSIONS = """
 local words = cmsgpack.unpack(ARGV[1])
 for i = 1, #words, 3 do
@@ -106,7 +107,7 @@ class Reporter:
         live.on_removed = recorder.forget_pool
 
     async def report(self) -> None:
-        """Report the status. Reports are serialized; otherwise the older of two concurrent reports could be written
+        """Report the status. Reports are serialized; otherwise the older of two concurrent reports might be written
         last.
         """
         async with self._reporting:
@@ -171,7 +172,7 @@ class Reporter:
     async def flush(self) -> None:
         """Write batches of sessions and receipts alternately, so that a backlog of one does not delay the other."""
         while self._recorder.pending or any(pool.affinity.changed for pool in self._pools.all()):
-            for pool in list(self._pools.all()):  # pools may be added or removed meanwhile
+            for pool in list(self._pools.all()):  # pools may be added or removed during the loop
                 await self._flush_sessions(pool)
             await self._flush_receipts()
 
@@ -212,7 +213,7 @@ class Reporter:
                 await asyncio.sleep(0)
             try:
                 entry, (brief, further) = traffic.entry(call), encoded(call, self._id)
-            except Exception:  # an unwritable receipt must not block the later ones
+            except Exception:  # an unwritable receipt must not block later ones
                 log.exception("receipt %s cannot be written", call.id)
                 self._recorder.unwritable += 1
                 batch.remove(call)
@@ -229,12 +230,12 @@ class Reporter:
         traffic.flushed(entries, salt.decode())
 
     def _decide_again(self, call: Call) -> float:
-        """Let the delivery's candidate decide again; return the CPU seconds that this took."""
+        """Let the delivery's candidate repeat decisions; return the CPU seconds used."""
         tallies = self._recorder.delivery(call.pool)
         return self._shadow.decide(call, tallies.shadow, time.perf_counter()) if tallies is not None else 0.0
 
     def _ttl_s(self, size: int, now: float) -> int:
-        """Return the TTL of receipts of this many bytes, written now."""
+        """Return the TTL for receipts of this many bytes that are written now."""
         elapsed = max(now - self._flushed_at, 0.001)
         self._flushed_at = now
         self._rate += (size / elapsed - self._rate) * min(1.0, elapsed / 60)

@@ -1,4 +1,4 @@
-"""Shares through Redis which instance stores which response."""
+"""Records in Redis, for all routers, which instance stores which response."""
 
 import asyncio
 import time
@@ -12,12 +12,12 @@ from router.sync.redis_link import FAILURES, RedisLink
 
 LOOK_UP_S = 0.5
 WRITE_S = 0.2
-AGAIN_S = 0.3  # wait for a response that another router has not written yet
+AGAIN_S = 0.3  # time to wait for a response that another router has not written yet
 BATCH = 500  # responses in one command
 
 # ARGV: number kept, time to live in s, now, then packed (set of the API key, key, value, 1 if it replaces) for each.
-# KEYS[1]: the sizes of those sets, which hold keys by age. Beyond the number, the largest set loses its oldest entry
-# and a few more.
+# KEYS[1]: the sizes of those sets, which hold keys by age. If there are more than that number, the largest set loses
+# its oldest entry and a few more.
 _KEEP = """
 local most, ttl, now, words = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
 for i = 1, #words, 4 do
@@ -58,7 +58,7 @@ end
 class ResponseDirectory:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        # Responses not yet written, and whether they replace others
+        # Responses not yet written, and whether each replaces another
         self._changed = FairlyKept[tuple[StoredResponse, bool]](KEPT)
 
     def kept(self, key_id: str, name: str, owner: StoredResponse, *, replaces: bool = False) -> None:

@@ -16,10 +16,10 @@ from router.serving.pools import Pools
 from router.sync.peers import RouterPeers
 from router.sync.redis_link import FAILURES, RedisLink
 
-LOOK_UP_S = 0.1  # because of a slow Redis, a session may lose its cache, but must not lose time
+LOOK_UP_S = 0.1  # a slow Redis may cost a session its cache, but must not delay requests
 AT_ONCE = 1_000  # keys
 TAKE_UP_S = 1.0  # interval of checking for new pools
-RECHECK_S = 5.0  # age after which another router may have moved a binding
+RECHECK_S = 5.0  # age of a binding after which another router may have moved it
 
 
 class SessionDirectory:
@@ -61,7 +61,7 @@ class SessionDirectory:
         self._peers.sent(call, endpoint)
 
     async def look_up(self, call: Call) -> str | None:
-        """Return the instance that another router has recorded for the session."""
+        """Return the instance recorded for the session by another router."""
         try:
             async with asyncio.timeout(LOOK_UP_S):
                 return await self._link.get(redis_keys.affinity_key(call.pool.name, call.session or ""))

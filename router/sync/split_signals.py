@@ -1,4 +1,4 @@
-"""Signals that keep a split going or end it: reads `weir:watch:<pool>` and `weir:stop:<pool>`, and writes the latter.
+"""Signals that keep a split going or end it. Reads `weir:watch:<pool>` and `weir:stop:<pool>`, and writes the latter.
 The remaining TTL of a watch on the server counts from before the request, so clocks are not compared.
 """
 
@@ -16,7 +16,7 @@ from router.sync.redis_link import FAILURES, RedisLink
 log = logging.getLogger("weir.router")
 
 COMMANDS = 3  # per pool
-A_PERSON = "by a person"  # shown on the public /healthz instead of the reason that a person gave
+A_PERSON = "by a person"  # shown on the public /healthz in place of a person's reason
 
 
 class SplitSignals:
@@ -67,7 +67,7 @@ class SplitSignals:
         return value
 
     def tripped(self, pool: Pool, why: str, request_id: str) -> None:
-        """Tell the other routers at once that the candidate could not decide the request."""
+        """Inform the other routers immediately that the candidate could not decide the request."""
         delivery = pool.split.rollout.delivery if pool.split is not None else 0
         stop = StopValue(delivery=delivery, why=why, by="router", request=request_id, at=time.time())
         self._stops[pool.name] = pool, stop

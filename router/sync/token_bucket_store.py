@@ -1,4 +1,4 @@
-"""The shared token buckets of API keys in Redis, borrowed from by one atomic script."""
+"""The shared token buckets of API keys in Redis; one atomic script lends from them."""
 
 import asyncio
 import time
@@ -14,8 +14,8 @@ from router.request.spending import Spending
 from router.sync.redis_link import FAILURES, RedisLink
 
 # KEYS: the key's bucket. ARGV: for each kind its name, limit per minute, needed amount, wanted amount. Grants all kinds
-# or none; a negative amount returns tokens. Uses Redis's clock, as the routers' clocks may differ. A missing bucket is
-# full: its TTL is the time that it takes to fill. An unreadable bucket counts as missing.
+# or none; a negative amount returns tokens. Uses Redis's clock, because the routers' clocks may differ. A missing
+# bucket is full, since a bucket's TTL is the time that it takes to fill. An unreadable bucket counts as missing.
 _LEND = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -52,11 +52,11 @@ return answer
 """
 
 
-# What all routers have spent and hold of a budget, in Redis, read and written by one atomic script.
-# weir:budget:<id>:<period> has, for each incarnation of a router: its spending (s:, which only grows), what it holds
-# beyond that (h:), the time of its report by Redis's clock (t:), and its refused requests (r:). An incarnation that is
-# silent for GONE_S holds nothing. The control worker sets `since` once the database's counts are included. Until then
-# nobody gets more than it had, since a Redis that comes back empty would grant everything again.
+# The amounts of a budget that all routers have spent and hold, in Redis, read and written by one atomic script.
+# weir:budget:<id>:<period> has, for each incarnation of a router: its spending (s:, which only grows), the amount that
+# it holds beyond that (h:), the time of its report by Redis's clock (t:), and its refused requests (r:). An incarnation
+# that is silent for GONE_S holds nothing. The control worker sets `since` once the database's counts are included.
+# Until then nobody gets more than it had, since a Redis that comes back empty would grant everything again.
 GONE_S = 60
 
 # ARGV: life, spent, required holding, present holding, wanted holding, limit, refused, expiry of the key.
@@ -90,7 +90,7 @@ return {{whole(hold), whole(rest - hold), ready and '1' or '0'}}
 """
 
 
-# A Redis script on which requests wait: called by its hash, with a short time-out
+# A Redis script whose result requests wait for: called by its hash, with a short time-out
 ANSWER_S = 0.25  # a slow Redis must not delay requests; routers then use local knowledge
 SLOW_S = 1.0  # pause after a time-out
 

@@ -1,4 +1,4 @@
-"""Writes the use by API keys to Redis, always as a whole, and forgets what the database has confirmed."""
+"""Writes the use by API keys to Redis, always as a whole, and drops hours that the database has confirmed."""
 
 import time
 from typing import Any
@@ -9,8 +9,8 @@ from router.sync.redis_link import RedisLink
 from router.telemetry.use import UseCounter
 
 WRITE_S = 1.0
-MANY_ROWS = 500  # rows that take milliseconds to write
-MANY_S = 5.0  # interval of writing so many rows
+MANY_ROWS = 500  # number of rows that takes milliseconds to write
+MANY_S = 5.0  # interval between writes of so many rows
 
 
 class UseReports:

@@ -8,9 +8,9 @@ from router.contract.redis.receipt import ShadowDecision
 from router.pool.rollout import Assignment, SplitState
 from router.request.call import Call
 
-SESSIONS_KEPT = 100_000  # the oldest are forgotten, and would count again
-INSTANCES_KEPT = 20  # instances listed in shadow shares
-DIGITS = 6  # digits of a sum, so that 384 cells fit into 60 KB
+SESSIONS_KEPT = 100_000  # the oldest sessions are dropped and would count again
+INSTANCES_KEPT = 20  # instances listed in the shadow counts
+DIGITS = 6  # significant digits of a sum, so that 384 cells fit into 60 KB
 
 
 class _Seen:
@@ -35,7 +35,7 @@ class _Seen:
 
 
 class ShadowCounts:
-    """Counts of the candidate's repeated decisions (shadow.py)."""
+    """Counts of decisions that the candidate repeated (shadow.py)."""
 
     def __init__(self) -> None:
         self.n = self.changed = self.refused_more = self.raised = 0
@@ -70,7 +70,7 @@ class ShadowCounts:
 
 
 class DeliveryTallies:
-    """The tallies of one generation. Times are seconds of the clock of `Call.started`."""
+    """The tallies of one generation. Times are in seconds on the clock of `Call.started`."""
 
     def __init__(self, split: SplitState) -> None:
         self.split = split
@@ -79,9 +79,9 @@ class DeliveryTallies:
         self.shadow = ShadowCounts()
         self._cells: dict[tuple[Arm, str], dict[int, CellCounts]] = {}
         self._sessions, self._erred, self._refused = _Seen(), _Seen(), _Seen()
-        self._under_way: dict[int, Call] = {}  # streams by object id, until their first content or their end
+        self._under_way: dict[int, Call] = {}  # streams without content that have not ended, by object id
         self._slow: set[int] = set()  # requests already counted as slow
-        self.unwritten = True  # changed since the last report
+        self.unwritten = True  # True if changed since the last report
 
     def decided(self, call: Call, assigned: Assignment) -> None:
         """Note the call's first decision."""
@@ -98,7 +98,7 @@ class DeliveryTallies:
             self._under_way[id(call)] = call
 
     def close(self) -> None:
-        """Close the generation: it decides no more requests, but its answers still end."""
+        """Close the generation: it decides no more requests, but some of its answers have not ended."""
         self._sessions = _Seen()
 
     def ended(self, call: Call, assigned: Assignment) -> None:
@@ -130,7 +130,7 @@ class DeliveryTallies:
             cell.prompt_tokens += usage.prompt_tokens or 0
 
     def look(self, now: float) -> None:
-        """Count first contents, as answers may take minutes to end, and requests that have waited too long."""
+        """Count first contents, because answers may take minutes to end, and requests that have waited too long."""
         for number, call in list(self._under_way.items()):
             outcome, assigned = call.outcome, call.assigned
             if assigned is None:
@@ -142,7 +142,7 @@ class DeliveryTallies:
                 self._began(call, assigned, (first - call.started) * 1000 if outcome.streamed else None)
 
     def _began(self, call: Call, assigned: Assignment, ttft_ms: float | None) -> None:
-        """Count the first content, or the end of a request without any content, however it ends."""
+        """Count the first content, or the end of a request without content, whatever its result."""
         self._under_way.pop(id(call), None)
         self._slow.discard(id(call))
         if ttft_ms is not None:
@@ -168,7 +168,7 @@ class DeliveryTallies:
         return cell
 
     def requests(self) -> dict[tuple[Arm, str], int]:
-        """Return requests by arm and class."""
+        """Return the numbers of requests by arm and class."""
         return {key: sum(cell.n for cell in cells.values()) for key, cells in self._cells.items()}
 
     def read(self, arm: Arm, request_class: str) -> dict[int, CellTally]:

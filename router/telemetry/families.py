@@ -17,7 +17,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
 def placed(pool: str, endpoint: str, *more: str) -> tuple[str, ...]:
-    """Return the label values pool, instance, those in `more`, and rank, which is empty for a whole instance."""
+    """Return the label values: pool, instance, those in `more`, and rank, which is empty for a whole instance."""
     instance, rank = ranks.split(endpoint)
     return (pool, instance, *more, rank) if rank else (pool, instance, *more)
 

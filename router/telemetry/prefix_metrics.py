@@ -1,4 +1,4 @@
-"""State of the prefix indexes, for /metrics and for the instance pages (in weir:router:<id>)."""
+"""State of the prefix indexes, for /metrics and for the pages of instances (in weir:router:<id>)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ _RANK = (*_INSTANCE, "rank")
 
 def indexes(pools: Iterable[Pool]) -> dict[str, IndexStatus]:
     """Return index states by endpoint, for endpoints whose KV events are followed or that have answered requests,
-    refused answers included."""
+    including refusals."""
     now = time.time()
     return {
         endpoint.id: _status(pool, endpoint, now)

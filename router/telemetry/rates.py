@@ -1,4 +1,4 @@
-"""The speed of a pool's engines, estimated from finished requests (router/pool/load/pace.py)."""
+"""Rates of a pool's engines, estimated from finished requests (router/pool/load/pace.py)."""
 
 from router.policy.types import UNKNOWN, Rates
 from router.pool.load.pace import PACES_S, Pace
@@ -60,8 +60,8 @@ class RateEstimates:
 
 
 def lone_prefill(call: Call) -> tuple[int, int, float]:
-    """Return (new tokens, cached tokens, seconds) of a prompt that the engine computed alone; zeros if it was not
-    alone."""
+    """Return (new tokens, cached tokens, seconds) of a prompt that the engine computed without other load; otherwise
+    zeros."""
     outcome = call.outcome
     offload, usage = outcome.offload, outcome.usage
     prompt = usage.prompt_tokens if usage is not None else None
@@ -73,7 +73,7 @@ def lone_prefill(call: Call) -> tuple[int, int, float]:
     if not outcome.alone or outcome.ttft_ms is None or usage is None or prompt is None:
         return 0, 0, 0.0
     if usage.cached_tokens is None and call.decision is not None and call.decision.cached_tokens:
-        return 0, 0, 0.0  # new tokens are unreported, and probably fewer than the whole prompt
+        return 0, 0, 0.0  # new tokens are unreported, and probably fewer than the prompt has
     cached = usage.cached_tokens or 0
     return prompt - cached, cached, outcome.ttft_ms / 1000
 

@@ -17,7 +17,7 @@ from router.request.offload import Offload
 from router.upstream.answer.used import Usage
 
 SCHEMA = Receipt.__struct_config__.tag
-# Placeholder for the decision of a request that was rejected earlier
+# Placeholder for the decision of a request that was rejected before it
 _UNDECIDED: Any = SimpleNamespace(
     strategy=None, request_class=None, instance=None, rule=None, reasons=(), cached_tokens=None, new_tokens=None
 )
@@ -25,8 +25,8 @@ _UNTOLD = Usage()
 
 
 def receipt(call: Call, router: str, *, worded: bool = True) -> dict[str, Any]:
-    """Return the receipt without the inputs of the decision; unless `worded`, its reader puts the reasons into words,
-    which would take a tenth of a request's instructions."""
+    """Return the receipt without the inputs of the decision. Unless `worded`, its reader formats the reasons, which
+    would take a tenth of a request's instructions."""
     outcome = call.outcome
     usage = outcome.usage or _UNTOLD
     made: dict[str, Any] = {
@@ -67,7 +67,7 @@ def receipt(call: Call, router: str, *, worded: bool = True) -> dict[str, Any]:
 
 
 def _attempts(call: Call) -> list[dict[str, Any]]:
-    """Return the attempts. The last attempt has the result of the request, unless the attempt itself failed."""
+    """Return the attempts. The last attempt has the request's result, unless the attempt itself failed."""
     made: list[dict[str, Any]] = []
     for attempt in call.outcome.attempts:
         result = attempt.result
@@ -175,5 +175,5 @@ def name(call: Call) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Round to three decimals; round() is slower, as it goes through text."""
+    """Round to three decimals; round() is slower, because it goes through text."""
     return int(value * 1000 + 0.5) / 1000 if value is not None else None

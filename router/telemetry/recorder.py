@@ -19,8 +19,9 @@ from router.telemetry.use import UseCounter
 from router.telemetry.window import Tally
 
 PENDING: Final = 10_000  # receipts kept while Redis is unreachable; the oldest are dropped first
-KEPT_GENERATIONS = 4  # in addition to the newest: switchback blocks last 30 s or more, answers may last minutes
-NO_CLASS = "unknown"  # request that was rejected before classification, or needs no model
+# Generations kept in addition to the newest: switchback blocks last at least 30 s, answers may last minutes
+KEPT_GENERATIONS = 4
+NO_CLASS = "unknown"  # class of a request that was rejected before classification, or that needs no model
 SLOT_S = 10.0
 
 
@@ -53,7 +54,7 @@ class Recorder:
         self.lost = 0  # receipts dropped because Redis was unreachable
         self.use = UseCounter()
         self.unwritable = 0  # receipts dropped because they could not be encoded
-        self.spans: Counter[str] = Counter()  # spans by what became of them (router/spans/outbox.py)
+        self.spans: Counter[str] = Counter()  # spans by their fate (router/spans/outbox.py)
         self.traffic: Counter[str] = Counter(written=0, dropped=0)  # entries of recorded traffic
         self.tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)  # by pool and class
         self.retries: Counter[tuple[str, str]] = Counter()  # (pool, failed instance)
@@ -61,12 +62,13 @@ class Recorder:
         self.estimates: defaultdict[str, RateEstimates] = defaultdict(RateEstimates)  # by pool
         self.offloads: Counter[tuple[str, str, str]] = Counter()  # (pool, connector, outcome)
         self.lent: Counter[tuple[str, str]] = Counter()  # (pool, "lent"): tokens that decoders lent to prefills
-        # For every request; adding to a Counter would take twice as long
+        # Updated for every request; adding to a Counter would take twice as long
         self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # (pool, instance, rule)
         self.bands: defaultdict[tuple[str, int, str], int] = defaultdict(int)  # (pool, band, outcome)
         self.models: Counter[tuple[str, str, str]] = Counter()  # (pool, name of the document Models, outcome)
         self.fallbacks: Counter[tuple[str, str, str]] = Counter()  # (failed pool, name, condition)
-        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)  # fallbacks of each name, by pool
+        # Recent fallbacks of each name, by pool
+        self.aliases: defaultdict[str, RecentCounts] = defaultdict(RecentCounts)
         self.deliveries: dict[str, DeliveryTallies] = {}  # the newest generation, by pool
         self.closed: defaultdict[str, list[DeliveryTallies]] = defaultdict(
             list
@@ -87,7 +89,7 @@ class Recorder:
         if tallies is None or tallies.identity != split.identity:
             self._close(pool.name, split.rollout.delivery)
             tallies = self.deliveries[pool.name] = DeliveryTallies(split)
-        tallies.split = split  # split of a republished generation
+        tallies.split = split  # the split may have been published again
         return tallies
 
     def _close(self, pool: str, delivery: int) -> None:
@@ -104,7 +106,7 @@ class Recorder:
         self.closed.pop(pool, None)
 
     def generations(self, pool: Pool) -> list[DeliveryTallies]:
-        """Return the newest generation, then earlier ones that still count answers."""
+        """Return the newest generation, then earlier ones whose answers still count."""
         newest = self.delivery(pool)
         return [] if newest is None else [newest, *self.closed[pool.name]]
 
@@ -118,7 +120,7 @@ class Recorder:
         if call.assigned is not None:
             self._ended_in_delivery(call, call.assigned)
         if pool:
-            if outcome.ttft_ms is not None or outcome.offload is not None:  # only these requests yield a rate
+            if outcome.ttft_ms is not None or outcome.offload is not None:  # only such requests yield a rate
                 call.pool.measured(self.estimates[pool].ended(call))
             self.bands[pool, call.band, outcome.label] += 1
         if outcome.code or outcome.offload is not None or len(outcome.attempts) > 1:
@@ -149,7 +151,7 @@ class Recorder:
             self.fallbacks[failed, alias.name, condition] += 1
 
     def computed(self, pool: Pool, endpoint: str, tokens: int, seconds: float, now: float) -> None:
-        """Learn from the router's own prompt, which the endpoint computed alone; `now` is Unix time."""
+        """Learn from the router's own prompt, which the endpoint computed without other load; `now` is Unix time."""
         pool.measured(self.estimates[pool.name].probed(pool, endpoint, tokens, seconds, now))
 
     def _ended_in_delivery(self, call: Call, assigned: Assignment) -> None:

@@ -24,7 +24,7 @@ from router.spans.otlp import Attribute, Kind, Span
 
 @dataclass(frozen=True, slots=True)
 class ServerAttributes:
-    """Span attributes of an instance; None: unknown."""
+    """Span attributes of an instance; None if unknown."""
 
     provider: str | None = None  # vllm, sglang, …
     address: str | None = None

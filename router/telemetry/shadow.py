@@ -1,6 +1,6 @@
-"""Lets a delivery's candidate repeat the live version's decision when the receipt is written.
-By then the client has its answer. The situation comes from the receipt, so nothing is looked up again. The sampling
-share is halved while this costs more than COST of the router's CPU, and doubled again once it costs much less.
+"""Lets a delivery's candidate repeat the live version's decision when the receipt is written, after the client has
+received its answer. The situation is taken from the receipt, so nothing is looked up again. The sampling share is
+halved while this uses more than COST of the router's CPU, and doubled again once it uses much less.
 """
 
 import time
@@ -41,7 +41,7 @@ class ShadowDecider:
         split, assigned, decision = call.pool.split, call.assigned, call.decision
         if split is None or assigned is None or decision is None or assigned.considered or call.candidate is not None:
             return 0.0
-        assigned.considered = True  # a receipt that could not be written comes here again
+        assigned.considered = True  # a receipt that could not be written is considered again
         self._adjust(now)
         policy = split.shadow_of(assigned, now)
         candidates = decision.candidates

@@ -1,5 +1,5 @@
-"""Gives requests their trace on arrival and exports their spans to the collector once they have ended.
-Spans are built in slices between requests, by a separate task, as the reporter may be waiting for Redis. While the
+"""Creates or joins the trace of each request on arrival, and exports its spans to the collector once it has ended.
+Spans are built in slices between requests, by a separate task, because the reporter may be waiting for Redis. While the
 collector is unreachable, spans wait, or are dropped and counted; no request waits for them.
 """
 
@@ -32,7 +32,7 @@ log = logging.getLogger("weir.router")
 SCOPE = "weir.router"
 SLICE = 8  # requests whose spans are built in one iteration of the event loop
 MAKE_S = 0.5
-ENDED_KEPT = 1024  # requests awaiting their spans: several seconds at the highest sampling
+ENDED_KEPT = 1024  # requests that await their spans: several seconds at the highest sampling rate
 LARGEST = 64 * 1024  # bytes of the collector's answer
 LONGEST_STATE = 512  # characters of a tracestate
 LAST_S = 1.5  # time for the last export at shutdown
@@ -60,8 +60,8 @@ class Tracer:
     # From a request's arrival to its end
 
     def begin(self, call: Call, headers: Headers, own: Mapping[bytes, bytes]) -> Headers:
-        """Join the caller's trace, or begin one. Return the headers with the `traceparent` for engines; `own` holds
-        the request's headers by name. Without that header, or with a sampled one, engines would export spans whose
+        """Join the caller's trace, or begin one. Return the headers with the `traceparent` for engines; `own` holds the
+        request's headers by name. Without that header, or with one that says sampled, engines would export spans whose
         parent is not exported."""
         if b"traceparent" in own:
             once = len(own) == len(headers) or sum(name == b"traceparent" for name, _ in headers) == 1
@@ -70,7 +70,7 @@ class Tracer:
                 return self._join(call, headers, parent)
         if b"traceparent" in own or b"tracestate" in own:
             headers = [header for header in headers if header[0] not in TRACE]
-        low, line = context.unsampled()  # first, as few requests are sampled
+        low, line = context.unsampled()  # first, because few requests are sampled
         sampled = self._sampler.by_chance(low) and self._sampler.allowed(call.started)
         if sampled or self._settings.errors:
             call.tracing = Tracing(line[3:35].decode(), None, sampled)

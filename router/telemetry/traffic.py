@@ -1,6 +1,6 @@
-"""Records traffic: lengths, times, and salted hashes of session and prompt blocks of each finished request.
-Prompts are not stored. The hashes cannot be matched against a known prompt, as their key is a random value that exists
-only in Redis. All routers use the same key, so equal prefixes have equal hashes everywhere.
+"""Records traffic: lengths, times, and salted hashes of session and prompt blocks of each finished request. Prompts are
+not stored. The hashes cannot be matched against a known prompt, because their key is a random value that exists only in
+Redis. All routers use the same key, so equal prefixes have equal hashes everywhere.
 """
 
 import os
@@ -22,7 +22,8 @@ HASH_BYTES = 8
 SALT_BYTES = 16
 BLOCK_BYTES = CHUNK_BYTES * BLOCK_CHUNKS
 BLOCK_IDS = BLOCK_BYTES // 4  # a token id of a prompt takes four bytes
-REMEMBERED = 4_096  # prompts whose salted blocks the session's next turn reuses; also salted sessions and tenants
+# Prompts whose salted blocks can be reused by the session's next turn; also salted sessions and tenants
+REMEMBERED = 4_096
 SIZE_WEIGHT = 0.01  # weight of one entry in the mean size
 
 
@@ -33,7 +34,7 @@ class TrafficRecorder:
         self._take("")
 
     async def agree(self, link: "RedisLink") -> None:
-        """Read the salt from Redis, or write one if there is none."""
+        """Read the salt from Redis, or write one if Redis has none."""
         if not self.salt:
             await link.client.set(redis_keys.TRAFFIC_SALT, os.urandom(SALT_BYTES).hex(), nx=True)
             self._take(await link.get(redis_keys.TRAFFIC_SALT) or "")
@@ -76,7 +77,7 @@ class TrafficRecorder:
         return made
 
     def _hide(self, text: str) -> str:
-        """Return 16 hex digits; cached, as sessions and tenants recur."""
+        """Return 16 hex digits; cached, because sessions and tenants recur."""
         hidden = self._hidden.get(text)
         if hidden is None:
             if len(self._hidden) >= REMEMBERED:
@@ -85,12 +86,12 @@ class TrafficRecorder:
         return hidden
 
     def _salted(self, value: bytes) -> bytes:
-        hashed = self._begun.copy()  # reuses the hashed key, which takes half as long
+        hashed = self._begun.copy()  # copies the hasher after the key, which takes half as long
         hashed.update(value)
         return hashed.digest()
 
     def _blocks(self, blocks: bytes) -> bytes:
-        """Hash the blocks. A block's hash covers all earlier blocks, so a known block saves hashing its prefix."""
+        """Hash the blocks. A block's hash covers all earlier blocks, so no prefix of a known block is hashed again."""
         if not blocks:
             return b""
         known, end = b"", len(blocks)
@@ -104,11 +105,11 @@ class TrafficRecorder:
 
     @property
     def kept(self) -> int:
-        """Return the maximum number of entries in the stream, fewer if they are large."""
+        """Return the maximum number of entries in the stream, which falls with their size."""
         return min(redis_keys.TRAFFIC_KEPT, int(redis_keys.TRAFFIC_BYTES / max(self._mean_bytes, 1.0)))
 
     def flushed(self, entries: int, salt: str) -> None:
-        """Count entries sent to Redis, which stores them only if their salt is the current one."""
+        """Count entries sent to Redis, which stores them only if their salt is current."""
         if salt == self.salt:
             self._counts["written"] += entries
         else:

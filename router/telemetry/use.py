@@ -1,16 +1,16 @@
-"""Counts the use by API keys, by hour, key, pool and model, cumulatively until the database has it."""
+"""Counts the use by API keys, by hour, key, pool and model; each count grows until the database has it."""
 
 from router.contract.api_paths import IMAGES
 from router.contract.redis.use import HOUR_S, KEPT_HOURS, MOST_ROWS, OTHER, UseCounts, UseHour, UseRow
 from router.contract.values import lax
 from router.request.call import Call
 
-MOST_IMAGES = 1_000  # images of one request, as the client's field is not trusted
+MOST_IMAGES = 1_000  # images of one request, since the client's field is not trusted
 _Identity = tuple[str, str, str]  # key, pool, model
 
 
 class _Tally:
-    """A UseCounts under construction."""
+    """A UseCounts that is being added up."""
 
     __slots__ = ("audio_s", "cached", "cancelled", "client_errors", "dollars", "estimated", "failed", "gpu_s", "images",
                  "input", "name", "output", "refused", "requests")  # fmt: skip
@@ -37,7 +37,7 @@ class _Tally:
             self.output += output
             self.estimated += outcome.streamed and output != reported
             self.cached += min(usage.cached_tokens or 0, usage.prompt_tokens)
-        elif outcome.begun and outcome.status < 400 and outcome.computed:  # no usage, or the answer broke off
+        elif outcome.begun and outcome.status < 400 and outcome.computed:  # no usage, or the answer was cut off
             self.input += call.prediction.prompt_tokens
             self.output += outcome.output_tokens
             self.estimated += bool(call.prediction.prompt_tokens or outcome.streamed_tokens)
@@ -83,7 +83,7 @@ class _Hour:
 class UseCounter:
     def __init__(self) -> None:
         self._hours: dict[int, _Hour] = {}
-        self._least = 0  # earlier hours may already be in the database, and are not kept here
+        self._least = 0  # earlier hours may already be in the database and are not kept here
         self.merged = 0  # requests counted under OTHER
         self.lost_hours = 0  # hours forgotten unconfirmed
 
@@ -108,7 +108,8 @@ class UseCounter:
         return self._hours.setdefault(max(self._least, number), _Hour())
 
     def take(self, now: float) -> list[UseHour]:
-        """Return the changed hours as a whole; `failed` lists those that could not be written. `now` is Unix time."""
+        """Return the changed hours, each as a whole; `failed` lists hours that could not be written. `now` is Unix
+        time."""
         self._forget_oldest()
         taken = []
         for number, hour in self._hours.items():
@@ -125,7 +126,7 @@ class UseCounter:
                 self._hours[value.hour].changed = True
 
     def again(self) -> None:
-        """Write every hour again, since Redis has lost them."""
+        """Write every hour again, because Redis has lost them."""
         for hour in self._hours.values():
             hour.changed = True
 
@@ -138,7 +139,7 @@ class UseCounter:
         return list(self._hours)
 
     def confirmed(self, kept: dict[int, int], now: float) -> list[int]:
-        """Forget the closed hours that the database has, and return them. `kept` gives the last write by hour."""
+        """Drop the closed hours that the database has, and return them. `kept` gives the last write by hour."""
         present = int(now // HOUR_S)
         done = [
             number
@@ -160,7 +161,7 @@ class UseCounter:
 
 
 def _model(call: Call) -> str:
-    """Return the engine's name of the model, as clients could create any number of rows with their own names."""
+    """Return the engine's name of the model; with names of their own, clients could create any number of rows."""
     if call.alias is not None:
         return call.alias.serves
     return call.adapter if call.adapter in call.pool.adapters else call.pool.model

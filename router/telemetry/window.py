@@ -63,7 +63,7 @@ class LatencyWindow:
             slot.counts["retries"] += outcome.retries
         values = _decided(slot, call, call.decision) if call.decision is not None else []
         sketches = slot.sketches
-        if outcome.label == "ok":  # served requests only, as rejections are fast
+        if outcome.label == "ok":  # served requests only, because rejections are fast
             values.append((sketches["e2e"], outcome.e2e_ms))
             if outcome.ttft_ms is not None:
                 values.append((sketches["ttft"], outcome.ttft_ms))
@@ -80,7 +80,7 @@ class LatencyWindow:
         for slot in self._slots:
             counts.update(slot.counts)
             refusals.update(slot.refusals)
-        counts["ok"] += counts["picked"]  # requests that a gateway carried
+        counts["ok"] += counts["picked"]  # requests carried by a gateway
         recent = int(now) - 10
         measured: dict[str, Any] = {name: counts[name] for name in COUNTS}
         measured["n"] = sum(counts[name] for name in OUTCOMES)
@@ -101,8 +101,8 @@ class LatencyWindow:
 
 
 def _decided(slot: _Slot, call: Call, decision: Decision) -> list[tuple[sketch.Sketch, float]]:
-    """Count where the request went, and which KV blocks followed it. Return new tokens and hits, each with its
-    sketch."""
+    """Count where the request was sent, and the KV blocks that were moved for it. Return new tokens and hits, each with
+    its sketch."""
     sketches, outcome, tokens = slot.sketches, call.outcome, call.prediction.prompt_tokens
     share = decision.cached_tokens / tokens if tokens else 0.0
     values: list[tuple[sketch.Sketch, float]] = [(sketches["new_tokens"], decision.new_tokens)]
@@ -157,7 +157,8 @@ class Tally:
         # Adding to a Counter would take twice as long
         self.outcomes: defaultdict[str, int] = defaultdict(int)
         self._prompt = self._output = self._cached = self._predicted = 0  # tokens
-        self._reports = self._reports_cached = False  # whether any answer had input or output tokens; cached tokens
+        # Whether any answer reported input or output tokens, and whether any reported cached tokens
+        self._reports = self._reports_cached = False
         self.ttft = Histogram(REQUEST_MS)
         self.tpot = Histogram(TOKEN_MS)
         self.e2e = Histogram(REQUEST_MS)

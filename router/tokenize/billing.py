@@ -1,20 +1,22 @@
-"""Removes what a client adds to a prompt for its vendor's billing, before either index sees the prompt. Pure."""
+"""Removes a client's billing information for its vendor from a prompt before either index sees the prompt. Pure."""
 
 from typing import Any
 
 from router.contract.values.json_value import JsonObject
 
-LINE = "x-anthropic-billing-header"  # begins a system block of Claude Code; some versions change it with each request
+# Beginning of a system block of Claude Code; some versions change it with each request
+LINE = "x-anthropic-billing-header"
 
 
 def without_billing(system: Any) -> Any:
-    """Return a system prompt without billing blocks, which vLLM ignores as well. A system prompt that is a plain
-    text keeps its line."""
+    """Return a system prompt without billing blocks, which vLLM ignores as well. A system prompt in plain text keeps
+    its line."""
     return [block for block in system if not _is_billing(block)] if isinstance(system, list) else system
 
 
 def removed(body: bytes, document: JsonObject) -> JsonObject | None:
-    """Return the document without the line, for an engine that would compute it; None if the document has none."""
+    """Return the document without the line, for an engine that would compute it; None if the document has no such
+    line."""
     if LINE.encode() not in body:
         return None
     made = {**document}
@@ -26,7 +28,7 @@ def removed(body: bytes, document: JsonObject) -> JsonObject | None:
 
 
 def _of_message(message: Any) -> Any:
-    """Remove the line from a message, as a gateway may have turned the system prompt into one."""
+    """Remove the line from a message, because a gateway may have turned the system prompt into one."""
     if not isinstance(message, dict) or message.get("role") not in ("system", "developer") or "content" not in message:
         return message
     return {**message, "content": _without_line(message["content"])}

@@ -4,9 +4,9 @@ runs. Pure."""
 import re
 from collections.abc import Iterator
 
-MAX_VALUES = 1_000_000  # values of any kind; each token id counts
+MAX_VALUES = 1_000_000  # values of any kind, including each token id
 MAX_CONTAINERS = 100_000  # objects and arrays
-FEW = 1_000  # brackets of one kind that are searched for one by one; twice as many are within the limit
+FEW = 1_000  # brackets of one kind that are searched for one by one; twice this number is within the limit
 SMALL = 128 * 1024  # bytes; smaller bodies cannot exceed either limit by much
 
 _WINDOW = 64 * 1024  # bytes scanned before other threads may run
@@ -17,8 +17,8 @@ _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # a string
 
 
 def exceeded(body: bytes) -> str:
-    """Return the limit that the body exceeds; empty if none."""
-    # A first count, which includes commas and brackets in strings, is quick and usually suffices.
+    """Return the limit that the body exceeds; empty if it exceeds none."""
+    # A first count that includes commas and brackets in strings is quick and usually suffices.
     if len(body) <= SMALL or not _may_exceed(body):
         return ""
     if not _too_many(_outside_strings(body)):
@@ -28,7 +28,7 @@ def exceeded(body: bytes) -> str:
 
 def has_many(body: bytes, most: int) -> bool:
     """Return whether the body may have more than `most` objects and arrays; 2 × FEW are never too many. Brackets in
-    strings also count."""
+    strings count as well."""
     if _are_few(body, b"[") and _are_few(body, b"{"):
         return False
     return body.count(b"[") + body.count(b"{") > most
@@ -40,7 +40,7 @@ def _may_exceed(body: bytes) -> bool:
         return _too_many(windows)
     if _are_few(body, b"[") and _are_few(body, b"{"):
         return False
-    containers = 0  # a body of so few bytes cannot have more values
+    containers = 0  # a body this short cannot have more values
     for part in windows:
         # If brackets are rare, `replace` takes a tenth of the time of `count` or `translate`
         containers += 2 * len(part) - len(part.replace(b"[", b"")) - len(part.replace(b"{", b""))
@@ -50,7 +50,7 @@ def _may_exceed(body: bytes) -> bool:
 
 
 def _are_few(body: bytes, sign: bytes) -> bool:
-    """Return whether the sign is rare in the body; finding a few copies nothing, unlike `replace`."""
+    """Return whether the sign is rare in the body; unlike `replace`, searching for a few copies nothing."""
     at = -1
     for _ in range(FEW):
         at = body.find(sign, at + 1)
@@ -82,7 +82,7 @@ def _after_string(body: bytes, at: int) -> int:
     """Return the position after a string longer than a window."""
     while at < len(body):
         end = _end(_INSIDE, body, at)
-        if end == at or body[end : end + 1] == b'"':  # no progress, as the last escape is incomplete
+        if end == at or body[end : end + 1] == b'"':  # no progress, because the last escape is incomplete
             return end + 1
         at = end
     return at

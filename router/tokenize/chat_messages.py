@@ -17,7 +17,7 @@ TEXTS = {
     "thinking": "thinking",
 }  # a part's type, and the field that holds its text
 REFERENCE = "tool_reference"  # type of a part that names a deferred tool
-# Fields of a part that vLLM consumes itself; other fields stay for the template
+# Fields of a part that vLLM consumes itself; other fields are left for the template
 _KNOWN = frozenset(
     (
         *("type", "text", "refusal", "thinking", "closed", "uuid", "image_url", "input_audio", "file", "audio_url"),
@@ -46,14 +46,15 @@ def normal(given: object, *, in_parts: bool, as_built: bool = False) -> list[Mes
 
 
 def function_tool(function: Message) -> Message:
-    """Return a tool as templates get it. The order of its fields matters, as templates may print the whole tool."""
+    """Return a tool in the form that templates receive. The order of its fields matters, because templates may print
+    the whole tool."""
     made = {name: function.get(name) for name in _FUNCTION}
     made |= {name: function[name] for name in _OPTIONAL if function.get(name) is not None}
     return {"type": "function", "function": made}
 
 
 def tool(given: Message) -> Message:
-    """Return a chat's tool; the field that defers it may also be beside its function."""
+    """Return a chat's tool; the field that defers it may also be next to its function."""
     function, deferred = given["function"], given.get("defer_loading")
     if deferred is None:
         return function_tool(function)
@@ -97,7 +98,7 @@ def _message(given: object, in_parts: bool, as_built: bool) -> Message:
 
 def _content(given: object, role: str, *, in_parts: bool) -> str | list[Message]:
     """Return the content as parts, or as one text. A tool's result is one text unless it names tools. In a text, empty
-    parts are left out if the template takes no parts.
+    parts are omitted if the template takes no parts.
     """
     parts = [given] if isinstance(given, str) else given or []
     if not isinstance(parts, list):
@@ -151,7 +152,7 @@ def _thoughts_and_calls(given: Message, as_built: bool) -> Message:
 
 
 def _call(call: Any, as_built: bool) -> Message:
-    """Return the call with its arguments as an object. The order of fields matters, as some templates print the
+    """Return the call with its arguments as an object. The order of fields matters, because some templates print the
     whole call."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type", "function") != "function":
@@ -164,7 +165,7 @@ def _call(call: Any, as_built: bool) -> Message:
 
 
 def _arguments(given: Any) -> Message:
-    """Return the arguments; empty if they are not JSON of an object."""
+    """Return the arguments; empty if they are not a JSON object."""
     if isinstance(given, str) and given:
         try:
             given = json.loads(given)

@@ -10,9 +10,9 @@ from router.tokenize.billing import without_billing
 from router.tokenize.chat_messages import REFERENCE, function_tool
 from router.tokenize.tokenizer import EngineRenders, NotTokenized
 
-Document = dict[str, Any]  # not validated; `as_chat` detects faults when it uses them
+Document = dict[str, Any]  # not validated; `as_chat` notices faults when it uses the fields
 
-# The parameters of a tool that takes free text, as the engine presents it to the model
+# The parameters of a tool that takes free text, as the engine presents them to the model
 FREE_TEXT = {
     "type": "object",
     "properties": {"input": {"type": "string", "description": "The freeform text payload for this tool."}},
@@ -22,10 +22,10 @@ FREE_TEXT = {
 
 
 class Manner(NamedTuple):
-    """What the model's template supports."""
+    """The features that the model's template supports."""
 
     system_first: bool = False  # system messages must come first
-    least_effort: str = "none"  # effort that means disabled thinking
+    least_effort: str = "none"  # effort that stands for disabled thinking
 
 
 def as_chat(document: Document, api_path: str, manner: Manner) -> Document:
@@ -108,7 +108,7 @@ def _use(block: Document) -> Document:
 
 
 def _results(block: Document) -> Iterator[Document]:
-    """Return a tool's result, and a second message for the tools that the result names."""
+    """Return a tool's result, followed by a message for the tools that it names."""
     content, named = block.get("content") or "", []
     if not isinstance(content, str):
         if any(part["type"] not in ("text", REFERENCE) for part in content):
@@ -147,7 +147,7 @@ def _responses(document: Document, manner: Manner) -> Document:
 
 
 def _functions(tool: Document) -> list[Document]:
-    """Return the tools that the model sees; tools that run in the engine are left out."""
+    """Return the tools that the model sees; tools run by the engine are left out."""
     kind = tool["type"]
     if kind == "custom":
         if (tool.get("format") or {}).get("type", "text") != "text":
@@ -168,7 +168,7 @@ def _in(namespace: str | None, name: str) -> str:
 
 
 def _take(item: Document, made: list[Document]) -> None:
-    """Take one item of the input; an assistant's reasoning, tool calls and text form one message."""
+    """Process one item of the input; an assistant's reasoning, tool calls and text form one message."""
     kind = item.get("type", "message")
     if kind == "function_call":
         _take_call(_call(item["call_id"], _in(item.get("namespace"), item["name"]), item["arguments"]), made)
@@ -220,7 +220,7 @@ def _call(call_id: str, name: str, arguments: str) -> Document:
 
 
 def _kept(document: Document) -> Document:
-    """Return the fields that chat completions also have."""
+    """Return the fields that exist in chat completions, too."""
     return {name: document[name] for name in ("cache_salt", "chat_template_kwargs") if name in document}
 
 

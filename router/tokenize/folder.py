@@ -1,6 +1,6 @@
 """The tokenizer of a served model: `tokenizer.json` and the chat template in its folder. The text is first split at
 special tokens (`<|im_start|>` and the like). The text between two special tokens is tokenized separately and cached, so
-a growing conversation costs only its new messages. Tokenizers that fail a test of this get whole prompts.
+in a growing conversation only new messages cost time. Tokenizers that fail a test of this receive whole prompts.
 """
 
 import re
@@ -28,8 +28,8 @@ class FolderTokenizer:
     def __init__(
         self, folder: Path, cache_bytes: int = CACHE_BYTES, template: Callable[[Path], Template] = Template
     ) -> None:
-        """Load the tokenizer, and the chat template in the way its engine uses it. Raise OSError or ValueError for
-        an unusable folder."""
+        """Load the tokenizer, and the chat template in the way its engine uses it. Raise OSError or ValueError for an
+        unusable folder."""
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
@@ -44,8 +44,8 @@ class FolderTokenizer:
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._cached_bytes = 0
         self._cache_bytes = cache_bytes
-        self._before = packed(self._tokenizer.encode("").ids)  # token ids that begin every plain prompt
-        self.special = self._cuts()  # tokens at which prompts are tokenized in pieces; None: prompts stay whole
+        self._before = packed(self._tokenizer.encode("").ids)  # token ids at the beginning of every plain prompt
+        self.special = self._cuts()  # tokens after which prompts are split; None: prompts stay whole
         if not all(self.whole(text) == b"".join(self._encoded(self._pieces(text))) for text in self._samples()):
             self.special = None
 
@@ -55,7 +55,7 @@ class FolderTokenizer:
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
         if api_path != "/v1/completions":
             tokens = self.text_tokens(self._template.prompt(prompt.document, api_path))
-            # For other requests, the template writes the beginning itself
+            # For other requests, the template itself writes the beginning
             return self._before + tokens if api_path in self._template.plain_beginning else tokens
         if prompt.document.get("add_special_tokens") is False:
             raise NotTokenized("add_special_tokens: only the engine can apply it")
@@ -70,7 +70,7 @@ class FolderTokenizer:
         return self._before + self.text_tokens(text)
 
     def text_tokens(self, text: str) -> bytes:
-        """Return the tokens of a text, without those that the tokenizer adds around it."""
+        """Return the tokens of a text, without the tokens that the tokenizer puts around it."""
         pieces = self._pieces(text)
         keys = [xxhash.xxh3_128_digest(piece.encode("utf-8", "surrogatepass")) for piece in pieces]
         with self._lock:
@@ -87,7 +87,7 @@ class FolderTokenizer:
         return self._encoded([text])[0]
 
     def _encoded(self, texts: Sequence[str]) -> list[bytes]:
-        """Encode as a batch, as only that releases the GIL."""
+        """Encode as a batch, because only batches release the GIL."""
         try:
             return [packed(one.ids) for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
         except (TypeError, UnicodeEncodeError):

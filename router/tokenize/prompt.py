@@ -19,15 +19,15 @@ from router.tokenize import Prompt, billing, bounds, salt
 from router.tokenize.billing import without_billing
 
 MESSAGE = "<|%s|>\n%s\n"  # role and content, as templates write them
-# Fields that the router controls: the order of requests, and their ids in vLLM and SGLang
+# Fields controlled by the router: the order of requests, and their ids in vLLM and SGLang
 ROUTERS: Final = frozenset({"priority", "request_id", "rid"})
-# Names of the one text, and of the texts compared with it, in scores and reranking
+# Names of the single text, and of the texts that scoring and reranking compare with it
 _SIDES: Final = (("query", "queries", "text_1", "data_1"), ("documents", "items", "text_2", "data_2"))
 # Fields whose parts refer to media
 _WITH_MEDIA: Final = frozenset(("messages", *_SIDES[0], *_SIDES[1]))
 _LOOKED_AT: Final = ROUTERS.union(salt.FIELDS, (INTERVAL,))
-MANY: Final = 4_096  # messages, parts, token ids and brackets; more than these take over a millisecond
-_APART = "\0"  # separates a key's id, which never contains it
+MANY: Final = 4_096  # messages, parts, token ids and brackets; larger numbers take over a millisecond
+_APART = "\0"  # separator from a key's id, which never contains it
 TOO_DEEP = "the body is nested too deeply: 200 levels are always read"
 
 
@@ -110,7 +110,7 @@ def has_many(document: JsonObject) -> bool:
 
 
 def with_usage(body: bytes, document: JsonObject) -> bytes:
-    """Return a stream's body with `stream_options.include_usage`, spliced in if possible, otherwise serialized from
+    """Return a stream's body with `stream_options.include_usage`, inserted if possible, otherwise serialized from
     `document`."""
     if "stream_options" not in document:
         start = body.index(b"{") + 1
@@ -124,7 +124,7 @@ def with_usage(body: bytes, document: JsonObject) -> bytes:
 
 
 def of_key(read: Prompt, body: bytes, key_id: str, *, asks_usage: bool) -> tuple[Prompt, bytes]:
-    """Return the request with its API key's salt, spliced in if it had no salt, otherwise serialized again."""
+    """Return the request with its API key's salt, inserted if it had no salt, otherwise serialized again."""
     given = read.document.get("cache_salt")
     salted = salt.of_key(given, key_id)
     if salted == given:
@@ -180,10 +180,9 @@ def _names_media(content: list[Any], key_id: str) -> bool:
 
 
 def for_engine(read: Prompt, key_id: str) -> tuple[Prompt, bytes]:
-    """Return the request without the router's fields, and with cache names made distinct per key.
-    The router orders requests, and engines without priorities refuse that field. The router also sets request ids:
-    given two requests with the same id, an engine refuses the second, overwrites the first one's answer, or uses the
-    other's KV.
+    """Return the request without the router's fields, and with cache names made distinct per key. The router orders
+    requests, and engines without priorities refuse that field. The router also sets request ids: an engine that
+    receives an id twice refuses the second request, overwrites the first one's answer, or uses the other's KV.
     """
     document = {name: value for name, value in read.document.items() if name not in ROUTERS}
     if document.get(INTERVAL) is not None:
@@ -226,13 +225,14 @@ def _own_part(part: Any, key_id: str) -> Any:
 
 
 def renamed(body: bytes, name: str, model: str) -> bytes:
-    """Return the body with `model` instead of `name`, spliced in if possible, otherwise serialized again.
-    Quotes within JSON strings are escaped, so a match is a key with its value.
+    """Return the body with `model` instead of `name`, inserted if possible, otherwise serialized again. Quotes within
+    JSON strings are escaped, so a match is a key with its value.
     """
     if body.startswith(b"--"):
         return _renamed_field(body, model)
     quoted, first = orjson.dumps(name), _MODEL_FIRST.match(body)
-    if first is not None and body.startswith(quoted, first.end()):  # most clients begin like this, which saves a search
+    # Most clients begin like this, which avoids a search
+    if first is not None and body.startswith(quoted, first.end()):
         return b"%b%b%b" % (body[: first.end()], orjson.dumps(model), body[first.end() + len(quoted) :])
     found = [*itertools.islice(re.finditer(_MODEL % re.escape(quoted), body), 2)]
     if len(found) == 1:
@@ -255,7 +255,7 @@ _ASKS_USAGE = b'"stream_options":{"include_usage":true},'
 _MODEL_FIRST = re.compile(rb'\s*\{(?:%b)?\s*"model"\s*:\s*' % re.escape(_ASKS_USAGE))
 _MODEL = rb'"model"\s*:\s*(%b)'
 
-Ids = int | None  # number of a prompt's token ids if it has any
+Ids = int | None  # number of a prompt's token ids, if it has any
 Rendered = tuple[bytes, Ids, bool]  # prompt, and `Prompt.plain`
 
 
@@ -330,18 +330,18 @@ def _one_prompt(prompt: object) -> tuple[bytes, Ids]:
         return b"", None
     if isinstance(prompt[0], int):
         return _packed(prompt), len(prompt)
-    return orjson.dumps(prompt), None  # the engine reports what is wrong with it
+    return orjson.dumps(prompt), None  # the engine will report the fault
 
 
 def _packed(ids: list[Any]) -> bytes:
     try:
         return array.array("I", ids).tobytes()
-    except (TypeError, OverflowError):  # the engine reports what is wrong with them
+    except (TypeError, OverflowError):  # the engine will report the fault
         return orjson.dumps(ids)
 
 
 def _joined(parts: list[str]) -> bytes:
-    return "".join(parts).encode()  # the parser accepts no lone surrogates
+    return "".join(parts).encode()  # the parser rejects lone surrogates
 
 
 def _tools(document: JsonObject) -> list[str]:
@@ -383,7 +383,8 @@ def _content(content: object) -> str:
 
 
 def _part(part: object) -> str:
-    """Render text unchanged, and other large parts by their hash, as an image's size does not determine its tokens."""
+    """Render text unchanged, and other large parts by their hash, because an image's size does not determine its
+    tokens."""
     text = part.get("text") if isinstance(part, dict) else part
     if isinstance(text, str):
         return text

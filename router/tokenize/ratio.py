@@ -1,5 +1,5 @@
-"""Estimates a prompt's tokens from its bytes, and a stream's tokens from its events, learning from the usage that
-engines report."""
+"""Estimates a prompt's tokens from its bytes, and a stream's tokens from its events, by the usage that engines
+report."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ MOST: Final = 2.0
 FEWEST_EVENTS: Final = 16
 RISING: Final = 0.02
 FALLING: Final = 0.5
-CLIENTS: Final = 64  # clients from which it learns; the least recently seen are forgotten
+CLIENTS: Final = 64  # clients from which it learns; the least recently seen are dropped
 
 
 class TokenRatio:
@@ -40,14 +40,14 @@ class TokenRatio:
         self.learned = True
 
     def in_event(self, client: str) -> float:
-        """Estimate the tokens in each event of the client's stream. What was learned from a single client applies
-        only to it."""
+        """Estimate the tokens in each event of the client's stream. Figures learned from a single client apply only to
+        that client."""
         return self.per_event if len(self._by_client) > 1 or client in self._by_client else 1.0
 
     def learn_events(self, client: str, events: int, tokens: int) -> None:
         """Learn the tokens in each event. The pool's figure rises above one only if all streams have more, as with an
-        engine that speculates or sends several at once. An engine that holds some tokens back, such as those of a tool
-        call, changes little, and a client with many such streams counts once.
+        engine that speculates or sends several at once. An engine that holds back some tokens, such as those of a tool
+        call, changes the figure little, and a client with many such streams counts once.
         """
         if events < FEWEST_EVENTS:
             return

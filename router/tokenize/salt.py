@@ -1,6 +1,7 @@
-"""Salts, which separate the caches of equal prompts: given by clients, made distinct per API key. Pure.
-A salt in the header, set by a gateway in front of the router, takes precedence over one in the body. SGLang's
-`extra_key` is passed on as part of the salt, which separates caches in the same way, as KV events do not report it.
+"""Salts, which separate the caches of equal prompts. Clients choose them; the router makes them distinct per API key.
+Pure. A salt in the header, set by a gateway in front of the router, takes precedence over one in the body. SGLang's
+`extra_key` is passed on as part of the salt, which separates caches in the same way, because KV events do not report
+it.
 """
 
 from hashlib import blake2b
@@ -12,8 +13,10 @@ from router.contract.values.json_value import JsonObject
 _SALT, _EXTRA = FIELDS = ("cache_salt", "extra_key")
 HEADER = b"x-cache-salt"
 LONGEST = 128  # characters, vLLM's limit
-OF_SGLANG = frozenset(("/v1/completions", "/v1/chat/completions", "/v1/responses"))  # APIs at which SGLang takes salts
-TRANSCRIBED = frozenset(("/v1/audio/transcriptions", "/v1/audio/translations"))  # vLLM takes none, and caches sounds
+# APIs at which SGLang accepts salts
+OF_SGLANG = frozenset(("/v1/completions", "/v1/chat/completions", "/v1/responses"))
+# VLLM accepts no salts here, but caches sounds
+TRANSCRIBED = frozenset(("/v1/audio/transcriptions", "/v1/audio/translations"))
 _FORBIDDEN = frozenset("@/\\\0")
 _APART = "weir-"
 
@@ -23,7 +26,7 @@ class BadSalt(ValueError):
 
 
 def of(document: JsonObject) -> str:
-    """Return what an engine hashes into the first block of the prompt; "" if nothing."""
+    """Return the text that an engine hashes into the first block of the prompt; empty if it hashes none."""
     salt = document.get("cache_salt")
     if isinstance(salt, list):  # SGLang accepts a salt for each prompt in the request
         return "\0".join([text for text in salt if isinstance(text, str)])
@@ -31,7 +34,7 @@ def of(document: JsonObject) -> str:
 
 
 def is_ignored(api_path: str, *, by_sglang: bool) -> bool:
-    """Return whether engines compute prompts of this API, perhaps from cached blocks, without regard to salts."""
+    """Return whether engines compute prompts of this API regardless of salts, perhaps from cached blocks."""
     if api_path in TRANSCRIBED:
         return True
     return by_sglang and api_path not in OF_SGLANG and api_path not in UNCOMPUTED and api_path not in MEDIA
@@ -66,7 +69,7 @@ def _join(document: JsonObject) -> None:
 
 
 def _joined(extra: str, salt: str) -> str:
-    """Return one salt for both, which no client could give directly."""
+    """Return one salt that stands for both and that no client could choose directly."""
     return _digest(f"\0{_EXTRA}", f"{extra}\0{salt}") if extra else salt
 
 
@@ -87,7 +90,7 @@ def _digest(key_id: str, salt: str) -> str:
 
 
 def of_key(given: Any, key_id: str) -> Any:
-    """Return the salt that gives each key its own cache: the key's alone, or combined with the client's salt as
+    """Return the salt that gives each key a separate cache: the key's alone, or combined with the client's salt as
     returned by `own`. A value that is not a salt stays.
     """
     if isinstance(given, list):

@@ -12,7 +12,7 @@ from router.tokenize.tokenizer import NotTokenized, given_ids
 
 _TOKEN_BYTES = 4
 _TAIL = "<|assistant|>\n"
-_HEADS = {"/v1/messages": "system", "/v1/responses": "instructions"}  # field that comes before the messages
+_HEADS = {"/v1/messages": "system", "/v1/responses": "instructions"}  # field that precedes the messages
 
 
 class SimTokenizer:

@@ -1,4 +1,4 @@
-"""A model's chat template, rendered like vLLM and Hugging Face's `apply_chat_template`."""
+"""A model's chat template, rendered as by vLLM and Hugging Face's `apply_chat_template`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +43,7 @@ _HI: JsonObject = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
 class Template:
-    """A template. Reads the folder's files once. Raise OSError, ValueError or jinja2.TemplateError for unusable
+    """A template. It reads the folder's files once. Raise OSError, ValueError or jinja2.TemplateError for unusable
     files."""
 
     plain_beginning = frozenset(("/v1/responses",))  # APIs whose prompts begin with the same tokens as a plain text
@@ -63,20 +63,19 @@ class Template:
         return name in _WITHOUT_TEMPLATE
 
     def _mistral(self, folder: Path) -> str:
-        """Return the file of mistral-common, with which engines render chats if the weights are in Mistral's own
-        format."""
+        """Return mistral-common's file, with which engines render chats if the weights are in Mistral's own format."""
         found = (file.name for name in ("tekken.json", "tokenizer.model.v*") for file in folder.glob(name))
         return next(found, "") if next(folder.glob("consolidated*.safetensors"), None) else ""
 
     def _study(self, sources: dict[str, str]) -> None:
-        """Detect what the templates support."""
+        """Detect the features that the templates support."""
         self._in_parts = {name: template_source.wants_parts(source) for name, source in sources.items()}
         self._with_developers = {name: template_source.knows_developers(source) for name, source in sources.items()}
         system_first = not sources or any(map(template_source.wants_system_first, sources.values()))
         self.manner = Manner(system_first, self._least_effort())
 
     def _least_effort(self) -> str:
-        """Return vLLM's effort for disabled thinking: `none`, unless the template refuses it or treats it as another
+        """Return vLLM's effort for disabled thinking: `none`, unless the template refuses it or treats it like another
         effort."""
         none, *others = [self._says(effort) for effort in ("none", *_EFFORTS)]
         return "low" if none is None or none in others else "none"
@@ -92,7 +91,7 @@ class Template:
         return self.render(as_chat(document, api_path, self.manner), as_built=api_path == "/v1/responses")
 
     def _refuse(self, document: JsonObject, own: Sequence[str]) -> None:
-        """Raise EngineRenders for a model that engines render in code, and for fields that only they can apply."""
+        """Raise EngineRenders for a model that engines render in code, and for fields that only engines can apply."""
         if self._own_renderer:
             raise EngineRenders(f"{self._own_renderer}: engines render it without its template")
         used = next((name for name in own if document.get(name)), None)
@@ -116,8 +115,8 @@ class Template:
 
 
 def _arguments(document: JsonObject) -> JsonObject:
-    """Return the template's arguments, including the client's. Raise NotTokenized for one that the template does not
-    have."""
+    """Return the template's arguments, including the client's. Raise NotTokenized for an argument unknown to the
+    template."""
     given = document.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or not CALLERS.isdisjoint(given):
         raise NotTokenized("chat_template_kwargs: only the engine can apply them")
@@ -150,7 +149,7 @@ def model_config(folder: Path) -> dict[str, Any]:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names under which engines know the model's code."""
+    """Return the names by which engines select the model's code."""
     config = model_config(folder)
     return [str(name) for name in (config.get("model_type"), *(config.get("architectures") or ())) if name]
 

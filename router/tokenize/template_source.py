@@ -46,7 +46,7 @@ def knows_developers(source: str) -> bool:
 
 
 def wants_system_first(source: str) -> bool:
-    """Return whether the template refuses a system message in the middle, tested like vLLM, without further
+    """Return whether the template refuses a system message in the middle. As in vLLM, the test passes no other
     arguments."""
     try:
         _with_later_system(source, "t")
@@ -56,10 +56,10 @@ def wants_system_first(source: str) -> bool:
 
 
 def keeps_later_system(source: str) -> bool:
-    """Return whether a system message in the middle reaches the prompt, tested like SGLang."""
+    """Return whether a system message in the middle reaches the prompt, by SGLang's test."""
     try:
         return bool(source) and _MARK in _with_later_system(source, _MARK)
-    except Exception:  # any failure means no
+    except Exception:  # any failure means that it does not
         return False
 
 
@@ -76,7 +76,7 @@ def _with_later_system(source: str, text: str) -> str:
 
 
 def wants_parts(source: str) -> bool:
-    """Return whether the template loops over the parts of a message's content; other templates get one text."""
+    """Return whether the template loops over the parts of a message's content; other templates receive one text."""
     tree = environment().parse(source)
     try:
         return _loops_over_content(tree, _messages_of(tree))

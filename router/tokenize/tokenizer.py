@@ -1,4 +1,4 @@
-"""The interface of tokenizers, which return a prompt's tokens as its engine computes them."""
+"""The interface of tokenizers, which return the tokens that a prompt's engine computes."""
 
 import sys
 from array import array
@@ -10,11 +10,11 @@ from router.tokenize import Prompt
 
 
 class NotTokenized(Exception):
-    """The router cannot tokenize this request like its engine; the message says why."""
+    """The router cannot tokenize this request like its engine; the message has the reason."""
 
 
 class EngineRenders(NotTokenized):
-    """Only the engine's own code renders the prompt, but from the request alone, so the engine can be asked for the
+    """Only the engine's own code renders the prompt. It needs only the request, so the engine can be asked for the
     tokens.
     """
 
@@ -22,14 +22,14 @@ class EngineRenders(NotTokenized):
 class Tokenizer(Protocol):
     attention_chunk: int  # tokens in a chunk of the model's attention (Llama 4); 0: none
     unsalted: frozenset[str]  # APIs for which its engine ignores a salt
-    forgetful: bool  # whether layers of the model keep a window or a state instead of all tokens
+    forgetful: bool  # True if layers of the model keep a window or a state instead of all tokens
 
     def is_quick(self, prompt: Prompt) -> bool:
         """Return whether tokenizing takes less time than a thread switch."""
         ...
 
     def tokens(self, prompt: Prompt, api_path: str) -> bytes:
-        """Return 32-bit little-endian token ids. Raise NotTokenized. Called in one thread at a time."""
+        """Return 32-bit little-endian token ids. Raise NotTokenized. Only one thread calls this at a time."""
         ...
 
 

@@ -5,16 +5,17 @@ from collections.abc import Callable
 from typing import Final
 
 NO_PROBE: Final = 0
-MOST_DISPUTED = 3  # failures undone until an answer is served, as a multiple of the breaker's failures
+MOST_DISPUTED = 3  # failures undone before the next served answer, as a multiple of the breaker's failures
 DOUBTED_AFTER = 3  # consecutive requests rejected as wrong
-SPARED_S = 60.0  # how long failures of several tenants may last until they open the last breaker
+SPARED_S = 60.0  # how long failures of several tenants may last before they open the last breaker
 
 
 class Breaker:
     """Closed until `failures` in a row; then open for `open_s`; then one request tries the instance (half open).
 
     Back-pressure (429, 503) and cancellation are neither success nor failure. Failures of one tenant's requests do not
-    open the last closed breaker of a pool, those of several only if it has served nobody for SPARED_S.
+    open the last closed breaker of a pool; those of several tenants open it only if the instance has served nobody for
+    SPARED_S.
     """
 
     __slots__ = ("_disputed", "_failed", "_probe", "_probes", "_rejected", "_several", "_since", "_tenant", "opened_at")
@@ -84,8 +85,8 @@ class Breaker:
 
     def failed(self, now: float, failures: int, tenant: str = "", spares: Callable[[bool], bool] | None = None) -> None:
         """Count a failure of a request of `tenant`. An open breaker stays open for the same time again, unless others
-        need it and it failed only for this tenant, or for a short time. `spares` returns whether they do, given whether
-        several tenants' requests failed; it is called only if that matters.
+        need the instance and it failed only for this tenant, or for a short time. `spares` returns whether others need
+        it, given whether several tenants' requests failed; it is called only if that matters.
         """
         if not self._failed:
             self._tenant, self._several, self._since = tenant, False, now
@@ -106,15 +107,15 @@ class Breaker:
         return "" if self.opened_at is None or self._several else self._tenant
 
     def reconsider(self, tenant: str | None) -> bool:
-        """Allow a try at once if only the failures of one other tenant opened the breaker."""
+        """Allow a try at once if the breaker was opened only by failures of one other tenant."""
         if not self.opened_by or self._probe or self._tenant == tenant:
             return False
         self.opened_at = -math.inf
         return True
 
     def take_back(self, failures: int, count: int = 1) -> bool:
-        """Undo the latest `count` failures, which one request caused. Return False if they stay, as too many were
-        undone already."""
+        """Undo the latest `count` failures, which one request caused. Return False if they stay because too many have
+        already been undone."""
         if self._disputed >= MOST_DISPUTED * failures:
             return False
         self._disputed += 1
@@ -124,6 +125,6 @@ class Breaker:
         return True
 
     def end(self, probe: int) -> None:
-        """End a request, whatever its result. Only the request that made the probe ends the probe."""
+        """End a request, whatever its result. Only the request that started the probe ends it."""
         if probe and probe == self._probe:
             self._probe = NO_PROBE

@@ -23,13 +23,14 @@ from router.upstream.errors import (
 HIGH_WATER = 256 * 1024  # bytes of a response kept for a slow client
 
 Sink = Callable[[bytes], bool]  # returns True to stop reading from the engine until `resume`
-EventSink = Callable[[bytes], bool | None]  # takes a framed chunk; returns None to pass it to the other sink, unframed
+# Receives a framed chunk; returns None to pass it to the other sink, unframed
+EventSink = Callable[[bytes], bool | None]
 
 
 @lru_cache(maxsize=4_096)
 def _beginnings(size: int) -> tuple[bytes, ...]:
-    """Return how a read of `size` bytes begins if it is exactly one chunk with an event: the chunk's size in lower or
-    upper case, then the first letter of `data` or `event`. A comment begins otherwise.
+    """Return the possible beginnings of a read of `size` bytes that is exactly one chunk with an event: the chunk's
+    size in lower or upper case, then the first letter of `data` or `event`. A comment begins with another character.
     """
     for digits in range(1, 9):
         length = b"%x" % max(0, size - digits - 4)
@@ -54,9 +55,9 @@ class Connection(HttpClientProtocol):
 
     def __init__(self, home: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._home = home
-        self._chunks: list[bytes] = []  # never replaced, as the parser keeps a reference
-        self._outside_chunk = [True, False]  # only the first element counts; reversed at both ends of a chunk
-        # The parser calls these C functions directly, so that an event of a stream costs no Python call.
+        self._chunks: list[bytes] = []  # never replaced, because the parser keeps a reference
+        self._outside_chunk = [True, False]  # only the first element counts; reversed at each end of a chunk
+        # The parser calls these C functions directly, so that an event of a stream needs no Python call.
         self.on_body = self._chunks.append
         self.on_chunk_header = self.on_chunk_complete = self._outside_chunk.reverse
         self._sink: Sink | None = None
@@ -72,10 +73,10 @@ class Connection(HttpClientProtocol):
         self._chunks.clear()
         self._bare_bytes = 0  # bytes since the last byte of the body
         self._at_chunk = False  # True if the next byte is the first of a chunk
-        self._heard: bool | None = None  # whether content has come since the last check; None: time does not count
+        self._heard: bool | None = None  # whether content has arrived since the last check; None: time does not count
         self._quiet_s = 0.0
         self._is_stream = False  # set at the first check
-        self._line = b""  # unfinished line of a stream that has had no content since the last check
+        self._line = b""  # unfinished line of a stream without content since the last check
 
     def lost(self, exc: Exception | None) -> UpstreamError:
         if isinstance(exc, OSError) and exc.errno in host_liveness.UNREACHABLE:
@@ -169,10 +170,10 @@ class Connection(HttpClientProtocol):
 
     def check_quiet(self, passed_s: float, limit_s: float, *, is_early: bool = False) -> bool:
         """Fail when no content has arrived for `limit_s`; `passed_s` is the time since the last check. Return True if
-        content has arrived since then, or may have. Keep-alives do not count, as a hung engine sends them as well. With
-        `is_early`, no other byte counts either, as the first content has not arrived.
-        Time is added up check by check, so chunks read no clock, and bytes that wait in the socket while this process
-        is busy do not count as silence. Nor does the time in which reading is paused for a slow client.
+        content has arrived since then, or may have. Keep-alives do not count, because an engine that hangs sends them
+        as well. With `is_early`, no other byte counts either, because the first content has not arrived. Time is added
+        up check by check, so chunks read no clock, and bytes that wait in the socket while this process is busy do not
+        count as silence. Nor does the time for which reading is paused for a slow client.
         """
         heard, self._heard = self._heard, False
         if heard is None:
@@ -195,7 +196,7 @@ class Connection(HttpClientProtocol):
         return False
 
     def check_host(self) -> bool:
-        """Return False, and fail the request, if the host is gone."""
+        """Return False, and fail the request, if the host is unreachable."""
         if not self.busy or self._transport is None or not host_liveness.is_gone(self._transport):
             return True
         self._give_up(HostSilent("its host does not answer"))
@@ -203,12 +204,12 @@ class Connection(HttpClientProtocol):
 
     @property
     def done(self) -> bool:
-        """Return whether the response is complete and read."""
+        """Return whether the response is complete and has been read."""
         return self._complete and not self._chunks
 
     def release(self) -> None:
-        """Return the connection to the pool after a complete answer; otherwise close it, which tells the engine to
-        stop computing."""
+        """Return the connection to the pool after a complete answer; otherwise close it, which makes the engine stop
+        computing."""
         if self.busy and self.finish():
             if self._paused:
                 self.resume()
@@ -253,7 +254,7 @@ class Connection(HttpClientProtocol):
             self._drop_unasked()
             return
         self._silent = False
-        if (  # exactly one chunk that ends an event: the parser is between chunks and need not see it
+        if (  # exactly one chunk that ends an event: the parser is between chunks and may skip it
             self._event_sink is not None
             and self._at_chunk
             and data.startswith(_beginnings(len(data)))

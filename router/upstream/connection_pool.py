@@ -53,7 +53,7 @@ class ConnectionPool:
                 connection.release()
                 if reused is None or not (isinstance(error, ConnectionBroken) and connection.stale):
                     raise
-                # The engine closed it before the request arrived; other idle connections are as old.
+                # The engine closed it before the request arrived; other idle connections are as old as this one.
                 reused = None
             else:
                 return connection
@@ -121,13 +121,13 @@ class ConnectionPool:
         self.close_idle(0.0, -inf)
 
     def check_host(self) -> None:
-        """Check the host. If it is gone, also close the idle connections, which would notice only later."""
+        """Check the host. If it is unreachable, also close the idle connections, which would notice only later."""
         if not all([connection.check_host() for connection in list(self.connections)]):
             self.close_all_idle()
 
     def close(self, running_too: bool = False) -> None:
         """Close the idle connections now, and the others as they end. With `running_too`, close all of them now,
-        because the engine is gone."""
+        because the engine has ended."""
         self._closed = True
         for connection in list(self.connections):
             if running_too or not connection.busy:

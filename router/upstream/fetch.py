@@ -9,7 +9,7 @@ from router.upstream.keyed import with_key
 
 
 async def whole(connection: Connection, largest: int) -> bytes:
-    """Return the rest of the answer; if it is longer than `largest` bytes, a part that exceeds that length."""
+    """Return the rest of the answer; if it is longer than `largest` bytes, cut it shortly beyond that length."""
     parts, size = [], 0
     while not connection.done and size <= largest:
         parts.append(await connection.read())
@@ -21,7 +21,8 @@ async def get(
     url: str, path: str, timeout_s: float, largest: int, key: str = "", tls: EngineTls = PLAIN
 ) -> tuple[int, bytes]:
     """Return (status, body as in `whole`), over a separate connection. Raise UpstreamError, or TimeoutError if the
-    whole answer took too long, even byte by byte. `key` is the reference of the key that the engine requires."""
+    whole answer takes too long, even if it arrives byte by byte. `key` is the reference of the key that the engine
+    requires."""
     upstream = ConnectionPool(url, tls)
     lines = with_key(b"accept: application/json\r\n", key)
     request = b"GET %b%b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (upstream.base, path.encode(), upstream.authority, lines)

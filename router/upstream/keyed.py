@@ -1,4 +1,4 @@
-"""Header lines with the engine's own key, and no other."""
+"""Header lines with the engine's own key and no other credentials."""
 
 from router.contract.net import engine_key
 from router.contract.net.engine_key import EngineKeyMissing

@@ -1,5 +1,5 @@
-"""How an engine numbers its data-parallel ranks in a request's header, and whether it knows the rank that a request
-names."""
+"""How an engine numbers its data-parallel ranks in a request's header, and whether it knows the rank named by a
+request."""
 
 import asyncio
 
@@ -12,15 +12,14 @@ from router.upstream.errors import UpstreamError
 from router.upstream.fetch import whole
 from router.upstream.keyed import with_key
 
-LARGEST = 64 * 1024  # bytes of an answer that may refuse a rank
+LARGEST = 64 * 1024  # bytes of an answer, read if it may refuse a rank
 TIMEOUT_S = 30.0  # limit for a probe, which computes a token
 _NAMED = b"data_parallel_rank", b"data-parallel-rank", b"data parallel rank", b"routed_dp_rank"
 
 
 async def rank_refusal(connection: Connection, limit_s: float) -> str:
-    """Return the engine's answer if it refuses the rank that the request names, otherwise "". The answer stays unread.
-    Raise UpstreamError.
-    vLLM and SGLang answer 400; by then a stream may have begun with 200.
+    """Return the engine's answer if it refuses the rank that the request names, otherwise "". The answer remains
+    unread. Raise UpstreamError. vLLM and SGLang refuse with 400, or inside a stream that has begun with 200.
     """
     if connection.status == 200 and not connection.peek().startswith(b'data: {"error"'):
         return ""
@@ -36,9 +35,9 @@ async def rank_refusal(connection: Connection, limit_s: float) -> str:
 
 
 async def counts_group(upstream: ConnectionPool, model: str, last: int, key: str = "") -> bool | None:
-    """Return whether the engine numbers ranks across its group or only its own; None if unknown.
-    `last` is the number of its last rank in the group, which exceeds its number of ranks. The probe has a
-    prompt and an answer of one token each. `key` is the reference of the key that the engine requires.
+    """Return whether the engine numbers ranks across its group rather than only its own ranks; None if unknown. `last`
+    is the number of its last rank in the group, which exceeds its number of ranks. The probe has a prompt and an answer
+    of one token each. `key` is the reference of the key that the engine requires.
     """
     body = orjson.dumps({"model": model, "prompt": "1", "max_tokens": 1})
     lines = b"%b: %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (ranks.HEADER, last, len(body))

@@ -1,5 +1,5 @@
-"""Ends responses that stop before their content or in the middle: one check of all responses per second, no work per
-chunk. It also reports which engines continue."""
+"""Ends responses that stop before their content or in the middle: one check of all responses per second, without work
+per chunk. It also reports the engines that make progress."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ CHECK_S = 1.0
 
 
 class Awaited(Protocol):
-    """Whoever waits for the answer."""
+    """The waiting side of an answer."""
 
     @property
     def has_content(self) -> bool: ...
@@ -19,13 +19,13 @@ class Awaited(Protocol):
 
 class Stalls:
     def __init__(self) -> None:
-        # (who waits, limit of a silence in s, limit in s until a stream's first content, 0 without a stream)
+        # (who waits, limit of a silence in s, limit in s until a stream's first content; 0 without a stream)
         self._limits: dict[EngineResponse, tuple[Awaited, float, float]] = {}
         self.watch = self._limits.__setitem__
         self.forget = self._limits.pop
 
     def check(self) -> None:
-        """Fail responses that were silent, or without content, for as long as their limit; called every CHECK_S."""
+        """Fail responses that have been silent, or without content, for their limit; called every CHECK_S."""
         for connection, (awaited, silent_s, content_s) in self._limits.items():
             is_early = content_s > 0 and not awaited.has_content
             limit_s = content_s if is_early else silent_s

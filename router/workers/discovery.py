@@ -23,7 +23,7 @@ STEP_S = 0.25
 
 
 # Workers registered under /workers/<role>/<host>/<port> in one etcd, read over its JSON gateway every LOOK_S. It is
-# polled rather than watched: the end of a lease shows within half a second, and a hung etcd is detected as fast as one
+# polled rather than watched: the end of a lease is noticed within half a second, and an etcd that hangs as fast as one
 # that refuses connections, whereas a silent watch stream is ambiguous.
 LOOK_S = 0.5
 ANSWER_S = 2.0
@@ -55,7 +55,7 @@ class Registry:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        import httpx  # only needed with an etcd, and a quarter of the router's import time
+        import httpx  # needed only with an etcd, and takes a quarter of the router's import time
 
         from router.contract.net.pinned_http import PinnedTransport
 
@@ -91,7 +91,7 @@ _EVERYTHING = {"key": _coded(PREFIX), "range_end": _coded(PREFIX[:-1] + chr(ord(
 
 
 def workers(answer: Any) -> dict[str, Worker]:
-    """Return workers by address from a range response, ignoring keys of another shape. Pure."""
+    """Return workers by address from a range response; skip keys of another shape. Pure."""
     found = {}
     for pair in answer.get("kvs", ()):
         parts = base64.b64decode(pair["key"]).decode("utf-8", "replace").removeprefix(PREFIX).split("/")
@@ -112,7 +112,7 @@ class Discovery:
         await take_steps(STEP_S, self.step, self._tasks.values)
 
     def step(self) -> None:
-        """Poll exactly the etcds that instances name now."""
+        """Poll exactly the etcds named by the current instances."""
         named = {name: pool for pool in self._pools() for name in _named(pool)}
         for name in named.keys() - self._registries.keys():
             registry = self._registries[name] = Registry(name, self._changed)
@@ -144,8 +144,8 @@ def _named(pool: Pool) -> list[str]:
 def merged(
     instances: Sequence[PublishedInstance], registered: Mapping[str, Mapping[str, Worker] | None]
 ) -> list[PublishedInstance]:
-    """Take unregistered instances out of routing, and add registered workers that were not published. `registered`
-    holds workers by address for each etcd; None before its first answer."""
+    """Take unregistered instances out of routing, and add registered workers that were not published. `registered` has
+    the workers by address for each etcd, None before its first answer."""
     made = [_checked(instance, registered.get(instance.kv.etcd)) for instance in instances]
     known = {_address(instance) for instance in instances}
     for name in dict.fromkeys(instance.kv.etcd for instance in instances):

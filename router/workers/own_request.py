@@ -1,4 +1,4 @@
-"""A request by the router itself to an engine, with the key and the rank that clients' requests have there."""
+"""A request by the router itself to an engine, with the same key and rank as clients' requests."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from router.upstream.keyed import with_key
 
 
 async def ask(endpoint: Endpoint, path: str, body: bytes, timeout_s: float, largest: int) -> tuple[int, bytes]:
-    """Return (status, body: whole, or more than `largest` bytes). Raise UpstreamError or TimeoutError."""
+    """Return (status, body); a body of more than `largest` bytes is cut. Raise UpstreamError or TimeoutError."""
     lines = b"%bcontent-type: application/json\r\ncontent-length: %d\r\n" % (endpoint.rank_line, len(body))
     upstream = endpoint.upstream
     head = (upstream.base, path.encode(), upstream.authority, with_key(lines, endpoint.engine_key), body)

@@ -1,6 +1,6 @@
-"""Measures the pace of instances that get too little traffic, such as slow instances, which get only short prompts.
-In a pool with several speed groups, an idle instance whose last long prompt is older than MEASURED_S is sent an
-uncached prompt and answers with one token. One instance per pool is probed at a time.
+"""Measures the pace of instances with too little traffic, such as slow instances, which get only short prompts. In a
+pool with several speed groups, an idle instance whose last long prompt is older than MEASURED_S is sent an uncached
+prompt and answers with one token. One instance per pool is probed at a time.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger("weir.router")
 STEP_S = 1.0
 MEASURED_S = 600.0  # how long a pace is valid
 TIMEOUT_S = 30.0
-WORDS = 1_500  # words of the prompt, which exceed pace.SHORTEST tokens in any tokenizer
+WORDS = 1_500  # words of the prompt; with any tokenizer, they exceed pace.SHORTEST tokens
 LARGEST = 1024 * 1024  # bytes of an answer
 
 
@@ -38,7 +38,7 @@ class PaceProbes:
         self._pools = pools
         self._computed = computed
         self._asked: dict[str, asyncio.Task[None]] = {}  # by pool
-        self._tried_at: dict[tuple[str, int], float] = {}  # last probe by endpoint and epoch; s, Unix
+        self._tried_at: dict[tuple[str, int], float] = {}  # time of the last probe by endpoint and epoch; s, Unix
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -1,5 +1,5 @@
-"""Determines how engines number their data-parallel ranks, once per epoch, where that is uncertain.
-Until an engine has answered, requests to it name no rank, and it chooses one itself.
+"""Determines how engines number their data-parallel ranks, once per epoch, if that is uncertain. Until an engine has
+answered, requests to it do not name a rank, and it chooses one itself.
 """
 
 import asyncio

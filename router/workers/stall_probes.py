@@ -56,7 +56,7 @@ async def _try(pool: Pool, endpoint: Endpoint) -> None:
         return
     if endpoint.role == "decode" or endpoint.holds_requests or endpoint.picked or endpoint.progress.stalled:
         endpoint.progress.try_by_requests()
-    else:  # it may compute other routers' images
+    else:  # the engine may be computing images for other routers
         endpoint.progress.excuse()
 
 
@@ -72,7 +72,7 @@ async def _understands(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 async def _status(endpoint: Endpoint, path: str, body: bytes) -> int:
-    """Return the status of a complete answer; an error inside it counts as its status."""
+    """Return the status of a complete answer; an error inside the answer replaces its status."""
     status, answer = await ask(endpoint, path, body, TIMEOUT_S, LARGEST)
     is_wrong = status == 200 and answers.wrong_with(answers.said(answer), answer, path) is not None
     return 500 if is_wrong else status

@@ -1,4 +1,4 @@
-"""Runs a worker's step again and again, with the tasks that it starts."""
+"""Runs a worker's step repeatedly, with the tasks that it starts."""
 
 import asyncio
 from collections.abc import Callable, Iterable

@@ -33,7 +33,7 @@ class OidcConfig:
 
 
 def read() -> OidcConfig | None:
-    """Read the settings; None if people sign in with passwords only. Raises BadSetting for a wrong or missing
+    """Read the settings; None if people sign in with passwords only. Raise BadSetting for a wrong or missing
     variable."""
     issuer = env.text("WEIR_OIDC_ISSUER")
     local = env.flag("WEIR_LOCAL_SIGN_IN", True)

@@ -31,12 +31,12 @@ def experiments() -> QuerySet[Experiment]:
 
 
 def matrix(number: int) -> Matrix:
-    """Return a matrix with the values of its cells. Raises Http404."""
+    """Return a matrix with the values of its cells. Raise Http404."""
     return found(matrices(with_values=True).filter(pk=number).first(), f"there is no matrix {number}")
 
 
 def experiment(number: int) -> Experiment:
-    """Return an experiment with its runs. Raises Http404."""
+    """Return an experiment with its runs. Raise Http404."""
     return found(experiments().filter(pk=number).first(), f"there is no experiment {number}")
 
 

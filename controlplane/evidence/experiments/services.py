@@ -131,7 +131,7 @@ def settled(asked: ExperimentIn, actor: Actor, most_runs: int = RUNS_MAX) -> Exp
 
 
 def repeat_experiment(experiment: Experiment, actor: Actor) -> Experiment:
-    """Start the experiment again from its record: the same documents, fleets and requests. Raises InvalidInput."""
+    """Start the experiment again from its record: the same documents, fleets and requests. Raise InvalidInput."""
     before = provenance.record_of(experiment)
     if before is None:
         raise InvalidInput(problems=[Problem("", experiment.pk, NO_RECORD)])

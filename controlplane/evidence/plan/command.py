@@ -153,7 +153,7 @@ def _current(options: argparse.Namespace) -> Current | None:
 
 
 def _measured(options: argparse.Namespace, current: Current | None) -> MeasuredEngines | None:
-    """Return the engines of a calibrated pool; None without a calibration. Raises NotPlayable."""
+    """Return the engines of a calibrated pool; None without a calibration. Raise NotPlayable."""
     if not options.calibration:
         return None
     if current is None:
@@ -248,7 +248,7 @@ def _tell_plays(plays: tuple[int, int]) -> None:
 
 
 def _text(file: str, what: str = "a fleet document") -> str:
-    """Read a document. Raises NotPlayable and OSError."""
+    """Read a document. Raise NotPlayable and OSError."""
     try:
         return Path(file).read_text()
     except UnicodeDecodeError:
@@ -256,7 +256,7 @@ def _text(file: str, what: str = "a fleet document") -> str:
 
 
 def _trace(name: str, seed: int) -> LoadedTrace:
-    """Load the trace. Raises BadTrace and OSError."""
+    """Load the trace. Raise BadTrace and OSError."""
     path = Path(name)
     if name in BUILT_IN and not path.exists():
         return BUILT_IN[name]()

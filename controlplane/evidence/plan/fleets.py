@@ -68,7 +68,7 @@ def pool_of(text: str, name: str = "") -> tuple[PoolSpec, FleetSpec]:
 
 
 def played(pool: PoolSpec, spec: FleetSpec) -> PlayedFleet:
-    """Return the engines of a pool of the document. Raises NotPlayable."""
+    """Return the engines of a pool of the document. Raise NotPlayable."""
     if not pool.replicas:
         raise NotPlayable(f"pool {pool.name}: replicas is 0 (1 or more)")
     try:

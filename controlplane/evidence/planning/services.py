@@ -66,7 +66,7 @@ def _content(trace: str) -> tuple[str, str]:
 
 
 def numbered(number: int) -> FleetPlan:
-    """Return the plan. Raises Http404."""
+    """Return the plan. Raise Http404."""
     plan = FleetPlan.objects.filter(pk=number).first() if number <= NUMBER_MAX else None
     return found(plan, f"there is no plan {number}; the newest ones are kept")
 

@@ -108,7 +108,7 @@ def latest(count: int) -> list[TwinJob]:
 
 
 def numbered(model: type[J], policy: str, number: int) -> J:
-    """Return the job of a policy with this number. Raises NoSuchPolicy."""
+    """Return the job of a policy with this number. Raise NoSuchPolicy."""
     job = of_policy(model, policies.policy(policy)).filter(pk=number).first() if number <= NUMBER_MAX else None
     if job is None:
         raise NoSuchPolicy(f"policy {policy} has no {model._meta.model_name} {number}; the newest ones are kept")

@@ -87,7 +87,7 @@ def pool_of(policy: Policy, asked: str) -> Pool:
 
 
 def part_of(pool: Pool, trace: str, count: int, seed: int) -> TrafficPart:
-    """Return at most `count` requests to play. Raises InvalidInput."""
+    """Return at most `count` requests to play. Raise InvalidInput."""
     try:
         return source.take(trace, count, seed) if trace else source.choose(pool.name, count, seed)
     except (library.TraceError, BadTrace) as error:

@@ -73,7 +73,7 @@ def _start_in_place(request: HttpRequest, policy: Policy) -> HttpResponse:
 
 
 def asked(form: QueryDict) -> PreviewIn:
-    """Return the chosen pool, trace and seeds. Raises InvalidInput."""
+    """Return the chosen pool, trace and seeds. Raise InvalidInput."""
     seeds = dict.fromkeys(typed_number(word) for word in form.get("seeds", "").replace(",", " ").split())
     raw = {"pool": form.get("pool", ""), "trace": form.get("trace", ""), "seeds": list(seeds) or [1]}
     try:

@@ -148,7 +148,7 @@ def _given(value: float | None, unit: float, own: float) -> float:
 
 
 def phase_of(inputs: DwdpInputs) -> Phase:
-    """Return the phase. Raises LayoutError."""
+    """Return the phase. Raise LayoutError."""
     moe = moe_of(inputs)
     reached = Efficiencies(
         experts=inputs.expert_share,

@@ -143,7 +143,7 @@ class _TooLarge(Exception):
 
 
 def _trace(name: str, count: int) -> ClassifiedTrace:
-    """Read the trace. Raises BadTrace, NoSuchTrace, Busy."""
+    """Read the trace. Raise BadTrace, NoSuchTrace, Busy."""
     if name in generated.BUILT_IN:
         return classified(generated.BUILT_IN[name]().requests[:count])
     data = library.content(name)

@@ -17,7 +17,7 @@ SYSTEMS: dict[str, System] = {system.slug: system for system in (TIERS, OFFLOAD,
 
 
 def inputs_of(system: System, given: Mapping[str, object]) -> Any:
-    """Return the inputs with their defaults. Raises InvalidInput."""
+    """Return the inputs with their defaults. Raise InvalidInput."""
     problems = check(system.inputs, given)
     if problems:
         raise InvalidInput(problems=problems)
@@ -29,7 +29,7 @@ def inputs_of(system: System, given: Mapping[str, object]) -> Any:
 
 
 def ask(system: System, given: Mapping[str, object]) -> Answer:
-    """Return the system's answer. Raises InvalidInput, Busy."""
+    """Return the system's answer. Raise InvalidInput, Busy."""
     inputs = inputs_of(system, given)
     return computed(system.compute, inputs) if system.beside else system.compute(inputs)
 
@@ -43,6 +43,6 @@ def plays(system: System, given: Mapping[str, object]) -> list[Play]:
 
 
 def figures(slug: str) -> tuple[Figure, ...]:
-    """Return the published figures. Raises Busy."""
+    """Return the published figures. Raise Busy."""
     system = SYSTEMS[slug]
     return computed(system.figures) if system.beside else system.figures()

@@ -98,7 +98,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> TraceEntry:
-    """Return a trace with its summary; may read the file. Raises NoSuchTrace, BadTrace."""
+    """Return a trace with its summary; may read the file. Raise NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return TraceEntry(name, "generated", "built-in", 0, _built_in(name)[1])
     if name.startswith(RECORDED):
@@ -116,7 +116,7 @@ def load(name: str, seed: int) -> LoadedTrace:
 
 
 def content(name: str) -> bytes:
-    """Return the file of a trace that is not built in. Raises NoSuchTrace, BadTrace, Busy."""
+    """Return the file of a trace that is not built in. Raise NoSuchTrace, BadTrace, Busy."""
     if name.startswith(RECORDED):
         return _recorded_lines(name)
     row = _row(name)
@@ -128,7 +128,7 @@ def content(name: str) -> bytes:
 
 
 def sha256(name: str) -> str:
-    """Return the SHA-256 of the file, or of a built-in trace's requests. Raises NoSuchTrace, BadTrace."""
+    """Return the SHA-256 of the file, or of a built-in trace's requests. Raise NoSuchTrace, BadTrace."""
     if name in generated.BUILT_IN:
         return _built_in(name)[0]
     return _row(name).sha256
@@ -142,7 +142,7 @@ def _built_in(name: str) -> tuple[str, Summary]:
 
 
 def upload(name: str, data: bytes, actor: Actor) -> tuple[Trace, bool]:
-    """Store a trace; return (row, whether it is new). The same content again is accepted. Raises BadTrace, NameTaken,
+    """Store a trace; return (row, whether it is new). The same content again is accepted. Raise BadTrace, NameTaken,
     Busy."""
     check_name(name)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -206,7 +206,7 @@ def _recorded_lines(name: str) -> bytes:
 
 
 def _looked_at(data: bytes) -> tuple[str, Summary]:
-    """Return (format, summary); a large file is read beside the web process. Raises BadTrace, Busy."""
+    """Return (format, summary); a large file is read beside the web process. Raise BadTrace, Busy."""
     seen = read(data) if len(data) <= SMALL else computed(read, data)
     if isinstance(seen, BadTrace):
         raise seen

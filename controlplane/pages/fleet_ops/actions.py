@@ -179,7 +179,7 @@ def cancel_calibration(instance_name: str, actor: Actor, *, if_match: str | None
 
 
 def scale(pool_name: str, replicas: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
-    """Scale a pool. Raises Http404, NotPossible or ChangedMeanwhile."""
+    """Scale a pool. Raise Http404, NotPossible or ChangedMeanwhile."""
     with _as_seen(pool_name, if_match) as held_pool:
         before = {"replicas": held_pool.replicas}
         pool = services.scale_pool(pool_name, replicas, actor.name, reason)
@@ -188,7 +188,7 @@ def scale(pool_name: str, replicas: int, actor: Actor, reason: str, *, if_match:
 
 
 def set_mode(pool_name: str, mode: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
-    """Observe the pool or serve it, as a document with this mode would. Raises Http404, InvalidFleet, RulesForbid or
+    """Observe the pool or serve it, as a document with this mode would. Raise Http404, InvalidFleet, RulesForbid or
     ChangedMeanwhile; NotPossible if it is in that mode already."""
     with _as_seen(pool_name, if_match) as held_pool:
         if held_pool.mode == mode:
@@ -231,7 +231,7 @@ def roll_back_by_itself(pool_name: str, reason: str) -> PoolVersion:
 
 
 def resume(pool_name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> Pool:
-    """Resume a halted change. Raises Http404, ChangedMeanwhile, or NotPossible if no change is halted."""
+    """Resume a halted change. Raise Http404, ChangedMeanwhile, or NotPossible if no change is halted."""
     with _as_seen(pool_name, if_match) as held_pool:
         before = {"halted": held_pool.halted}
         pool = rollback.resume_pool(pool_name, actor.name, reason)
@@ -271,7 +271,7 @@ def act_on_node(verb: str, name: str, actor: Actor, reason: str, *, if_match: st
 
 
 def forget_node(name: str, actor: Actor, reason: str, *, if_match: str | None = None) -> None:
-    """Forget a node. Raises Http404 or ChangedMeanwhile; NotPossible while it reports or holds instances."""
+    """Forget a node. Raise Http404 or ChangedMeanwhile; NotPossible while it reports or holds instances."""
     with held(Node.objects.filter(name=name), f"node {name}", if_match):
         node = forget.forget(name, actor.name, reason)
         seen = node.last_seen and node.last_seen.isoformat()

@@ -40,12 +40,12 @@ _RESTING = (State.STOPPED, State.FAILED, State.STARTING)
 
 
 def find_pool(name: str) -> Pool:
-    """Return the pool. Raises Http404."""
+    """Return the pool. Raise Http404."""
     return found(Pool.objects.filter(name=name, removed=False).first(), f"no pool is named {name}")
 
 
 def find_instance(name: str) -> Instance:
-    """Return the instance. Raises Http404."""
+    """Return the instance. Raise Http404."""
     return found(Instance.objects.select_related("pool").filter(name=name).first(), f"no instance is named {name}")
 
 

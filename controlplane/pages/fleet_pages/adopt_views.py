@@ -58,7 +58,7 @@ class Typed:
         )
 
     def engine(self) -> dict[str, object]:
-        """Return the options of the kind `external`. Raises InvalidFleet."""
+        """Return the options of the kind `external`. Raise InvalidFleet."""
         given = self.fields
         place: Mapping[str, object] = {
             "urls": given["urls"].split(),

@@ -93,7 +93,7 @@ class ChannelEdit:
 
 def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channel, str]:
     """Create a channel; return the row and the secret of its signatures (empty for Apprise), which is not shown again.
-    Raises InvalidInput."""
+    Raise InvalidInput."""
     if kind not in ChannelKind.values:
         raise invalid("kind", kind, "unknown kind of channel", ", ".join(ChannelKind.values))
     checked = _checked(kind, terms)
@@ -105,7 +105,7 @@ def create_channel(kind: str, terms: ChannelTerms, actor: Actor) -> tuple[Channe
 
 
 def change_channel(row: Channel, change: ChannelEdit, actor: Actor, *, if_match: str | None = None) -> Channel:
-    """Write the given fields. Raises InvalidInput and ChangedMeanwhile. An unchanged URL is not checked again."""
+    """Write the given fields. Raise InvalidInput and ChangedMeanwhile. An unchanged URL is not checked again."""
     given = {name: value for name, value in asdict(change).items() if value is not None}
     with _name_free(change.name or row.name), _held(row, if_match) as row:
         before = _audited(row)

@@ -1,4 +1,4 @@
-"""Checks the document Models: its pools exist and serve, and their engines can load its adapters."""
+"""Checks the document Models: its pools must exist and serve, and their engines must be able to load its adapters."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,12 +15,12 @@ from router.contract.values.problem import InvalidInput, Problem
 
 
 def checked(document: object) -> JsonObject:
-    """Check only the shape, which is all that drafts need."""
+    """Check only the document's structure, which suffices for drafts."""
     return models.dump(models.parse(document))
 
 
 def check(document: object, live: Models) -> Models:
-    """Check a document before its publication. Raises InvalidInput with every problem."""
+    """Check a document before its publication. Raise InvalidInput with every problem."""
     found = models.parse(document)
     pools = {pool.name: pool for pool in Pool.objects.filter(ephemeral_owner="", removed=False)}
     errors = [error for path, _, target in models.placed(found) for error in _of_target(path, target, pools)]
@@ -31,8 +31,8 @@ def check(document: object, live: Models) -> Models:
 
 
 def served_by(gone: Mapping[str, str]) -> list[Problem]:
-    """Return why these pools (name: place in the fleet document) cannot stop serving: live names
-    send requests there.
+    """Return why these pools (name: place in the fleet document) cannot stop serving: live names route requests to
+    them.
     """
     live = selectors.live()
     names: dict[str, dict[str, None]] = {}

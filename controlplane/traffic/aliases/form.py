@@ -26,7 +26,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class NameForm:
     name: str
-    was: str  # name before the edit; empty: a new name
+    was: str  # name before the edit; empty for a new name
     targets: tuple[Row, ...]
     fallbacks: tuple[Row, ...]
     on: tuple[str, ...]
@@ -39,12 +39,12 @@ class NameForm:
 
     @property
     def others(self) -> list[str]:
-        """Return errors that belong to no field."""
+        """Return errors that do not belong to a field."""
         return [text for path, text in self.errors.items() if path in ("", "on", "split", "fallback")]
 
 
 def fits(alias: Alias) -> bool:
-    """Return whether the form can show the entry; adapters of several targets are edited in the document."""
+    """Return whether the form can show the entry; adapters of several targets can be edited only in the document."""
     return len(alias.split) == 1 or not any(target.adapter for target in alias.targets)
 
 
@@ -77,7 +77,7 @@ def _paths(of: str, at: int) -> list[str]:
 
 
 def entry_of(posted: Mapping[str, str]) -> JsonObject:
-    """Return the typed text as an entry of the document, unchecked."""
+    """Return the entered text as an entry of the document, unchecked."""
     targets, spare = _typed(posted, "target"), _typed(posted, "fallback")
     made: JsonObject = dict(_target(targets[0])) if len(targets) == 1 else {}
     if len(targets) > 1:

@@ -1,4 +1,4 @@
-"""LoRA adapters with the instances that hold them, for pages and REST."""
+"""LoRA adapters and the instances that hold them, for pages and REST."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class PlacedAdapter:
 
     @property
     def state(self) -> str:
-        """Return the state shown on pages; static/css/status.css has a shape for each."""
+        """Return the state for pages; static/css/status.css has a shape for each."""
         if self.replicas is None:
             return "unused"
         if self.loaded >= (self.wanted if self.source else 1):

@@ -31,7 +31,7 @@ class ModelsVersion(PublishedVersion):
 
 
 class ModelsDraft(OpenDraft):
-    only = models.BooleanField(default=True, unique=True, editable=False)  # one open draft at a time
+    only = models.BooleanField(default=True, unique=True, editable=False)  # allows only one open draft
 
     def __str__(self) -> str:
         return f"draft of Models, revision {self.revision}"

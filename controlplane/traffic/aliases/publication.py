@@ -1,4 +1,4 @@
-"""The document Models in Redis, for routers. The database is the truth."""
+"""Publishes the document Models to Redis, for routers. The database is authoritative."""
 
 import structlog
 
@@ -12,7 +12,7 @@ from router.contract.redis.published import ModelsValue
 from router.contract.redis.router_status import RouterStatus
 
 log = structlog.get_logger(__name__)
-OF_NO_POOL = ""  # pool in acknowledgements of the document Models, which belongs to none
+OF_NO_POOL = ""  # pool in acknowledgements of the document Models, which belongs to no pool
 
 
 def _as_stored() -> Published:
@@ -24,12 +24,13 @@ def _as_stored() -> Published:
 
 
 def publish() -> None:
-    """Publish the live version. Raises ordered_write.FAILURES."""
+    """Publish the live version. Raise ordered_write.FAILURES."""
     ordered_write.publish(_as_stored)
 
 
 def republish() -> bool:
-    """Write the document to Redis if it differs from the database; return whether it did. A step of the loop."""
+    """Write the document to Redis if it differs from the database. Return whether it was written. A step of the control
+    worker's loop."""
     if not ordered_write.differing(_as_stored(), ordered_write.refused_by_routers()):
         return False
     log.info("models.republished")
@@ -38,7 +39,7 @@ def republish() -> bool:
 
 
 def acknowledgement() -> Acknowledgement:
-    """Return the live routers and whether each runs the live version, by its last report."""
+    """Return the live routers, and whether each runs the live version according to its last report."""
     return acknowledged.acknowledgement(selectors.live().number, _router_versions)
 
 

@@ -10,7 +10,7 @@ from router.contract.models import Adapter
 
 
 def live() -> ModelsVersion:
-    """Return the live version; version 0, which is not stored and holds no names, before the first publication."""
+    """Return the live version; before the first publication, version 0, which is not stored and has no names."""
     return history().first() or before_any()
 
 
@@ -34,7 +34,7 @@ def open_draft() -> ModelsDraft | None:
 
 
 def published_from(draft_etag: str) -> ModelsVersion | None:
-    """Return the version that was published from this revision of a draft."""
+    """Return the version published from this revision of a draft."""
     return ModelsVersion.objects.filter(draft_etag=draft_etag).first() if draft_etag else None
 
 

@@ -1,4 +1,4 @@
-"""Changes, publishes and rolls back the document Models. The database decides; Redis is written afterwards."""
+"""Changes, publishes and rolls back the document Models. The database is changed first, then Redis."""
 
 from collections.abc import Iterable
 
@@ -25,8 +25,8 @@ ModelsPublication = Publication[ModelsVersion]
 
 
 def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, emergency: str) -> None:
-    """Check the rules for a changed name and raise the first refusal. Call it in the transaction of the change, so
-    that the rules cannot change meanwhile."""
+    """Check the rules for a changed name and raise the first refusal. Call this in the transaction of the change, so
+    that the rules cannot change in between."""
     rules.check_emergency(actor, emergency)
     policies = policies_of(concerned(before, after))
     versions.lock(*(policy.name for policy in policies))
@@ -37,7 +37,7 @@ def ask_the_rules(before: Models, after: Models, actor: Actor, subject: str, eme
 
 
 def concerned(before: Models, after: Models) -> set[str]:
-    """Return the pools that a changed name leaves or joins, and the pools that lose requests to it."""
+    """Return the pools that a changed name starts or stops using, and the pools that lose requests to it."""
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     sides = [alias for name in changed for alias in (before.get(name), after.get(name)) if alias is not None]
     own = Pool.objects.filter(ephemeral_owner="", removed=False).values_list("name", "model")
@@ -78,7 +78,7 @@ def discard_draft(actor: Actor, *, if_match: str | None = None) -> None:
 
 
 def publish(actor: Actor, reason: str, *, if_match: str | None = None, emergency: str = "") -> ModelsPublication:
-    """Make the draft the live version. `emergency` is an administrator's reason for bypassing the rules."""
+    """Publish the draft. `emergency` is an administrator's reason for bypassing the rules."""
     with subscribed() as waiter:
         return _tell_routers(_publish(actor, reason, if_match=if_match, emergency=emergency), waiter)
 
@@ -93,8 +93,8 @@ def publish_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> ModelsPublication:
-    """Make the document of a file the live version. `if_match` is the ETag of the live version that the caller saw,
-    `based_on` the version from which the document was made. A dry run passes every check and is rolled back."""
+    """Publish the document of a file. `if_match` is the ETag of the live version that the caller saw, `based_on` the
+    version from which the document was made. A dry run passes every check and is rolled back."""
     with subscribed() as waiter:
         with stale_if_overtaken(if_match), transaction.atomic():
             drafts.check_live(versioned(), if_match, check.checked(document))
@@ -134,8 +134,8 @@ def _store(
     rollback_of: int | None = None,
     emergency: str = "",
 ) -> ModelsVersion:
-    """Check the pools, ask the rules, claim the draft, add the version, write the audit entry, all in one
-    transaction, during which no pool can be removed."""
+    """Check the pools, apply the rules, claim the draft, add the version and write the audit entry. All of this is one
+    transaction, so no pool can be removed in between."""
     try:
         with transaction.atomic():
             hold_fleet()

@@ -1,4 +1,4 @@
-"""The page Models: names, adapters, versions; the draft, its review, and the way back."""
+"""The page Models: names, adapters and versions; the draft, its review, and rolling back."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -41,11 +41,11 @@ def _names(found: Models) -> list[tuple[str, Alias, list[ShownTarget], str]]:
 
 
 class NamedPool(NamedTuple):
-    """A pool that answers to its model, or to its own name if another pool answers to the model."""
+    """A pool that serves its model's name, or only its own name if another pool serves the model's."""
 
     asked: str  # the name in requests
     model: str
-    first: str  # the pool that answers to the model's name
+    first: str  # the pool that serves the model's name
     pool: str
     engine: str
     policy: str
@@ -57,7 +57,7 @@ def _served() -> list[NamedPool]:
     rows = (
         Pool.objects.filter(ephemeral_owner="", removed=False, mode=SERVE).exclude(model="").order_by("model", "name")
     )
-    first: dict[str, str] = {}  # like routers: a pool of that name, or else the first by name
+    first: dict[str, str] = {}  # as in routers: the pool of that name, or else the first by name
     for row in rows:
         first.setdefault(row.model, row.name)
     served = Pool.objects.filter(ephemeral_owner="", removed=False, name__in=first)
@@ -148,21 +148,20 @@ def draft(request: HttpRequest) -> HttpResponse:
 
 
 def _overtaken(request: HttpRequest, error: Conflict) -> HttpResponse:
-    """Show how the typed document differs from the one that another person has saved."""
+    """Show how the entered document differs from the one saved by another person."""
     over = changes(models.parse(error.theirs), models.parse(error.mine)) if "document" in request.POST else []
     return _draft_page(request, said=[f"{error}. Nothing was saved: look at what is there now."], over=over, status=412)
 
 
 def _ended(request: HttpRequest) -> HttpResponse:
-    """Keep a document that was typed into a draft that someone else has published or discarded, in the form of a new
-    draft."""
+    """Keep a document that was entered for a draft which someone else has published or discarded, in a new draft."""
     if "document" not in request.POST:
         return _no_draft(request)
     return _draft_page(request, said=[_anew(request)], status=412)
 
 
 def _anew(request: HttpRequest) -> str:
-    """Open a draft to replace the ended one, and report the replacement."""
+    """Open a draft in place of the one that has ended, and report the replacement."""
     live = selectors.live()
     services.open_draft(actor_of(request))
     by = f"{live.label} by {live.actor_name}" if live.number else "no version"
@@ -329,7 +328,7 @@ def publish(request: HttpRequest) -> HttpResponse:
         return _review(request, PublishRefusal([f"{error}."]), status=403)
     except Conflict as error:
         done = selectors.published_from(etag or "")
-        if done is not None:  # second press of the same button
+        if done is not None:  # the same button was pressed twice
             return redirect("models-version", number=done.number)
         return _review(request, PublishRefusal([f"{error}."]), status=409 if error.kind != "draft" else 412)
     messages.success(request, f"{made.version} is live: {made.summary}.")
@@ -350,7 +349,7 @@ def roll_back(request: HttpRequest) -> HttpResponse:
             target.number, actor_of(request), request.POST.get("reason", ""), if_match=request.POST.get("etag") or None
         )
     except Conflict as error:
-        if live.rollback_of == target.number:  # second press of the same button
+        if live.rollback_of == target.number:  # the same button was pressed twice
             return redirect("models-version", number=live.number)
         return _confirm(request, target, PublishRefusal([str(error)]), status=412)
     except InvalidInput as error:

@@ -33,7 +33,7 @@ def words(alias: Alias | None) -> str:
 
 
 def conditions(alias: Alias) -> str:
-    """Return the conditions of the alias' fallback, as on the form; empty if every condition counts."""
+    """Return the conditions of the alias's fallback, as shown on the form; empty if every condition counts."""
     return "" if alias.on == CONDITIONS else ", ".join(map(condition, alias.on))
 
 

@@ -21,7 +21,7 @@ from controlplane.traffic.batches.services import Refused
 from controlplane.traffic.keys.models import ApiKey
 from router.contract.redis.api_keys import secret_of
 
-MOST = 100  # most rows of a page
+MOST = 100  # largest number of rows of a page
 USUAL = 20
 OTHERS = "turn"  # code for a batch that waits while other batches have their turn
 CODES = {404: "not_found", 409: "in_use", 413: "file_too_large", 429: "too_many_batches"}
@@ -53,7 +53,7 @@ def _error(status: int, message: str, code: str, param: str | None = None) -> Ht
 
 
 def door(**methods: Callable[..., object]) -> View:
-    """Make the view of an API path: one function per method, which gets the key and returns a document or a
+    """Create the view of an API path: one function per method, which receives the key and returns a document or a
     response."""
 
     @csrf_exempt
@@ -146,7 +146,7 @@ def _of(key: ApiKey, model: type[Row], name: str) -> Row:
 
 
 def _page(request: HttpRequest, rows: "QuerySet[Any]", written: Callable[[Any], dict[str, Any]], most: int) -> object:
-    """Return a page of rows, newest first, that follow the row `after`."""
+    """Return a page of rows after the row `after`, newest first."""
     limit = request.GET.get("limit", str(USUAL if most == MOST else most))
     if re.fullmatch("[0-9]{1,5}", limit) is None or not 1 <= int(limit) <= most:
         raise Refused(f"limit: must be a whole number from 1 to {most:,}", "limit")
@@ -212,7 +212,7 @@ def batch(row: Batch) -> dict[str, Any]:
 
 
 def _waiting(row: Batch) -> dict[str, Any] | None:
-    """Return why the batch sends nothing now."""
+    """Return why the batch is sending nothing now."""
     if not row.waits:
         return None
     again = row.asked_again_at

@@ -1,6 +1,6 @@
-"""Sends the lines of all batches beside other traffic, in fair turns between API keys.
-A worker that dies loses only the lines in flight: another worker continues after the last whole line of each batch's
-results, so that each custom_id gets exactly one result.
+"""Sends the lines of all batches beside other traffic, in fair turns between API keys. If a worker is lost, only its
+lines in flight are lost: another worker continues after the last whole line of each batch's results, so that each
+custom_id gets exactly one result.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from fleet.jobs import JobFailed, Stopped
 
 log = structlog.get_logger(__name__)
 LOOK_S = 0.5  # interval between checks of the database, the routers and the engines
-TRIES = 4  # attempts for a line that gets server errors or no answer
+TRIES = 4  # attempts for a line that receives server errors or no answer
 NO_ANSWER = LineAnswer(502, "", b"{}")
 
 
 class FileExecutor(Protocol):
-    """The executor that opens and creates files."""
+    """The executor used to open and create files."""
 
     def submit(self, work: Callable[..., Any], /, *given: Any) -> "Future[Any]": ...
 
@@ -70,7 +70,7 @@ class Dispatcher:
                 time.sleep(LOOK_S)
 
     def step(self) -> bool:
-        """Take one step; return False when no batch has a place or is due."""
+        """Perform one step. Return False if no batch has a place or is due."""
         now = self._clock()
         self._take_answers(now)
         if now - self._looked >= LOOK_S:
@@ -113,7 +113,7 @@ class Dispatcher:
                 self._under_way[future] = batch, ticket
 
     def _settle(self, batch: PlacedBatch, ticket: Ticket, answer: LineAnswer, now: float) -> None:
-        """Write the line's outcome, or return the line to the queue."""
+        """Write the line's outcome, or put the line back into the queue."""
         meaning, flow = lines.meaning(answer, batch.job.api_path), ticket.flow
         tokens: tuple[int, int] | None = usage_of(meaning.document)
         if meaning.reason is not None:
@@ -132,7 +132,7 @@ class Dispatcher:
             batch.write(ticket, answer.status, answer.request_id, meaning.document, meaning.error)
 
     def _look(self, now: float) -> None:
-        """Notice changes made by other processes, store progress, and give places to batches that are due."""
+        """Pick up changes made by other processes, store progress, and give places to batches that are due."""
         self._sender.urls = self._urls()
         self._turns.pace(self._loads())
         wall = timezone.now()
@@ -140,7 +140,7 @@ class Dispatcher:
         starts = dict(running.values_list("pk", "started_at"))
         for batch in list(self._placed.values()):
             batch.charge(now)
-            # A batch that is still being opened is dropped later, as a thread is reading and repairing its files.
+            # A batch that is still being opened is dropped later, because a thread is reading and repairing its files.
             suppressed = () if batch.is_open else (Stopped,)
             with self._failing_alone(batch), contextlib.suppress(*suppressed):
                 if starts.get(batch.job.pk) != batch.job.started_at:
@@ -172,7 +172,7 @@ class Dispatcher:
         ]
 
     def _move_on(self, batch: PlacedBatch, now: float) -> None:
-        """Move the batch to its next state when the time has come."""
+        """Move the batch to its next state if that is due."""
         if not batch.is_open:
             if batch.opening.done():
                 batch.begin()
@@ -190,7 +190,7 @@ class Dispatcher:
 
     @contextlib.contextmanager
     def _failing_alone(self, batch: PlacedBatch) -> Iterator[None]:
-        """Let a fault in one batch end only that batch; while the database is unreachable, nothing ends."""
+        """Make a fault in one batch end only that batch; while the database is unreachable, no batch ends."""
         try:
             yield
         except DatabaseError as error:

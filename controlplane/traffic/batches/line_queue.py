@@ -1,4 +1,4 @@
-"""The unanswered lines of a batch, by the model that they request. Pure; times are s of any clock."""
+"""The unanswered lines of a batch, by requested model. Pure; times are in seconds on any clock."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 from controlplane.traffic.batches.lines import Line, Reason
 
-PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # pause after a refusal: doubled each time, at least its Retry-After
+PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # pause after a refusal; doubles each time and is at least its Retry-After
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Flow:
         return self.remaining.popleft()
 
     def refuse(self, reason: Reason, retry_after_s: float, sent_at: float, now: float) -> None:
-        """Pause the flow. Refusals of lines that were sent before the last refusal was known count as one."""
+        """Pause the flow. Refusals of lines that were sent before the last refusal was known count together as one."""
         if sent_at < self.paused_at:
             return
         self.pauses += 1
@@ -48,18 +48,18 @@ class Flow:
         self.paused_until = now + min(LONGEST_PAUSE_S, max(retry_after_s, known_s))
 
     def go_on(self, sent_at: float) -> None:
-        """Note a line that was not refused. It says nothing about the reason if it was sent before the refusal."""
+        """Note a line that was not refused. A line sent before the refusal says nothing about its reason."""
         if sent_at >= self.paused_at:
             self.reason, self.pauses, self.paused_until = None, 0, float("-inf")
 
 
 class LineQueue:
     def __init__(self, key: int, lines: Iterable[Line], written: Collection[str] = ()) -> None:
-        """Queue the lines. `written` are the custom_ids that already have an answer."""
+        """Queue the lines. `written` are the custom_ids that have been answered."""
         self.key = key
         self.flows: dict[str, Flow] = {}
         self.under_way = 0
-        self.leaves = False  # True once no further line is taken
+        self.leaves = False  # True once no further line will be taken
         for number, line in enumerate(lines, 1):
             if line.custom_id not in written:
                 self.flows.setdefault(line.model, Flow(line.model)).remaining.append((number, line))
@@ -69,7 +69,7 @@ class LineQueue:
         return not self.flows
 
     def ready(self, now: float) -> Iterator[Flow]:
-        """Yield the flows that may send; the latest sender comes last."""
+        """Yield the flows that may send; the flow that sent last comes last."""
         return (flow for flow in self.flows.values() if not self.leaves and flow.may_send(now))
 
     def take(self, flow: Flow, now: float) -> tuple[int, Line]:
@@ -78,20 +78,20 @@ class LineQueue:
         return flow.take(now)
 
     def end(self, flow: Flow) -> None:
-        """End a line in flight; a line that will be tried again has already been put back."""
+        """End a line in flight; a line to be tried again has already been put back."""
         flow.under_way -= 1
         self.under_way -= 1
         if flow.is_empty and not flow.under_way:
             del self.flows[flow.model]
 
     def waiting(self) -> Flow | None:
-        """Return the flow whose reason to wait is tested next, if every line has to wait."""
+        """If every line has to wait, return the flow whose reason is tested next."""
         if any(flow.reason is None for flow in self.flows.values()):
             return None
         return min(self.flows.values(), key=lambda flow: flow.paused_until, default=None)
 
     def is_held_up(self, now: float) -> bool:
-        """Return whether the batch could send but has nothing in flight, because other batches have the turn."""
+        """Return whether the batch could send but has nothing in flight, because it is the turn of other batches."""
         return not self.under_way and next(self.ready(now), None) is not None
 
 

@@ -10,18 +10,18 @@ from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError
 
 MOST_LINES = 50_000
-MOST_MODELS = 100  # names of models in a batch, each with its own pace and reasons to wait
+MOST_MODELS = 100  # names of models in a batch, each with a pace and reasons to wait of its own
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
-MOST_TOKENS = 1_000_000_000  # tokens per answer; an engine that reports more is broken
+MOST_TOKENS = 1_000_000_000  # tokens per answer; a larger report shows a broken engine
 MOST_FAULTS = 100  # most errors reported
 
 
-# What an answer to a line means: for its outcome, and for the lines after it. router/contract judges answers for
-# routers and batches in the same way: their status in verdict.py, their text in answers.py.
-LONGEST_TEXT = 300  # longest text of a reason, characters
+# The meaning of an answer to a line, for the line's outcome and for the lines after it. router/contract judges answers
+# for routers and batches in the same way: their status in verdict.py, their text in answers.py.
+LONGEST_TEXT = 300  # characters in the text of a reason
 Outcome = Literal["answered", "failed", "again", "later"]
-# Outcomes by result; any other result leads to another attempt
+# Outcomes by result; other results lead to another attempt
 _OUTCOMES: dict[str, Outcome] = {"client_error": "failed", "failed_alike": "failed", "refused": "later"}
 
 
@@ -31,12 +31,13 @@ class LineAnswer:
     request_id: str
     body: bytes
     retry_after_s: int | None = None
-    is_final: bool = False  # the router says that the request must not be repeated, as it may have crashed its engine
+    # The router says that the request must not be repeated, because it may have crashed its engine
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why nothing of a batch can be sent now."""
+    """The reason why no line of a batch can be sent now."""
 
     code: str
     message: str
@@ -52,7 +53,7 @@ class Meaning:
 
     outcome: Outcome
     document: Any
-    error: dict[str, str] | None = None  # fault of an answer with status 200
+    error: dict[str, str] | None = None  # error inside an answer of status 200
     reason: Reason | None = None
 
 
@@ -89,7 +90,7 @@ class Line:
     model: str  # name of the requested model
     start: int  # offset of the line in its file
     size: int
-    fault: str = ""  # why it is not sent, in a batch that an older version began
+    fault: str = ""  # why the line is not sent, in a batch that an older version started
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def check(raw: Iterable[bytes], api_path: str, *, has_begun: bool = False) -> Ch
 
 
 def _read(raw: bytes, api_path: str, seen: set[str], has_begun: bool) -> tuple[str, str, str]:
-    """Return (custom_id, model, why it is not sent). Raises _Bad."""
+    """Return (custom_id, model, why the line is not sent). Raise _Bad."""
     if len(raw) > LONGEST_LINE:
         raise _Bad("line_too_long", f"a line may have at most {LONGEST_LINE:,} bytes")
     try:
@@ -185,7 +186,7 @@ def body_of(raw: bytes) -> bytes:
 
 
 def document_of(body: bytes) -> object:
-    """Return the document of an answer: its JSON, or else its text."""
+    """Return the document of an answer: its JSON if possible, otherwise its text."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -193,8 +194,8 @@ def document_of(body: bytes) -> object:
 
 
 def answered(line: tuple[str, int, str], status: int, request_id: str, document: object, error: object) -> bytes:
-    """Return a line for the output file, or for the error file if there is an error or a status other than 200.
-    `line` gives the name of the batch, the number of the line and its custom_id."""
+    """Return a line for the output file, or for the error file if there is an error or a status other than 200. `line`
+    provides the name of the batch, the number of the line and its custom_id."""
     response = {"status_code": status, "request_id": request_id, "body": document}
     return _written(*line, response, error)
 
@@ -217,7 +218,7 @@ def written_of(raw: Iterable[bytes]) -> Iterator[tuple[str, object]]:
 
 
 def usage_of(document: object) -> tuple[int, int]:
-    """Return (input tokens, output tokens) of an answer; zeros if it reports none."""
+    """Return (input tokens, output tokens) of an answer; zeros if it does not report them."""
     usage = document.get("usage") if isinstance(document, dict) else None
     if not isinstance(usage, dict):
         return 0, 0

@@ -20,7 +20,7 @@ def new_batch_name() -> str:
 
 
 class StoredFile(models.Model):
-    """A file of an API key. controlplane/traffic/batches/store.py keeps its content."""
+    """A file of an API key. Its content is in controlplane/traffic/batches/store.py."""
 
     name = models.CharField(max_length=40, unique=True, default=new_file_name)  # `id` in the API
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="files")
@@ -50,12 +50,14 @@ class Batch(Job):
     output_file = models.CharField(max_length=40, blank=True)
     error_file = models.CharField(max_length=40, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
-    in_progress_at = models.DateTimeField(null=True, blank=True)  # when its lines were found valid
+    in_progress_at = models.DateTimeField(null=True, blank=True)  # when all of its lines had been found valid
     closed_at = models.DateTimeField(null=True, blank=True)  # when its files were complete
-    # When to send it next; from then on, a queued batch waits for others. Empty in rows of an older version.
+    # When it is to be sent next; from then on, a queued batch waits for others. Empty in rows of an older version.
     due_at = models.DateTimeField(default=timezone.now, null=True, blank=True)
-    waited_s = models.FloatField(default=0.0, db_default=0.0)  # time waiting for other batches, outside its window
-    waits_for = models.TextField(blank=True, default="", db_default="")  # the batch's own reason for not sending
+    # Time spent waiting for other batches, which does not count towards its window
+    waited_s = models.FloatField(default=0.0, db_default=0.0)
+    # Why it sends nothing, if the reason is its own
+    waits_for = models.TextField(blank=True, default="", db_default="")
     waits_code = models.CharField(max_length=64, blank=True, default="", db_default="")
     is_expired = models.BooleanField(default=False)
     total = models.PositiveIntegerField(default=0)  # lines

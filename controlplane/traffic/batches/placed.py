@@ -1,4 +1,4 @@
-"""A batch that has a place: its row, its unanswered lines, its results, and the clock of its window."""
+"""A batch with a place: its row, its unanswered lines, its results, and the clock of its window."""
 
 from collections import Counter
 from concurrent.futures import Future
@@ -17,9 +17,9 @@ from controlplane.traffic.batches.turns import Ticket
 from fleet import jobs
 from fleet.jobs import JobFailed
 
-BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # interval between writes of its row: if it has changed, and if it has not
-FLUSH_S = 5.0  # interval between flushes of its results, which wait for the disk
-BUSY_S = 5.0  # delay before a batch whose results another process holds is tried again
+BEAT_S, ALIVE_S = 0.5, jobs.ALIVE_S  # intervals between writes of its row: after a change, and without one
+FLUSH_S = 5.0  # interval between flushes of its results to disk
+BUSY_S = 5.0  # delay before retrying a batch whose results are locked by another process
 Opened = tuple[list[Line], store.BatchResults]
 
 
@@ -44,7 +44,7 @@ class PlacedBatch:
         if self.job.in_progress_at is None:
             self._update(in_progress_at=timezone.now(), total=len(lines))
         self.queue = LineQueue(self.job.key_id, lines, results.written)
-        self.is_open = True  # set last, as this is repeated while the database is unreachable
+        self.is_open = True  # set last, because this is repeated while the database is unreachable
 
     def body_of(self, line: Line) -> bytes:
         with store.content(self.job.input_file).open("rb") as file:
@@ -60,7 +60,7 @@ class PlacedBatch:
         self.failures.pop(ticket.number, None)
 
     def charge(self, now: float) -> None:
-        """Count the time since the last call towards the window, unless other batches had the turns."""
+        """Count the time since the last call towards the window, unless it was the turn of other batches."""
         if not self.is_open or self.queue.is_held_up(now):
             self.job.waited_s += now - self._charged
         self._charged = now
@@ -70,7 +70,7 @@ class PlacedBatch:
         return wall >= ends
 
     def waits(self, now: float, wall: datetime, has_routers: bool) -> tuple[Reason, datetime] | None:
-        """Return why the batch cannot send, and when to ask again; None while it can."""
+        """Return (why the batch cannot send, when to ask again); None while it can."""
         flow = self.queue.waiting()
         if flow is not None and flow.reason is not None:
             return flow.reason, wall + timedelta(seconds=max(0.0, flow.paused_until - now))
@@ -86,7 +86,7 @@ class PlacedBatch:
         }
 
     def beat(self, now: float, wall: datetime, waits: tuple[Reason, datetime] | None) -> None:
-        """Write the batch's progress and, less often, flush its results to disk. Raises Stopped."""
+        """Write the batch's progress and, less often, flush its results to disk. Raise Stopped."""
         self.job.waits_code, self.job.waits_for = (waits[0].code, waits[0].message) if waits else ("", "")
         row: dict[str, Any] = {"waits_code": self.job.waits_code, "waits_for": self.job.waits_for}
         if self.is_open:
@@ -111,7 +111,7 @@ class PlacedBatch:
         jobs.end(self.job, jobs.DONE, waited_s=self.job.waited_s, **{**values, **self.progress()})
 
     def give_up(self, due_at: datetime) -> None:
-        """Queue the batch again: other batches get its place until it wants one at `due_at`."""
+        """Queue the batch again: other batches get its place until it needs one at `due_at`."""
         if self.is_open:
             self.results.flush()
         put_back(self.job, due_at)
@@ -144,7 +144,7 @@ def put_back(job: Batch, due_at: datetime) -> None:
 
 
 def opened(job: Batch) -> Opened:
-    """Open the batch's files. Raises JobFailed for invalid lines."""
+    """Open the batch's files. Raise JobFailed for invalid lines."""
     path = store.content(job.input_file)
     if not path.exists():
         raise JobFailed("its input file was deleted")

@@ -1,4 +1,4 @@
-"""Runs the batches that are due, in one worker at a time, with routers and engines as Redis shows them."""
+"""Runs the batches that are due, in one worker at a time, with the routers and engines that Redis shows."""
 
 import asyncio
 import contextlib
@@ -37,12 +37,12 @@ from router.contract.values.problem import InvalidInput
 
 log = structlog.get_logger(__name__)
 CONNECT_S = 2.0
-ANSWER_S = 3600.0  # time to the first byte of an answer, which may wait long in the lowest band
+ANSWER_S = 3600.0  # time allowed until the first byte of an answer, which may wait long in the lowest band
 UNREACHABLE = b'{"error":{"code":"router_unreachable","message":"no router takes the request"}}'
 
 
 class Sender:
-    """Sends requests from an event loop in its own thread. The owner keeps `urls` of the routers up to date."""
+    """Sends requests from an event loop in a separate thread. The owner keeps `urls` of the routers up to date."""
 
     def __init__(self, urls: list[str]) -> None:
         self.urls = urls
@@ -107,7 +107,7 @@ def _seconds(text: str) -> int | None:
 
 
 class Files:
-    """A thread that reads and creates whole files and keeps no stale database connection."""
+    """A thread that reads and creates whole files and does not keep stale database connections."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "files of batches")
@@ -129,8 +129,8 @@ def _with_connection(work: Callable[..., Any], *given: Any) -> Any:
 
 @shared_task(name="batches.run")
 def run_batches(batch_id: int = 0) -> None:
-    """Send what is due, unless another worker does so. `batch_id` is the batch that was created or is late. It runs
-    twice, for batches that arrive in between."""
+    """Send the batches that are due, unless another worker does so. `batch_id` is the batch that was created or is
+    late. It runs twice, to pick up batches that arrive in between."""
     for _ in range(2):
         if not services.due(timezone.now()).exists():
             return
@@ -143,7 +143,7 @@ def run_batches(batch_id: int = 0) -> None:
 
 @contextlib.contextmanager
 def sending() -> Iterator[Dispatcher]:
-    """Yield a dispatcher. At the end, unsent lines are left to others."""
+    """Yield a dispatcher. At the end, unsent lines are left to other workers."""
     sender = Sender(router_urls())
     dispatcher = Dispatcher(sender, Files(), router_urls, loads)
     try:
@@ -154,7 +154,7 @@ def sending() -> Iterator[Dispatcher]:
 
 
 def loads() -> EngineReports:
-    """Return the engines' load: without old samples, and empty while Redis is unreachable."""
+    """Return the engines' load, without old samples; empty while Redis is unreachable."""
     now = time.time()
     of_pools: defaultdict[str, list[InstanceSample]] = defaultdict(list)
     serve: defaultdict[str, set[str]] = defaultdict(set)

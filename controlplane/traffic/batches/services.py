@@ -33,7 +33,7 @@ KEPT = timedelta(days=30)  # how long results, and inputs that no batch needs, a
 
 
 class Refused(ValueError):
-    """A request was refused; the message says why, `param` names the field."""
+    """A request was refused; the message has the reason, `param` names the field."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -42,10 +42,11 @@ class Refused(ValueError):
 
 
 def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) -> StoredFile:
-    """Store an uploaded file. Raises Refused."""
+    """Store an uploaded file. Raise Refused."""
     if purpose != "batch":
         raise Refused("purpose: must be batch", "purpose")
-    _check_room(key, "file", 0)  # before anything is written, and again later, as others may upload at the same time
+    # Checked before anything is written, and again later, because others may upload at the same time
+    _check_room(key, "file", 0)
     row = StoredFile(key=key, filename=filename[:200], purpose=purpose, bytes=0)
     path = store.content(row.name)
     try:
@@ -69,8 +70,8 @@ def keep_file(key: ApiKey, filename: str, purpose: str, parts: Iterable[bytes]) 
 
 
 def _check_room(key: ApiKey, param: str, size: int) -> None:
-    """Check that the key may store `size` more bytes. A batch without results counts as much as its file, since they
-    may be as large. Raise Refused."""
+    """Check that the key may store `size` more bytes. A batch without results counts as much as its file, because the
+    results may be as large. Raise Refused."""
     files = StoredFile.objects.filter(key=key)
     kept = files.aggregate(files=Count("pk"), bytes=Sum("bytes", default=0))
     if param == "file" and kept["files"] >= MOST_FILES:
@@ -83,7 +84,7 @@ def _check_room(key: ApiKey, param: str, size: int) -> None:
 
 
 def delete_file(row: StoredFile) -> None:
-    """Delete a file. Raises Refused."""
+    """Delete a file. Raise Refused."""
     if Batch.objects.filter(input_file=row.name).exclude(status__in=ENDED).exists():
         raise Refused("a batch that has not ended needs this file: cancel it first", "file_id", 409)
     with transaction.atomic():
@@ -93,7 +94,7 @@ def delete_file(row: StoredFile) -> None:
 
 
 def create_batch(key: ApiKey, asked: dict[str, Any]) -> Batch:
-    """Create a batch. Raises Refused."""
+    """Create a batch. Raise Refused."""
     window, metadata = asked.get("completion_window"), asked.get("metadata")
     if not isinstance(window, str) or window not in WINDOWS:
         raise Refused(f"completion_window: must be one of {', '.join(WINDOWS)}", "completion_window")
@@ -146,8 +147,8 @@ def cancel_batch(row: Batch, actor: Actor, *, if_match: str | None = None) -> bo
 
 
 def download(row: Batch, which: str, actor: Actor) -> Path | None:
-    """Return the path of a batch's output or error file; None if there is none. Audited, as it contains a client's
-    texts."""
+    """Return the path of a batch's output or error file; None if there is none. Access is audited, because the file
+    contains a client's texts."""
     name = row.output_file if which == "output" else row.error_file
     path = store.content(name)
     if not name or not path.exists():
@@ -157,7 +158,8 @@ def download(row: Batch, which: str, actor: Actor) -> Path | None:
 
 
 def close(row: Batch) -> None:
-    """Create the files of the batch's results; every unanswered line becomes an error. Repeated until it succeeds."""
+    """Create the files of the batch's results, with an error for every unanswered line. This is repeated until it
+    succeeds."""
     if row.status not in ENDED or row.closed_at is not None:
         return
     with store.alone(row.name) as mine:
@@ -206,14 +208,14 @@ def _answer_for_the_rest(row: Batch) -> None:
 
 
 def close_left() -> None:
-    """Close batches that were cancelled before they began, or whose worker died before it created their files."""
+    """Close batches that were cancelled before they began, or whose worker was lost before it created their files."""
     for row in Batch.objects.filter(closed_at=None, status__in=ENDED):
         close(row)
 
 
 def requeue(row: Batch, cause: str) -> bool:
-    """Queue the batch again after its worker was lost, so that another continues. From then on, the batch waits for
-    others.
+    """Queue the batch again after its worker was lost, so that another worker continues it. From then on, the batch
+    waits for others.
     """
     due_at = row.heartbeat_at or timezone.now()
     if row.waits_for and row.due_at is not None:
@@ -228,14 +230,15 @@ def due(now: datetime) -> "QuerySet[Batch]":
 
 
 def first_due(now: datetime, of_key: int) -> "QuerySet[Batch, tuple[int, int]]":
-    """Return (pk, key) of up to `of_key` due batches of each key, so that one key's batches do not hide another's."""
+    """Return (pk, key) of up to `of_key` due batches of each key, so that one key's batches do not hide those of
+    others."""
     order: list[OrderBy | str] = [F("due_at").asc(nulls_first=True), "pk"]
     number = Window(RowNumber(), partition_by="key_id", order_by=order)
     return due(now).annotate(number=number).filter(number__lte=of_key).values_list("pk", "key_id")
 
 
 def send_due(now: datetime) -> None:
-    """Have a worker send the batches that are due, unless one is already doing so."""
+    """Have a worker send the batches that are due, unless a worker is already doing so."""
     late = due(now).filter(sent_at__lte=now - timedelta(seconds=jobs.SENT_AGAIN_S)).first()
     if late is not None and Batch.objects.filter(pk=late.pk, sent_at=late.sent_at).update(sent_at=now):
         jobs.send(late)

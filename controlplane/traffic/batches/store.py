@@ -39,8 +39,8 @@ def result(batch: str, which: str) -> Path:
 
 @contextmanager
 def alone(batch: str) -> Iterator[bool]:
-    """Hold the lock on the batch's results, or on DISPATCHER; yield False while another process holds it. The lock
-    of a dead process is released."""
+    """Hold the lock on the batch's results, or on DISPATCHER; yield False while another process holds it. The lock of a
+    process that ends is released."""
     with (folder() / f"{batch}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,7 +55,7 @@ def forget(batch: str) -> None:
 
 
 class BatchResults:
-    """Appends to the output and the error file of a batch. Each custom_id gets exactly one line, whichever workers
+    """Appends to the output file and the error file of a batch. Each custom_id gets exactly one line, whichever workers
     wrote it."""
 
     def __init__(self, batch: str) -> None:
@@ -85,7 +85,8 @@ class BatchResults:
             self.tokens = tuple(map(sum, zip(self.tokens, usage_of(document), strict=True)))
 
     def flush(self) -> None:
-        """Sync to disk, so that added lines survive a crash of the machine; they survive this process without it."""
+        """Sync to disk, so that added lines survive a crash of the machine; they survive the end of this process
+        without it."""
         for path in self._unflushed:
             os.fsync(self._open[path].fileno())
         self._unflushed.clear()

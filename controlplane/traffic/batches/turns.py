@@ -1,6 +1,6 @@
-"""Chooses the next line: keys take turns, fair by tokens, and the batches of one key share its turns. Pure.
-Start-time fair queueing: each line starts where its key's last line ended, or at the global virtual time if that is
-later, and the earliest start goes first. A key that waited therefore gains no claim to time in which it could not send.
+"""Chooses the next line: keys take turns, fair by tokens, and the batches of one key share its turns. Pure. Start-time
+fair queueing: each line starts where its key's last line ended, or at the global virtual time if that is later, and the
+earliest start goes first. A key therefore gains no credit for time in which it had nothing to send.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from controlplane.traffic.batches.lines import Line
 from router.contract.redis.sample import InstanceSample
 
 MOST_OF_KEY = 64  # lines of a key in flight
-MOST_IN_ALL = 256  # lines in flight; each key that has none may add one
+MOST_IN_ALL = 256  # lines in flight; each key without one may add one
 FIRST_TOKENS = 500.0  # assumed tokens per line until the key's first answers are known
 OUTPUT_WEIGHT = 2  # weight of an output token relative to a prompt token, as in the routers' queues
 LEARNED = 0.1  # weight of the latest answer in the estimate of a key's next line
@@ -24,19 +24,19 @@ LEARNED = 0.1  # weight of the latest answer in the estimate of a key's next lin
 FIRST, MOST = 4, 64  # lines in flight
 MORE = 2  # lines added at a time, after the first queue
 KV_USAGE = 0.8  # mean KV usage above which no line is added
-# A request that arrives while a step is computed waits for the step's end, even in an idle engine. If each such moment
-# counted, other traffic would lower the limit. The minimum of several samples shows a persistent queue instead (CoDel,
-# RFC 8289).
+# A request that arrives while a step is being computed waits for the end of the step, even in an idle engine. If every
+# such moment counted, other traffic would lower the limit. The minimum of several samples shows a persistent queue
+# instead (CoDel, RFC 8289).
 LEAST_OF = 3  # samples
-SHORT = 1  # waiting requests per engine that do not count as a queue
-SURGE = 8  # waiting requests that count in a single sample, if no fewer are running
+SHORT = 1  # waiting requests per engine that do not yet count as a queue
+SURGE = 8  # waiting requests that count in a single sample, unless more are running
 
 
-# Chooses the batches with a place, whose lines take turns, and which batch gives up its place
+# Chooses the batches that have a place and take turns, and the batch that gives up its place
 PLACES = 32  # batches whose lines are in memory
 PLACES_OF_KEY = 2
-LEAST_S = 10.0  # shortest time for which a batch keeps its place, as the next batch's file has to be read
-TURN_S = 300.0  # time after which a batch that can send gives way to a key without a place
+LEAST_S = 10.0  # shortest time for which a batch keeps its place, because the next batch's file has to be read
+TURN_S = 300.0  # time after which a batch that can send makes way for a key without a place
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,19 @@ class Queued:
 class Placed:
     pk: int
     key: int
-    for_s: float  # how long it has had its place
+    for_s: float  # how long it has had a place
     waits: bool  # whether it waits for an unrelated reason
     leaves: bool  # whether it leaves once its lines in flight have been answered
 
 
 def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
-    """Return the batches that get a free place: first those of keys with the fewest; `queued` is in the order of
+    """Return the batches that get a free place: those of keys with the fewest places first; `queued` is in the order of
     waiting."""
     of_key = Counter(place.key for place in placed)
     chosen: list[int] = []
     left = list(queued)
     while left and len(placed) + len(chosen) < PLACES:
-        first = min(left, key=lambda batch: of_key[batch.key])  # the longest waiting among equals
+        first = min(left, key=lambda batch: of_key[batch.key])  # among equals, the one that has waited longest
         if of_key[first.key] >= PLACES_OF_KEY:
             break
         left.remove(first)
@@ -71,12 +71,12 @@ def claims(placed: Sequence[Placed], queued: Sequence[Queued]) -> list[int]:
 
 
 def leaver(placed: Sequence[Placed], queued: Sequence[Queued]) -> int | None:
-    """Return the batch that gives its place up to a batch without one; None while all may keep theirs."""
+    """Return the batch that gives up its place to a batch without one; None while all may keep theirs."""
     if not queued or any(place.leaves for place in placed):
         return None
     of_key = Counter(place.key for place in placed)
     rest = [place for place in placed if place.for_s >= LEAST_S]
-    if len(placed) < PLACES:  # with places left, only the limit per key was in the way
+    if len(placed) < PLACES:  # while places are free, only the limit per key can keep batches waiting
         rest = [place for place in rest if place.waits and place.key in {batch.key for batch in queued}]
     else:
         new = any(not of_key[batch.key] for batch in queued)
@@ -100,16 +100,16 @@ class EngineReports:
 
 @dataclass(slots=True)
 class LinePace:
-    """How many lines in flight one model's engines can take."""
+    """The number of lines that one model's engines can take in flight."""
 
     most: int = FIRST
-    _is_starting: bool = True  # no queue so far, so the limit is doubled
-    _read_at: dict[str, float] = field(default_factory=dict)  # engine → time of its latest sample read
+    _is_starting: bool = True  # no queue has been seen, so the limit is doubled
+    _read_at: dict[str, float] = field(default_factory=dict)  # engine → time of the latest sample that was read
     _waiting: dict[str, deque[float]] = field(default_factory=dict)  # engine → its latest numbers of waiting requests
 
     def step(self, samples: Iterable[InstanceSample], lines: int) -> None:
-        """Raise or lower the limit by the samples that are new; each counts once. `lines` is the most that were in
-        flight since the last step; requests beyond these lines are other traffic.
+        """Raise or lower the limit by the samples that are new; each counts once. `lines` is the largest number in
+        flight since the last step; further requests are other traffic.
         """
         present = list(samples)
         new = [sample for sample in present if sample.at > self._read_at.get(sample.id, float("-inf"))]
@@ -119,7 +119,7 @@ class LinePace:
         has_others = sum((sample.running or 0.0) + (sample.waiting or 0.0) for sample in present) > lines
         if any(sample.waiting if has_others else self._has_queue(sample) for sample in new) or _is_full(new):
             self.most, self._is_starting = max(1, self.most // 2), False
-            self._waiting.clear()  # samples taken under the higher limit say nothing about the lower one
+            self._waiting.clear()  # samples taken under the higher limit do not apply to the lower one
         else:
             self.most = min(MOST, 2 * self.most if self._is_starting else self.most + MORE)
 

@@ -1,4 +1,4 @@
-"""Transitions without a person: by the judge's looks, a router's stop, the clock, freezes."""
+"""Transitions without a person: by the judge's looks, a router's stop, the clock, and freezes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from router.contract.redis.delivery import StopValue
 log = structlog.get_logger(__name__)
 ARM_S = 10  # time for every live router to acknowledge both versions
 PAUSED_S = 24 * 3600  # length of a pause after which the delivery ends
-WATCHED = frozenset({State.STEP, State.HOLDING, State.BAKING})  # states that the judge looks at
+WATCHED = frozenset({State.STEP, State.HOLDING, State.BAKING})  # states in which the judge looks at a delivery
 JUDGE = Actor("system", "judge")
 ROUTER = Actor("system", "router")
 
@@ -39,7 +39,7 @@ ROUTER = Actor("system", "router")
 
 
 def judge_step(delivery: Delivery, proposal: Proposal, now: datetime | None = None) -> Delivery:
-    """Store the look and apply its proposal, unless someone else has changed the delivery since the caller read it."""
+    """Store the look and apply its proposal, unless the delivery has changed since the caller read it."""
     now = now or timezone.now()
     wanted, generation = _tempered(delivery, proposal, now), delivery.generation
     try:
@@ -71,7 +71,8 @@ def _apply(delivery: Delivery, wanted: TransitionRequest, now: datetime) -> Deli
     if wanted.what is not Trigger.STAY:
         return move(delivery, wanted, now)
     if wanted.memory is not None:
-        # The revision stays, as only the judge reads its memory, and a person's button must not fail because of it.
+        # The revision stays the same: only the judge reads its memory, and a person's button must not fail because of
+        # it.
         memory = msgspec.to_builtins(wanted.memory, str_keys=True)
         Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(memory=memory)
         delivery.refresh_from_db()
@@ -108,7 +109,7 @@ def _lost(delivery: Delivery, error: Refusal) -> Delivery:
 
 
 def stopped(delivery: Delivery, stop: StopValue, now: datetime | None = None) -> Delivery:
-    """Record a stop in Redis, made by a router or by a person without the database."""
+    """Record a stop that a router, or a person without access to the database, wrote to Redis."""
     person = stop.by == "person"
     what = Trigger.ABORT if person else Trigger.TRIP
     by = Origin.PERSON if person else Origin.ROUTER
@@ -125,9 +126,7 @@ def _moved(delivery: Delivery, wanted: TransitionRequest, now: datetime | None) 
 
 
 def away(delivery: Delivery, looked_at: datetime, now: datetime) -> Delivery:
-    """Pause, because the judge was absent for so long that routers gave up the split, and the
-    step's counts have a gap.
-    """
+    """Pause, because the judge was absent until routers gave up the split, and the step's counts have a gap."""
     text = f"the judge was away from {_clock(looked_at)} to {_clock(now)}; live served every request meanwhile"
     return _moved(delivery, _system(Trigger.PAUSE, f"{text}; resume to begin the step again"), now)
 

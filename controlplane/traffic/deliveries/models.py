@@ -11,11 +11,13 @@ from controlplane.traffic.policies.models import Policy, PolicyVersion
 
 
 class Delivery(models.Model):
-    """The delivery of a candidate. Only controlplane.traffic.deliveries.services changes it, and raises `revision`."""
+    """The delivery of a candidate. Only controlplane.traffic.deliveries.services changes it; each change raises
+    `revision`."""
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="deliveries")
     candidate = models.OneToOneField(PolicyVersion, on_delete=models.PROTECT, related_name="delivery")
-    base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")  # live version at the proposal
+    # Live version at the time of the proposal
+    base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     plan = models.JSONField()  # canonical plan with every default filled in, read by plan.parse
     plan_sha256 = models.CharField(max_length=64)
     state = models.CharField(max_length=12, choices=[(state.value, state.value) for state in State])
@@ -28,11 +30,11 @@ class Delivery(models.Model):
     share = models.FloatField(default=0.0)  # share of the requests in effect, 0–1
     shadow = models.FloatField(default=0.0)  # share of the requests decided in shadow, 0–1
     step_started_at = models.DateTimeField(null=True, blank=True)
-    step_clock_s = models.FloatField(default=0.0)  # seconds that this step had run by `clock_at`, without holds
+    step_clock_s = models.FloatField(default=0.0)  # seconds for which this step had run at `clock_at`, excluding holds
     clock_at = models.DateTimeField(null=True, blank=True)  # latest start of the clock; empty while it is stopped
     holds = models.JSONField(default=list)  # states.Hold: the reasons of the hold in force
     holds_in_step = models.PositiveSmallIntegerField(default=0)
-    error_at = models.DateTimeField(null=True, blank=True)  # start of the time that counts against `hold.error_s`
+    error_at = models.DateTimeField(null=True, blank=True)  # start of the time counted against `hold.error_s`
     good_looks = models.PositiveSmallIntegerField(default=0)  # consecutive good looks during a hold
     blocks = models.JSONField(default=list)  # share of each block of a switchback: [0, 1, 1, 0, …]
     block = models.PositiveIntegerField(default=0)  # index of the current block; len(blocks) once all are over
@@ -42,13 +44,13 @@ class Delivery(models.Model):
 
     # Why, who, when
     reason = models.TextField()
-    proposed_by = models.CharField(max_length=200)  # name as shown: of a user, or of a token with its owner
+    proposed_by = models.CharField(max_length=200)  # name of a user, or of a token with its owner, as shown
     proposer = models.CharField(max_length=150)  # user behind it
     drafters = models.JSONField(default=list)  # users who saved the draft
-    again = models.TextField(blank=True)  # reason to try a document that was aborted or rolled back again
+    again = models.TextField(blank=True)  # reason for another attempt with a document that was aborted or rolled back
     emergency = models.TextField(blank=True)  # reason why an administrator bypassed approvals
     what = models.CharField(max_length=12, blank=True)  # latest transition: states.Trigger
-    why = models.TextField(blank=True)  # sentence of the latest transition
+    why = models.TextField(blank=True)  # sentence about the latest transition
     by = models.CharField(max_length=200, blank=True)  # actor of the latest transition, as shown
     proposed_at = models.DateTimeField(default=timezone.now)
     state_at = models.DateTimeField(default=timezone.now)  # start of the state
@@ -95,10 +97,10 @@ class Delivery(models.Model):
 
 
 class Approval(models.Model):
-    """One person's approval of one delivery: its document, plan and base."""
+    """One person's approval of one delivery: its document, plan and base version."""
 
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="approvals")
-    person = models.CharField(max_length=150)  # the user, even behind a token
+    person = models.CharField(max_length=150)  # the user, even if a token was used
     actor_name = models.CharField(max_length=200)  # name as shown
     sha256 = models.CharField(max_length=64)  # approvals.digest of the approved delivery
     comment = models.TextField(blank=True)
@@ -117,7 +119,7 @@ class Look(models.Model):
 
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="looks")
     at = models.DateTimeField(default=timezone.now)
-    state = models.CharField(max_length=12)  # state of the delivery when it was judged
+    state = models.CharField(max_length=12)  # state of the delivery at the look
     step = models.PositiveIntegerField()
     generation = models.PositiveIntegerField()
     findings = models.JSONField(default=list)  # list of findings.GuardFinding
@@ -143,7 +145,7 @@ class Look(models.Model):
 
 
 class Behaviour(models.TextChoices):
-    """What a freeze does to a delivery that is running when the freeze begins."""
+    """The effect of a freeze on a delivery that is running when the freeze begins."""
 
     HOLD = "hold"
     ABORT = "abort"

@@ -1,5 +1,5 @@
 """One transition: a compare-and-set on the delivery's revision, its effects and its audit entry in one transaction.
-Redis is written afterwards; republish_missing restores what is lost there.
+Redis is written afterwards; republish_missing restores values that Redis loses.
 """
 
 import random
@@ -35,7 +35,7 @@ from router.contract.values.json_value import JsonObject
 from router.policy.schema import document as documents
 
 log = structlog.get_logger(__name__)
-QUIET = frozenset({Trigger.STAY, Trigger.GOOD})  # triggers audited only if they change the state
+QUIET = frozenset({Trigger.STAY, Trigger.GOOD})  # triggers that are audited only if they change the state
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class TransitionRequest:
 
 
 def clock_s(delivery: Delivery, now: datetime) -> float:
-    """Return the seconds that the step has run, without its holds."""
+    """Return the seconds for which the step has run, excluding its holds."""
     if delivery.clock_at is None:
         return delivery.step_clock_s
     return delivery.step_clock_s + max((now - delivery.clock_at).total_seconds(), 0.0)
@@ -68,8 +68,8 @@ def position_of(delivery: Delivery, now: datetime) -> Position:
 def move_and_tell(
     delivery: Delivery, wanted: TransitionRequest, now: datetime | None = None, *, as_it_is: bool = False
 ) -> Delivery:
-    """Make the transition, then write Redis if it changes what routers do. With `as_it_is`, start from the
-    delivery's current state, even if others have changed it."""
+    """Make the transition, then write Redis if it changes what routers do. With `as_it_is`, start from the delivery's
+    current state, even if others have changed it."""
     generation = delivery.generation
     with transaction.atomic():
         if as_it_is:
@@ -81,7 +81,7 @@ def move_and_tell(
 
 
 def hold(delivery: Delivery) -> None:
-    """Lock the delivery and read it again; nobody else can move it until the transaction ends."""
+    """Lock the delivery and read it again; nobody else can change it until the transaction ends."""
     versions.lock(delivery.policy.name)
     Delivery.objects.filter(pk=delivery.pk).update(revision=F("revision"))
     delivery.refresh_from_db()
@@ -124,7 +124,7 @@ def _checked(delivery: Delivery, before: Position, wanted: TransitionRequest, pl
 
 
 def drawn(salt: str, pairs: int) -> tuple[int, ...]:
-    """Draw the blocks of a switchback: the candidate has one block of each pair. More pairs extend the same
+    """Draw the blocks of a switchback: the candidate has one block of each pair. Additional pairs extend the same
     sequence."""
     draw = random.Random(f"{salt} blocks")  # noqa: S311  (reproducible, not secret)
     schedule = ((0, 1) if draw.random() < 0.5 else (1, 0) for _ in range(pairs))
@@ -148,7 +148,7 @@ def _claim(delivery: Delivery, before: Position, after: Position, wanted: Transi
 
 
 def _memory(delivery: Delivery, before: Position, after: Position, wanted: TransitionRequest) -> dict[str, object]:
-    """Return the judge's new memory, if any; at the start of a step only the part that still counts."""
+    """Return the judge's new memory, if any; at the start of a step, only the part that still counts."""
     starts = _starts_step(before, after) or after.step != before.step
     if wanted.memory is None and not starts:
         return {}
@@ -159,7 +159,7 @@ def _memory(delivery: Delivery, before: Position, after: Position, wanted: Trans
 
 
 def _since_error(delivery: Delivery, after: Position, now: datetime) -> dict[str, datetime | None]:
-    """Return when the hold's error began; time inside a freeze does not count."""
+    """Return the time when the hold's error began; time inside a freeze does not count."""
     counts = after.state is State.HOLDING and all(hold.code != FREEZE for hold in after.holds)
     return {"error_at": (delivery.error_at or now) if counts else None}
 
@@ -201,7 +201,7 @@ def _starts_step(before: Position, after: Position) -> bool:
 def _effects(delivery: Delivery, state: State, wanted: TransitionRequest) -> None:
     if state is State.BAKING:
         _promote(delivery)
-    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # a rollback adds the version itself
+    if state is State.ROLLED_BACK and wanted.what is not Trigger.ROLL_BACK:  # a rollback itself adds the version
         _bring_back(delivery, wanted)
     if state is State.WITHDRAWN:
         _as_draft(delivery)
@@ -235,7 +235,7 @@ def _bring_back(delivery: Delivery, wanted: TransitionRequest) -> None:
 
 
 def _as_draft(delivery: Delivery) -> None:
-    """Restore the candidate as a draft, unless one was opened meanwhile; its version keeps the document anyway."""
+    """Restore the candidate as a draft, unless another draft has been opened; its version keeps the document anyway."""
     Draft.objects.get_or_create(
         policy=delivery.policy,
         defaults={
@@ -287,8 +287,7 @@ STATE_WORDS = {"arming": "waiting for routers", "baking": "watching", "holding":
 
 
 def _mark(delivery: Delivery, event: str, step: int, why: str) -> str:
-    """Return one line for the wall: with the first reason, or with the step, whose reason is in the delivery's own
-    line."""
+    """Return one line for the wall: the first reason, or the step if its reason is in the delivery's own line."""
     name = f"{delivery.policy.name} v{delivery.candidate.number}"
     if event == State.STEP:
         return f"{name}: {_step_words(delivery.plan['steps'][step])}"

@@ -60,8 +60,8 @@ async def _ask(asked: Sequence[Queries]) -> list[QueryResults]:
 
 
 def problems(plan: Plan, policy: str, candidate: int) -> list[Problem]:
-    """Return why queries of a plan cannot be judged. An empty result is no problem, as the candidate has no requests
-    yet."""
+    """Return why queries of a plan cannot be judged. An empty result is no problem, because the candidate has no
+    requests yet."""
     numbers = {guard.query: n for n, guard in enumerate(plan.guards) if isinstance(guard, PrometheusGuard)}
     (found,) = ask(queries(plan, policy, candidate, 1))
     errors = {query: result.error for (_, query), result in found.items() if result.error}

@@ -35,9 +35,9 @@ def propose(
     again: str = "",
     emergency: str = "",
 ) -> Delivery:
-    """Make the draft the candidate of a new delivery. `if_match` is the ETag of the draft that the caller saw.
-    `again` says why a document that was aborted or rolled back is tried again. `emergency` is an administrator's reason
-    for bypassing the rules.
+    """Make the draft the candidate of a new delivery. `if_match` is the ETag of the draft that the caller saw. `again`
+    is the reason for another attempt with a document that was aborted or rolled back. `emergency` is an administrator's
+    reason for bypassing the rules.
     """
     reason, now = drafts.check_reason(reason), timezone.now()
     draft, live = draft_to_publish(drafts.versioned(policy), if_match)

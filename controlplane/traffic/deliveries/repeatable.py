@@ -1,4 +1,4 @@
-"""Delivers a document in one call that is safe to repeat, for example by a pipeline that runs again."""
+"""Delivers a document in one call that is safe to repeat, for example from a pipeline that runs again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,10 +41,10 @@ def deliver_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> Proposed:
-    """Return the delivery of this document, plan and base: an open or ended one, otherwise a new one.
-    `plan` is None for the default plan. `if_match` is the ETag of the live version that the caller saw, `based_on` the
-    version from which the document was made, `again` the reason to deliver it again. A dry run passes every check and
-    is rolled back. Raise NothingToPublish if the document is live.
+    """Return the delivery of this document, plan and base: an open or ended one, otherwise a new one. `plan` is None
+    for the page's plan. `if_match` is the ETag of the live version that the caller saw, `based_on` the version from
+    which the document was made, `again` the reason to deliver it again. A dry run passes every check and is rolled
+    back. Raise NothingToPublish if the document is live.
     """
     document, again = drafts.check_document(document), again.strip()
     check_live(drafts.versioned(policy), if_match, document)
@@ -55,7 +55,7 @@ def deliver_document(
         draft = draft_of_file(drafts.versioned(policy), document, actor, based_on)
         wanted = usual_plan(policy) if plan is None else plan
         made = propose(policy, wanted, actor, reason, if_match=draft.etag, again=again, emergency=emergency)
-        if again and not made.again:  # a person aborted the last delivery; a repeated call sends the same `again`
+        if again and not made.again:  # a person aborted the last delivery; a repeated call has the same `again`
             made.again = again[: drafts.REASON_MAX]
             made.save(update_fields=["again"])
         transaction.set_rollback(dry_run)
@@ -85,7 +85,7 @@ def _made_before(
 
 
 def _replaced(found: Delivery, live: PolicyVersion) -> Conflict:
-    """Return the conflict that keeps a pipeline that runs again from undoing a rollback."""
+    """Return the conflict that prevents a rerun pipeline from undoing a rollback."""
     by = f"v{live.number} by {live.actor_name} ({live.reason}) took its place"
     message = f"v{found.candidate.number} had this document, was delivered, and {by}: say why again"
     return Conflict(message, kind="live", current=live.etag)
@@ -104,5 +104,5 @@ def _same_plan(found: Delivery, policy: Policy, plan: object) -> bool:
     try:
         asked = parse_plan(plan, pools=names, approvals_needed=policy.approvals_needed)
     except InvalidInput:
-        return False  # the proposal reports what is wrong
+        return False  # the proposal reports the fault
     return asked.sha256 == found.plan_sha256

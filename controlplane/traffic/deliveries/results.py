@@ -87,8 +87,8 @@ def _shown(each: GuardFinding) -> Shown:
 
 def word(finding: GuardFinding) -> Word:
     """Return the word for a comparison of an ended step. Better: the interval is entirely on the candidate's side. No
-    worse: it contains nothing beyond the limit. Enough to continue: it contains nothing beyond `fine`. An interval
-    entirely on control's side gets its own word.
+    worse: no part of it is beyond the limit. Enough to continue: no part of it is beyond `fine`. An interval entirely
+    on control's side has a word of its own.
     """
     if finding.verdict == "fail":
         return "worse"
@@ -104,7 +104,7 @@ def word(finding: GuardFinding) -> Word:
 
 
 def _worse(lower: float | None, upper: float | None, limit: float | None) -> Word | None:
-    """Return the word for an interval that is entirely worse than control, in the same words as for a running step."""
+    """Return the word for an interval that is entirely worse than control, the same as for a running step."""
     if lower is None or lower <= 0:
         return None
     return SLIGHT if upper is not None and limit is not None and upper <= limit else UNSURE

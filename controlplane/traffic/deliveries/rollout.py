@@ -10,7 +10,7 @@ from router.policy.schema import document as documents
 from router.policy.schema.diff import ParameterChange, diff
 from router.policy.schema.parameters import belongs_to_pool
 
-WARMUP_S = 10.0  # time after a change of shares within which requests are not in the tallies
+WARMUP_S = 10.0  # time after a change of shares within which requests are not counted in the tallies
 
 
 def held_back(live: JsonObject, candidate: JsonObject) -> tuple[ParameterChange, ...]:
@@ -19,7 +19,7 @@ def held_back(live: JsonObject, candidate: JsonObject) -> tuple[ParameterChange,
 
 
 def split_document(live: JsonObject, candidate: JsonObject) -> JsonObject:
-    """Return the candidate's document with live's values for the parameters of the pool. Both are in the current
+    """Return the candidate's document with the live version's values for the pool's parameters. Both are in the current
     schema."""
     return documents.apply_overrides(candidate, {change.path: change.old for change in held_back(live, candidate)})
 

@@ -72,13 +72,13 @@ def freeze_of(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, fr
 
 
 def keeps_from_going_on(delivery: Delivery, now: datetime) -> tuple[freezes.FreezeRule, freezes.Occurrence] | None:
-    """Return the freeze that holds a step, or keeps a shadow from passing."""
+    """Return the freeze that holds a step, or that keeps a shadow from passing."""
     return freeze_of(delivery, now) if delivery.state in (State.STEP, State.HOLDING) else None
 
 
 def failed_before(policy: Policy, document: JsonObject) -> Delivery | None:
-    """Return the latest delivery of an equivalent document that a guard or a router aborted, or that was rolled
-    back."""
+    """Return the latest delivery of an equivalent document that was rolled back, or that a guard or a router
+    aborted."""
     wanted = documents.in_force(document)
     ended = deliveries(policy, (State.ABORTED, State.ROLLED_BACK))
     failed = ended.filter(Q(state=State.ROLLED_BACK) | Q(what__in=[Trigger.FAIL, Trigger.TRIP]))

@@ -92,7 +92,7 @@ def _add_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
 
 
 def _count_approval(delivery: Delivery, actor: Actor, comment: str) -> None:
-    """Count one of several approvals. The revision changes, so that two concurrent approvals both count."""
+    """Count one of several approvals. The revision changes, so that of two concurrent approvals both count."""
     claimed = Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(revision=delivery.revision + 1)
     if not claimed:
         raise moved(delivery)
@@ -143,7 +143,7 @@ def start(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str |
 
 @dataclass(frozen=True, slots=True)
 class ProposedDelivery:
-    """A delivery just proposed, and what kept it from starting at once."""
+    """A newly proposed delivery, and the reason why it did not start at once."""
 
     delivery: Delivery
     refusal: str = ""  # a freeze, for example; empty if it started, waits for approvals, or has a scheduled start
@@ -161,7 +161,7 @@ def begin(delivery: Delivery, actor: Actor) -> ProposedDelivery:
 
 
 def pause(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Let live decide every request until someone resumes the delivery."""
+    """Let the live version decide every request until someone resumes the delivery."""
     return _to_safety(delivery, Trigger.PAUSE, actor, reason, if_match)
 
 
@@ -187,12 +187,13 @@ def _check_pairs(delivery: Delivery, pairs: int) -> None:
 
 
 def advance(delivery: Delivery, actor: Actor, reason: str, *, if_match: str | None = None) -> Delivery:
-    """Advance to the next step whatever the guards say; a failing guard also aborts there."""
+    """Advance to the next step regardless of the guards; a failing guard also aborts there."""
     return _as_the_rules_allow(Way.ADVANCE, delivery, Trigger.ADVANCE, actor, drafts.check_reason(reason), if_match)
 
 
 def abort(delivery: Delivery, actor: Actor, reason: str = "", *, if_match: str | None = None) -> Delivery:
-    """Return all requests to live, or to the old version during the bake. `explain` can add the reason later."""
+    """Send all requests back to the live version, or to the old version during the bake. `explain` can add the reason
+    later."""
     return _to_safety(delivery, Trigger.ABORT, actor, reason, if_match)
 
 
@@ -228,7 +229,7 @@ def _as_the_rules_allow(
 
 
 def _to_safety(delivery: Delivery, what: Trigger, actor: Actor, reason: str, if_match: str | None) -> Delivery:
-    """Make a transition back to live. Without an ETag, concurrent changes by others do not prevent it."""
+    """Make a transition back to the live version. Without an ETag, concurrent changes by others do not prevent it."""
     return _by_person(delivery, what, actor, reason, if_match, as_it_is=if_match is None)
 
 

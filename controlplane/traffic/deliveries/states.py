@@ -10,21 +10,21 @@ from msgspec.structs import replace
 from controlplane.traffic.deliveries.plan.types import Canary, Full, Plan, Shadow, Switchback
 
 GOOD_LOOKS = 3  # consecutive good looks that end a hold
-HOLDS_IN_STEP = 3  # after this many holds in a step the delivery pauses, as a problem comes and goes
-FREEZE = "freeze"  # code of a hold that says nothing about the candidate
+HOLDS_IN_STEP = 3  # after this many holds in a step the delivery pauses, because the problem keeps recurring
+FREEZE = "freeze"  # code of a hold that is unrelated to the candidate
 
 
 class State(StrEnum):
     PROPOSED = "proposed"  # waiting for approvals
     READY = "ready"  # waiting for its start
-    ARMING = "arming"  # routers load both versions; live still decides everything
-    STEP = "step"  # a step runs and is judged
-    HOLDING = "holding"  # waiting, continues by itself
+    ARMING = "arming"  # routers load both versions; the live version still decides everything
+    STEP = "step"  # a step is running and being judged
+    HOLDING = "holding"  # waiting; continues by itself
     WAITING = "waiting"  # the step has passed; a person must let it continue
     PAUSED = "paused"  # needs a person
-    BAKING = "baking"  # the candidate is live and still watched
+    BAKING = "baking"  # the candidate is live and still being watched
     DELIVERED = "delivered"
-    FINISHED = "finished"  # every step has passed, and the plan has no `full`
+    FINISHED = "finished"  # every step has passed, and the plan has no step `full`
     ABORTED = "aborted"
     ROLLED_BACK = "rolled_back"
     REJECTED = "rejected"
@@ -35,8 +35,8 @@ class State(StrEnum):
 
 CLOSED = frozenset(list(State)[list(State).index(State.DELIVERED) :])
 OPEN = frozenset(State) - CLOSED
-STILL = frozenset({State.HOLDING, State.WAITING, State.PAUSED})  # between steps: live decides every request
-IN_STEP = STILL | {State.STEP}  # a step runs, or has stopped
+STILL = frozenset({State.HOLDING, State.WAITING, State.PAUSED})  # between steps: the live version decides every request
+IN_STEP = STILL | {State.STEP}  # a step is running, or has stopped
 SPLIT = IN_STEP | {State.ARMING}  # routers hold both versions
 
 
@@ -44,11 +44,11 @@ class Origin(StrEnum):
     PERSON = "person"
     JUDGE = "judge"
     ROUTER = "router"
-    SYSTEM = "system"  # clock, freeze, or another publication
+    SYSTEM = "system"  # the clock, a freeze, or another publication
 
 
 class Trigger(StrEnum):
-    STAY = "stay"  # look that changes nothing
+    STAY = "stay"  # look without a change
     APPROVE = "approve"  # last missing approval
     REJECT = "reject"
     EXPIRE = "expire"
@@ -70,7 +70,7 @@ class Trigger(StrEnum):
     FAIL = "fail"  # a guard failed
     TRIP = "trip"  # a router stopped it
     OVERTAKE = "overtake"  # another version was published
-    ROLL_BACK = "roll_back"  # an older version was brought back
+    ROLL_BACK = "roll_back"  # an older version was restored
     DELIVER = "deliver"  # the bake is over
 
 
@@ -80,7 +80,7 @@ class Transition:
 
     what: Trigger
     start: frozenset[State]
-    to: State | None  # None if computed, see `_computed`
+    to: State | None  # None if computed; see `_computed`
     who: frozenset[Origin]
 
 
@@ -212,7 +212,7 @@ def _again(now: Position, plan: Plan) -> Position:
 
 
 def _share_of(blocks: tuple[int, ...], block: int) -> float:
-    """Return the share of a block; 0 after the last block, when live has the pool."""
+    """Return the share of a block; 0 after the last block, when the live version has the pool."""
     return float(blocks[block]) if block < len(blocks) else 0.0
 
 
@@ -236,7 +236,7 @@ def _promoted(now: Position, step: int) -> Position:
 
 
 def _next_block(now: Position, plan: Plan) -> Position:
-    """Return the next block, or the end after the last one, when live decides."""
+    """Return the next block, or the end after the last one, when the live version decides."""
     block = now.block + 1
     if not isinstance(plan.steps[now.step], Switchback):
         raise TransitionRefused(f"step {now.step + 1} is no switchback")
@@ -258,7 +258,7 @@ def _extended(now: Position, plan: Plan, blocks: tuple[int, ...]) -> Position:
     return replace(longer, share=_share_of(blocks, now.block), generation=now.generation + 1)
 
 
-# The outcome of a delivery: a word for REST, an exit status for `manage.py deliver`
+# The outcome of a delivery: a word for REST, and an exit status for `manage.py deliver`
 DELIVERED, REFUSED, GUARD, PERSON, NEEDS_PERSON, TIME = 0, 2, 3, 4, 5, 6
 MEANING: Mapping[int, str] = {
     DELIVERED: "delivered",

@@ -1,6 +1,5 @@
-"""`manage.py deliver --stop POOL`: puts every router back on the live version, through Redis alone.
-It needs neither the database nor models, so manage.py runs it without setting up Django. The judge records the stop
-later.
+"""`manage.py deliver --stop POOL`: returns every router to the live version, through Redis alone. It needs neither the
+database nor models, so manage.py runs it without setting up Django. The judge records the stop later.
 """
 
 import sys
@@ -18,7 +17,7 @@ from router.contract.redis.published import PolicyValue, SplitRollout
 REFUSED = 2
 WHY = "stopped from the command line"
 ANY = 0
-ANY_TTL_S = 300  # short, as the stop would also end the next delivery
+ANY_TTL_S = 300  # short, because the stop would also end the next delivery
 
 
 class NothingToStop(Exception):
@@ -26,7 +25,7 @@ class NothingToStop(Exception):
 
 
 def stop(pool: str, why: str) -> str:
-    """Stop the delivery and return a sentence. Raises NothingToStop and redis.RedisError."""
+    """Stop the delivery and return a sentence. Raise NothingToStop and redis.RedisError."""
     client: Any = connect()
     raw = client.get(redis_keys.policy_key(pool))
     delivery = _delivery(pool, raw)

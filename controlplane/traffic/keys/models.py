@@ -22,11 +22,11 @@ class ApiKey(Revocable):
     pools = models.JSONField(default=list)  # empty for every pool
     requests_per_min = models.PositiveIntegerField(null=True, blank=True)  # None for no limit
     tokens_per_min = models.PositiveIntegerField(null=True, blank=True)
-    priority = models.SmallIntegerField(default=0, db_default=0)  # band of its requests that ask for none
+    priority = models.SmallIntegerField(default=0, db_default=0)  # band of its requests that do not request one
     priority_max = models.SmallIntegerField(default=0, db_default=0)  # highest band that its requests may ask for
     created_by = models.CharField(max_length=200)
     last_used_at = models.DateTimeField(null=True, blank=True)
-    # Model names that its requests may ask for; empty for every name. The field comes last, as it hides the module
+    # Model names that its requests may use; empty for every name. The field is last, because it hides the module
     # `models`.
     models = models.JSONField(default=list, db_default=[])
 
@@ -56,17 +56,18 @@ class BudgetPer(models.TextChoices):
 
 
 class Budget(models.Model):
-    """What a key or a pool may spend in each hour, day, week or month of the calendar, or without end.
-    controlplane/traffic/use records what was spent.
+    """What a key or a pool may spend in each hour, day, week or month of the calendar, or in all.
+    controlplane/traffic/use records the spending.
     """
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="budgets", null=True, blank=True)
-    pool = models.CharField(max_length=63, blank=True, default="")  # instead of a key: everything that the pool serves
+    # Set instead of a key: the budget covers everything that the pool serves
+    pool = models.CharField(max_length=63, blank=True, default="")
     unit = models.CharField(max_length=8, choices=BudgetUnit)
     per = models.CharField(max_length=8, choices=BudgetPer)
     limit = models.BigIntegerField()  # tokens, micro-dollars or requests
     warn_at = models.FloatField(default=0.8)  # share of the limit, 0–1
-    refuse = models.BooleanField(default=True)  # whether requests beyond it are refused or only reported
+    refuse = models.BooleanField(default=True)  # True to refuse requests beyond the limit; False only to report them
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(default=timezone.now)
     # Periods for which a notice was sent

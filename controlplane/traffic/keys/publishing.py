@@ -17,7 +17,7 @@ from router.contract.redis.api_keys import ApiKeysValue, PublishedKey
 from router.contract.redis.budgets import PublishedBudget
 
 log = structlog.get_logger(__name__)
-LAST_USED_STEP = timedelta(minutes=1)  # resolution of last uses: a busy key is written once a minute
+LAST_USED_STEP = timedelta(minutes=1)  # resolution of last-used times: a busy key is written once a minute
 
 
 def valid_keys() -> ApiKeysValue:
@@ -59,7 +59,7 @@ def _as_stored() -> Published:
 
 
 def publish() -> bool:
-    """Publish the current keys; return False if they could not be written, so that `republish` tries again later."""
+    """Publish the current keys. Return False if they could not be written, so that `republish` tries again later."""
     try:
         ordered_write.publish(_as_stored)
     except ordered_write.FAILURES as error:

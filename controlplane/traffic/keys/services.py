@@ -29,11 +29,11 @@ class KeyTerms:
     """The pools, models, limits, expiry and priority of a key."""
 
     pools: tuple[str, ...] = ()  # empty for every pool
-    models: tuple[str, ...] = ()  # model names that its requests may ask for; empty for every name
+    models: tuple[str, ...] = ()  # model names that its requests may use; empty for every name
     requests_per_min: int | None = None  # None for no limit
     tokens_per_min: int | None = None
     expires_at: datetime | None = None
-    priority: int = 0  # band of its requests that ask for none
+    priority: int = 0  # band of its requests that do not request one
     priority_max: int | None = None  # highest band that they may ask for; None: 0, or `priority` if that is higher
 
 
@@ -50,7 +50,7 @@ def terms_of(row: ApiKey) -> KeyTerms:
 
 
 def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
-    """Create a key; return the row and the secret, which is not stored and cannot be shown again. Raises
+    """Create a key. Return the row and the secret, which is not stored and cannot be shown again. Raise
     InvalidInput."""
     name, terms = name.strip(), _checked(name, terms)
     with _one_of_a_name(name), transaction.atomic():
@@ -61,7 +61,7 @@ def create_key(name: str, terms: KeyTerms, actor: Actor) -> tuple[ApiKey, str]:
 
 
 def change_key(row: ApiKey, changes: Mapping[str, Any], actor: Actor, *, if_match: str | None = None) -> ApiKey:
-    """Write the given fields: `name` and those of KeyTerms. Raises InvalidInput and ChangedMeanwhile."""
+    """Write the given fields: `name` and those of KeyTerms. Raise InvalidInput or ChangedMeanwhile."""
     with _one_of_a_name(str(changes.get("name", row.name))), _held(row, if_match) as row:
         if row.revoked_at is not None:
             raise invalid("", row.name, f"the API key {row.name} is revoked, which cannot be undone")
@@ -92,7 +92,7 @@ def _held(row: ApiKey, if_match: str | None) -> AbstractContextManager[ApiKey]:
 
 @transaction.atomic
 def require_keys(pools: Iterable[str], actor: Actor, *, if_match: str | None = None) -> list[str]:
-    """Require a key for these pools ("*": all pools) and for no others. Raises InvalidInput and ChangedMeanwhile."""
+    """Require a key for these pools ("*": all pools) and for no others. Raise InvalidInput or ChangedMeanwhile."""
     wanted = sorted(set(pools))
     hold_fleet()
     _check_pools("pools", wanted, ALL_POOLS)
@@ -159,7 +159,7 @@ def _check_pools(path: str, pools: list[str], *others: str) -> None:
 
 @contextlib.contextmanager
 def _one_of_a_name(name: str) -> Iterator[None]:
-    """Turn a violation of the database's unique constraint on names into an InvalidInput."""
+    """Convert a violation of the database's unique constraint on names to an InvalidInput."""
     if len(name) > 80:
         raise invalid("name", name[:60], "may have at most 80 characters")
     try:

@@ -109,7 +109,7 @@ def _make(request: HttpRequest) -> HttpResponse:
         path = error.problems[0].path
         form.add_error(path if path in form.fields else None, str(error).capitalize() + ".")
         return _page(request, form)
-    # No redirect, as the secret must not pass through the session.
+    # No redirect, because the secret must not be stored in the session.
     return _page(request, KeyForm(pools=services.pool_names()), issued={"name": row.name, "secret": secret})
 
 

@@ -1,4 +1,4 @@
-"""The routers' acknowledgements of a published version: waits for them, and reports which routers run it."""
+"""The routers' acknowledgements of a published version: waits for them, and reports the routers that run it."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +23,12 @@ class Ack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """Which routers a publication has reached."""
+    """The routers that a publication has reached."""
 
     acks: tuple[Ack, ...] = ()
-    missing: tuple[str, ...] = ()  # live routers that had not answered within a second
+    missing: tuple[str, ...] = ()  # live routers that did not answer within a second
     pools: tuple[str, ...] = ()
-    stored_only: bool = False  # whether Redis was unreachable; routers get the version when it is back
+    stored_only: bool = False  # True if Redis was unreachable; routers get the version once it is reachable again
     dry_run: bool = False
 
     @property
@@ -60,8 +60,8 @@ class AckWaiter:
         self._pubsub.close()
 
     def wait(self, version: int, pools: Iterable[str], routers: Iterable[str], since: float) -> tuple[Ack, ...]:
-        """Return the routers that acknowledged `version` for all pools, once all have done so or WAIT_S after
-        `since` (monotonic)."""
+        """Return the routers that acknowledged `version` for all pools: once all have, or WAIT_S after `since`
+        (monotonic)."""
         missing = {router: set(pools) for router in routers}
         acks: list[Ack] = []
         while missing and (left := since + WAIT_S - time.monotonic()) > 0:
@@ -98,7 +98,7 @@ def subscribed() -> Iterator[AckWaiter | None]:
 
 @dataclass(frozen=True, slots=True)
 class RouterVersion:
-    """The version of a pool's policy that one live router runs."""
+    """The version of a pool's policy that is running on one live router."""
 
     router: str
     pool: str
@@ -107,7 +107,7 @@ class RouterVersion:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """How many routers run a version."""
+    """The number of routers that run a version."""
 
     running: tuple[RouterVersion, ...]
     behind: tuple[RouterVersion, ...]

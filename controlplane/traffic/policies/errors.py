@@ -27,7 +27,7 @@ class NothingToPublish(InvalidInput):
 
 
 class RulesForbid(PolicyError):
-    """The rules forbid joins; `problems` names the pools, `refusals` has the reason of each."""
+    """The rules forbid joins; `problems` names the pools, `refusals` has the reason for each."""
 
     def __init__(self, problems: Sequence[Problem], refusals: Sequence[Exception]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -45,7 +45,7 @@ class Dispute:
     path: str
     base: Json  # value before either change
     theirs: Json  # current value
-    mine: Json  # value that was sent
+    mine: Json  # value in the request
 
 
 class Conflict(PolicyError):
@@ -71,7 +71,7 @@ class Conflict(PolicyError):
 
 @contextlib.contextmanager
 def stale_if_overtaken(if_match: str | None) -> Iterator[None]:
-    """Report a version that went live a moment earlier as stale, if the caller sent If-Match."""
+    """Report a version that went live a moment earlier as stale if the caller sent If-Match."""
     try:
         yield
     except Conflict as error:

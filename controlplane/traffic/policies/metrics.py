@@ -1,4 +1,4 @@
-"""The live metrics shown beside thresholds, by the keys that parameters name."""
+"""The live metrics shown beside thresholds, by the key that a parameter names."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -34,7 +34,7 @@ class LiveMetric:
 
 @dataclass(frozen=True, slots=True)
 class LiveMetrics:
-    """Redis' values for some pools at this moment."""
+    """Values from Redis for some pools at one moment."""
 
     windows: tuple[Window, ...]  # one per router, pool and class
     inflight: dict[str, Load]  # requests of all routers, by instance or data-parallel rank

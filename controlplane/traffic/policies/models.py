@@ -14,7 +14,7 @@ __all__ = ["Direct", "Draft", "FormerPool", "Immutable", "LeastPlan", "Policy", 
 
 
 class Direct(models.TextChoices):
-    """Who may publish without a delivery. Everybody may roll back."""
+    """Who may publish without a delivery. Everyone may roll back."""
 
     ALLOWED = "allowed"
     ADMIN = "admin"
@@ -23,7 +23,7 @@ class Direct(models.TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class LeastPlan:
-    """The minimum that the plan of a delivery must contain."""
+    """The least evidence that the plan of a delivery must provide."""
 
     share: float  # share of a canary, 0–1
     for_s: int  # length of that canary, or of the whole switchback
@@ -32,9 +32,9 @@ class LeastPlan:
 
 class Policy(models.Model):
     name = models.CharField(max_length=50, unique=True)
-    live = models.PositiveIntegerField(default=1)  # number of the version that decides
+    live = models.PositiveIntegerField(default=1)  # number of the version that decides requests
     direct = models.CharField(max_length=8, choices=Direct, default=Direct.ALLOWED)
-    approvals_needed = models.PositiveSmallIntegerField(default=0)  # least approvals of a plan
+    approvals_needed = models.PositiveSmallIntegerField(default=0)  # smallest number of approvals in a plan
     least_share = models.FloatField(default=0.05, db_default=0.05)  # See LeastPlan for these three.
     least_for_s = models.PositiveIntegerField(default=600, db_default=600)
     least_bake_s = models.PositiveIntegerField(default=600, db_default=600)
@@ -53,7 +53,7 @@ class Policy(models.Model):
 
 
 class FormerPool(models.Model):
-    """A removed pool, whose policy's rules still bind the pool that takes over its requests."""
+    """A removed pool, whose policy's rules still apply to the pool that takes over its requests."""
 
     name = models.CharField(max_length=63)
     model = models.CharField(max_length=200)
@@ -103,7 +103,7 @@ class Draft(OpenDraft):
     """The open draft."""
 
     policy = models.OneToOneField(Policy, on_delete=models.CASCADE, related_name="draft")  # one open draft per policy
-    note = models.TextField(blank=True)  # where its values come from: the evidence of a tuning
+    note = models.TextField(blank=True)  # origin of its values: the evidence of a tuning
     savers = models.JSONField(default=list)  # users who saved it; none of them may approve its delivery
 
     def __str__(self) -> str:

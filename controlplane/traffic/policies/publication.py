@@ -1,5 +1,5 @@
-"""Policies in Redis: publishes them, reports which routers run them, republishes missing ones.
-The database is authoritative; routers learn of it through Redis.
+"""Policies in Redis: publishes them, reports the routers that run them, and republishes missing ones. The database is
+authoritative; routers learn of its content through Redis.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,13 +34,13 @@ STRAYS = "pools that are no longer declared"
 
 
 def publish(policy: Policy) -> None:
-    """Write what the policy's pools, including observed ones, must serve now: the live version, with the split of
-    its open delivery."""
+    """Write the value that the policy's pools, including observed ones, must serve now: the live version, with the
+    split of its open delivery."""
     ordered_write.publish(lambda: as_stored(pool.name for pool in selectors.declared_pools(policy)))
 
 
 def tell(policy: Policy) -> bool:
-    """Publish; return False if Redis could not be written, so that republish_missing does it later."""
+    """Publish; return False if Redis could not be written, in which case republish_missing writes it later."""
     try:
         publish(policy)
     except ordered_write.FAILURES as error:
@@ -50,7 +50,7 @@ def tell(policy: Policy) -> bool:
 
 
 def publish_ephemeral(value: PolicyValue) -> None:
-    """Publish for an experiment's pool, unless the experiment has removed it meanwhile."""
+    """Publish for an experiment's pool, unless the experiment has removed the pool in the meantime."""
     key = redis_keys.policy_key(value.pool)
     ordered_write.publish(lambda: {key: value if _lasts(value.pool) else None})
 
@@ -65,8 +65,8 @@ def _lasts(pool: str) -> bool:
 
 
 def as_stored(pools: Iterable[str]) -> Published:
-    """Return the pools' policies in the database, except those of experiments' pools and those without a version.
-    A pool that is no longer declared also loses its fleet.
+    """Return the pools' policies from the database, except those of experiments' pools and those without a version. A
+    pool that is no longer declared also loses its fleet.
     """
     names = set(pools)
     rows = Pool.objects.filter(name__in=names).values_list("name", "policy", "ephemeral_owner")
@@ -116,13 +116,13 @@ def published(pools: list[str]) -> dict[str, PolicyValue]:
 
 
 def acknowledgement(policy_name: str, number: int, pools: Iterable[str]) -> Acknowledgement:
-    """Return live routers and whether they run version `number` of the policy in each of `pools`."""
+    """Return the live routers, and whether each runs version `number` of the policy in each of `pools`."""
     return acknowledged.acknowledgement(number, partial(_router_versions, policy_name, list(pools)))
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """A policy as shown in lists."""
+    """A policy in lists."""
 
     policy: Policy
     live: PolicyVersion
@@ -171,9 +171,8 @@ def _split(status: RouterStatus | None, policy_name: str, generation: int, pool:
 
 
 def republish_missing() -> list[str]:
-    """Bring Redis in line with the database, after a crash or a loss of Redis; return the changed pools.
-    Each policy is tried separately: one that cannot be read or written does not hold up the others. RowsFailed names
-    it.
+    """Bring Redis in line with the database after a crash or a loss of Redis, and return the changed pools. Each policy
+    is processed separately: one that cannot be read or written does not affect the others. RowsFailed names it.
     """
     drop_unless("set", redis_keys.POOLS)
     by_policy = _pools_by_policy()

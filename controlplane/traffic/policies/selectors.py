@@ -35,8 +35,8 @@ def policy(name: str) -> Policy:
 
 
 def live_version(policy: Policy) -> PolicyVersion:
-    """Return the live version; every policy has one from its creation on."""
-    # policy.live may have changed since the row was read, so it is not used.
+    """Return the live version; every policy has one from the moment of its creation."""
+    # policy.live may have changed since the row was read and is therefore not used.
     version = PolicyVersion.objects.select_related("policy").filter(policy=policy.pk, number=F("policy__live")).first()
     if version is None:
         raise NoSuchPolicy(f"policy {policy.name} has no version")
@@ -49,7 +49,7 @@ def history(policy: Policy) -> QuerySet[PolicyVersion]:
 
 
 def once_live(policy: Policy) -> QuerySet[PolicyVersion]:
-    """Return versions that were live, latest first. Their numbers give the order, since no version goes live past an
+    """Return versions that were live, latest first. Their numbers give the order, because no version goes live past an
     open candidate.
     """
     return history(policy).exclude(delivery__isnull=False, delivery__promoted_at=None)
@@ -76,7 +76,7 @@ def version(policy: Policy, number: int) -> PolicyVersion:
 
 
 def published_from(policy: Policy, draft_etag: str) -> PolicyVersion | None:
-    """Return the version that was published from this revision of a draft."""
+    """Return the version published from this revision of a draft."""
     return policy.versions.filter(draft_etag=draft_etag).first() if draft_etag else None
 
 
@@ -90,7 +90,7 @@ def declared_pools(policy: Policy) -> list[Pool]:
 
 
 def pools_of(policy: Policy) -> list[Pool]:
-    """Return the declared pools whose requests the policy decides; requests of an observed pool reach no router."""
+    """Return the declared pools whose requests the policy decides; no router serves an observed pool."""
     return [pool for pool in declared_pools(policy) if pool.mode == SERVE]
 
 

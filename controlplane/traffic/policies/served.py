@@ -36,7 +36,7 @@ def why_not_by(policy: str, pool: PoolSpec) -> str:
 
 def _why_not(document: Mapping[str, object], pool: PoolSpec) -> str:
     if pool.mode == OBSERVE:
-        return ""  # routers decide none of its requests
+        return ""  # routers decide none of the pool's requests
     parsed = documents.parse(document)
     return by_roles(parsed, _roles(pool)) or _without_kv(parsed, pool)
 
@@ -45,8 +45,8 @@ OFFLOADING = tuple(name for name, strategy in STRATEGIES.items() if strategy.off
 
 
 def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
-    """Return why the policy could send no request to instances of these roles although another policy could; empty
-    if it can."""
+    """Return why the policy can send no request to instances of these roles although another policy could; empty if it
+    can."""
     prefilling = roles.count("prefill")
     if documents.offloads(policy) or "both" in roles or not 0 < prefilling < len(roles):
         return ""
@@ -58,7 +58,7 @@ def by_roles(policy: ParsedPolicy, roles: Sequence[str]) -> str:
 
 
 def _without_kv(policy: ParsedPolicy, pool: PoolSpec) -> str:
-    """Return why a strategy that compares KV usage cannot compare any."""
+    """Return why a strategy that compares KV usage has none to compare."""
     kind, strategy = KINDS.get(pool.kind), STRATEGIES[policy["strategy.name"]]
     if kind is None or kind.launched or strategy.kv_optional or not strategy.reads_kv(policy):
         return ""
@@ -81,8 +81,8 @@ def _live(policy: str) -> Mapping[str, object]:
 
 
 def _roles(pool: PoolSpec) -> list[str]:
-    """Return the roles of the pool's instances, from its document or as its source lists them; empty if all have the
-    same."""
+    """Return the roles of the pool's instances, from its document or from its source's list; empty if all have the same
+    role."""
     if prefills := min(_count(pool.engine.get("prefill_instances")), pool.replicas):
         return ["prefill"] * prefills + ["decode"] * (pool.replicas - prefills)
     if not any(pool.engine.get(name) for name in SOURCES):

@@ -1,4 +1,4 @@
-"""Creates, publishes and rolls back policies. The database decides; Redis is written afterwards."""
+"""Creates, publishes and rolls back policies. The database is changed first, then Redis."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -71,13 +71,13 @@ def create_policy(name: str, document: JsonObject, actor: Actor, reason: str) ->
 
 
 def ensure_default_policy(overrides: Mapping[str, Json] | None = None) -> Policy:
-    """Return the policy of pools that name none; created once, from the default document."""
+    """Return the policy of pools that name none; it is created once, from the default document."""
     reason = "First version, for the demo traffic" if overrides else "First version, with the defaults"
     return _ensure(DEFAULT_POLICY, documents.apply_overrides(documents.default(), overrides or {}), reason)
 
 
 def ensure_offload_policy() -> Policy:
-    """Return the policy of pools whose instances either prefill or decode; created once."""
+    """Return the policy of pools whose instances either prefill or decode; it is created once."""
     return _ensure(OFFLOAD_POLICY, documents.default("adaptive_offload"), "First version, for prefill and decode pools")
 
 
@@ -103,9 +103,8 @@ def publish(
     abort_open: bool = False,
     emergency: str = "",
 ) -> Publication:
-    """Make the draft the live version. `if_match` is the ETag of the draft that the caller saw.
-    `abort_open` ends the open delivery, which is a conflict otherwise. `emergency` is an administrator's reason for
-    bypassing the rules.
+    """Publish the draft. `if_match` is the ETag of the draft that the caller saw. `abort_open` ends the open delivery,
+    which is otherwise a conflict. `emergency` is an administrator's reason for bypassing the rules.
     """
     with subscribed() as waiter:
         version = _publish(policy, actor, reason, if_match=if_match, abort_open=abort_open, emergency=emergency)
@@ -124,9 +123,9 @@ def publish_document(
     emergency: str = "",
     dry_run: bool = False,
 ) -> Publication:
-    """Make the document of a file the live version, under the same rules as a draft. `if_match` is the ETag of the
-    live version that the caller saw, `based_on` the version from which the file was made. A dry run passes every
-    check and is rolled back: no router learns of it."""
+    """Publish the document of a file, under the same rules as a draft. `if_match` is the ETag of the live version that
+    the caller saw, `based_on` the version from which the file was made. A dry run passes every check and is rolled
+    back, without reaching a router."""
     with subscribed() as waiter:
         with stale_if_overtaken(if_match), transaction.atomic():
             drafts.check_live(versioned(policy), if_match)
@@ -153,13 +152,12 @@ def _publish(
 
 def rollback(policy: Policy, to_number: int, actor: Actor, reason: str, *, if_match: str | None = None) -> Publication:
     """Publish the document of an earlier version as a new version. `if_match` is the ETag of the live version that the
-    caller saw.
-    A version that was live before needs no approval, no freeze stops it, and an open delivery ends.
+    caller saw. A version that was live before needs no approval and is not blocked by a freeze; an open delivery ends.
     """
     reason = check_reason(reason)
     live, target = selectors.live_version(policy), selectors.version(policy, to_number)
     drafts.check_live(versioned(policy), if_match, target.upgraded)
-    # Limits may be narrower by now, and a document that is no longer valid must not reach a router.
+    # Limits may be narrower now, and a document that has become invalid must not reach a router.
     document = check_document(target.upgraded)
     if documents.values_of(document) == documents.values_of(live.upgraded):
         raise NothingToPublish(f"v{to_number} holds the same document as v{live.number}, which is live")
@@ -178,8 +176,8 @@ def _store(
     rollback_of: int | None = None,
     abort_open: bool = True,
 ) -> PolicyVersion:
-    """Check the rules, claim the draft, end the open delivery, add the version, write the audit entry, all in one
-    transaction, during which nobody else can change the policy or its rules."""
+    """Check the rules, claim the draft, end the open delivery, add the version and write the audit entry. All of this
+    is one transaction, during which nobody else can change the policy or its rules."""
     policy, actor, emergency = change.policy, change.actor, change.emergency
     what = Trigger.OVERTAKE if rollback_of is None else Trigger.ROLL_BACK
     try:

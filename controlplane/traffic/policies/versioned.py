@@ -31,7 +31,7 @@ class PublishedVersion(models.Model):
     actor_name = models.CharField(max_length=200)
     published_at = models.DateTimeField(default=timezone.now)
     based_on = models.PositiveIntegerField(null=True)  # version that was live when its draft was opened
-    draft_etag = models.CharField(max_length=40, blank=True)  # identifies a second press of "Publish"
+    draft_etag = models.CharField(max_length=40, blank=True)  # identifies a repeated press of "Publish"
     rollback_of = models.PositiveIntegerField(null=True)  # version whose document this one restores
 
     class Meta:
@@ -39,7 +39,7 @@ class PublishedVersion(models.Model):
 
     @property
     def label(self) -> str:
-        """Return the version's label for pages, where a plain number would get thousands separators."""
+        """Return the version's label for pages, which would show a plain number with thousands separators."""
         return f"v{self.number}"
 
     @property
@@ -69,7 +69,7 @@ class OpenDraft(models.Model):
 
     @property
     def etag(self) -> str:
-        """Return the ETag, which includes the row's key, so that a later draft has a different one."""
+        """Return the ETag. It includes the row's key, so that the ETag of a later draft differs."""
         return f"d{self.pk}.{self.revision}"
 
     @property
@@ -79,5 +79,5 @@ class OpenDraft(models.Model):
         return document
 
     def saved_by(self, person: str) -> dict[str, object]:
-        """Return what a save by this person changes in addition to the document."""
+        """Return further fields that a save by this person changes, besides the document."""
         return {}

@@ -18,8 +18,8 @@ def next_number(policy: Policy) -> int:
 
 
 def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str, **links: Any) -> PolicyVersion:
-    """Add a version. IntegrityError if a concurrent call took the number, InvalidInput if the document could not serve
-    one of the policy's pools."""
+    """Add a version. Raise IntegrityError if a concurrent call took the number, InvalidInput if the document could not
+    serve one of the policy's pools."""
     served.check(policy, document)
     return PolicyVersion.objects.create(
         policy=policy,
@@ -34,12 +34,11 @@ def add_version(policy: Policy, document: JsonObject, actor: Actor, reason: str,
 
 
 def go_live(version: PolicyVersion, instead_of: int) -> bool:
-    """Make the version live; False if `instead_of` is no longer the live one."""
+    """Make the version live. Return False if `instead_of` is no longer the live one."""
     return bool(Policy.objects.filter(pk=version.policy_id, live=instead_of).update(live=version.number))
 
 
 def lock(*names: str) -> None:
-    """Lock these policies, so that nobody else can change the version by which their pools route until the
-    transaction ends."""
+    """Lock these policies, so that the version used by their pools cannot change until the transaction ends."""
     for name in sorted(names):  # sorted, to prevent deadlocks
         Policy.objects.filter(name=name).update(live=F("live"))

@@ -1,4 +1,4 @@
-"""Policies: the list, one policy, its versions, rolling back."""
+"""Policies: the list, one policy, its versions, and rolling back."""
 
 import difflib
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ RULES_LINE = {
     Direct.ADMIN: "only administrators may publish at once",
     Direct.NEVER: "nobody may publish at once",
 }
-HISTORY = 100  # versions on the policy's page; older ones by number
+HISTORY = 100  # versions on the policy's page; older ones are reached by number
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def raw_diff(old: JsonObject, new: JsonObject, old_name: str, new_name: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class PublishRefusal:
-    """Why nothing was published: for the field of the reason, and for the top of the page."""
+    """Why nothing was published: a text for the reason's field, and one for the top of the page."""
 
     said: list[str]
     reason_error: str = ""
@@ -259,7 +259,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     except Conflict as error:
         live = selectors.live_version(policy)
         if live.rollback_of == target.number and f"v{live.based_on}" == request.POST.get("etag"):
-            return redirect("policy-version", name=name, number=live.number)  # second press of the same button
+            return redirect("policy-version", name=name, number=live.number)  # the same button was pressed twice
         return _confirm_rollback(request, policy, live, target, PublishRefusal([str(error)]), status=412)
     except InvalidInput as error:
         return _confirm_rollback(request, policy, live, target, refusal_of(error), status=422)

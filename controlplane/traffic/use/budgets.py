@@ -36,7 +36,7 @@ class BudgetTerms:
 
 
 def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, actor: Actor) -> Budget:
-    """Create a budget of a key, or of the pool with this name. Raises InvalidInput."""
+    """Create a budget of a key, or of the pool with this name. Raise InvalidInput."""
     if unit not in BudgetUnit.values:
         raise invalid("unit", unit, "unknown unit", ", ".join(BudgetUnit.values))
     if per not in BudgetPer.values:
@@ -57,8 +57,8 @@ def create_budget(of: ApiKey | str, unit: str, per: str, terms: BudgetTerms, act
 
 
 def _gather() -> None:
-    """Bring the routers' latest reports into the ledger, which is otherwise 10 s behind, so that a budget that is
-    deleted and created again begins with the amount already spent.
+    """Bring the routers' latest reports into the ledger, which is otherwise 10 s behind. A budget that is deleted and
+    created again then starts with the amount already spent.
     """
     try:
         step.gather(timezone.now())
@@ -107,7 +107,7 @@ def shown_in(row: Budget, amount: int) -> float:
 
 
 def _publish(row: Budget) -> None:
-    """Write first the spending, then the budget for routers; the steps repeat whatever fails here."""
+    """Write first the spending, then the budget for routers; the control worker's steps repeat whatever fails here."""
     try:
         spending.exchange(row, timezone.now())
     except redis.RedisError as error:

@@ -1,4 +1,5 @@
-"""The cost over time as stacked bars, one for each hour, day or month: each key, pool or model, then the idle part."""
+"""The cost over time as stacked bars, one for each hour, day or month: each key, pool or model, and the idle part on
+top."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from controlplane.traffic.use.selectors import IDLE, UseLine
 
 PER = {"day": "hour", "week": "day", "month": "day", "last_month": "day", "year": "month"}  # by range of the page
 HEIGHT = 100.0  # height of the highest bar, and the width of each
-NAMED = 5  # most expensive keys, pools or models, each with its own part; all others share one
+NAMED = 5  # most expensive keys, pools or models, each with a part of its own; all others share one
 OTHERS = "others"
 
 
@@ -26,7 +27,7 @@ class UsePart:
 class Bar:
     start: datetime
     x: float
-    parts: tuple[UsePart, ...]  # parts in the order of the chart's names, from the bottom
+    parts: tuple[UsePart, ...]  # parts from the bottom, in the order of the chart's names
 
     @property
     def dollars(self) -> float:
@@ -49,7 +50,7 @@ class UseChart:
 
 
 def chart_of(lines: Sequence[UseLine], by: str, begin: datetime, end: datetime, per: str) -> UseChart | None:
-    """Draw `lines`, summed by `by` (key, pool, model) and `per`. None if nothing had a cost."""
+    """Draw `lines`, summed by `by` (key, pool, model) and `per`. Return None if nothing had a cost."""
     sums: dict[datetime, defaultdict[str, float]] = {each: defaultdict(float) for each in _starts(begin, end, per)}
     in_time = [line for line in lines if line.start in sums and line.dollars]
     names = _names(in_time, by)

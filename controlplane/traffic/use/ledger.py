@@ -1,4 +1,4 @@
-"""Adds to the ledger of use: hours as reported, days once the hours are old."""
+"""Adds use to the ledger: hours as reported, days once the hours are old."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from router.contract.redis.use import HOUR_S, UseHour, UseRow
 DAY_S = 86_400
 HOURS_KEPT = timedelta(days=35)  # age at which hours become days
 NONE = -1  # number of a report if nothing of the hour has been taken yet
-REPORTS_KEPT = timedelta(days=9)  # longer than a router may send the same hour again
+REPORTS_KEPT = timedelta(days=9)  # longer than the time for which a router may send an hour again
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The key of a row of the ledger, beside its time."""
+    """The key of a row of the ledger, apart from its time."""
 
     key: str
     pool: str
@@ -62,7 +62,7 @@ def _counted(rows: Iterable[UseRow]) -> dict[Entry, Sequence[int]]:
 
 
 def add(start: datetime, seconds: int, entry: Entry, name: str, counts: Mapping[str, int]) -> None:
-    """Add counts to a row. Call it inside a transaction."""
+    """Add counts to a row. Call this inside a transaction."""
     place = {"start": start, "seconds": seconds, "key": entry.key, "pool": entry.pool, "model": entry.model}
     more = {field: F(field) + count for field, count in counts.items() if count}
     if not Use.objects.filter(**place).update(name=name, **more):
@@ -70,7 +70,7 @@ def add(start: datetime, seconds: int, entry: Entry, name: str, counts: Mapping[
 
 
 def clean_up(now: datetime) -> None:
-    """Sum old hours into days, and delete reports that no router sends any more."""
+    """Sum old hours into days, and delete reports that routers will not send again."""
     UseReport.objects.filter(at__lt=now - REPORTS_KEPT).delete()
     until = (now - HOURS_KEPT).replace(hour=0, minute=0, second=0, microsecond=0)
     old = Use.objects.filter(seconds=HOUR_S, start__lt=until)

@@ -6,7 +6,7 @@ from django.utils import timezone
 from controlplane.traffic.keys.models import Budget
 from router.contract.redis.use import UseCounts
 
-HELD = "(held)"  # replaces a key's id: what the pool's instances held, used or not
+HELD = "(held)"  # replaces a key's id: GPU time held by the pool's instances, used or not
 COUNTS = UseCounts.__struct_fields__  # columns of Use
 
 
@@ -16,7 +16,7 @@ class Use(models.Model):
     start = models.DateTimeField()
     seconds = models.PositiveIntegerField()  # length of the period
     key = models.CharField(max_length=100)  # id of the API key; empty without a key
-    name = models.CharField(max_length=100)  # name of the key; a revoked key's name can be given again
+    name = models.CharField(max_length=100)  # name of the key; the name of a revoked key can be reused
     pool = models.CharField(max_length=100)
     model = models.CharField(max_length=200)
     requests = models.BigIntegerField(default=0)
@@ -59,7 +59,7 @@ class UseReport(models.Model):
 
 
 class BudgetSpending(models.Model):
-    """The known spending of one router's incarnation from a budget in a period; it only grows."""
+    """The known spending of one router's incarnation from a budget in a period; the amount only grows."""
 
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="spending")
     period = models.CharField(max_length=16)  # 2026-11-26T09, 2026-11-26, 2026-W48 or 2026-11

@@ -72,7 +72,7 @@ class UseLine:
 
 @dataclass(frozen=True, slots=True)
 class UseQuery:
-    """A query; `per` is hour, day, month, or empty for one line over the whole time. Raises InvalidInput."""
+    """A query; `per` is hour, day, month, or empty for one line over the whole time. Raise InvalidInput."""
 
     begin: datetime
     end: datetime
@@ -138,7 +138,7 @@ def _floor(at: datetime) -> datetime:
 def _scaled(
     row: Mapping[str, Any], held: Mapping[Any, tuple[int, int]], charged: Mapping[Any, Sequence[int]]
 ) -> tuple[float, float]:
-    """Return (GPU-seconds, dollars), scaled down to the bill, as routers learn of each other's load late and may
+    """Return (GPU-seconds, dollars), scaled down to the bill: routers learn of each other's load late and may
     overcharge."""
     place = row["period"], row["pool"]
     gpu, money = row["gpu_us"] / 1e6, row["micro_dollars"] / 1e6

@@ -1,7 +1,7 @@
-"""Spending from budgets: Redis and the database back each other up.
-Spending is a counter for each incarnation of a router that only grows, so the two are merged by taking the greater:
-nothing is lost while either is unreachable, and nothing counts twice. Routers are granted more only from a key in Redis
-that this step has opened (router/sync/token_bucket_store.py).
+"""Spending from budgets: Redis and the database back each other up. Spending is a counter for each incarnation of a
+router that only grows, so the two are merged by taking the greater: nothing is lost while either is unreachable, and
+nothing counts twice. Grants to routers come only from a key in Redis that this step has opened
+(router/sync/token_bucket_store.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,13 +21,13 @@ from router.contract.redis import redis_keys
 from router.contract.redis.budgets import EVER, LARGEST, Period
 from router.contract.redis.use import HOUR_S
 
-BEFORE = "(before)"  # replaces an incarnation: what the key had used when the budget was created
+BEFORE = "(before)"  # replaces an incarnation: the key's use before the budget was created
 REPORTED_S = 10  # time for live routers to write their spending to an empty Redis again
 LATE_S = 3600  # time for which requests of an ended period may still run
 KEPT = timedelta(days=100)  # how long the database keeps the spending
 
-# ARGV: seconds until routers are granted more, if the hash is new; its expiry; then each incarnation of a router with
-# its spending. Returns the whole hash.
+# ARGV: seconds until routers get grants, if the hash is new; its expiry; then each incarnation of a router with its
+# spending. Returns the whole hash.
 _OPEN = """
 if redis.call('TYPE', KEYS[1])['ok'] ~= 'hash' then redis.call('DEL', KEYS[1]) end
 for i = 3, #ARGV, 2 do
@@ -70,8 +70,8 @@ class BudgetNow:
 
 
 def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[BudgetNow]:
-    """Return budgets of pools and of keys that are not revoked, with their spending by the database, about 10 s
-    late."""
+    """Return budgets of pools and of keys that are not revoked, with their spending in the database, which is about 10
+    s behind."""
     found = Budget.objects.filter(key__revoked_at=None).select_related("key") if rows is None else rows
     periods = [(row, published(row).period(now)) for row in found]
     names = {period.name for _, period in periods}
@@ -81,7 +81,7 @@ def budgets_now(now: float, rows: Iterable[Budget] | None = None) -> list[Budget
 
 
 def record_before(row: Budget, now: datetime) -> None:
-    """Count the earlier use of the current period. Call it inside the transaction that creates the budget."""
+    """Count earlier use in the current period. Call this inside the transaction that creates the budget."""
     period = published(row).period(now.timestamp())
     owned = Use.objects.filter(key=str(row.key_id)) if row.key_id else Use.objects.filter(pool=row.pool)
     used = (
@@ -115,7 +115,7 @@ def exchange(row: Budget, now: datetime) -> None:
 
 def _open(row: Budget, period: Period, at: float) -> Mapping[str, int]:
     known = dict(BudgetSpending.objects.filter(budget=row, period=period.name).values_list("life", "spent"))
-    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # routers still write known spending again
+    wait_s = REPORTED_S if known.keys() - {BEFORE} else 0  # time for routers to write known spending again
     words = [word for life, spent in known.items() for word in (life, spent)]
     key = redis_keys.budget_key(str(row.pk), period.name)
     answer: Any = connect().eval(_OPEN, 1, key, wait_s, period.kept_until(at), *words)

@@ -1,4 +1,4 @@
-"""Adds the routers' counts to the ledger every 10 s, and publishes which hours it includes."""
+"""Adds the routers' counts to the ledger every 10 s, and publishes the hours that it includes."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,14 +21,17 @@ log = structlog.get_logger(__name__)
 GONE_S = 86_400  # silence of a router after which it is forgotten
 
 
-# The bill: GPU time that the pools' instances held, used or not. Idle is the bill minus the charges.
-LONGEST = timedelta(hours=12)  # longest period counted at once; without a control worker nobody knows what was running
-NEW = timedelta(minutes=1)  # period counted for a pool on its first count, as it may be older than this ledger
+# The bill: GPU time held by the pools' instances, used or not. The idle part is the bill minus the charges.
+# Longest period counted at once; without a control worker, nobody knows which instances were running
+LONGEST = timedelta(hours=12)
+# Period counted for a pool on its first count, because the pool may be older than this ledger
+NEW = timedelta(minutes=1)
 
 
 @transaction.atomic
 def count(now: datetime) -> None:
-    """Count from the last call to now. An instance that started while no control worker ran counts from its start."""
+    """Count the time since the last call. An instance that started while no control worker ran counts from its
+    start."""
     until = dict(HeldUntil.objects.values_list("pool", "at"))
     by_pool: dict[str, list[HeldGpus]] = {}
     for one in publish.held_gpus():
@@ -75,7 +78,7 @@ def gather(now: datetime) -> None:
 
 
 def _take(life: str) -> dict[int, int]:
-    """Take an incarnation's hours; return each with the number of its report."""
+    """Process an incarnation's hours. Return each with the number of its report."""
     key, kept_key = redis_keys.use_key(life), redis_keys.use_kept_key(life)
     drop_unless("hash", key)
     found: Any = connect().hgetall(key)
@@ -96,7 +99,7 @@ def _take(life: str) -> dict[int, int]:
 
 
 def _forget(raw: bytes, life: str, kept: dict[int, int]) -> None:
-    """Forget a router that has long been silent once the ledger has all its hours."""
+    """Forget a router that has been silent for long, once the ledger has all of its hours."""
     if connect().hlen(redis_keys.use_key(life)) <= len(kept):
         connect().delete(redis_keys.use_key(life), redis_keys.use_kept_key(life))
         connect().zrem(redis_keys.USE, raw)

@@ -1,4 +1,4 @@
-"""The page Use: what each key, pool or model consumed and cost in a period."""
+"""The page Use: consumption and cost of each key, pool or model in a period."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -72,7 +72,7 @@ def use(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_http_methods(["GET", "POST"])
 def add_budget(request: HttpRequest) -> HttpResponse:
-    """Create a budget. It replaces the budget of the same key or pool, unit and period, if that budget has not changed
+    """Create a budget. It replaces a budget for the same key or pool, unit and period, if that budget has not changed
     since it was shown.
     """
     if request.method == "GET":

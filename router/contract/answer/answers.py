@@ -1,8 +1,7 @@
-"""Reads an engine's answer: content, failure, completeness, usage. Pure.
-On the path of every stream, `find` is used instead of `in`: `in` first tries its operand as an integer, which costs an
-exception.
-The shape of a JSON value tells its API: chunks of chat and plain completions, events of responses and messages, whole
-answers of each. A value of an unknown shape counts as content, unless it has no text.
+"""Reads an engine's answer: content, failure, completeness, usage. Pure. On the path of every stream, `find` replaces
+`in`, because `in` first tries to convert its operand to an integer and handles the exception. The shape of a JSON value
+tells its API: chunks of chat and plain completions, events of responses and messages, whole answers of each. A value of
+an unknown shape counts as content, unless it has no text.
 """
 
 import json
@@ -22,7 +21,7 @@ from router.contract.values.json_value import JsonObject
 # quiet: a sign of life without output; end: nothing follows
 Sign = Literal["quiet", "content", "error", "end"]
 
-ABORTED: Final = ("error", "abort", "cancelled", "timeout")  # finish reasons of abandoned answers
+ABORTED: Final = ("error", "abort", "cancelled", "timeout")  # finish reasons of answers that the engine abandoned
 WHOSE_END = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")  # streams with a final event
 LONGEST_MESSAGE = 500  # characters of an error's message
 LONGEST_REMARK = 4096  # bytes; a larger answer is never a remark
@@ -42,21 +41,22 @@ _STATUSES = {
     **dict.fromkeys(("permission_error", "PermissionDeniedError"), 403),
     **dict.fromkeys(("not_found_error", "model_not_found", "NotFoundError"), 404),
 }  # statuses of errors without one, by type or code
-UNFINISHED: Final = ("queued", "in_progress")  # statuses of a response that is still being generated
-# Wording of vLLM and SGLang
+UNFINISHED: Final = ("queued", "in_progress")  # statuses of a response that is still generating
+# Error texts of vLLM and SGLang
 _TOO_LONG = re.compile(rb"context[ _]length")
-# Words of failures that TensorRT-LLM answers, as all others, with 400
+# Error texts that TensorRT-LLM sends, like all its errors, with status 400
 _OF_ENGINES = re.compile(
     r"""\b(?:CUDA|NCCL|HIP)["']? |out of memory|EngineCore|engine (?:is|has been) dead|internal ?server ?error"""
     r"""|Traceback \(|"(?:code|status|status_code)": ?"?5\d\d\b""",
     re.IGNORECASE,
 )
-# From the first backslash only: otherwise every backslash of a long run would be tried as the first
+# Match from the first backslash only; otherwise a long run of backslashes would be tried at every position
 _ESCAPED, _ESCAPED_BLANK = re.compile(r"(?<!\\)\\+u([0-9a-fA-F]{4})"), re.compile(r"(?<!\\)\\+[bfnrt]")
-NEAR = 12  # characters before or after words of an engine that tell whether it quotes them
-MOST_WORDS = 32  # words of an engine that are searched for in the request, which may be large
+NEAR = 12  # characters compared on each side of an engine's words to see whether it quotes the request
+MOST_WORDS = 32  # largest number of an engine's words to look for in the request, which may be large
 _FURTHER_DATA = re.compile(rb"\ndata:([^\n]*)")
-_GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')  # SGLang's is an object
+# SGLang's finish reason is an object
+_GIVEN_UP = re.compile(rb'"(?:finish_reason|type)": ?"(?:error|abort|cancelled|timeout)"')
 _NAMED_ERROR = re.compile(rb"(?:^|\n)event: ?error\r?(?:\n|\Z)")
 _ENDS = frozenset(("message_stop", "response.completed", "response.incomplete", "response.cancelled"))
 _FAILURES = ("error", "response.failed", "response.error")
@@ -81,8 +81,8 @@ _REMARKS = frozenset(
         "type",
     )
 )
-_RESULTS = ("data", "results")  # fields of an answer without streams that list its results
-# Fields that stand beside an answer without streams
+_RESULTS = ("data", "results")  # fields that list the results in an unstreamed answer
+# Metadata fields of an unstreamed answer
 _BESIDE = _REMARKS.union(("id", "object", "index", "model", "created", "created_at", "usage", "meta"))
 _QUIET = frozenset(("message_start", "ping", "content_block_stop"))
 # Text fields of an unknown event that are not content
@@ -92,7 +92,7 @@ _EMPTY_BLOCKS = ("text", "thinking", "text_delta", "thinking_delta", "input_json
 
 
 STREAM = AnswerError("the answer is a stream where a whole one was asked for")
-# Judged like the refusal of an engine that cannot stream
+# Treated like a refusal from an engine that cannot stream
 NO_STREAM = AnswerError("the answer is whole where a stream was asked for", 501, is_clients=True)
 
 
@@ -166,14 +166,15 @@ def _is_flat(event: Said) -> bool:
 
 
 def _several(event: Said) -> list[Any] | None:
-    """Return the errors of choices, or of an answer without choices that lists them."""
+    """Return the errors listed in choices, or in an answer without choices."""
     if event.choices is not None:
         return [choice.error for choice in event.choices if choice.error] or None
     return event.errors if isinstance(event.errors, list) and event.errors else None
 
 
 def _given_up(event: Said) -> str | None:
-    """Return why the engine abandoned the answer, in the chunks, events or answers of any API; None if it did not."""
+    """Return why the engine abandoned the answer; None if it did not. Accepts chunks, events and whole answers of any
+    API."""
     for choice in event.choices or ():
         if choice.finish_reason is not None and _is_abort(choice.finish_reason):
             return f"finish_reason {choice.finish_reason}"
@@ -182,7 +183,7 @@ def _given_up(event: Said) -> str | None:
 
 
 def _is_abort(finish: object) -> bool:
-    """Return whether this is a finish reason with which SGLang abandons an answer, in either of its APIs."""
+    """Return whether SGLang uses this finish reason for an abandoned answer, in either of its APIs."""
     return (finish.get("type") if isinstance(finish, dict) else finish) in ABORTED
 
 
@@ -246,8 +247,8 @@ def error_of(event: Said, data: bytes = b"") -> AnswerError | None:
 
 
 def _is_failed(event: Said) -> bool:
-    """Return whether a response says that it failed. vLLM calls one completed that it gave up, with the status
-    cancelled."""
+    """Return whether the response reports a failure. vLLM marks a response that it gave up as completed, with the
+    status cancelled."""
     if event.response is None:
         return event.status in ("failed", "cancelled")
     given_up = event.type == "response.completed" and event.response.status == "cancelled"
@@ -255,7 +256,7 @@ def _is_failed(event: Said) -> bool:
 
 
 def unfinished(event: Said) -> AnswerError | None:
-    """Return the error of a whole response that is still being generated, as only one in the background may be."""
+    """Return the error of a whole response that is still generating, which is allowed only in the background."""
     if event.object != "response" or event.status not in UNFINISHED:
         return None
     return AnswerError(f"the response is {event.status}, and was not requested in the background")
@@ -283,11 +284,11 @@ def wrong_with(event: Said | None, data: bytes, api_path: str, *, background: bo
 
 
 def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
-    """Judge an answer by its JSON value alone, which may hold Python's NaN and Infinity."""
+    """Judge an answer by its JSON value alone; the value may contain Python's NaN and Infinity."""
     if not data:
         return AnswerError(EMPTY)
     try:
-        # As text: `json.loads` would also read bytes in UTF-16, which clients cannot.
+        # Decode to text first: `json.loads` would also accept UTF-16 bytes, which clients cannot read.
         value = json_object(data) or json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return AnswerError(NO_JSON)
@@ -299,7 +300,7 @@ def _wrong_value(data: bytes, api_path: str) -> AnswerError | None:
 
 
 def begins_json(data: bytes) -> bool:
-    """Return whether an answer of which only the beginning is known may be JSON in UTF-8."""
+    """Return whether an answer whose beginning is known may be UTF-8 JSON."""
     start = data.removeprefix(BOM_UTF8).lstrip()[:2]
     return start[:1] in (b"", b"{", b"[") and start[1:] != b"\0"
 
@@ -312,7 +313,7 @@ def _error_of_an_item(value: Any) -> object:
 
 
 def _holds(value: Any, api_path: str) -> bool:
-    """Return whether a JSON value has the API's kind of content. An empty answer has an end."""
+    """Return whether a JSON value has the kind of content that the API returns. An empty answer has an end."""
     if api_path in _OF_CHOICES:
         choices = value.get("choices")
         return isinstance(choices, list) and any(map(_is_choice, choices))
@@ -320,13 +321,13 @@ def _holds(value: Any, api_path: str) -> bool:
         return bool(value.get("content")) or (value.get("type") == "message" and bool(value.get("stop_reason")))
     if api_path == "/v1/responses":
         return bool(value.get("output")) or (value.get("object") == "response" and bool(value.get("status")))
-    if api_path in CLASSLESS and api_path not in IMAGES:  # an empty text has no tokens, and silence no words
+    if api_path in CLASSLESS and api_path not in IMAGES:  # an empty text has no tokens, and silence has no words
         return isinstance(value, list) or any(name not in _REMARKS and held is not None for name, held in value.items())
     return _has_more(value) or (isinstance(value, dict) and api_path not in IMAGES and _is_of_nothing(value))
 
 
 def _is_of_nothing(value: dict[str, Any]) -> bool:
-    """Return whether an answer has an empty list of results, and a usage without tokens."""
+    """Return whether an answer has an empty list of results and its usage counts no tokens."""
     usage = value.get("usage")
     tokens = usage.get("total_tokens", usage.get("prompt_tokens")) if isinstance(usage, dict) else None
     return tokens == 0 and any(isinstance(held, list) for held in value.values())
@@ -341,8 +342,8 @@ def _is_choice(choice: object) -> bool:
 
 
 def _has_more(value: object, depth: int = 16) -> bool:
-    """Return whether a value has any number or text, ignoring fields that stand beside an answer. Below these fields,
-    names may be a client's.
+    """Return whether a value contains any number or text, apart from metadata fields. Deeper down, a client may have
+    chosen the field names.
     """
     if isinstance(value, dict):
         is_top = depth == 16
@@ -373,8 +374,8 @@ def _error(reported: object, data: bytes) -> AnswerError:
 
 
 def blames_engine(body: bytes, asked: bytes) -> bool:
-    """Return whether an engine that refuses a request says that it is at fault itself. Words of the request, `asked`,
-    do not count, as engines quote it."""
+    """Return whether an engine blames itself when it refuses a request. Words that also occur in the request, `asked`,
+    do not count, because engines quote it."""
     event = said(body)
     error = error_of(event, body) if event is not None else None
     is_failure = error is not None and error.status is not None and error.status >= 500
@@ -387,14 +388,14 @@ def blames_engine(body: bytes, asked: bytes) -> bool:
 
 
 def _unescaped(data: bytes) -> str:
-    """Return JSON or text between blanks, decoded, in lower case and without escapes, however deep."""
+    """Return JSON or text decoded, in lower case, unescaped at any depth and surrounded by blanks."""
     text = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), data.decode(json.detect_encoding(data), "replace"))
     blank = "\n" * NEAR
     return f"{blank}{_ESCAPED_BLANK.sub(' ', text)}{blank}".replace("\\", "").lower()
 
 
 def _is_quoted(text: str, start: int, end: int, own: str) -> bool:
-    """Return whether words also stand in the request, `own`, after or before the same text."""
+    """Return whether the request, `own`, contains the same words next to the same text."""
     near = text[start - NEAR : end], text[start : end + NEAR]
     return any(each.replace(" ", "") in own for each in near)
 
@@ -436,7 +437,7 @@ def _with_tiers(usage: JsonObject, extension: object) -> JsonObject:
 
 
 def payload(event: bytes) -> bytes:
-    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment. The data of an
+    """Return the data of a stream's event, with or without HTTP chunk framing; empty for a comment line. The data of an
     event named `error` is wrapped in a JSON object with the field `error`."""
     start = 0 if event.startswith(b"data:") else event.find(b"\ndata:") + 1
     if not start and not event.startswith(b"data:"):
@@ -469,7 +470,7 @@ def json_object(data: bytes) -> JsonObject | None:
 
 
 def events(stream: bytes) -> Iterator[bytes]:
-    """Return the payloads of the whole events in a part of a stream, up to the last blank line."""
+    """Return the payloads of the complete events in a part of a stream, up to the last blank line."""
     whole, _, _ = stream.replace(b"\r\n", b"\n").rpartition(b"\n\n")
     for event in whole.split(b"\n\n"):
         if data := payload(event):
@@ -477,7 +478,7 @@ def events(stream: bytes) -> Iterator[bytes]:
 
 
 def given_up(part: bytes) -> AnswerError | None:
-    """Return the error of the first event that abandons one of several answers."""
+    """Return the error of the first event that abandons one of the answer's choices."""
     if _GIVEN_UP.search(part) is None:  # matches only a key, as quotes inside JSON strings are escaped
         return None
     read = (said(data) for data in events(part + b"\n\n"))
@@ -534,14 +535,14 @@ def ending(stream: bytes) -> Ending:
         error = error or (error_of(event, data) if of in ("error", "end") else None)
         if choices and not finishes:
             finishes = _finishes(choices)
-        usage = usage_of(event) if usage is None else usage  # the last one counts
+        usage = usage_of(event) if usage is None else usage  # the last usage counts
         extension = extension or event.sglext
-        # A choice's finish reason, sent before the usage, may say that the engine abandoned the answer
+        # A finish reason, sent before the usage, may show that the engine abandoned the answer
         if usage is not None and whole and error is None and (finishes or choices is None):
             break
         if of == "content" and not finishes:
             break
-    error = error or (unread if whole else None)  # what a cut leaves is none
+    error = error or (unread if whole else None)  # an unread rest after a cut is no error
     usage = usage if usage is None or extension is None else _with_tiers(usage, extension)
     return Ending(error, whole, finishes, usage)
 

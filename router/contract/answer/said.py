@@ -1,4 +1,4 @@
-"""What an engine's answer contains, as values: fields of an event, an error, the end. Pure."""
+"""Values found in an engine's answer: fields of an event, an error, the end. Pure."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class SaidResponse(msgspec.Struct):
 
 
 class Said(msgspec.Struct):
-    """The fields of an event or whole answer that tell the outcome of a request; others are skipped."""
+    """The fields of an event or whole answer that determine the outcome of a request; other fields are skipped."""
 
     type: Any = None
     object: Any = None
@@ -62,11 +62,12 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the stream is over. Engines end chunks by [DONE]; a few only send the usage last."""
+        """Return whether the stream is over. Engines end a stream of chunks with [DONE]; a few send only the usage
+        last."""
         return self.is_whole or (self.finishes and self.usage is not None)
 
 
 class Ended(Ending, frozen=True):
     """The final state of an answer."""
 
-    first_usage: JsonObject | None = None  # first part of the usage, in a stream that reports it in two
+    first_usage: JsonObject | None = None  # first part of the usage, if the stream reports it in two parts

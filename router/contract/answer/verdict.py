@@ -16,7 +16,7 @@ Result = Literal[
     "cancelled",
     "picked",
 ]
-# picked: the gateway was told where to send the request, and reported no outcome
+# picked: the router chose an endpoint for a gateway, which reported no outcome
 Label = Literal["", "ok", "client_error", "error", "refused", "cancelled", "picked"]
 Fault = Literal["", "client", "engine", "router", "nobody"]
 
@@ -44,7 +44,7 @@ _OF_THE_REQUEST = frozenset((400, 413, 414, 415, 431))  # the request is malform
 _ENGINES_4XX = frozenset((408,))
 # A single engine's refusal is that engine's fault, so the request is retried on another one
 DOUBTFUL = frozenset((*range(400, 500), 501)) - _OF_THE_REQUEST - _ENGINES_4XX.union(BACK_PRESSURE)
-# Refusals for lack of capacity whose HTTP status suggests another cause
+# Refusals that mean a lack of capacity although their HTTP status suggests another cause
 REFUSALS = frozenset(("deadline_exceeded", "deadline_unmeetable", "over_ttft_limit", "queue_timeout", "displaced"))
 # An engine's answers to a missing or wrong key
 KEY_REFUSED = frozenset((401, 403))
@@ -62,8 +62,8 @@ def of_status(status: int) -> Result:
 
 
 def of_error(error: AnswerError, *, has_content: bool) -> Result:
-    """Return the result of an answer of status 200 that holds an error. A doubtful one after content is the engine's,
-    as the engine had accepted the request and no other can be asked."""
+    """Return the result of an answer of status 200 that contains an error. An ambiguous error after content is the
+    engine's fault: the engine had accepted the request, and no other engine can be tried."""
     if error.is_clients and not (has_content and error.status in DOUBTFUL):
         return "client_error"
     if has_content:
@@ -71,12 +71,12 @@ def of_error(error: AnswerError, *, has_content: bool) -> Result:
     return "refused" if error.status in BACK_PRESSURE else "failed_before_content"
 
 
-# Codes of the router's own answers that are neither the client's fault nor an engine's
+# Error codes of the router's own answers for which neither the client nor an engine is at fault
 _ROUTERS = frozenset(("router_exhausted", "shutting_down", "internal_error", "gateway_misconfigured"))
 
 
 def of_own_answer(status: int, code: str) -> Result:
-    """Return the result of a request that the router answers itself, by the answer's HTTP status and code."""
+    """Return the result of a request that the router answers itself, from the HTTP status and the error code."""
     if code in _ROUTERS:
         return "router_failed"
     if status in BACK_PRESSURE or code in REFUSALS:
@@ -85,8 +85,8 @@ def of_own_answer(status: int, code: str) -> Result:
 
 
 def of_routers_answer(status: int, code: object) -> Result:
-    """Return the result of a router's answer as its client sees it. An error comes from the router or from an engine,
-    whose error the router passes on. `code` is the error's code."""
+    """Return the result of an answer as the client sees it. An error may come from the router, or from an engine
+    through the router. `code` is the error's code."""
     if code == "failed_alike":
         return "failed_alike"
     is_own = isinstance(code, str) and (code in REFUSALS or code in _ROUTERS)

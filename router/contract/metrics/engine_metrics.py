@@ -49,18 +49,19 @@ class Scrape:
     transfers: tuple[KvTransferTotals, ...] = ()
     tiers: tuple[TierNames, ...] = ()  # tiers of KV below the GPU
     is_store: bool = False  # True for a KV store, whose usage is that of its first tier
-    block_size: str = ""  # gauges used where `cache_config` has no such labels
+    block_size: str = ""  # gauges to use where `cache_config` has no such labels
     kv_blocks: str = ""
     reuses: str = ""  # label of `cache_config`: whether prefixes of earlier prompts are reused
-    busy: str = ""  # seconds in which the GPU computed, if the engine reports them
-    gpu_memory: str = ""  # share of the memory of its GPUs that it holds
+    busy: str = ""  # seconds for which the GPU computed, if the engine reports them
+    gpu_memory: str = ""  # share of its GPUs' memory that the engine holds
     gpu_energy: str = ""  # joules
-    waiting_by_reason: str = ""  # a gauge by reason; requests with the label DEFERRED do not wait for capacity
+    waiting_by_reason: str = ""  # a gauge by reason; requests with the reason DEFERRED do not wait for capacity
     rejected: str = ""  # requests refused because the engine's queue was full
     queues: tuple[str, ...] = ()  # further gauges of waiting requests
-    deferred: tuple[str, ...] = ()  # the gauges in `queues` whose requests do not wait for capacity
-    connector_hits: str = ""  # prompt tokens that a connector had cached
-    pulls: tuple[str, ...] = ()  # metrics that show that connector hits may come from the request's own prefill
+    deferred: tuple[str, ...] = ()  # gauges in `queues` whose requests do not wait for capacity
+    connector_hits: str = ""  # prompt tokens that a connector found cached
+    # Metrics whose presence shows that connector hits may come from the request's own prefill
+    pulls: tuple[str, ...] = ()
 
 
 DEFERRED = b'reason="deferred"'
@@ -128,7 +129,7 @@ VLLM_SCRAPE = Scrape(
 
 # Requests on SGLang's prefill and decode servers that wait for the other half: for its KV memory, or for the KV itself
 _UNTIL_KV = ("sglang:num_prefill_bootstrap_queue_reqs", "sglang:num_decode_transfer_queue_reqs")
-# SGLang 0.5.23, sglang/srt/observability/metrics_collector.py; it counts cached tokens of all prompt tokens
+# SGLang 0.5.23, sglang/srt/observability/metrics_collector.py; cached tokens are counted for all prompt tokens
 SGLANG_SCRAPE = replace(
     NO_SCRAPE,
     kv_usage="sglang:token_usage",
@@ -200,7 +201,7 @@ def parse_metrics(page: bytes, names: Scrape, refused: Refused | None = None) ->
 
 
 def _connector_reuses(page: MetricsPage, names: Scrape) -> bool:
-    """Return whether a connector has reused KV of earlier prompts, which vLLM allows even without prefix caching."""
+    """Return whether a connector has reused KV of earlier prompts; vLLM allows that even without prefix caching."""
     return bool(page.sum(names.connector_hits)) and all(page.sum(name) is None for name in names.pulls)
 
 

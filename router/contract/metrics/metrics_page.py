@@ -1,7 +1,6 @@
-"""The wanted metrics of a Prometheus page, located by their names, and a histogram for Weir's own page. Pure.
-A full parse of vLLM's page of 52 kB takes 8 ms; locating ten names takes less than 0.2 ms.
-The page is untrusted input: numbers out of range, long lines and too many series are refused and counted, and their
-metric stays unknown.
+"""The wanted metrics of a Prometheus page, located by their names, and a histogram for Weir's own page. Pure. A full
+parse of vLLM's page of 52 kB takes 8 ms; locating ten names takes less than 0.2 ms. The page is untrusted input:
+numbers out of range, long lines and excess series are rejected and counted, and the metric stays unknown.
 """
 
 import math
@@ -13,11 +12,11 @@ from itertools import accumulate
 
 from router.contract import ranks
 
-LARGEST = 4 * 1024 * 1024  # bytes of a page; vLLM's has 75 kB for each data-parallel rank
+LARGEST = 4 * 1024 * 1024  # bytes of a page; vLLM writes 75 kB for each data-parallel rank
 LONGEST_LINE = 16 * 1024
 MOST_SERIES = 4096  # series per name
 MOST_SOURCES = 32
-LARGEST_NUMBER = 2.0**53  # above it, a float skips whole numbers
+LARGEST_NUMBER = 2.0**53  # floats above this skip integers
 LARGEST_COUNT = 2**31 - 1  # largest number of blocks, and of tokens in a block
 
 Refused = Counter[str]  # reason → how often
@@ -54,7 +53,7 @@ class MetricsPage:
             self.refuse(f"{name}: more than {MOST_SERIES} series")
 
     def _value(self, name: str, line: bytes) -> tuple[bytes, float] | None:
-        """Return (labels, value); None for a longer name (another series) or a refused value."""
+        """Return (labels, value); None if the name continues (another series) or the value is refused."""
         if line[:1] not in (b"{", b" "):
             return None
         if len(line) > LONGEST_LINE:
@@ -80,9 +79,9 @@ class MetricsPage:
         return total([*self.series(name)])
 
     def requests(self, names: Sequence[str], only: bytes = b"") -> list[tuple[bytes, float]]:
-        """Return labels and values of gauges that count requests, or of those with the label `only`.
-        SGLang also writes a line per priority beside the total, and a line per part of a model that computes the same
-        requests (`--enable-metrics-for-all-schedulers`); such requests are counted once.
+        """Return labels and values of gauges that count requests, or only those with the label `only`. Beside the
+        total, SGLang writes a line per priority and, with `--enable-metrics-for-all-schedulers`, a line for each part
+        of a model that computes the same requests; each request is counted once.
         """
         found: dict[tuple[str, bytes], float] = {}
         for name in names:
@@ -97,7 +96,7 @@ class MetricsPage:
         return sum(values) / len(values) if values else None
 
     def gauge(self, name: str) -> int | None:
-        """Return a count that is the same in every series; 0 if there is none."""
+        """Return a count that all series share; 0 if there is none."""
         value = next((value for _, value in self.series(name)), 0.0)
         if value > LARGEST_COUNT:
             self.refuse(f"{name}: out of range (0 to {LARGEST_COUNT})")
@@ -161,7 +160,7 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        self._edges = [float(bound) for bound in bounds]  # integers compare with a value more slowly
+        self._edges = [float(bound) for bound in bounds]  # comparing a float with an integer is slower
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0  # sum of the values
 
@@ -170,5 +169,5 @@ class Histogram:
         self.total += value * times
 
     def cumulative(self) -> list[int]:
-        """For each bound, return the number of values up to it; the last number counts all values."""
+        """Return, for each bound, the number of values up to it; the last number counts all values."""
         return list(accumulate(self.counts))

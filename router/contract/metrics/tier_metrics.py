@@ -11,14 +11,14 @@ from router.contract.redis.sample import TierSample
 
 MOST_TIERS = 8
 _TIER = re.compile(rb'[{,]tier="(?:\d+:)?([\w./-]{1,32})"')
-# Names used by vLLM and simulated engines; other tiers keep their own.
+# Names used by vLLM and simulated engines; other tiers keep the engine's names.
 _KNOWN = {"primary": "host", "cpu": "host", "dram": "host", "p2p": "remote", "obj": "remote"}
 _DISKS = ("fs", "disk", "ssd")
 
 
 @dataclass(frozen=True, slots=True)
 class TierNames:
-    """Names on the page by field of the sample; several names of a field are added up."""
+    """Metric names for each field of the sample; the values of several names are added up."""
 
     tier: str  # empty if the label `tier` holds the name
     prefix: str  # common prefix of the names; pages without it are not searched
@@ -26,7 +26,8 @@ class TierNames:
     second: float = 1.0  # the unit of its times, in s
 
 
-# vLLM 0.32: vllm/v1/kv_offload/tiering/base.py; chunks were blocks before. The tiers' own numbers go before the totals.
+# vLLM 0.32: vllm/v1/kv_offload/tiering/base.py; earlier versions say blocks for chunks. The tiers' own numbers come
+# before the totals.
 VLLM_TIERS = (
     TierNames(
         "",
@@ -125,8 +126,8 @@ LMCACHE_SERVER_TIERS = (
         },
     ),
 )
-# Mooncake 0.3.13: mooncake-store/src/master_metric_manager.cpp and include/client_metric.h. Its gets do not count as
-# queries: engines check for existence before they read (findings/mooncake-hits.sh).
+# Mooncake 0.3.13: mooncake-store/src/master_metric_manager.cpp and include/client_metric.h. Gets do not count as
+# queries, because engines check for existence before they read (findings/mooncake-hits.sh).
 MOONCAKE_MASTER_TIERS = (
     TierNames(
         "host",
@@ -165,7 +166,7 @@ MOONCAKE_CLIENT_TIERS = (
 
 
 def parse_tiers(page: MetricsPage, ways: tuple[TierNames, ...]) -> dict[str, TierSample]:
-    """Parse the tiers. A tier whose figures are all zero is unused and left out."""
+    """Parse the tiers; skip a tier whose figures are all zero, which is unused."""
     found: dict[str, dict[str, float]] = {}
     for way in ways:
         if way.prefix.encode() in page.raw:

@@ -1,6 +1,6 @@
 """The addresses that Weir's processes may connect to, by IANA's registries of special-purpose addresses. Pure.
 
-Python's `is_global` is not used, as its answer for 192.0.0.0/24 and others depends on the version.
+Python's `is_global` is not used, because its result for 192.0.0.0/24 and other blocks depends on the version.
 """
 
 import re
@@ -12,8 +12,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry: (block, globally reachable). Of
-# several blocks with an address the smallest counts. Deprecated blocks without an entry are not reachable.
+# iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry: (block, globally reachable). If
+# several blocks contain an address, the smallest decides. Deprecated blocks without an entry are not reachable.
 _REGISTRY = (
     *(("0.0.0.0/8", False), ("10.0.0.0/8", False), ("100.64.0.0/10", False), ("127.0.0.0/8", False)),
     *(("169.254.0.0/16", False), ("172.16.0.0/12", False), ("192.0.0.0/24", False), ("192.0.0.9/32", True)),
@@ -28,7 +28,7 @@ _REGISTRY = (
 )
 _BLOCKS = sorted(((ip_network(block), reachable) for block, reachable in _REGISTRY), key=lambda row: -row[0].prefixlen)
 
-# Metadata services of hosts and clouds, which give out credentials: AWS, Alibaba Cloud, Oracle Cloud last.
+# Metadata services of hosts and clouds, which hand out credentials: AWS, Alibaba Cloud, Oracle Cloud last.
 _OWN_SERVICES = tuple(
     ip_network(block)
     for block in (
@@ -47,14 +47,14 @@ _EMBEDDED = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The addresses that one kind of caller may connect to; metadata services are never among them."""
+    """The addresses that one kind of caller may connect to; metadata services are always excluded."""
 
     private: bool = False  # True: any address except metadata services
     networks: Sequence[Network] = ()  # allowed in addition to public addresses
     setting: str = ""  # name of the setting that holds `networks`
 
 
-ENGINES = Reach(private=True)  # also used for etcd, bootstrap servers and routers beside engines
+ENGINES = Reach(private=True)  # applies also to etcd, bootstrap servers and routers beside engines
 
 
 _BASE = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[\w.~-]{1,100}){0,8}/?", re.ASCII)

@@ -10,7 +10,7 @@ from router.contract.net.whereabouts import Missing, Sought, is_named, read
 
 ALLOWED = "env:NAME, whose name has API_KEY or ENGINE_KEY in it, or file:/PATH"
 OPTION = "engine_key"
-VARIABLE = "VLLM_API_KEY"  # variable that tells vLLM, or a simulated engine, which key to require
+VARIABLE = "VLLM_API_KEY"  # variable with the key that vLLM, or a simulated engine, requires
 LONGEST = 4096  # bytes of a key
 RULE = f"up to {LONGEST} visible characters"
 _REFERENCE = re.compile(r"env:(?=\w*(?:API_KEY|ENGINE_KEY))[A-Za-z_]\w{0,199}|file:/[\w./@+~-]{1,1000}", re.ASCII)
@@ -44,7 +44,7 @@ def headers(reference: str) -> dict[str, str]:
 
 
 def line_if_any(reference: str) -> bytes:
-    """Return the header line, or nothing if the key is unreadable: the engine then reports that it needs one."""
+    """Return the header line, or nothing if the key is unreadable: the engine then reports that a key is missing."""
     return b"" if trouble(reference) else line(reference)
 
 
@@ -68,7 +68,7 @@ def refusal(status: int, path: str, reference: str) -> str:
 
 
 def is_refusal(reason: str) -> bool:
-    """Return whether an instance's reason was written by `refusal`."""
+    """Return whether `refusal` wrote this reason of an instance."""
     return _REFUSAL.match(reason) is not None
 
 

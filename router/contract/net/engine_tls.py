@@ -55,7 +55,7 @@ def is_allowed(given: Mapping[str, str]) -> bool:
 
 
 def _is_name(given: str) -> bool:
-    """Return whether a certificate can have this name. With a label too long for IDNA, the handshake would fail in the
+    """Return whether a certificate can have this name. A label too long for IDNA would make the handshake fail in the
     codec."""
     return _NAME.fullmatch(given) is not None or (literal(given) is not None and "%" not in given)
 
@@ -114,8 +114,8 @@ def _made(authorities: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
 
 
 def _show(made: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a client certificate. OpenSSL reads certificates from files only, so the PEM text goes into an anonymous
-    file in memory. Without the empty password, OpenSSL would prompt on the terminal for an encrypted key's."""
+    """Load a client certificate. OpenSSL reads certificates only from files, so the PEM text is written to an anonymous
+    file in memory. The empty password keeps OpenSSL from prompting on the terminal for an encrypted key's password."""
     files = [_in_memory(text) for text in (certificate, key) if text]
     try:
         paths = [f"/proc/self/fd/{file}" for file in files]

@@ -12,7 +12,7 @@ _EXHAUSTED = (
 
 
 def is_exhausted(error: OSError) -> bool:
-    if isinstance(error, socket.gaierror):  # its own numbers can all mean that no file could be opened
+    if isinstance(error, socket.gaierror):  # every error number of getaddrinfo may mean that no file could be opened
         return not _opens_a_file()
     return error.errno in _EXHAUSTED
 

@@ -1,7 +1,7 @@
 """A connection of an HTTP/1.1 client, which carries one request at a time: an asyncio.Protocol that feeds httptools.
-The router's requests to engines, probes and replays share it. A subclass receives the body (`on_body`) and defines the
-errors: `lost` when the connection ends too early, `invalid` when the answer is not HTTP.
-The size of an answer is limited: its head and trailers together by MAX_HEAD and MAX_HEADERS. Trailers are dropped.
+The router's requests to engines, probes and replays all use it. A subclass receives the body (`on_body`) and defines
+the errors: `lost` when the connection ends too early, `invalid` when the answer is not HTTP. The size of an answer is
+limited: its head and trailers together by MAX_HEAD and MAX_HEADERS. Trailers are dropped.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class HttpClientProtocol(asyncio.Protocol):
 
     @property
     def hint(self) -> str:
-        """Describe what the end of a connection without an answer may mean."""
+        """Describe likely causes when a connection ends without an answer."""
         return HINT if self._may_refuse and self._silent else ""
 
     def invalid(self, why: str) -> Exception:
@@ -80,7 +80,7 @@ class HttpClientProtocol(asyncio.Protocol):
     @property
     def stale(self) -> bool:
         """Return whether a kept connection ended before any byte of an answer: the server had closed it before the
-        request came."""
+        request arrived."""
         return self._silent and self._error is not None and self._transport is None
 
     @property
@@ -107,7 +107,8 @@ class HttpClientProtocol(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
+        # Uvloop's transport is not a subclass of asyncio.Transport
+        self._transport = cast(asyncio.Transport, transport)
         self._may_refuse = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:

@@ -7,7 +7,7 @@ ProbeError
 ├── ConnectionRefused   no connection, or it broke
 │   └── NotTrusted      TLS refuses one side
 ├── AnswerRefused       the answer is larger than allowed, or not HTTP
-└── NotAsked            this process can open no connection: it says nothing of the other side
+└── NotAsked this process cannot open a connection; the other side's state is unknown
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class ConnectionRefused(ProbeError):
 
 
 class NotTrusted(ConnectionRefused):
-    """TLS refused one side. A retry does not help until a certificate changes."""
+    """One side of the TLS connection rejected the other. A retry does not help until a certificate changes."""
 
 
 class NotAsked(ProbeError):
@@ -48,8 +48,8 @@ class AnswerRefused(ConnectionRefused):
 
 
 LARGEST = 64 * 1024  # bytes of an answer, unless the caller allows more
-# SGLang's path for probes (0.5.23). Its /health generates a token, which takes a second at least, even after its memory
-# was released
+# SGLang's path for probes (0.5.23). Its /health generates a token, which takes at least a second, even while its memory
+# is released
 READY = "/ready"
 
 
@@ -57,7 +57,7 @@ class _ProbeConnection(HttpClientProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, secure: ssl.SSLContext | None) -> None:
         self._parts: list[bytes] = []
         self.on_body = self._parts.append
-        self._left = 0  # bytes that the answer may still add
+        self._left = 0  # bytes of the answer that may still arrive
         self.secure = secure
         super().__init__(loop)
 

@@ -10,7 +10,7 @@ _SPEAKS_OTHER = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE",
 _NONE_SHOWN = ("CERTIFICATE_REQUIRED",)
 _SHOWN_REFUSED = ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_EXPIRED", "CERTIFICATE_UNKNOWN", "CERTIFICATE_REVOKED")
 
-# TLS 1.3 servers judge a client's certificate after the handshake, and uvicorn's then close the connection without an
+# TLS 1.3 servers check a client's certificate after the handshake; uvicorn's then close the connection without an
 # alert.
 HINT = "; perhaps it asks for a client certificate, or refuses it (tls: certificate, key)"
 
@@ -23,7 +23,7 @@ class TlsRefused(ConnectionError):
 
 
 def explained(error: ssl.SSLError, host: str = "") -> str:
-    """Explain the error. `host` is the name or address that the certificate must be for."""
+    """Explain the error. `host` is the name or address that the certificate must match."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {_of_certificate(error, host)}"
     reason = error.reason or ""

@@ -29,7 +29,7 @@ class Sought:
     """A kind of value, and the rule for it."""
 
     noun: str  # for messages, as in "engine key"
-    rule: str  # as text for messages
+    rule: str  # description of the rule, for messages
     longest: int  # bytes
     fits: Callable[[bytes], bool]
 
@@ -46,7 +46,7 @@ _files: dict[tuple[str, str], _Read] = {}  # by path and kind of value
 
 
 def is_named(given: str) -> bool:
-    """Return whether no part of the path leads upwards."""
+    """Return whether the path stays within its folder, without `..`."""
     return "/../" not in f"{given}/"
 
 

@@ -35,7 +35,8 @@ class PublishedKey(Struct, frozen=True, kw_only=True):
     priority: Band = 0  # default priority band of the key's requests
     priority_max: Band = 0  # highest band that its requests may ask for
     budgets: tuple[PublishedBudget, ...] = ()
-    more_budgets: tuple[PublishedBudget, ...] = ()  # budgets in other units and periods, as 0.3 publishes them
+    # Budgets in other units and periods, in the format published since 0.3
+    more_budgets: tuple[PublishedBudget, ...] = ()
 
     def serves(self, pool: str) -> bool:
         return not self.pools or pool in self.pools
@@ -100,7 +101,8 @@ def _whole(key: PublishedKey) -> PublishedKey:
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the secret in a request's headers as OpenAI, Anthropic and Azure clients send it; None without one."""
+    """Return the secret from a request's headers, where OpenAI, Anthropic and Azure clients put it; None without
+    one."""
     bearer = headers.get(b"authorization")
     if bearer is not None and bearer[:7].lower() == b"bearer ":
         token = bearer[7:].strip()

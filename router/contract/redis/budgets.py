@@ -1,7 +1,6 @@
 """Budgets of API keys and pools, for a calendar period or without end: published by the control plane, counted by
-routers. Pure.
-Each start of a router has a growing counter of spending. It is kept in Redis (weir:budget:<id>:<period>,
-router/sync/token_bucket_store.py) and in the database; of two readings the greater counts.
+routers. Pure. Each start of a router has its own counter of spending, which only grows, in Redis
+(weir:budget:<id>:<period>, router/sync/token_bucket_store.py) and in the database; the greater of two readings counts.
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -14,7 +13,7 @@ from msgspec import Meta, Struct
 Unit = Literal["tokens", "dollars", "requests"]
 Per = Literal["hour", "day", "week", "month", "ever"]
 MICRO = 1_000_000  # budgets and spending are counted in millionths of a dollar
-KEPT_S = 2 * 86_400  # kept in Redis after a period's end
+KEPT_S = 2 * 86_400  # time that Redis keeps a period's counters after its end
 LARGEST = 2**52  # keeps sums exact in Redis scripts
 
 Amount = Annotated[int, Meta(gt=0, le=LARGEST)]
@@ -40,7 +39,7 @@ class PublishedBudget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Period(NamedTuple):
-    """An hour (UTC), a day, a week (from Monday) or a month of the calendar, or all of time."""
+    """A calendar hour (UTC), day, week (from Monday) or month, or all of time."""
 
     name: str  # 2026-11-26T09, 2026-11-26, 2026-W48, 2026-11 or ever
     begins: float  # Unix s
@@ -73,7 +72,7 @@ def period_of(per: Per, at: float, zone: str = "UTC") -> Period:
 
 @cache
 def zone_of(name: str) -> tzinfo:
-    """Return the time zone, or UTC if this host does not know it: a budget with other day boundaries is better than
+    """Return the time zone, or UTC if this host does not know it: a budget with shifted day boundaries is better than
     none."""
     if name == "UTC":
         return UTC

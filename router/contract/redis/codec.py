@@ -21,7 +21,7 @@ class RedisValue(msgspec.Struct, frozen=True, tag_field="schema"):
 
 class OrderedValue(RedisValue, frozen=True, kw_only=True):
     """Base of the values that the control plane publishes for routers. Of two values of a key, the one with the greater
-    order was read later from the database."""
+    order was read from the database later."""
 
     TIME: ClassVar[str] = "at"  # field with the time of writing
 
@@ -39,7 +39,7 @@ Value = TypeVar("Value", bound=RedisValue)
 
 
 class Unreadable(ValueError):
-    """A value in Redis that cannot be used; the message says where and why."""
+    """An unusable value in Redis; the message says where and why."""
 
 
 # Encodes a value; NaN and infinity become null, like every unknown number.

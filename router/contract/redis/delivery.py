@@ -1,4 +1,4 @@
-"""What routers count during a delivery, and the values that stop it or keep it going. Pure."""
+"""The counts that routers keep during a delivery, and the values that stop it or keep it going. Pure."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ CELLS = 64  # buckets of sessions by hash, the same in both arms
 
 
 class Moments(Struct, frozen=True, array_like=True):
-    """Sums over requests: y is ln ms, x is ln prompt tokens (as estimated at the arrival, at least 1)."""
+    """Sums over requests: y is ln ms, x is ln prompt tokens (estimated on arrival, at least 1)."""
 
     n: int = 0
     y: float = 0.0
@@ -52,8 +52,8 @@ class CellTally(Struct, frozen=True, array_like=True):
     """One arm's requests of one class in one cell. Each count only grows during a generation."""
 
     n: int = 0  # requests, counted when they are decided
-    ttft: Moments = Moments()  # streamed answers with a first byte
-    tpot: Moments = Moments()  # streamed answers with at least two tokens that were served
+    ttft: Moments = Moments()  # streamed answers whose first byte arrived
+    tpot: Moments = Moments()  # streamed answers that sent at least two tokens
     errors: int = 0  # sessions with an error; a request without a session counts as one
     refused: int = 0  # sessions with a refusal
     slow: int = 0  # slow requests among `streamed`, with or without a first byte
@@ -61,7 +61,7 @@ class CellTally(Struct, frozen=True, array_like=True):
     prompt_tokens: int = 0  # prompt tokens of the same answers
     sessions: int = 0  # counted in the class and cell of their first request
     streamed: int = 0  # streamed requests; only they can count as slow
-    ended: int = 0  # ended requests, of which the next two count a part
+    ended: int = 0  # ended requests, including those counted in the next two fields
     failed: int = 0  # requests that ended in an error
     turned_away: int = 0  # requests that ended in a refusal
     client_errors: int = 0  # requests among `ended` with a client error; older routers count them as failed
@@ -107,7 +107,8 @@ class ShadowTally(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused_more: int = 0  # requests that only the candidate refuses
     raised: int = 0
     to: dict[str, int] = {}  # the candidate's decisions by instance, the most frequent ones
-    live_to: dict[str, int] = {}  # the live version's decisions by instance: those in `to` and its own most frequent
+    # The live version's decisions by instance: for instances in `to` and for its own most frequent ones
+    live_to: dict[str, int] = {}
     sample: float = 0.0  # current share of requests, 0–1; lowered while shadowing costs too much time
     cpu_s: float = 0.0
 
@@ -146,7 +147,7 @@ class WatchValue(RedisValue, tag=1, frozen=True, kw_only=True):
 
 
 class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One delivery as a line of text, for Live and the wall."""
+    """One delivery as a line of text for Live and the wall."""
 
     delivery: int
     policy: str
@@ -157,14 +158,14 @@ class DeliveryLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     word: str  # name of the state
     step: str  # canary 25 %
     figure: str = ""  # heavy × 1.04 (0.97–1.12)
-    next_at: float | None = None  # Unix s, end of the step or of the bake
-    since: float  # Unix s, start of the state
+    next_at: float | None = None  # Unix s, when the step or the bake ends
+    since: float  # Unix s, when the state began
     why: str = ""
     ended_by: str = ""  # person who aborted or rolled back; empty: a guard, a router or a timer
 
 
 class DeliveryLines(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:deliveries, written by Celery, expires: all open deliveries and those that ended recently."""
+    """weir:deliveries, written by Celery, expires: all open deliveries and those that have ended recently."""
 
     at: float  # Unix s
     lines: tuple[DeliveryLine, ...] = ()

@@ -9,7 +9,7 @@ from router.contract.redis.staleness import STEP_LATE_PERIODS, STEP_LATE_S
 class NodeReport(Struct, frozen=True, kw_only=True):
     name: str
     last_seen: float | None  # Unix s
-    missed_at: float | None  # Unix s, start of its silence; None while it reports
+    missed_at: float | None  # Unix s, when it stopped reporting; None while it reports
 
 
 class NodesValue(RedisValue, tag=1, frozen=True, kw_only=True):
@@ -23,9 +23,9 @@ class SideLoad(Struct, frozen=True, kw_only=True):
     """The prefill or the decode instances of a pool."""
 
     instances: int
-    work: float  # busy instances: 0.5 is one instance busy half of the time, or half full
+    work: float  # busy instances: 0.5 is one instance that is busy half of the time, or half full
     waiting: float = 0.0  # requests, summed over its instances
-    kv: float | None = None  # mean KV usage 0–1; None: no instance says
+    kv: float | None = None  # mean KV usage 0–1; None: no instance reports it
 
 
 class LoadPoint(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class ScalingAdvice(RedisValue, tag=1, frozen=True, kw_only=True):
     advised: int  # replicas
     why: str
     prefills: int | None = None  # prefill replicas; None: not scaled separately
-    advised_prefills: int | None = None  # how many of the advised replicas prefill
+    advised_prefills: int | None = None  # number of advised replicas that prefill
     saturation: float | None = None  # highest measure relative to its target; None if nothing is measured
     balance: str = ""  # a sentence about the balance of prefill and decode instances
     points: tuple[LoadPoint, ...] = ()
@@ -71,7 +71,7 @@ def _size(replicas: int, prefills: int | None) -> str:
 
 
 class WorkerPresence(RedisValue, tag=1, frozen=True, kw_only=True):
-    """weir:worker:<name>, written by each Celery worker every 2 s, expires after WORKER_TTL_S."""
+    """weir:worker:<name>, written by each Celery worker every 2 s; expires after WORKER_TTL_S."""
 
     name: str
     at: float  # Unix s

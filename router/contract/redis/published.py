@@ -10,11 +10,11 @@ from router.contract.redis.codec import OrderedValue, RedisValue
 
 MOST_RANKS = 512
 InstanceRole = Literal["prefill", "decode", "both"]
-# Bounds for JSON numbers, which have none by themselves: pages could not show a larger one.
+# Bounds for numbers, which JSON does not limit; pages could not show larger ones.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Dollars = Annotated[float, Meta(ge=0, le=1e9)]
 UnixTime = Annotated[float, Meta(ge=0, le=1e11)]  # s
-# How a router serves the split of a delivery. "": none is published. "off": not started until weir:watch is read.
+# How a router serves the split of a delivery. "": no split is published. "off": not started until weir:watch is read.
 # "unwatched", "tripped", "unreadable": the live version serves all requests until a new generation.
 Split = Literal["", "on", "off", "unwatched", "tripped", "unreadable"]
 
@@ -25,7 +25,7 @@ class StoredResponse(RedisValue, tag=1, frozen=True, kw_only=True):
     pool: str
     instance: str
     epoch: int
-    model: str = ""  # the client's name of the model, if the engine has another name for it
+    model: str = ""  # the client's name of the model, if the engine uses another
 
 
 def name_of(key_id: str, response_id: str) -> str:
@@ -56,7 +56,8 @@ class SplitRollout(Struct, tag_field="mode", tag="split", frozen=True, kw_only=T
     share: float  # 0–1, share of the requests that the candidate decides
     shadow: float = 0.0  # 0–1, share of the requests that are decided again by the candidate
     warmup_s: float = 0.0  # requests that arrive within this time of the generation's start are not counted
-    slow: dict[str, tuple[float, float, float]] = {}  # by class: a, b, tau; slow above exp(a + b ln L + tau) ms
+    # By class: a, b, tau; a request slower than exp(a + b ln L + tau) ms is slow
+    slow: dict[str, tuple[float, float, float]] = {}
     candidate: CandidateVersion
 
 
@@ -119,10 +120,10 @@ class KvFacts(Struct, frozen=True, omit_defaults=True):
 
     bootstrap: str = ""  # URL of its bootstrap server
     bytes_per_token: int | float | None = None
-    etcd: str = ""  # etcd address where the worker registers
-    pair: str = ""  # the only prefill instance that a decoder pulls from
+    etcd: str = ""  # etcd address at which the worker registers
+    pair: str = ""  # the only prefill instance from which a decoder pulls
     peer: str = ""  # address of that prefill instance if no fleet declares it
-    shares_store: bool = False  # True: it also reads blocks that others write to a store
+    shares_store: bool = False  # True: it also reads blocks that other instances write to a store
     takes_lent: bool = False  # True: its prefills can take blocks that decoders lend; other engines would wait forever
 
 
@@ -143,7 +144,7 @@ class PublishedInstance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     routable: bool
     reason: str = ""  # reason for the state
-    asleep: bool = False  # asleep: the cache is empty until it wakes
+    asleep: bool = False  # True while it sleeps: its cache is empty when it wakes
     kind: str = ""
     node: str = ""
     block_size: Count | None = None  # tokens

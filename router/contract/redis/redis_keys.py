@@ -38,7 +38,7 @@ RESPONSES_KEPT = 100_000  # about 0.4 kB each
 SENT_KEPT = 500  # messages of at most about 43 kB, so that Redis holds 21 MB of them
 LOADS_KEPT = 1_000
 TRAFFIC_KEPT = 20_000
-TRAFFIC_BYTES = 32_000_000  # longer prompts leave room for fewer entries
+TRAFFIC_BYTES = 32_000_000  # longer prompts leave space for fewer entries
 FRAMES_KEPT = 3_700  # a little over an hour
 FRAMES_COARSE_KEPT = 1_500  # one frame in 15 s: a little over six hours
 DELIVERY_TTL_S = 86_400  # after the last write by a router
@@ -46,7 +46,7 @@ STOP_TTL_S = 86_400
 DELIVERIES_TTL_S = 30
 SAVINGS_TTL_S = 60
 WATCH_TTL_S = 30  # after the judge's last renewal
-USE_TTL_S = 8 * 86_400  # exceeds the time a router keeps an unconfirmed hour
+USE_TTL_S = 8 * 86_400  # exceeds the time for which a router keeps an unconfirmed hour
 REMOVED_TTL_S = 86_400  # how long the order of a removed key is remembered
 
 

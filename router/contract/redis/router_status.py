@@ -1,4 +1,4 @@
-"""What a router reports about itself, and what routers tell each other. Pure."""
+"""Reports by a router about itself, and messages between routers. Pure."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from router.contract.redis.codec import Order, RedisValue
 from router.contract.redis.published import Split
 from router.contract.values.sketch import Sketch
 
-WINDOW_S = 60  # time that a Window covers
+WINDOW_S = 60  # time span of a Window
 
 Load = tuple[int, int, int]  # requests, new prompt tokens before the first byte, decodes
 NO_LOAD: Load = (0, 0, 0)
@@ -25,7 +25,7 @@ class Moved(Struct, frozen=True, kw_only=True):
     """KV blocks that offloads moved from one instance to another."""
 
     n: int = 0  # offloads
-    size: int = 0  # bytes moved, where the size is known
+    size: int = 0  # bytes moved, if the size is known
 
 
 class Window(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Window(Struct, frozen=True, kw_only=True):
     refused: int = 0
     cancelled: int = 0
     retries: int = 0
-    refusals: dict[str, int] = {}  # by code; "" where an engine refused
+    refusals: dict[str, int] = {}  # by code; "" if an engine refused
     ttft: Sketch = {}  # ms, streamed answers only
     tpot: Sketch = {}  # ms, streamed answers only
     e2e: Sketch = {}  # ms
@@ -65,8 +65,8 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     """The prefix index of an instance or rank. Token counts are sums over the last n answers, at most 1,000."""
 
     index: str  # index in use: exact, approximate or none
-    why: str = ""  # why no better index is in use
-    but_for: str = ""  # layer kinds that the exact index does not cover
+    why: str = ""  # why the index in use is not the exact one
+    but_for: str = ""  # kinds of layers that the exact index does not cover
     n: int = 0
     predicted: int = 0  # cached tokens
     actual: int = 0  # cached tokens
@@ -74,7 +74,7 @@ class IndexStatus(Struct, frozen=True, kw_only=True):
     refused: dict[str, int] = {}  # reason → number of refused answers, KV event messages or parts
     # While its KV events are consumed:
     blocks: tuple[int, int, int] | None = None  # device, host, disk
-    age_s: float | None = None  # since it was last known to be up to date; None: never
+    age_s: float | None = None  # time since the index was last known to be up to date; None: never
     event_at: float | None = None  # Unix s
     gaps: int | None = None
     replayed: int | None = None  # batches
@@ -101,7 +101,7 @@ class RouterStatus(RedisValue, tag=1, frozen=True, kw_only=True):
     pools: dict[str, ServedPool] = {}
     degraded: tuple[str, ...] = ()  # reasons, as text
     unreadable: int = 0  # number of values in Redis that the router cannot read
-    refused: dict[str, Order] = {}  # by key: the order in use, where Redis holds an older value
+    refused: dict[str, Order] = {}  # the part of `inflight` on each data-parallel rank
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
     classes: dict[str, dict[str, Window]] = {}  # by pool and class
@@ -122,17 +122,17 @@ class RouterLoad(RedisValue, tag=1, frozen=True, kw_only=True):
     gone: bool = False  # True when the router stops
     inflight: dict[str, Load] = {}  # by instance
     ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
-    pulls: dict[str, int] = {}  # KV pulls in progress from an instance or rank; older routers send none
+    pulls: dict[str, int] = {}  # KV pulls in progress from an instance or rank; not sent by older routers
 
 
 class RouterLoadChanges(RedisValue, tag=1, frozen=True):
-    """Stream weir:loads, field d, beside r: changes since the router's previous message, at most 0.2 s late; sent once
-    a second if nothing changes."""
+    """Stream weir:loads, field d, beside r: changes since the router's previous message, at most 0.2 s after they
+    occur; sent once a second if nothing changes."""
 
     id: str
-    inflight: dict[str, Load] = {}  # by instance; zeros: no load any more
+    inflight: dict[str, Load] = {}  # by instance; zeros: no longer any load
     ranks: dict[str, Load] = {}  # the part of that load on each data-parallel rank
-    pulls: dict[str, int] = {}  # by instance or rank; 0: no pull any more
+    pulls: dict[str, int] = {}  # by instance or rank; 0: no pull any longer
 
 
 class SentPrompt(Struct, frozen=True, array_like=True):

@@ -12,19 +12,19 @@ class TierSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     used_bytes: float | None = None
     capacity_bytes: float | None = None
-    read_bytes_total: float | None = None  # read from the tier towards the GPU
+    read_bytes_total: float | None = None  # bytes read from the tier on their way to the GPU
     read_s_total: float | None = None
     written_bytes_total: float | None = None
     write_s_total: float | None = None
-    queries_total: float | None = None  # chunks, objects or tokens, by engine
+    queries_total: float | None = None  # queries in the engine's unit: chunks, objects or tokens
     hits_total: float | None = None  # hits among the queries
     failed_total: float | None = None  # failed transfers and allocations
     backlog: float | None = None  # write jobs in progress
     backlog_bytes: float | None = None  # bytes that wait to be written
-    read_bytes_per_s: float | None = None  # over the last 60 s, as the two below
+    read_bytes_per_s: float | None = None  # over the last 60 s, like the next two
     written_bytes_per_s: float | None = None
     hit_rate: float | None = None  # 0–1
-    used_tokens: float | None = None  # set if the engine reports no bytes
+    used_tokens: float | None = None  # set if the engine does not report bytes
     capacity_tokens: float | None = None
     page: str = ""  # URL of a separate server's page, which engines may share; empty: the engine's own page
 
@@ -56,10 +56,10 @@ class RankSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class GpuSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The GPUs of an instance; None where nothing reports a number."""
 
-    use: float | None = None  # 0–1, mean share of recent time in which they computed
+    use: float | None = None  # 0–1, mean share of recent time for which they computed
     memory: float | None = None  # 0–1 share in use
     power_w: float | None = None  # sum over the GPUs
-    simulated: bool = False  # True: by the law of a simulated engine
+    simulated: bool = False  # True: figures follow the law of a simulated engine
 
 
 class EngineMetrics(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class EngineMetrics(Struct, frozen=True, kw_only=True):
     transfers: dict[str, float] = {}  # KV transfers since the start: n, seconds, bytes, failed
     tiers: dict[str, tuple[float, float]] = {}  # bytes used and capacity; for readers that do not know kv_tiers
     kv_tiers: dict[str, TierSample] = {}  # host, disk, remote, or as the engine names it
-    busy_s_total: float | None = None  # seconds in which a simulated engine's GPU computed
+    busy_s_total: float | None = None  # seconds for which a simulated engine's GPU computed
     gpu_memory: float | None = None  # 0–1 share that a simulated engine holds
     gpu_energy_j_total: float | None = None  # energy of a simulated engine's GPUs, on the wall clock
     ranks: dict[str, RankSample] = {}  # by number; empty for a single rank
@@ -97,11 +97,11 @@ class InstanceSample(EngineMetrics, RedisValue, tag=1, frozen=True, kw_only=True
     pool: str = ""
     epoch: int  # epoch of the sampled process
     at: float  # Unix s
-    hit_rate: float | None = None  # 0–1 over the last 60 s; None: no prompt was looked up
+    hit_rate: float | None = None  # 0–1 over the last 60 s; None: there were no prompts
     transfer_bytes_per_s: float | None = None  # KV, over the last 60 s
     disk: tuple[int, int] | None = None  # free and total bytes of the disk that holds its KV tier
     models: dict[str, int | None] = {}  # listed models with their max_model_len; empty if unknown
-    gpu: GpuSample | None = None  # None: nothing reports GPU figures
+    gpu: GpuSample | None = None  # None: GPU figures are not reported
     refused: dict[str, int] = {}  # reason → number of refused answers or parts in this epoch
 
 

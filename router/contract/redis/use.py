@@ -10,9 +10,9 @@ from router.contract.redis.published import Count
 
 HOUR_S = 3600
 EXPERIMENTS = "(experiments)"  # stands for all ephemeral pools; a pool's name cannot have brackets
-OTHER = "(other)"  # key for all requests beyond MOST_ROWS
+OTHER = "(other)"  # stands for the keys of all requests beyond MOST_ROWS
 MOST_ROWS = 5_000  # rows of one router in one hour, about 0.5 MB
-KEPT_HOURS = 168  # hours that a router keeps unless they are confirmed earlier
+KEPT_HOURS = 168  # hours that a router keeps until they are confirmed
 
 Hour = Annotated[int, Meta(ge=0, le=50_000_000)]  # Unix time / 3600
 
@@ -49,15 +49,15 @@ class UseCounts(Struct, frozen=True, array_like=True):
     output_tokens: Count = 0
     estimated: Count = 0  # requests whose tokens are estimated because the engine reported no usage
     gpu_us: Count = 0  # GPU-microseconds
-    micro_dollars: Count = 0  # at the prices of the time
-    audio_ms: Count = 0  # audio in transcriptions, as the engine reports it
+    micro_dollars: Count = 0  # cost at the prices of that time
+    audio_ms: Count = 0  # duration of transcribed audio, as reported by the engine
     images: Count = 0  # images generated for answered requests
-    client_errors: Count = 0  # requests that were wrong themselves; older routers count them as `refused` or `failed`
+    client_errors: Count = 0  # requests with a client error; older routers count them as `refused` or `failed`
 
 
 class UseRow(Struct, frozen=True, array_like=True):
     key: str  # id; empty: no key
-    name: str  # name of the key at the time
+    name: str  # name that the key had at the time
     pool: str  # empty: refused before the pool was known
     model: str
     counts: UseCounts

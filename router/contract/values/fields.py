@@ -28,11 +28,12 @@ class Field:
     unit: str = ""  # "tokens", "s", "share", "ratio", "requests"
     range: tuple[float, float] = (-math.inf, math.inf)  # range of a number, inclusive
     choices: tuple[Any, ...] = ()
-    groups: tuple[tuple[str, ...], ...] = ()  # groups of choices to combine: a list names at most one of each group
+    # Groups of choices that can be combined: a list names at most one of each group
+    groups: tuple[tuple[str, ...], ...] = ()
     help: str = ""
     fits: Callable[[Any], bool] | None = None  # a further rule, described in `words`
-    words: str = ""  # allowed values as text, if kind, range and choices do not tell
-    instead: str = ""  # shown in place of a refused value that may be secret
+    words: str = ""  # the allowed values in words, if kind, range and choices do not state them
+    instead: str = ""  # shown in place of a rejected value that may be secret
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -116,7 +117,7 @@ def _read(field: Field, given: Mapping[str, Any], path: str, problems: list[Prob
 
 
 def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str = "field") -> list[Problem]:
-    """Report unknown names, up to a limit, each with the known name that it resembles."""
+    """Report unknown names, up to a limit, and suggest the known name that each resembles."""
     names = list(known)
     found = [name for name in given if name not in names][:50]
     message = f"unknown {noun}"
@@ -124,7 +125,7 @@ def unknown(given: Mapping[str, Any], known: Iterable[str], path: str, noun: str
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Suggest the known name that resembles the given name, or else list the choices."""
+    """Suggest the known name that resembles the given one; if there is none, list the choices."""
     names = list(known)
     near = difflib.get_close_matches(str(name)[:60], names, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
@@ -159,7 +160,7 @@ def shown(value: object) -> Any:
 
 
 def quoted(value: object) -> str:
-    """Format the value as JSON, for a message."""
+    """Format the value as JSON for a message."""
     return json.dumps(shown(value), ensure_ascii=False)
 
 
@@ -182,8 +183,8 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}")
 
 
 def typed_number(text: str) -> int | float | str:
-    """Parse a finite number, with or without thousands separators; return other text unchanged, for the check to
-    refuse."""
+    """Parse a finite number, with or without thousands separators; return other text unchanged, so that the check
+    refuses it."""
     text = text.strip()
     digits = re.sub(_SEPARATOR, "", text) if _GROUPED.fullmatch(text) else text
     if _WHOLE.fullmatch(digits):
@@ -250,7 +251,7 @@ def _joined(groups: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
 
 
 def _chosen(field: Field, value: object) -> Any | None:
-    """Return the choice that equals the value and has its type: true is not 1. A list is returned as one text."""
+    """Return the choice with this value and type: true is not 1. A list is returned as one text."""
     if field.groups:
         names = value.split(JOIN) if isinstance(value, str) else _list(value)
         if names is None or len(names) > len(field.groups):

@@ -9,7 +9,7 @@ _TRUE = frozenset(("1", "on", "t", "true", "y", "yes"))
 
 
 def is_true(value: object) -> bool:
-    """Return whether an engine reads the value as true; it refuses a value that is neither true nor false."""
+    """Return whether an engine reads the value as true; the engine refuses a value that is neither true nor false."""
     if isinstance(value, str):
         return value.lower() in _TRUE
     return isinstance(value, bool | int | float) and value == 1
@@ -17,7 +17,8 @@ def is_true(value: object) -> bool:
 
 def number(value: object) -> float:
     """Return the positive number that an engine reads from `12`, `12.0`, `"+0_12.00"` or true. Return 0 for null and
-    numbers not above 0, and infinity for what no engine accepts: an unreadable limit counts as the largest."""
+    for numbers not above 0. Return infinity for values that no engine accepts: an unreadable limit counts as the
+    largest."""
     if isinstance(value, str):
         value = _of_text(value)
     if value is None:

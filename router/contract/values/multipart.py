@@ -1,6 +1,6 @@
-"""Fields of a multipart/form-data body, by which a request with a file is routed. Pure.
-The engine reads the unchanged body with its own parser. Whatever two parsers may read differently is therefore refused;
-otherwise a request could name one model to the router and another to the engine.
+"""Fields of a multipart/form-data body, used to route a request with a file. Pure. The engine reads the unchanged body
+with its own parser. Whatever two parsers may read differently is therefore refused; otherwise a request could name one
+model to the router and another to the engine.
 """
 
 import re
@@ -20,7 +20,7 @@ _PLAIN = (b"7bit", b"8bit", b"binary")
 
 
 class InvalidMultipart(ValueError):
-    """The message says what is wrong with the body."""
+    """An invalid body; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def is_multipart(content_type: bytes) -> bool:
 
 
 def is_urlencoded(content_type: bytes) -> bool:
-    """Return whether engines read the body as a form although it may also be JSON."""
+    """Return whether engines read the body as a form even if it is also valid JSON."""
     return b"x-www-form-urlencoded" in content_type.lower()
 
 

@@ -1,6 +1,6 @@
 """Hides secrets of known shapes in any text: log lines, reasons, the output of engines. Pure.
 
-A guard against leaks by accident. A program that wants to leak a secret can always write it in another form.
+This prevents accidental leaks only; a program can always write a secret in another form.
 """
 
 import logging
@@ -19,7 +19,7 @@ _SHAPES = tuple(
         # redis://user:password@host, postgresql://…
         (r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@]{0,200}):[^\s/]{1,500}@", rf"\1:{HIDDEN}@"),
         (r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}", rf"\1\2{HIDDEN}"),
-        # --api-key VALUE, --hf-token=VALUE, also as words of a list: '--api-key', 'VALUE'
+        # --api-key VALUE, --hf-token=VALUE, also as items of a list: '--api-key', 'VALUE'
         (rf"(--[\w-]{{0,60}}(?i:{_NAMES})(?:=|\s+|['\"],\s*))(['\"]?)[^\s'\"-][^\s'\"]*", rf"\1\2{HIDDEN}"),
         # HF_TOKEN=value and PASSWORD: value, as programs print their environment
         (rf"(\b[A-Z][A-Z0-9_]{{0,60}}{_NAMES}['\"]?\s{{0,3}}[=:]\s{{0,3}})(['\"]?)[^\s'\",]+", rf"\1\2{HIDDEN}"),

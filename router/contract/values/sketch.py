@@ -2,8 +2,8 @@
 
 A sketch is {bucket: count}. Bucket i holds (γ^(i−1), γ^i] with γ = (1 + ε)/(1 − ε); its value 2γ^i/(γ + 1) is within ε
 of everything in the bucket (DDSketch: Masson, Rim, Lee, VLDB 2019). Sketches of several routers are added bucket by
-bucket. The ddsketch package is not used: its sketches are objects with their own format, this one is the dict that
-Redis holds.
+bucket. The ddsketch package is not used because its sketches are objects with another format; this sketch is the dict
+stored in Redis.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ def count(sketch: Mapping[int, int]) -> int:
 
 
 def quantile(sketch: Mapping[int, int], share: float) -> float | None:
-    """Return the value below which `share` (0–1) of the values lie, within 2 %; None for an empty sketch."""
+    """Return the value below which `share` (0–1) of all values lie, within 2 %; None for an empty sketch."""
     total = count(sketch)
     if not total:
         return None

@@ -1,4 +1,4 @@
-"""JSON and YAML without surprises: duplicate keys, aliases and deep nesting are refused, with line and column."""
+"""JSON and YAML parsed strictly: duplicate keys, aliases and deep nesting are refused, with line and column."""
 
 import json
 from collections.abc import Callable, Hashable, Iterable
@@ -7,12 +7,12 @@ from typing import Any
 import yaml
 
 DEPTH_LIMIT = 50
-NODES_LIMIT = 100_000  # limit of YAML nodes, which take some seconds of CPU time
+NODES_LIMIT = 100_000  # limit of YAML nodes; parsing that many takes some seconds of CPU time
 NUMBER_CHARS = 80
 
 
 class UnreadableDocument(ValueError):
-    """The text is not a document; the message says where and why."""
+    """Text that cannot be parsed as a document; the message says where and why."""
 
 
 def load_json(text: str) -> Any:
@@ -25,7 +25,7 @@ def load_json(text: str) -> Any:
         raise UnreadableDocument(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise UnreadableDocument("nested too deeply") from None
-    except ValueError as error:  # an integer with thousands of digits
+    except ValueError as error:  # such as an integer with thousands of digits
         raise UnreadableDocument(str(error)) from None
 
 
@@ -46,7 +46,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def unique_keys(pairs: Iterable[tuple[Hashable, Any]]) -> dict[Any, Any]:
-    """Refuse duplicate keys, as `object_pairs_hook` of `json.loads`, which would keep the last one. The ValueError
+    """Refuse duplicate keys, as `object_pairs_hook` of `json.loads`, which otherwise keeps the last one. The ValueError
     names the key."""
     found: dict[Any, Any] = {}
     for key, value in pairs:
@@ -108,8 +108,8 @@ class _StrictLoader(yaml.CSafeLoader):
         return _NUMBERS[node.tag](self, node)
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """Keep sexagesimal numbers as text: YAML 1.1 reads 1:30 as ninety, and a long one would take minutes to
-        compute."""
+        """Keep sexagesimal numbers as text: YAML 1.1 reads 1:30 as ninety, and parsing a long one would take
+        minutes."""
         tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         return "tag:yaml.org,2002:str" if tag in _NUMBERS and ":" in value else tag
 

@@ -1,4 +1,4 @@
-"""The instance of a session, and when the session moves to another."""
+"""The instance of a session, and the conditions under which the session moves to another."""
 
 from router.policy.rules.overload import overloaded
 from router.policy.types import InstanceState

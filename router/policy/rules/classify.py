@@ -1,11 +1,11 @@
-"""Request classes: by the new tokens that remain after the prefix cache (design: routing, Classes)."""
+"""Request classes, by the number of new tokens that remain after the prefix cache (design: routing, Classes)."""
 
 from router.policy.types import InstanceState, ParsedPolicy, RequestClass
 from router.policy.view import View
 
 
 def classify(prompt_tokens: int, cached_tokens: int, policy: ParsedPolicy) -> RequestClass:
-    """Return the class of L tokens of which h are cached. Many new tokens are heavy, whatever the hit."""
+    """Return the class of L tokens of which h are cached. Many new tokens are heavy, however large the hit."""
     cached = cached_tokens if cached_tokens < prompt_tokens else prompt_tokens
     if prompt_tokens - cached >= policy["classes.heavy_new_tokens"]:
         return "heavy"
@@ -26,7 +26,7 @@ def class_on(view: View, instance: InstanceState) -> RequestClass:
 
 
 def class_warm_first(view: View, instance: InstanceState) -> RequestClass:
-    """Return the class in the other order: a mostly cached prompt is warm, however many tokens are new."""
+    """Return the class with the rules in reverse order: a mostly cached prompt is warm, however many tokens are new."""
     cached = min(view.cached_on(instance), view.request.prompt_tokens)
     return "warm" if _is_warm(view.request.prompt_tokens, cached, view.policy) else class_on(view, instance)
 

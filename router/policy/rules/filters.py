@@ -1,4 +1,4 @@
-"""Filters of the instances that may take a request. A filter returns the reason for a rejection, or ""."""
+"""Filters for the instances that may take a request. A filter returns the reason for a rejection, or ""."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,8 +32,8 @@ def decode_role(instance: InstanceState, policy: ParsedPolicy) -> str:
 
 
 HARD: dict[str, Filter] = {"refused": refused, "in_flight": in_flight}
-# Each filter applies only while it leaves other instances: with a full KV cache, requests wait at the engine, but are
-# not refused.
+# Each filter applies only if other instances remain: with a full KV cache, requests wait at the engine, but are not
+# refused.
 SOFT: dict[str, Filter] = {"decode_role": decode_role, "kv_headroom": kv_headroom}
 
 
@@ -50,8 +50,8 @@ def refusals(
 ) -> dict[int, str]:
     """Return the rejected instances by index, each with the reason.
 
-    `offloads`: the policy may have prompts computed on another instance; `picks_prefill`: its strategy chooses that
-    one, and with it freely among the instances that only decode.
+    `offloads`: the policy may have prompts computed on another instance; `picks_prefill`: its strategy also chooses the
+    prefill instance, and is free to choose any instance that only decodes.
     """
     asked = doubtful(instances, policy)
     if not asked:
@@ -79,8 +79,8 @@ def _misplaced(
 
 
 def doubtful(instances: FleetColumns, policy: ParsedPolicy) -> list[int]:
-    """Return the indexes of instances that need a filter check. In a healthy fleet there are none, and the check costs
-    nothing per instance."""
+    """Return the indexes of instances that need a filter check. A healthy fleet has none, and then no instance costs
+    anything."""
     if not instances.instances:
         return []
     limit: int = policy["admission.max_inflight_per_instance"]

@@ -14,7 +14,7 @@ SPREAD = 0xBF58476D1CE4E5B9
 
 def rendezvous(key: int, instances: FleetColumns) -> list[int]:
     """Return 64-bit hashes of (key, id) pairs; the instance with the lowest hash is the key's home. An xor of two
-    hashes alone would rank the ids alike for many keys; as both are good hashes, one multiplication as in splitmix64 is
+    hashes alone would rank the ids alike for many keys; as both hash well, one multiplication as in splitmix64 is
     enough."""
     key = folded(key)
     return [(key ^ name) * SPREAD & MASK for name in instances.column(_folded_id)]

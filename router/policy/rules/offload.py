@@ -1,4 +1,4 @@
-"""The instance that prefills when another one decodes."""
+"""Selection of the prefill instance when another instance decodes."""
 
 from collections.abc import Sequence
 from math import inf
@@ -32,7 +32,7 @@ def prefiller(view: View, decoder: InstanceState) -> tuple[InstanceState | None,
 
 
 def prefiller_in_turn(view: View, decoder: InstanceState) -> tuple[InstanceState | None, str]:
-    """Return an instance that can prefill, in turn and regardless of work, as `prefiller` does by work."""
+    """Return an instance that can prefill, in turn and regardless of work; `prefiller` chooses by work."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     able = able_to_prefill(whole, decoder)
     if not able:
@@ -65,8 +65,8 @@ def _connected(view: View, decoder: InstanceState) -> tuple[View, list[float]]:
 
 
 def able_to_prefill(view: View, decoder: InstanceState, among: Sequence[int] | None = None) -> list[int]:
-    """Return the positions of the instances, of all or those in `among`, that can compute the prompt for the decoder.
-    Instances with a full KV cache count only if no other can."""
+    """Return the positions of the instances, among all or `among`, that can compute the prompt for the decoder.
+    Instances with a full KV cache count only if no other instance can."""
     limit, policy, fleet = view.policy["admission.max_inflight_per_instance"], view.policy, view.instances
 
     def can(one: InstanceState) -> bool:

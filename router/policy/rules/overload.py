@@ -1,4 +1,4 @@
-"""The rule that sends a request away from an overloaded preferred instance."""
+"""The rule that redirects a request from an overloaded preferred instance."""
 
 from router.policy.types import InstanceState
 from router.policy.view import View, ongoing

@@ -24,7 +24,8 @@ SHARED = frozenset(name for name, connector in CONNECTORS.items() if connector.i
 
 
 def pulled(view: View, pick: Pick) -> Pick:
-    """Return the pick, with the peer if a pull takes less time, and the reason if a peer holds more of the prompt."""
+    """Return the pick, with the peer if a pull takes less time, and with the reason if a peer holds more of the
+    prompt."""
     here, request = pick.instance, view.request
     if not here.connector or here.connector in SHARED or request.indivisible or not request.generates:
         return pick
@@ -58,7 +59,7 @@ def pulled(view: View, pick: Pick) -> Pick:
 
 
 def _unable(view: View, here: InstanceState) -> str:
-    """Return why the gain of a pull is unknown, or why no pull is possible now; empty otherwise."""
+    """Return why the gain of a pull is unknown or no pull is possible now; empty otherwise."""
     rates = view.request.rates
     if not rates.prefill_tokens_per_s:
         return "how fast prompts are computed is not known yet"
@@ -72,7 +73,7 @@ def _unable(view: View, here: InstanceState) -> str:
 
 
 def _holding_more(view: View, here: InstanceState, held: int) -> Iterator[tuple[InstanceState, int]]:
-    """Return the instances that can send the KV they hold, with h_i."""
+    """Return the instances that can send the KV they hold, with their h_i."""
     whole = view if view.instances is view.fleet else view.of(view.fleet)
     cached = whole.cached
     more = [position for position, tokens in enumerate(cached) if tokens > held]

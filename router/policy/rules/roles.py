@@ -1,5 +1,5 @@
-"""Roles are facts about engines: a decode-only instance needs an offload, a prefill-only one never decodes. A strategy
-never sees an instance whose role does not allow the request."""
+"""Roles are facts about engines: a decode-only instance needs an offload, and a prefill-only one never decodes. A
+strategy never sees an instance whose role does not allow the request."""
 
 from collections.abc import Callable, Iterable
 
@@ -37,7 +37,7 @@ def _why_none_decodes(request: RoutingRequest, *, offloads: bool) -> str:
 
 
 def _senders(instances: FleetColumns, limit: float) -> Iterable[InstanceState]:
-    """Return one sender per connector, and every instance with which a decoder may be paired."""
+    """Return one sender per connector, and all instances with which a decoder may be paired."""
     paired = {one.pair for one in instances if one.pair}
     able = [one for one in instances if prefills(one, limit)]
     return (*{one.connector: one for one in able}.values(), *(one for one in able if one.id in paired))

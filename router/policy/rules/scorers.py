@@ -1,4 +1,4 @@
-"""Scores of the instances, by one measure each, from 0 to 1 (best), which strategies weigh."""
+"""Scores of the instances, each by one measure, from 0 to 1 (best); strategies weight them."""
 
 from collections.abc import Callable, Sequence
 from itertools import repeat

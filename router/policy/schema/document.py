@@ -1,6 +1,6 @@
-"""The policy document: JSON in, `ParsedPolicy` out, or InvalidInput with every problem.
-A stored document keeps its text and its sha256. Every reader upgrades it first, so no data migration is needed. A new
-schema is one more function in `STEPS`.
+"""The policy document: JSON in, `ParsedPolicy` out, or InvalidInput with every problem. A stored document keeps its
+text and its sha256. Every reader upgrades it first, so no data migration is needed. A new schema adds a function to
+`STEPS`.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from router.policy.strategies.peers.llm_d import WEIGHTS as LLM_D_WEIGHTS
 from router.policy.types import ParsedPolicy
 
 SCHEMA = 2
-PROBLEMS_SHOWN = 50  # bounds the work on a document with a million unknown keys
+PROBLEMS_SHOWN = 50  # limits the work on a document with a million unknown keys
 # Weights by which strategies compare instances; at least one must be above 0.
 _WEIGHTS = (
     ("strategy.hit_weight", "strategy.load_weight"),
@@ -77,7 +77,8 @@ def _unknown(document: JsonObject, expected: Mapping[str, Parameter]) -> Iterato
 
 
 def _crossed(values: ParsedPolicy) -> Iterator[Problem]:
-    """Check rules between fields, reported at each of the fields; skipped where a field is invalid by itself."""
+    """Check rules between fields and report a fault at each of the fields; skip rules whose fields are invalid by
+    themselves."""
     warm, heavy = values.get("classes.warm_new_tokens"), values.get("classes.heavy_new_tokens")
     if warm is not None and heavy is not None and warm >= heavy:
         low, high = number(warm), number(heavy)
@@ -116,9 +117,9 @@ def sha256(document: JsonObject) -> str:
 
 
 def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> JsonObject:
-    """Copy a document with values replaced by path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}.
-    The document may be of an older schema. A new strategy drops the parameters of the old one. Nothing is validated;
-    that is left to `parse`.
+    """Copy a document with values replaced by path: {"classes.heavy_new_tokens": 10000, "strategy.name": "lpwl"}. The
+    document may be of an older schema. A new strategy drops the parameters of the old one. Validation is left to
+    `parse`.
     """
     current = upgrade_if_known(document)
     result: JsonObject = {section: dict(part) if isinstance(part, dict) else part for section, part in current.items()}
@@ -137,7 +138,7 @@ def apply_overrides(document: JsonObject, overrides: Mapping[str, Json]) -> Json
 
 
 def values_of(document: JsonObject) -> JsonObject:
-    """Return every value by path with defaults filled in, unvalidated, to show a draft that may be wrong."""
+    """Return every value by path, with defaults filled in and unvalidated, to display a draft that may be invalid."""
     document = upgrade_if_known(document)
     strategy = accept(STRATEGY_NAME, _given(document, STRATEGY_NAME))
     parameters = COMMON if isinstance(strategy, Problem) else parameters_of(strategy)
@@ -151,7 +152,7 @@ def values_of(document: JsonObject) -> JsonObject:
 
 
 def in_force(document: JsonObject) -> JsonObject:
-    """Return the values that strategy and flow read, by path: documents with equal values make equal decisions."""
+    """Return the values that strategy and flow read, by path. Documents with equal values make equal decisions."""
     values = values_of(document)
     strategy, offloading = str(values[STRATEGY_NAME.path]), offloads(values)
     return {path: value for path, value in values.items() if _is_read(path, strategy, offloading)}
@@ -219,7 +220,7 @@ def upgrade(document: JsonObject) -> JsonObject:
 
 
 def upgrade_if_known(document: JsonObject) -> JsonObject:
-    """Upgrade a document that may be invalid, in order to show it."""
+    """Upgrade a document that may be invalid, so that it can be displayed."""
     try:
         return upgrade(document)
     except InvalidInput:

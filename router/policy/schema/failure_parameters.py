@@ -1,4 +1,4 @@
-"""The parameters for failures: retries, timeouts, the breaker, failed offloads."""
+"""The parameters for failures: retries, timeouts, the breaker, and failed offloads."""
 
 from router.policy.schema.parameter import Parameter
 

@@ -7,12 +7,12 @@ from router.contract.values.fields import Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter(Field):
-    """A parameter's only definition. `help` is one line on what raising it does; `up` and `down` are the texts of a
-    diff."""
+    """A parameter's only definition. `help` is one line on the effect of a higher value; `up` and `down` are texts for
+    diffs."""
 
     step: float | None = None  # change per press of an arrow key
-    metric: str = ""  # key of the live metric shown beside it, if any
-    up: str = "higher"  # text of a diff for a raised value
+    metric: str = ""  # key of the live metric shown beside the parameter, if any
+    up: str = "higher"  # a diff's text for a raised value
     down: str = "lower"
     strategies: tuple[str, ...] = ()  # strategies that read it; empty: all
 

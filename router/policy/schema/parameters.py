@@ -1,4 +1,4 @@
-"""Every parameter of a policy document, defined once; a strategy's own parameters are in its file."""
+"""Every parameter of a policy document, defined once; the parameters of a strategy are in the strategy's file."""
 
 from router.policy.schema.failure_parameters import FAILURE
 from router.policy.schema.parameter import Parameter
@@ -305,8 +305,8 @@ PARAMETERS: dict[str, Parameter] = {
     for parameter in (STRATEGY_NAME, *(own for strategy in STRATEGIES.values() for own in strategy.parameters), *COMMON)
 }
 
-# Path prefixes of a pool's shared state: one admission queue, one breaker per instance, one table of sessions, whatever
-# the number of versions that decide its requests. During a delivery the live version's values apply to all.
+# Path prefixes of the state that all versions share in a pool: one admission queue, one breaker per instance, one table
+# of sessions. During a delivery the live version's values apply to all requests.
 OF_THE_POOL = (
     *("admission.share_", "admission.max_queue_", "admission.band_max_wait_s"),
     *("failure.breaker_", "affinity.ttl_s"),

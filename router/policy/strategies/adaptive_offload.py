@@ -9,7 +9,8 @@ from router.policy.view import View
 
 
 def rank(view: View) -> Pick:
-    """Heavy: prefill on the least loaded other instance, decode on `home`; with no other instance, like adaptive_v1."""
+    """Heavy: prefill on the least loaded other instance, decode on `home`; if there is no other instance, like
+    adaptive_v1."""
     return adaptive(view, _offload)
 
 

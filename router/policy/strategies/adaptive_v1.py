@@ -37,7 +37,7 @@ def adaptive(view: View, heavy: Heavy) -> Pick:
 
 
 def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> Pick:
-    """Choose the instance with the fewest decodes, as a long prefill slows all decodes there; among equals, the most
+    """Choose the instance with the fewest decodes, because a long prefill slows all of them; among equals, the most
     cached."""
     near, left_out = _not_overloaded(*_near_the_cache(view))
     scores = near.instances.decodes
@@ -51,7 +51,7 @@ def least_decode(view: View, home: InstanceState, reasons: tuple[str, ...]) -> P
 
 
 def _near_the_cache(view: View) -> tuple[View, tuple[str, ...]]:
-    """Remove the instances that would lose too much of the cache, with a reason that counts them."""
+    """Remove the instances that would lose too much of the cache, with a reason that states their number."""
     limit = view.policy["strategy.heavy_cache_loss_max"]
     most = max(view.cached)
     if most - min(view.cached) <= limit:

@@ -45,7 +45,7 @@ class OffloadGain:
     """The parts of an offload's gain, in seconds."""
 
     stall_s: float  # total stall of the decodes that share the instance with the prefill
-    queue_s: float  # how much earlier the prompt is computed
+    queue_s: float  # time by which the prompt is computed earlier
     transfer_s: float
 
     @property
@@ -57,14 +57,14 @@ def _balance(view: View, decoder: InstanceState, helper: InstanceState, rates: R
     prompt, rate = view.request.prompt_tokens, rates.prefill_tokens_per_s
     own, other = prompt - view.cached_on(decoder), prompt - view.cached_on(helper)
     here, there = view.pace_of(decoder), view.pace_of(helper)
-    # Decodes on the helping instance stall instead
+    # Decodes on the prefill instance stall instead
     stalled = decoder.decodes * own / here - helper.decodes * other / there
     before = (decoder.prefill_tokens + own) / here - (helper.prefill_tokens + other) / there
     return OffloadGain(stalled / rate, before / rate, rates.transfer_s(own))
 
 
 def assumed_rates(view: View) -> Rates:
-    """Return the measured rates, or else the policy's assumed rates, so that a first transfer can happen."""
+    """Return the measured rates, or the policy's assumed rates, so that a first transfer can take place."""
     rates, policy = view.request.rates, view.policy
     return Rates(
         rates.prefill_tokens_per_s,

@@ -1,6 +1,6 @@
-"""The least price: how long the request waits on an instance, plus how long it makes others wait there. Everything is
-in tokens of prefill, so that no rate needs to be known, only two ratios of the engines' step-time law: the extra cost
-of a token by attention, and the cost of reading a token of context in a decode step, in prefill tokens.
+"""The least price: the time that the request waits on an instance plus the time that it makes others wait there. All
+terms are in tokens of prefill, so no rate needs to be known. They need only two ratios of the engines' step-time law:
+the extra cost of a token by attention, and the cost of reading a token of context in a decode step, in prefill tokens.
 docs/policies.md derives each term.
 """
 
@@ -20,9 +20,9 @@ from router.policy.types import InstanceState, ParsedPolicy, Pick, Rates, Routin
 from router.policy.value import replace
 from router.policy.view import View, least
 
-CONTEXT_COST: Final = 0.001  # assumed if unknown; Qwen3-32B on two H100: 0.0009, Llama-3.1-8B on one: 0.0022
+CONTEXT_COST: Final = 0.001  # assumed if unknown; 0.0009 for Qwen3-32B on two H100, 0.0022 for Llama-3.1-8B on one
 MISSED: Final = 0.5  # cost of a late first token, as a multiple of the limit
-MOST: Final = 2.0  # wait beyond which nothing more is lost, as a multiple of the limit
+MOST: Final = 2.0  # waiting time beyond which the cost no longer grows, as a multiple of the limit
 
 _NOBODY = FleetColumns(())
 Helpers = Sequence[InstanceState | None]  # for each instance, the instance that computes the prompt for it, if any
@@ -35,13 +35,13 @@ def rank(view: View) -> Pick:
     rates = request.rates
     equal: float = rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
     queued, some_decode = fleet.prefill_tokens, fleet.is_divided and "decode" in fleet.role
-    if some_decode:  # a decode-only instance never has prompts waiting
+    if some_decode:  # prompts never wait on a decode-only instance
         queued = [tokens for role, tokens in zip(fleet.role, queued, strict=True) if role != "decode"] or [0]
     # Share of the instances without prompts to compute, or (count, total)
     idle = (queued.count(0), len(queued)) if request.pool is None else request.pool.idle
     stall = _stall(policy, idle[0] / idle[1] if isinstance(idle, tuple) else idle)
     context = stall * _context_weight(request, policy)
-    # The first token is late if it waits for more tokens of prefill than this; infinite while no rate is known
+    # The first token is late if more tokens of prefill than this come before it; infinite while no rate is known
     late = policy["strategy.late_after_s"] * rates.work_tokens_per_s or inf
     lates = [late * pace for pace in fleet.pace] if view.paced else [late] * len(cached)
     scores, most = _colocated(fleet, cached, request.prompt_tokens, equal, stall, context, lates)
@@ -68,8 +68,8 @@ def _colocated(
     context: float,
     lates: list[float],
 ) -> tuple[list[float], int]:
-    """Return the prices without offload, also for decode-only instances, and the largest number of cached tokens. This
-    runs for every instance at each decision, so its terms are ordered for speed."""
+    """Return the prices without offload, also for decode-only instances, and the largest number of cached tokens. Every
+    decision runs this for every instance, so its terms are ordered for speed."""
     prices, most, beside = [], 0, context * prompt
     queued: int
     held: int
@@ -83,7 +83,7 @@ def _colocated(
         if held > most:
             most = held
         new = prompt - held
-        cost = new + new * (prompt - new / 2) / equal  # inlined `cost_of`, then `_loss`, `_context`
+        cost = new + new * (prompt - new / 2) / equal  # `cost_of` written out, then `_loss`, `_context`
         wait = queued + cost
         if wait > late:
             wait = (wait if wait < MOST * late else MOST * late) + MISSED * late
@@ -104,8 +104,8 @@ class _Offloads:
         self.view, self.equal, self.stall, self.context, self.late = view, equal, stall, context, late
 
     def priced(self, colocated: list[float], *, optional: bool) -> tuple[list[float], Helpers]:
-        """Return the prices, lowered where an offload is cheaper. With `optional`, offloads also compete on instances
-        that could compute the prompt, once the transfer's price is known."""
+        """Return the prices, reduced if an offload is cheaper. With `optional`, offloads also compete on instances that
+        could compute the prompt, once the transfer's price is known."""
         view, rates = self.view, assumed_rates(self.view)
         known = rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s
         optional = optional and bool(known) and not view.request.indivisible
@@ -119,7 +119,7 @@ class _Offloads:
                 senders[group] = self._sender(decoder)
             helper, price = senders[group]
             price += _beside(view, decoder, self.context) + _transfer(view, position, rates)
-            # Nothing has to move if the decoder is also the cheapest instance for the prefill.
+            # If the decoder is also the cheapest instance for the prefill, no KV has to move.
             if helper is not None and helper.id != decoder.id and price < colocated[position]:
                 colocated[position], helpers[position] = price, helper
         return colocated, helpers
@@ -174,14 +174,15 @@ def _beside(view: View, instance: InstanceState, context: float) -> float:
 
 
 def _transfer(view: View, position: int, rates: Rates) -> float:
-    """Return the price of the transfer. An unknown price is 0, since every choice pays for a required offload."""
+    """Return the price of the transfer. An unknown price counts as 0, since every choice pays for a required
+    offload."""
     if not rates.transfer_bytes_per_s:
         return 0.0
     return rates.prefill_tokens_per_s * rates.transfer_s(view.new[position])
 
 
 def _weights(request: RoutingRequest, policy: ParsedPolicy) -> Weights:
-    """Return the weights in the price of an instance that holds none of the prompt."""
+    """Return the weights in the price of an instance that has no part of the prompt cached."""
     prompt, stall = request.prompt_tokens, _stall(policy, request.pool.idle if request.pool is not None else 1.0)
     context = stall * _context_weight(request, policy)
     equal: float = request.rates.equal_cost_tokens or policy["strategy.equal_cost_tokens"]
@@ -200,12 +201,12 @@ def _context_weight(request: RoutingRequest, policy: ParsedPolicy) -> float:
 
 
 def _context(instance: InstanceState) -> float:
-    """Return u_i·KV_i + PP_i: the tokens that decodes read, now and once the queued prompts are computed."""
+    """Return u_i·KV_i + PP_i: the tokens that decodes read, both now and once the queued prompts are computed."""
     return instance.kv_usage * instance.kv_tokens + instance.prefill_tokens
 
 
 def _stalled(instance: InstanceState) -> int:
-    """Return the requests that would decode meanwhile, including all requests queued ahead."""
+    """Return the number of requests that would decode meanwhile, including all that are queued ahead."""
     return 0 if instance.role == "prefill" else instance.running
 
 

@@ -10,7 +10,7 @@ from router.policy.strategies.strategy import Strategy
 from router.policy.types import Pick
 from router.policy.view import View, by_turn, least
 
-Filter = Callable[[View], Sequence[bool]]  # the remaining instances; empty if all remain
+Filter = Callable[[View], Sequence[bool]]  # whether each instance remains; empty if all remain
 Picker = Callable[[View, Sequence[float], float], int]  # (view, gaps to the best possible score, greatest possible gap)
 
 
@@ -75,7 +75,7 @@ def best(view: View, lacking: Sequence[float], most: float) -> int:
 
 
 def weighted_draw(view: View, lacking: Sequence[float], most: float) -> int:
-    """Pick an instance with a probability in proportion to its score."""
+    """Pick an instance with a probability proportional to its score."""
     positions = view.instances.order
     sums = list(accumulate(max(most - lacking[position], 0.0) for position in positions))
     mark = view.draw * sums[-1]

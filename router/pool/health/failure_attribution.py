@@ -17,25 +17,25 @@ from router.upstream.errors import (
     UpstreamError,
 )
 
-# Roles that together do what an instance of this role does
+# Roles whose instances together can replace an instance of this role
 _HALVES: dict[str, set[str]] = {"prefill": {"prefill"}, "decode": {"decode"}, "both": {"prefill", "decode"}}
 
 
 def attribute(pool: Pool, endpoint: Endpoint, error: UpstreamError, tenant: str = "") -> None:
-    """Count a failure, unless the router caused it or the engine is merely busy: late, but sampled recently. `tenant`
+    """Count a failure, unless the router caused it or the engine is merely busy: late, but recently sampled. `tenant`
     is the owner of the failed request."""
     if isinstance(error, RouterExhausted):
         pool.exhausted(time.time(), str(error))
         return
     if isinstance(error, KeyMissing):
-        return  # the pool takes it out of routing (router/pool/health/key_troubles.py)
+        return  # such an instance leaves routing by key_troubles.py
     if isinstance(error, FirstByteTimeout) and time.time() - endpoint.sampled_at <= SAMPLE_STALE_S:
         has_no_capacity(pool, endpoint, tenant)
         return
     if isinstance(error, ProtocolError):
         endpoint.note_refused(str(error))
     unreachable = isinstance(error, ConnectFailed | HostSilent)
-    # Every further request to a dead host would wait just as long.
+    # Every further request to an unreachable host would wait just as long.
     failed(pool, endpoint, None if unreachable else tenant, 1 if isinstance(error, HostSilent) else None)
     if isinstance(error, ConnectFailed):
         for rank in endpoint.ranks.endpoints:
@@ -51,7 +51,7 @@ def failed_with(endpoint: Endpoint, error: UpstreamError) -> list[str]:
 
 def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
     """Note that the instance has no capacity for `tenant` now. This is not a failure, but it may leave another instance
-    as the last one.
+    as the last one available.
     """
     endpoint.note_full()
     if _is_last(pool, endpoint):
@@ -59,7 +59,7 @@ def has_no_capacity(pool: Pool, endpoint: Endpoint, tenant: str) -> None:
 
 
 def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: int | None = None) -> None:
-    """Count a failure of a request of `tenant`; None if every tenant fails, because nothing listens at the address.
+    """Count a failure of a request of `tenant`; None counts for every tenant, because nothing listens at the address.
     `enough` is the number of consecutive failures that opens the breaker, by default the policy's.
     """
     now = asyncio.get_running_loop().time()
@@ -75,9 +75,9 @@ def failed(pool: Pool, endpoint: Endpoint, tenant: str | None = None, enough: in
 
 
 def _spares(pool: Pool, endpoint: Endpoint, tenant: str, several: bool) -> bool:
-    """Return whether others need the instance: because it is the last one of its role, or because the failures of this
-    tenant shut out another instance and no instance has served the tenant since. `several`: whether the instance fails
-    for other tenants, too."""
+    """Return whether others need the instance: it is the last one of its role, or this tenant's failures have shut out
+    another instance and no instance has served the tenant since. `several`: whether requests of other tenants fail
+    there, too."""
     others = (other for other in pool.endpoints.values() if other.instance != endpoint.instance)
     is_accused = tenant in pool.accused and not several
     return _is_last(pool, endpoint) or (is_accused and any(other.breaker.opened_by == tenant for other in others))
@@ -92,7 +92,7 @@ def _is_last(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
-    """Let instances that failed only for another tenant be tried at once, since no other instance is left. `tenant`
+    """Let instances that failed for one other tenant only be tried at once, because no other instance is left. `tenant`
     owns the failing request."""
     for other in pool.endpoints.values():
         if other.instance != failing.instance and other.breaker.reconsider(tenant):
@@ -100,8 +100,8 @@ def _reconsider(pool: Pool, failing: Endpoint, tenant: str | None) -> None:
 
 
 def take_back(pool: Pool, endpoint: Endpoint, count: int) -> bool:
-    """Undo the latest `count` failures, which the requests themselves caused. Return False if too many have already
-    been undone."""
+    """Undo the latest `count` failures, which were the requests' own fault. Return False if too many have already been
+    undone."""
     taken = endpoint.breaker.take_back(pool.policy["failure.breaker_failures"], count)
     endpoint.ranks.touch()
     return taken

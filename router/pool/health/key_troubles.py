@@ -21,8 +21,8 @@ class KeyTroubles:
         self._reasons: dict[Named, str] = {}
 
     def look(self, instances: Instances) -> bool:
-        """Check the keys and certificates; return whether any became unreadable or readable again.
-        The reasons go to the log only: /healthz is public and names no variable or file.
+        """Check the keys and certificates. Return whether any has become unreadable or readable again. The reasons
+        appear only in the log: /healthz is public and names no variable or file.
         """
         named = dict.fromkeys(map(_named, instances))
         reasons = {one: why for one in named if (why := _trouble(*one))}
@@ -34,7 +34,7 @@ class KeyTroubles:
         return True
 
     def without(self, instances: Instances) -> Instances:
-        """Return the instances, with those that lack a key or certificate taken out of routing."""
+        """Return the instances; those that lack a key or certificate are marked as out of routing."""
         if not self._reasons:
             return instances
         return [
@@ -45,7 +45,7 @@ class KeyTroubles:
         ]
 
     def lacking(self, instances: Instances) -> list[str]:
-        """Return how many instances lack a key or certificate, for /healthz."""
+        """Return the number of instances that lack a key or certificate, for /healthz."""
         count = sum(_named(instance) in self._reasons for instance in instances)
         lack = "lack an engine key or certificates here: the log says why"
         return [f"{count} of {len(instances)} instances {lack}"] if count else []

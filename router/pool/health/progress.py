@@ -1,8 +1,8 @@
 """Detects engines that make no progress. Pure: it runs once a second, so tokens cost nothing. An engine that holds
 requests and produces no token for longer than its limit is suspected, and the router sends it a short probe. If the
-engine does not answer, it is stalled, whatever its health page says. Signs of a token are: the first content of an
-answer, further events of a stream, a computed prefill, a whole answer, and counters on its metrics page that move.
-While requests end without a token, the silence continues; time without requests does not count. The limit is learned: a
+engine does not answer, it is stalled, whatever its health page says. Signs of a token are the first content of an
+answer, further events of a stream, a computed prefill, a whole answer, and growing counters on its metrics page. While
+requests end without a token, the silence continues; time without requests does not count. The limit is learned: a
 silence that a token ended was no hang. An engine may answer the routers' own requests and yet hang on its clients'. The
 silence of clients' requests is therefore judged as well, but only while this router holds such a request; other routers
 judge theirs. It ends with any refusal, and when counters move by more, or more steadily, than the routers' own requests
@@ -14,31 +14,31 @@ from math import inf
 from router.contract.redis.sample import InstanceSample, RankSample
 
 LEAST_S = 10.0  # shorter silences never count
-CONFIRM_S = 3.0  # time beyond the limit for an answer to the router's own request
-KEPT_S = 1800.0  # a silence is remembered for between one and two times this
+CONFIRM_S = 3.0  # time beyond the limit to answer the router's own request
+KEPT_S = 1800.0  # a silence is remembered for at least this time and at most twice as long
 SURPRISE = 2.0  # a silence teaches at most this many times the limit, so that one hang does not hide the next
-ASSUMED_TOKENS_PER_S = 1_000.0  # assumed rate of a prefill, until one was measured
+ASSUMED_TOKENS_PER_S = 1_000.0  # assumed rate of a prefill until one has been measured
 EQUAL_COST_TOKENS = 32_768.0  # assumed context at which attention doubles the cost of a new token
-SERVED = 3  # answers after which counters must have moved
-UNMOVED_READINGS = 5  # readings without a moving counter until the counters are ignored
+SERVED = 3  # answers after which counters must have grown
+UNMOVED_READINGS = 5  # readings without growth after which the counters are ignored
 TRIAL_S = 10.0  # time between trials of a stalled engine
-PROBE_TOKENS = 4.0  # most tokens of a router's own request, prompt and answer
-STEADY = 3  # readings in a row whose counters moved, by more than a probe
+PROBE_TOKENS = 4.0  # largest number of tokens of a router's own request, prompt and answer together
+STEADY = 3  # consecutive readings whose counters grew by more than a probe explains
 
 
 class Silence:
-    """The time with requests since the last token, and the longest such times that a token ended."""
+    """The time with requests since the last token, and the longest such times that ended with a token."""
 
     __slots__ = ("_before_s", "_explained_s", "_longest_s", "limit_s", "s")
 
     def __init__(self) -> None:
         self.s = 0.0
         self.limit_s = inf  # latest limit
-        self._explained_s = 0.0  # part explained by prompts in computation
-        self._longest_s = self._before_s = 0.0  # longest ended silence: in this period, and in the one before
+        self._explained_s = 0.0  # part explained by prompts being computed
+        self._longest_s = self._before_s = 0.0  # longest ended silence, in this period and in the previous one
 
     def end(self, *, is_proven: bool) -> None:
-        """End the silence and learn from it, unless prompts or the compilation at the process's start explain it."""
+        """End the silence and learn from it, unless prompts or the compilation at process start explain it."""
         if self.s > self._explained_s:
             most_s = SURPRISE * self.limit_s if is_proven else LEAST_S
             self._longest_s = max(self._longest_s, min(self.s, most_s))
@@ -49,8 +49,8 @@ class Silence:
         self._before_s, self._longest_s = self._longest_s, 0.0
 
     def is_over(self, least_s: float, factor: float, prefill_s: float) -> bool:
-        """Return whether the silence is beyond its limit. `prefill_s` is the expected time of the longest prompt in
-        computation."""
+        """Return whether the silence exceeds its limit. `prefill_s` is the expected time of the longest prompt being
+        computed."""
         self._explained_s = max(self._explained_s, factor * prefill_s)
         self.limit_s = max(LEAST_S, least_s, factor * max(self._longest_s, self._before_s), self._explained_s)
         return self.s > self.limit_s
@@ -85,26 +85,26 @@ class Progress:
 
     def __init__(self) -> None:
         self.is_proven = False  # the process has produced a token
-        self.is_producing = False  # a token came before the last check
-        self.is_suspected = False  # its silence is beyond its limit
+        self.is_producing = False  # a token has arrived since the check before last
+        self.is_suspected = False  # its silence exceeds its limit
         self.stalled = ""  # why the engine takes no requests; empty unless stalled
-        self.by_requests = False  # trials use clients' requests, as the engine refuses the router's
+        self.by_requests = False  # trials use clients' requests, because the engine refuses the router's own
         self._quiet = Silence()  # without any token
-        self._clients = Silence()  # without a token of a client's request
+        self._clients = Silence()  # time without a token for a client's request
         self.fails_clients = False  # stalled although it answers the router's own requests
-        self._abandoned_s = inf  # duration of the shortest request that ended without a token, up to the last check
-        self._came = False  # a token came since the last check
-        self._serves = False  # a client's request had a token since the last check
-        self._ended_s = inf  # the same as `_abandoned_s`, since the last check
+        self._abandoned_s = inf  # duration of the shortest request that ended without a token, as of the last check
+        self._came = False  # a token has arrived since the last check
+        self._serves = False  # a client's request has received a token since the last check
+        self._ended_s = inf  # like `_abandoned_s`, since the last check
         self._kept_s = 0.0  # age of the current period
         self._counted: float | None = None  # tokens and preemptions on its metrics page
-        self._moved = 0.0  # tokens counted during the clients' silence, like the next two
-        self._probes = 0  # this router's own requests
-        self._steady = 0  # number of latest consecutive readings that moved
+        self._moved = 0.0  # tokens counted during the silence of clients' requests, like the next two
+        self._probes = 0  # number of this router's own requests
+        self._steady = 0  # number of latest consecutive readings that grew
         self._is_blind = True  # its metrics page is not read
         self._page_holds = False
-        self._served = 0  # answers since its counters moved
-        self._unmoved = 0  # readings whose counters did not move
+        self._served = 0  # answers since its counters last grew
+        self._unmoved = 0  # readings without growth of its counters
         self._trial = False  # a trial is in progress
         self._rest_s = 0.0  # time until the next trial
 
@@ -123,12 +123,12 @@ class Progress:
         self._ended_s = min(self._ended_s, held_s)
 
     def refused(self) -> None:
-        """Note that the engine refused a client's request, which shows that it handles clients' requests."""
+        """Note that the engine refused a client's request, which shows that it still handles such requests."""
         if not self.stalled:
             self._restart()
 
     def served(self) -> None:
-        """Note the end of a request with tokens."""
+        """Note the end of a request that received tokens."""
         self._served += 1
 
     def read(self, requests: float | None, *totals: float | None, holds: bool = False) -> None:
@@ -139,7 +139,7 @@ class Progress:
         counted = sum(known) if known else None
         self._steady = self._steady if counted != self._counted else 0
         if self._is_blind and known:
-            self._is_blind, self._clients.s = False, 0.0  # from now on, tokens show
+            self._is_blind, self._clients.s = False, 0.0  # from now on, the page shows tokens
         if counted != self._counted:
             if self._counted is not None:
                 self._came = True
@@ -154,8 +154,8 @@ class Progress:
         self._page_holds = bool(requests) and not self.is_unmoved
 
     def read_sample(self, sample: InstanceSample, mine: InstanceSample | RankSample, *, holds: bool) -> None:
-        """Take a sample. `mine` is this rank's part of it; without totals per rank (older nodes), the engine's totals
-        count for all.
+        """Take a sample. `mine` is this rank's part of it; older nodes have no totals per rank, and then the engine's
+        totals count for each rank.
         """
         prompts, tokens = mine.prompt_tokens_total, mine.generation_tokens_total
         if prompts is None and tokens is None:
@@ -170,8 +170,8 @@ class Progress:
 
     @property
     def shows_probes(self) -> bool:
-        """Return whether the engine's counters show tokens during the clients' silence, though no more than the
-        routers' own requests explain.
+        """Return whether the engine's counters show tokens during the clients' silence, but no more than the routers'
+        own requests explain.
         """
         return self._moved > 0 and not self.is_unmoved
 
@@ -181,7 +181,7 @@ class Progress:
 
     @property
     def is_unmoved(self) -> bool:
-        """Return whether the metrics page ignores the engine's requests, so that its figures mean nothing."""
+        """Return whether the metrics page ignores the engine's requests, which makes its figures meaningless."""
         return self._unmoved >= UNMOVED_READINGS
 
     # Once a second
@@ -189,7 +189,7 @@ class Progress:
     def look(self, passed_s: float, *, holds: bool, alive: bool, page_counts: bool = True, routers: int = 1) -> bool:
         """Return True once the silence is long enough for `judge` to decide. `holds` is the number of this router's
         requests. An engine that takes no requests (not `alive`) is not judged. `page_counts` is True if requests on its
-        metrics page count. `routers` is the number of routers that send it requests.
+        metrics page count. `routers` is the number of routers that send requests to it.
         """
         self._age(passed_s)
         probes = self._probes + (routers - 1) * (1 + self._clients.s / TRIAL_S)
@@ -245,8 +245,8 @@ class Progress:
 
     def judge(self, after_s: float, factor: float, prefill_s: float, late_s: float = 0.0) -> bool:
         """Return True if the engine is stalled. `after_s` is the limit for a new process, `prefill_s` the expected time
-        of the longest prompt in computation. `late_s` is the least limit of the clients' silence if tokens may show
-        only at the end of an answer, so that clients that gave up earlier prove nothing; otherwise 0.
+        of the longest prompt being computed. `late_s` is the lower bound of the limit for clients' silence if tokens
+        may show only at the end of an answer, so that clients that gave up earlier prove nothing; otherwise 0.
         """
         least_s = 0.0 if self.is_proven else after_s
         self.is_suspected = self._quiet.is_over(least_s, factor, prefill_s)
@@ -275,7 +275,7 @@ class Progress:
         return not self._trial and self._rest_s <= 0
 
     def begin(self, *, probe: bool = False) -> bool:
-        """Note that a request is sent; return whether it is a trial. Each trial ends with `end`."""
+        """Note that a request is being sent. Return whether it is a trial; each trial ends with `end`."""
         wanted = self.is_suspected if probe else bool(self.stalled)
         trial = wanted and self._is_due and self.by_requests != probe
         self._trial = self._trial or trial
@@ -286,17 +286,15 @@ class Progress:
         self._trial, self._rest_s = False, TRIAL_S
 
     def leave_trial(self) -> None:
-        """Let another request be the trial, at once."""
+        """Let the next request be the trial, without delay."""
         self._trial = False
 
     def excuse(self) -> None:
-        """Forget a silence that only the engine's metrics page shows, because the engine refuses
-        the router's probes.
-        """
+        """Forget a silence that only the engine's metrics page shows, as the engine refuses the router's probes."""
         self._quiet.s, self.is_suspected = 0.0, False
 
     def try_by_requests(self) -> None:
-        """Use the next client's request as a trial, as the engine refuses the router's probes."""
+        """Use the next client's request as a trial, because the engine refuses the router's probes."""
         self.by_requests, self._rest_s = True, 0.0
 
 
@@ -305,6 +303,6 @@ def _with_limit(silence: Silence) -> str:
 
 
 def prefill_s(tokens: float, tokens_per_s: float, equal_cost_tokens: float) -> float:
-    """Estimate the time of a prompt computed alone; a rate or cost of 0 is unknown."""
+    """Estimate the time of a prompt that is computed alone; a rate or cost of 0 is unknown."""
     cost = tokens + tokens * tokens / (2 * (equal_cost_tokens or EQUAL_COST_TOKENS))
     return cost / (tokens_per_s or ASSUMED_TOKENS_PER_S)

@@ -14,6 +14,6 @@ def stall_troubles(endpoints: Iterable[Endpoint]) -> list[str]:
 
 
 def stalled_why(endpoints: Sequence[Endpoint]) -> str:
-    """Return why an instance is stalled, which requires that all of its ranks are."""
+    """Return why an instance is stalled; an instance is stalled only if all of its ranks are."""
     every = [endpoint.progress.stalled for endpoint in endpoints]
     return every[0] if every and all(every) else ""

@@ -1,4 +1,4 @@
-"""The check of each engine's progress once a second (router/pool/health/progress.py)."""
+"""Checks each engine's progress once a second (router/pool/health/progress.py)."""
 
 import logging
 from collections.abc import Iterable
@@ -8,21 +8,21 @@ from router.pool.health.progress import prefill_s
 from router.pool.health.stall_troubles import stalled_why
 from router.pool.pool import Pool
 
-# Servers that count tokens as they are generated. SGLang and TensorRT-LLM count at a request's end; unknown servers may
-# do so as well.
+# Servers that count tokens as they are generated. SGLang and TensorRT-LLM count them at the end of a request, and
+# unknown servers may do the same.
 COUNTS_AS_THEY_COME = ("vllm", "neuron", "sim")
 
 log = logging.getLogger("weir.router")
 
 
 def look(pool: Pool, now: float, passed_s: float, routers: int = 1) -> None:
-    """Check every engine, once every `passed_s`, and forget outdated figures. `now` is Unix time; `routers` send it
-    requests."""
+    """Check every engine and forget outdated figures; `passed_s` is the time since the last check. `now` is Unix time;
+    `routers` is the number of routers that send requests to the engines."""
     for endpoint in pool.endpoints.values():
         endpoint.look(now)
         was, progress = endpoint.progress.stalled, endpoint.progress
         alive = endpoint.routable and not pool.observed
-        holds = endpoint.holds_requests or (endpoint.picked > 0 and _counts(endpoint))  # nobody sees their tokens
+        holds = endpoint.holds_requests or (endpoint.picked > 0 and _counts(endpoint))  # no router sees their tokens
         page_counts = not endpoint.awaiting and (progress.has_counters or not endpoint.unheld)
         if progress.look(passed_s, holds=holds, alive=alive, page_counts=page_counts, routers=routers):
             pool.stalls += _judge(pool, endpoint)
@@ -46,19 +46,19 @@ def _judge(pool: Pool, endpoint: Endpoint) -> bool:
 
 
 def _counts(endpoint: Endpoint) -> bool:
-    """Return whether the metrics page shows tokens as they are generated, as it shows those of probes."""
+    """Return whether the metrics page shows tokens as they are generated, including those of probes."""
     return endpoint.progress.shows_probes and endpoint.kind in COUNTS_AS_THEY_COME
 
 
 def _longest_prompt(endpoint: Endpoint) -> float:
-    """Return the new tokens of the longest prompt in computation; prompts of other routers count by their mean."""
+    """Return the new tokens of the longest prompt being computed; prompts of other routers count with their mean."""
     requests, tokens, decodes = endpoint.others
     mean = tokens / max(1, requests - decodes)
     return max(mean, max((lease.tokens for lease in endpoint.prefilling), default=0))
 
 
 def stalled(pools: Iterable[Pool]) -> list[Endpoint]:
-    """Return an endpoint of each instance whose ranks are all stalled."""
+    """Return one endpoint of each instance whose ranks are all stalled."""
     firsts = {endpoint.ranks.endpoints[0]: None for pool in pools for endpoint in pool.endpoints.values()}
     return [endpoint for endpoint in firsts if endpoint.progress.stalled and stalled_why(endpoint.ranks.endpoints)]
 

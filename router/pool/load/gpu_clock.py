@@ -1,14 +1,14 @@
-"""Division of an endpoint's GPU-seconds among its requests, by weight.
-A clock advances by gpus · dt / W, where W is the weight of all requests there, including those of other routers. A
-request is charged its weight times the clock's advance, so that charges add up to the time with at least one request
-(processor sharing). A decode weighs 1, a prompt 1 for every 256 new tokens until its first byte.
+"""Division of an endpoint's GPU-seconds among its requests, by weight. A clock advances by gpus · dt / W, where W is
+the weight of all requests there, including those of other routers. A request is charged its weight times the clock's
+advance, so that all charges add up to the time in which there was at least one request (processor sharing). A decode
+weighs 1, a prompt 1 for every 256 new tokens until its first byte.
 """
 
 from typing import Final
 
 from router.contract.redis.router_status import Load
 
-PREFILL_TOKENS: Final = 256  # new tokens that weigh as much as one decode, about the compute of one step
+PREFILL_TOKENS: Final = 256  # new tokens with the weight of one decode: about the computation of one step
 HOUR_S = 3600
 
 
@@ -26,7 +26,7 @@ def prefill_weight(tokens: int) -> float:
 
 
 class GpuClock:
-    """Times are seconds of one monotonic clock."""
+    """Times are in seconds on one monotonic clock."""
 
     __slots__ = ("_at", "_others", "_own", "_requests", "dollars_per_s", "gpus", "reading")
 

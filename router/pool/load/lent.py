@@ -1,7 +1,7 @@
-"""KV that decoders lend: the blocks of a session's latest answer, for the prefill of its next turn. A vLLM with
-`bidirectional_kv_xfer` keeps the blocks of an answer for some minutes and says where they are when the answer ends. An
-engine that takes them copies them by position, without comparing tokens. They are therefore offered only as far as the
-next prompt has the same chained hashes that the engine reported for its tokens.
+"""KV that decoders lend: the blocks of a session's latest answer, for the prefill of its next turn. With
+`bidirectional_kv_xfer`, vLLM keeps the blocks of an answer for some minutes and reports their location at the end of
+the answer. The engine that takes the blocks copies them by position, without comparing tokens. Blocks are therefore
+offered only as far as the chained hashes of the next prompt equal those that the engine reported for its tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from router.policy.types import Rates
 
 MOST_BYTES = 32 * 1024 * 1024  # bytes kept by a pool
 LEAST = 64  # tokens; vLLM does not take fewer
-LONGEST = 1024 * 1024  # bytes that an answer may use to describe its blocks and tokens
-KEPT_S = 480.0  # vLLM's default, until an engine has refused younger ones
+LONGEST = 1024 * 1024  # bytes of an answer that may describe its blocks and tokens
+KEPT_S = 480.0  # vLLM's default, used until an engine has refused younger blocks
 
 
 @dataclass(frozen=True, slots=True)
 class LentBlocks:
-    decoder: str  # endpoint that holds them
+    decoder: str  # endpoint that holds the blocks
     epoch: int
     size: int  # tokens in a block
     hashes: Sequence[int]  # chained, one per full block
@@ -29,7 +29,7 @@ class LentBlocks:
         return len(self.where) + 8 * len(self.hashes)
 
     def shared(self, hashes: Sequence[int]) -> int:
-        """Return how many tokens a prompt with these hashes has in common with the blocks."""
+        """Return the number of tokens that a prompt with these hashes shares with the blocks."""
         low, high = 0, min(len(hashes), len(self.hashes))
         while low < high:  # hashes are chained: equal hashes mean equal prefixes
             middle = (low + high + 1) // 2
@@ -41,15 +41,15 @@ class LentBlocks:
 
 
 def priced(held: Mapping[str, int], tokens: int, takers: Iterable[str], rates: Rates) -> Mapping[str, int]:
-    """Return held tokens by instance, with lent tokens counted at the instances that may take them."""
+    """Return held tokens by instance; lent tokens are counted at the instances that may take them."""
     more = {name: worth(tokens, held.get(name, 0), rates) for name in takers}
     more = {name: tokens for name, tokens in more.items() if tokens > held.get(name, 0)}
     return {**held, **more} if more else held
 
 
 def worth(tokens: int, held: int, rates: Rates) -> int:
-    """Return the worth of lent blocks in held tokens, for an instance that holds some of them: their number, less the
-    tokens that the instance could compute during the transfer, as far as that is known.
+    """Return the worth of lent blocks in held tokens for an instance that already holds some of them: their number,
+    less the tokens that the instance could compute during the transfer, if that is known.
     """
     if not rates.transfer_bytes_per_s or not rates.kv_bytes_per_token:
         return tokens
@@ -58,9 +58,9 @@ def worth(tokens: int, held: int, rates: Rates) -> int:
 
 
 def share(tokens: int, held: int, size: int, rates: Rates) -> tuple[int, int]:
-    """Return how many lent tokens are transferred to an instance that holds some of them, and how many it takes. If
-    computing is as fast as the transfer, none are transferred: the instance takes only the full blocks that it holds,
-    and the others are released.
+    """Return (lent tokens to be transferred to an instance that already holds some of them, lent tokens that it takes).
+    If computing is as fast as the transfer, nothing is transferred: the instance takes only the full blocks that it
+    holds, and the others are released.
     """
     if worth(tokens, held, rates) > held:
         return tokens, tokens
@@ -68,7 +68,7 @@ def share(tokens: int, held: int, size: int, rates: Rates) -> tuple[int, int]:
 
 
 class Lendings:
-    """Lent blocks by session, the latest last; the oldest are forgotten first."""
+    """Lent blocks by session, the latest last; the oldest are dropped first."""
 
     def __init__(self) -> None:
         self.by_session: dict[str, LentBlocks] = {}
@@ -82,7 +82,7 @@ class Lendings:
             self.take(next(iter(self.by_session)))
 
     def take(self, session: str) -> LentBlocks | None:
-        """Remove and return the session's blocks, as an engine lends blocks only once."""
+        """Remove and return the session's blocks; an engine lends its blocks only once."""
         lent = self.by_session.pop(session, None)
         if lent is not None:
             self._bytes -= lent.bytes

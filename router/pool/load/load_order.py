@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 
 from router.policy.value import Value
 
-FEW = 64  # up to this many changes are inserted one by one
+FEW = 64  # number of changes up to which each is inserted separately
 FULL = 1 << 50  # added to the load: once above the limit of KV usage, twice above the limit of requests
 
 
@@ -22,9 +22,8 @@ Key = tuple[int, int, float]  # (request weight in tokens, limit of requests, li
 
 
 class LoadOrder:
-    """The instances of each group by load, under the limits of a policy.
-    Each instance has the value load · number of instances + position, so sorting the values sorts the instances; −1
-    means refused.
+    """The instances of each group by load, under the limits of a policy. The value of an instance is load · number of
+    instances + position, so that sorting the values sorts the instances; −1 means refused.
     """
 
     def __init__(self, key: Key, loads: Sequence[Load], group_of: Sequence[int], groups: int) -> None:
@@ -59,7 +58,7 @@ class LoadOrder:
             group.sort()
 
     def take(self, changed: Sequence[int]) -> None:
-        """Note changes. They are sorted in when the order is next used, because not every decision uses it."""
+        """Note changes. They are sorted in when the order is next used, since not every decision uses it."""
         self._changed.update(changed)
 
     def settle(self) -> None:

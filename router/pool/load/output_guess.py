@@ -1,4 +1,4 @@
-"""Estimate of a request's output tokens from the latest answers of its pool. Pure."""
+"""Estimates a request's output tokens from the latest answers of its pool. Pure."""
 
 from typing import Final
 

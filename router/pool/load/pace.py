@@ -1,15 +1,14 @@
-"""Measured rates of a pool: how fast its engines compute prompts, and how fast KV moves between them. Pure.
-Prefill rate: the median of new tokens / time to first byte over the last long prompts that were this router's only
-request on their instance. The median is robust against load from other routers, which is not known exactly.
-Pace of an instance: its speed relative to the pool's median instance. Tokens per second would make an instance look
-slow that has short prompts or much context, so prompts are compared by their fitted times (prompt_fit.py). The speed of
-a speed group (equal GPUs, parallelism and role) is the inverse of the time in which it would compute the pool's last
-prompts. An instance corrects it by its own prompts once there are OWN_PROMPTS of them.
-Time of a further token of a prompt: seconds = constant + tokens / rate, fitted like transfers. The prefill rate above
-also contains that constant, so for short prompts it is lower.
-Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times as much as the
-next. The time runs from the computed prompt to the first byte of the decoder's stream, so t0 includes the API and one
-step. An answer that was not streamed has no such time.
+"""Measured rates of a pool: how fast its engines compute prompts, and how fast KV moves between them. Pure. Prefill
+rate: the median of new tokens / time to first byte over the last long prompts that were this router's only request on
+their instance. The median is robust against load from other routers, which is not known exactly. Pace of an instance:
+its speed relative to the pool's median instance. In tokens per second, an instance with short prompts or much context
+would look slow, so prompts are compared by their fitted times (prompt_fit.py). The speed of a speed group (equal GPUs,
+parallelism and role) is the inverse of the time in which it would compute the pool's last prompts. An instance corrects
+it by its own prompts once there are OWN_PROMPTS of them. Time of a further token of a prompt: seconds = constant +
+tokens / rate, fitted like transfers. The prefill rate above also contains that constant, so for short prompts it is
+lower. Transfers: seconds = t0 + bytes / rate, by least squares over the offloads, each weighing FORGET times as much as
+the next. The time runs from the computed prompt to the first byte of the decoder's stream, so t0 includes the API and
+one step. An answer that was not streamed has no such time.
 """
 
 from bisect import bisect_left, insort
@@ -24,14 +23,14 @@ from router.pool.load.prompt_fit import Factors, PromptFit, Terms, terms
 
 PROMPTS = 33  # latest prefills in the median
 SHORTEST = 512  # new tokens; below this the engine's API dominates the time
-OWN_PROMPTS = 20  # prompts of an instance before they correct the rate of its group
+OWN_PROMPTS = 20  # prompts of an instance after which they correct the rate of its group
 SLOWEST, FASTEST = 0.25, 4.0  # bounds of the correction of a group's rate
-EVEN = 0.1  # relative; corrections and paces closer to 1 are noise that only slows decisions
-MARGIN = 1e-6  # allowance for rounding when a correction is ruled out without computing it
-PACES_S = 1.0  # between computations of the paces, which are costly in a large pool
-FORGET = 0.95  # weight of an offload against the one after it
+EVEN = 0.1  # relative; smaller corrections and paces closer to 1 are noise that only slows decisions
+MARGIN = 1e-6  # allowance for rounding when a correction is ruled out without being computed
+PACES_S = 1.0  # interval between computations of the paces, which are costly in a large pool
+FORGET = 0.95  # weight of an offload relative to the following one
 LEARN = 0.1  # weight of the latest pull in the ratio of actual to predicted time
-SPREAD = 0.05  # relative spread of sizes below which t0 and rate cannot be separated
+SPREAD = 0.05  # relative spread of sizes below which t0 and the rate cannot be separated
 
 Computed = tuple[Terms, float]  # (terms of the prompt, its duration in s)
 
@@ -40,18 +39,20 @@ class Pace:
     def __init__(self) -> None:
         self._prefills: deque[Computed] = deque(maxlen=PROMPTS)
         self._rate, self._work_rate = MovingMedian(), MovingMedian()
-        self._equal = float(EQUAL_COST_TOKENS)  # the same as in Rates, for `_work_rate`
+        self._equal = float(EQUAL_COST_TOKENS)  # like the field of Rates, for `_work_rate`
         self._prompts = LinearFit()
         self._fits: defaultdict[str, PromptFit] = defaultdict(PromptFit)  # by group
         self._by_group: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
         self._by_instance: defaultdict[str, deque[Computed]] = defaultdict(lambda: deque(maxlen=PROMPTS))
-        self._ample: dict[str, deque[Computed]] = {}  # prompts of an instance that correct its group's rate
-        self._known: dict[str, tuple[float, Factors]] = {}  # by instance: speed for its last prompts by these factors
+        # Prompts of an instance that has enough of them to correct its group's rate
+        self._ample: dict[str, deque[Computed]] = {}
+        # By instance: speed for its last prompts, computed with these factors
+        self._known: dict[str, tuple[float, Factors]] = {}
         self._transfers = LinearFit()
         self._pull_extra_s = 0.0
 
     def prefill(self, tokens: int, cached: int, seconds: float, instance: str = "", group: str = "") -> bool:
-        """Add a prompt with this many new tokens, computed while the instance had no other; return False if it is too
+        """Add a prompt with this many new tokens, computed while the instance had no other. Return False if it is too
         short to count."""
         if tokens < SHORTEST or seconds <= 0:
             return False
@@ -72,7 +73,7 @@ class Pace:
         return dict.fromkeys(groups, 1.0) | self.uneven(groups)
 
     def uneven(self, groups: Mapping[str, str]) -> dict[str, float]:
-        """Return the paces other than 1, which are few in a large pool."""
+        """Return the paces other than 1, of which a large pool has few."""
         if not self._by_instance.keys() <= groups.keys():
             for gone in self._by_instance.keys() - groups.keys():
                 del self._by_instance[gone]
@@ -86,7 +87,7 @@ class Pace:
             if groups[name] in usual
         }
         if len(usual) == 1 and {*own.values()} <= {*usual.values()}:
-            return {}  # all are alike, as is usual
+            return {}  # all are alike, the usual case
         sizes = Counter(groups.values()) - Counter(groups[name] for name in own)
         of_groups = chain.from_iterable([rate] * sizes[group] for group, rate in usual.items())
         every = [*of_groups, *own.values()]
@@ -102,8 +103,7 @@ class Pace:
         return {name: pace for name, pace in paces.items() if pace != 1.0}
 
     def _own(self, name: str, prompts: Iterable[Computed], law: Factors, usual: float) -> float:
-        """Return the corrected rate of an instance. Its speed is computed again only if the law has changed enough to
-        matter."""
+        """Return the corrected rate of an instance; recompute its speed only if the law has changed noticeably."""
         if (known := self._known.get(name)) is not None:
             speed, before = known
             low, high = _change(before, law)
@@ -114,7 +114,7 @@ class Pace:
         return _corrected(usual, speed)
 
     def _relative(self, factors: Factors) -> Factors:
-        """Divide the factors by the time that they give for the pool's last prompts."""
+        """Divide the factors by the time that they predict for the pool's last prompts."""
         new, pairs, prompt, each = factors
         last_s = sum([new * n + pairs * p + prompt * t + each for (n, p, t, _), _ in self._prefills])
         return new / last_s, pairs / last_s, prompt / last_s, each / last_s
@@ -128,7 +128,8 @@ class Pace:
         self._pull_extra_s = max(0.0, self._pull_extra_s + LEARN * (seconds - predicted_s))
 
     def rates(self, bytes_per_token: float, equal_cost_tokens: float, by_law: Mapping[str, float] = {}) -> Rates:
-        """Return the rates, with those `by_law` of the engines. `equal_cost_tokens` is that of Rates; 0: unknown."""
+        """Return the rates, including those from the engines' law, `by_law`. `equal_cost_tokens` is as in Rates; 0:
+        unknown."""
         setup_s, bytes_per_s = self._transfers.fitted()
         equal = float(equal_cost_tokens or EQUAL_COST_TOKENS)
         if equal != self._equal:
@@ -146,12 +147,12 @@ class Pace:
 
 
 def _speed(prompts: Iterable[Computed], law: Factors) -> float:
-    new, pairs, prompt, each = law  # written out for speed: tens of thousands are computed at once in a large pool
+    new, pairs, prompt, each = law  # written out for speed, because a large pool computes tens of thousands at once
     return _median(sorted([(new * n + pairs * p + prompt * t + each) / seconds for (n, p, t, _), seconds in prompts]))
 
 
 def _change(before: Factors, now: Factors) -> tuple[float, float]:
-    """Return the smallest and the largest ratio of the times that two laws give for a prompt."""
+    """Return the smallest and the largest ratio between the times that two laws predict for a prompt."""
     ratios = [b / a if a else inf for a, b in zip(before, now, strict=True) if a or b]
     return (min(ratios), max(ratios)) if ratios else (0.0, inf)
 
@@ -217,9 +218,8 @@ class LinearFit:
         self._sum = self._sum * FORGET + size * seconds
 
     def fitted(self) -> tuple[float, float]:
-        """Return (t0 in s, rate per s); zeros without data.
-        All time counts as transfer if the sizes are too similar or the fit is implausible (a larger transfer took less
-        time, or t0 is negative).
+        """Return (t0 in s, rate per s); zeros without data. All time counts as transfer if the sizes are too similar or
+        the fit is implausible: a larger transfer took less time, or t0 is negative.
         """
         if not self._weight:
             return 0.0, 0.0

@@ -9,8 +9,8 @@ already explain, or that has a negative factor, is left out.
 from collections.abc import Sequence
 from math import sqrt
 
-FORGET = 0.99  # weight of a prompt against the one after it
-LEAST_SHARE = 0.0025  # least unexplained part of a term's square for which terms can be separated
+FORGET = 0.99  # weight of a prompt relative to the following one
+LEAST_SHARE = 0.0025  # lower bound of the unexplained part of a term's square; below it, terms cannot be separated
 TERMS = 4
 
 Terms = tuple[float, float, float, float]  # new, new·(cached + new/2), prompt, 1
@@ -47,7 +47,8 @@ class PromptFit:
     def _solved(self, used: Sequence[int]) -> dict[int, float]:
         """Solve for the factors of separable terms (elimination, each term scaled to a square of 1)."""
         scale = {place: sqrt(self._squares[place][place]) for place in used if self._squares[place][place] > 0}
-        rows: list[tuple[int, dict[int, float], float]] = []  # one row per term: its column from itself on, and the sum
+        # One row per term: its columns from the diagonal on, and the sum
+        rows: list[tuple[int, dict[int, float], float]] = []
         for place, scaled in scale.items():
             row = {other: self._squares[place][other] / scaled / scale[other] for other in scale}
             total = self._sums[place] / scaled

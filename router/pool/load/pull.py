@@ -1,11 +1,11 @@
-"""A KV pull in progress, as load of both instances."""
+"""A KV pull in progress, counted as load of both instances."""
 
 from router.pool.endpoint import Endpoint
 
 
 class Pull:
-    """The load that equals computing `tokens`, until `over`, so that further requests do not gather on the instance.
-    Pulls from the same peer share its link.
+    """A load equal to computing `tokens`, until `over`, so that further requests do not gather on the instance. Pulls
+    from the same peer share its link.
     """
 
     def __init__(self, peer: Endpoint, instance: Endpoint, tokens: int) -> None:

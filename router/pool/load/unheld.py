@@ -1,10 +1,10 @@
-"""A request that counts at a decoder before the decoder's engine has received it."""
+"""A request that is counted at a decoder before the decoder's engine has received it."""
 
 from router.pool.endpoint import Endpoint
 
 
 class Unheld:
-    """The time until `over`, in which no token is due because the prompt is computed elsewhere."""
+    """The time until `over` in which no token is due, because the prompt is computed elsewhere."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint: Endpoint | None = endpoint

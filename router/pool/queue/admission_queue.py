@@ -17,8 +17,8 @@ from router.pool.queue.band_queue import BandQueue
 from router.pool.queue.class_queue import CapacityOffer, QueueEntry
 from router.pool.queue.drain_rate import DrainRate
 
-PASSES = 8  # entries that an offer of capacity passes through before it lapses
-MAX_WAIT_S = 120.0  # limit of predicted waits, as longer predictions by the drain rate mean little
+PASSES = 8  # entries to which an offer of capacity is passed on before it lapses
+MAX_WAIT_S = 120.0  # limit of predicted waits; longer predictions by the drain rate mean little
 
 
 class QueueFull(Exception):
@@ -32,7 +32,7 @@ class AdmissionQueue:
         self._highest_first: list[BandQueue] = []
         self.drain = DrainRate()
         self._now = 0.0  # s, time of the latest call
-        self._due_at = inf  # s, earliest time at which the band of a request may rise
+        self._due_at = inf  # s, earliest time at which the band of any request may rise
         self.outputs = OutputGuess()
         self.shares: Mapping[RequestClass, float] = dict.fromkeys(CLASSES, 1.0)
         self.band_max_wait_s = 60.0
@@ -55,7 +55,7 @@ class AdmissionQueue:
         return QueueEntry(next(self._orders), request_class, tenant, cost, band)
 
     def comes_first(self, band: int, now: float) -> bool:
-        """Return whether a request of this band that arrives now would be first."""
+        """Return whether a request of this band would be first if it arrived now."""
         if not self.total:
             return True
         self._now = max(self._now, now)
@@ -135,7 +135,7 @@ class AdmissionQueue:
         self.drain.began(now)
 
     def ended(self, now: float, began: float) -> None:
-        """Note the end of a request that began at `began`, and wake the next."""
+        """Note the end of a request that began at `began`, and wake the next one."""
         self._now = max(self._now, now)
         self.drain.ended(now, began)
         if self.total:
@@ -147,19 +147,19 @@ class AdmissionQueue:
             self._wake(CapacityOffer(more=False))
 
     def look_again(self) -> None:
-        """Check for capacity that nothing announces: breakers close by time, other routers' requests end."""
-        if self._woken:  # woken entries come first, and the capacity may be theirs
+        """Check for capacity that becomes free without notice: breakers close by time, other routers' requests end."""
+        if self._woken:  # woken entries come first, and the capacity may be for them
             next(iter(self._woken.values())).more = True
         elif self.total:
             self._wake(CapacityOffer(more=True))
 
     def wake_all(self) -> None:
-        """Wake all entries, as the fleet or the policy changed."""
+        """Wake all entries, because the fleet or the policy has changed."""
         while self._wake(CapacityOffer(more=False)):
             pass
 
     def expected_wait_s(self, entry: QueueEntry, now: float) -> float | None:
-        """Predict the wait of a request that joins now, from the requests ahead and the drain rate; None if unknown."""
+        """Predict the wait of a request that joins now from the requests ahead and the drain rate; None if unknown."""
         turn_s = self.drain.turn_s(now)
         return None if turn_s is None else min(MAX_WAIT_S, (self._ahead(entry) + 1.0) * turn_s)
 
@@ -181,8 +181,8 @@ class AdmissionQueue:
         self.total += change
 
     def makes_room(self, entry: QueueEntry) -> bool:
-        """Displace a request of any class for this one, as `join` does within the class; return False if none may be
-        displaced."""
+        """Displace a request of any class in favour of this one, as `join` does within the class. Return False if no
+        request may be displaced."""
         return self._displace(entry, CLASSES)
 
     def _displace(self, entry: QueueEntry, names: Sequence[RequestClass]) -> bool:
@@ -201,7 +201,7 @@ class AdmissionQueue:
         return False
 
     def _remove(self, entry: QueueEntry, queue: BandQueue, on_wakeup: Callable[[], None]) -> None:
-        """Remove a waiting entry from its queue, as another request takes its place."""
+        """Remove a waiting entry from its queue because another request takes its place."""
         queue.classes[entry.request_class].drop(entry)
         queue.over(entry)
         queue.count(entry, -1)
@@ -233,7 +233,7 @@ class AdmissionQueue:
             self._wake(offer)
 
     def _wake(self, offer: CapacityOffer) -> bool:
-        """Wake the next entry; False if there is none."""
+        """Wake the next entry; return False if there is none."""
         entry = self._next(offer.asked)
         if entry is None or entry.on_wakeup is None or entry.queue is None:
             return False

@@ -58,7 +58,7 @@ class BandQueue:
         queue.settle(entry, 0.0)
 
     def over(self, entry: QueueEntry) -> None:
-        """Forget an entry that no longer waits here."""
+        """Remove an entry that no longer waits here."""
         self.classes[entry.request_class].arrived.pop(entry, None)
 
     def first(self, asked: list[QueueEntry]) -> QueueEntry | None:
@@ -72,7 +72,7 @@ class BandQueue:
         return None
 
     def ahead(self, request_class: RequestClass, tenant: str, shares: Mapping[RequestClass, float]) -> float:
-        """Count the entries ahead of one that this tenant adds now."""
+        """Count the entries ahead of one that this tenant would add now."""
         queue = self.classes[request_class]
         ahead = queue.ahead(tenant)
         begins = queue.time if len(queue) else max(queue.time, self.clock)
@@ -81,5 +81,5 @@ class BandQueue:
         return ahead + sum(min(len(one), max(0.0, (turn - one.time) * share)) for share, one in others)
 
     def __len__(self) -> int:
-        """Count the waiting entries, without the woken ones."""
+        """Count the waiting entries, excluding woken ones."""
         return sum(map(len, self.classes.values()))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from router.pool.queue.band_queue import BandQueue
 
 IDLE_TENANTS = 1024  # clocks kept for tenants without waiting requests
-SPARE = 64  # outdated turns kept before a sweep
-SAMPLE = 32  # turns examined to order tenants; a larger sample gains nothing, as the drain rate is less exact
+SPARE = 64  # outdated turns kept before they are swept
+SAMPLE = 32  # turns examined to order tenants; a larger sample gains nothing, because the drain rate is less exact
 
 Turn = tuple[float, int, str]  # (tenant's clock, order of its first request, name)
 
@@ -43,10 +43,10 @@ class QueueEntry:
     cost: float  # tokens
     band: int = 0  # rises while the request waits
     on_wakeup: Callable[[], None] | None = None  # set while the request waits
-    offer: "CapacityOffer | None" = None  # from the wakeup until the capacity is used or passed on
+    offer: "CapacityOffer | None" = None  # set from the wakeup until the capacity is used or passed on
     charge: float = 0.0  # amount charged to its class
     turn: tuple[float, float] = (0.0, 0.0)  # clocks of its class and of its tenant when it was woken
-    lift_at: float = 0.0  # s, time at which its band rises
+    lift_at: float = 0.0  # s, time at which its band will rise
     queue: "BandQueue | None" = None  # current or latest queue
     account: Tenant | None = None  # charged tenant
     displaced: bool = False  # True if another request has taken its place
@@ -61,7 +61,7 @@ class QueueEntry:
 class CapacityOffer:
     """Capacity for one request."""
 
-    more: bool  # True if the request that uses this should wake the next
+    more: bool  # True if the request that uses this capacity should wake the next
     asked: list[QueueEntry] = field(default_factory=list)
 
 
@@ -90,7 +90,7 @@ class ClassQueue:
         self.arrived[entry] = None  # an entry that joins again keeps its place
         waiting, order = tenant.waiting, entry.order
         self._count(entry.tenant, len(waiting), len(waiting) + 1)
-        if waiting and waiting[-1][0] < order:  # nearly always true, as a later entry changes no turn
+        if waiting and waiting[-1][0] < order:  # nearly always true, because a later entry changes no turn
             waiting.append((order, entry))
             tenant.cost += entry.cost
             return
@@ -131,7 +131,7 @@ class ClassQueue:
             self._most = now
 
     def _forget(self) -> None:
-        """Forget tenants' debts when the queue is empty, or when too many idle tenants have one."""
+        """Forget tenants' debts when the queue is empty, or when too many idle tenants have debts."""
         if not self._with_requests:
             self._tenants.clear()
             self._heap.clear()
@@ -168,7 +168,7 @@ class ClassQueue:
         return found
 
     def newest(self) -> QueueEntry | None:
-        """Return the newest waiting entry that was not woken."""
+        """Return the newest waiting entry that has not been woken."""
         return next((entry for entry in reversed(self.arrived) if entry.is_waiting), None)
 
     def newest_beyond(self, name: str) -> QueueEntry | None:
@@ -190,13 +190,13 @@ class ClassQueue:
         return found
 
     def next_due(self) -> float:
-        """Return the earliest time (s) at which `due` finds an entry."""
+        """Return the earliest time (s) at which `due` returns an entry."""
         return next((entry.lift_at for entry in self.arrived if entry.is_waiting), inf)
 
     def ahead(self, name: str) -> float:
-        """Count the entries ahead of an entry that this tenant adds now; entries of other tenants count as far as their
-        tokens allow. If there are many tenants, a sample is enough: this runs for each request that is refused or has a
-        deadline, with thousands waiting.
+        """Count the entries ahead of one that this tenant would add now; entries of other tenants count as far as their
+        tokens allow. With many tenants a sample is enough: this runs for each request that is refused or has a
+        deadline, while thousands wait.
         """
         own = self._tenants.get(name)
         turn = max(own.clock, self._clock) + own.cost if own is not None else self._clock
@@ -222,8 +222,8 @@ class ClassQueue:
             self._clock = entry.turn[1]
 
     def settle(self, entry: QueueEntry, used: float) -> None:
-        """Replace the charge of a request's expected use by its actual use.
-        Settling an account that was closed with the queue is harmless.
+        """Replace the charge of a request's expected use by its actual use. It is harmless to settle an account that
+        was closed with the queue.
         """
         tenant, entry.account = entry.account, None
         if tenant is None:

@@ -2,15 +2,15 @@
 an argument. A slot is one request's share of the pool, from its sending to its end. The time for which a slot is held
 is estimated from the last requests that ended, and from those in flight with the time they have taken so far; before
 any has ended, those in flight are assumed to be halfway. The rate is therefore known before the queue has moved, and
-falls while nothing ends. It follows the number of slots at once: an instance that joins or leaves changes how many
-requests are in flight, not how long each takes.
+falls while nothing ends. It reacts at once to the number of slots: an instance that joins or leaves changes the number
+of requests in flight, not their durations.
 """
 
 from typing import Final
 
-LEAST: Final = 16  # least number of ended requests remembered
-SLOTS: Final = 3.0  # times the number in flight, as requests sent together end together
-LONGER = 1.5  # limit of the ratio between the two estimates below
+LEAST: Final = 16  # smallest number of ended requests that are remembered
+SLOTS: Final = 3.0  # ended requests remembered per request in flight, because requests sent together end together
+LONGER = 1.5  # largest ratio between the two estimates below
 
 
 class DrainRate:
@@ -19,8 +19,8 @@ class DrainRate:
     def __init__(self) -> None:
         self._running = 0
         self._began_s = 0.0  # sum of the start times of requests in flight
-        self._ended = 0.0  # number of ended requests, with fading weight
-        self._held_s = 0.0  # their request-seconds, with the same weight
+        self._ended = 0.0  # number of ended requests, with decaying weights
+        self._held_s = 0.0  # their request-seconds, with the same weights
 
     def began(self, now: float) -> None:
         self._running += 1
@@ -34,7 +34,7 @@ class DrainRate:
         self._held_s = self._held_s * kept + max(0.0, now - began)
 
     def turn_s(self, now: float) -> float | None:
-        """Return the mean seconds until the next slot is free; None while unknown."""
+        """Return the mean seconds until the next slot becomes free; None while unknown."""
         slot_s = self._slot_s(now)
         return slot_s / max(1, self._running) if slot_s > 0 else None
 

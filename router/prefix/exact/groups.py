@@ -1,17 +1,16 @@
-"""What a hit needs beyond the first group of layers: vLLM's rule for models with several groups. Pure.
-A prefix can be reused up to a block from which every group can continue. Layers with a sliding window need the blocks
-of the window before it, recurrent layers their state at its end, further layers with full attention all blocks; engines
-evict those from the end, so the last block stands for all. Each need is a number of consecutive blocks up to the end of
-the hit, fewer near the beginning. Chunked attention needs the blocks of its chunk, so none at the start of a chunk. The
-longest prefix that all groups allow is the hit.
+"""What a hit needs beyond the first group of layers: vLLM's rule for models with several groups. Pure. A prefix can be
+reused up to a block from which every group can continue. Layers with a sliding window need the blocks of the window
+before it, recurrent layers their state at its end, further layers with full attention all blocks; engines evict those
+from the end, so the last block stands for all. Each need is a number of consecutive blocks up to the end of the hit,
+fewer near the beginning. Chunked attention needs the blocks of its chunk, so none at the start of a chunk. The longest
+prefix that all groups allow is the hit.
 
 Blocks of a further group may be smaller than the first group's, which count as several parts then.
 
 Engines that speculate from hidden states (EAGLE, MTP) compute the last matching block of the drafter's groups again,
 before those groups limit each other: the first group's hit is a block shorter then, or a window must also be held a
-block beyond the hit. No event tells which groups are the drafter's, so a hit has a length for each rule.
-
-Instances are bits of a mask, so one pass serves all instances that hold the same.
+block beyond the hit. No event identifies the drafter's groups, so a hit has a length for each rule. Instances are bits
+of a mask, so one pass serves all instances that hold the same blocks.
 """
 
 import math
@@ -25,7 +24,7 @@ from router.prefix.exact.stretches import Stretch
 
 NONE, FIRST, ALL = range(3)  # groups that compute their last block again: none, the first, all but states
 
-# By first-group blocks in so many parts, except the last part of each: the hashes of the parts, in order
+# By number of parts per first-group block: hashes of all parts except the last of each block, in order
 Parts = Mapping[int, Sequence[int]]
 PartsBySize = Mapping[int, Parts]  # by tokens per first-group block
 # (further group, position in parts, parts per first-group block) → instances whose group holds that part
@@ -58,8 +57,8 @@ class GroupNeeds:
         return math.lcm(1, *(need.step for need in self.needs))
 
     def allowed(self, end: int, instances: int, mask_at: MaskAt, rule: int = NONE) -> dict[int, int]:
-        """Return the instances by the number of blocks that all their groups allow if the hit would end at `end`;
-        instances without any are under 0."""
+        """Return the instances by the number of blocks that all their groups would allow for a hit that ends at `end`;
+        instances that allow none are under 0."""
         found: dict[int, int] = {}
         end -= rule != NONE
         waiting = {end - end % self.align: instances}
@@ -76,8 +75,8 @@ class GroupNeeds:
         return found
 
     def _lost(self, end: int) -> int:
-        """Return the blocks that a drafter's windows of smaller blocks lose at the beginning of a prompt, where vLLM
-        aligns what it holds, drops a block, and aligns the rest."""
+        """Return the number of blocks that a drafter's windows of smaller blocks lose at the beginning of a prompt,
+        where vLLM aligns the held blocks, drops one, and aligns the rest."""
         left = end
         for need in self.needs:
             if need.parts > 1 and need.drafts and left * need.parts < need.blocks:
@@ -85,7 +84,7 @@ class GroupNeeds:
         return end - left
 
     def _missing(self, end: int, bits: int, mask_at: MaskAt, rule: int) -> list[tuple[int, int]]:
-        """Return where the hit ends instead: before the block that some instances lack."""
+        """Return the earlier end of the hit: before the block that some instances lack."""
         shorter = []
         for group, need in enumerate(self.needs):
             parts, step = need.parts, need.step
@@ -121,8 +120,8 @@ def masks_of(by_instance: Mapping[str, int], bits: Mapping[str, int]) -> dict[in
 def limited(
     runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt, rules: Rules = EVERYONE
 ) -> Sequence[Stretch]:
-    """Return the stretches of a prompt of `blocks` blocks, with each instance only as far as all its groups allow.
-    `grouped` maps the instances with further groups to their needs."""
+    """Return the stretches of a prompt of `blocks` blocks, each instance only as far as all its groups allow. `grouped`
+    maps the instances with further groups to their needs."""
     everyone = rootless = 0
     for needs, members in grouped.items():
         everyone |= members
@@ -133,7 +132,7 @@ def limited(
 def _ends(
     rules: Rules, runs: Sequence[Stretch], blocks: int, grouped: Mapping[GroupNeeds, int], mask_at: MaskAt
 ) -> dict[int, int]:
-    """Return the instances of `grouped` by the end of their hits; none has 0."""
+    """Return the instances of `grouped` by the end of their hits; those without a hit are under 0."""
     ends: dict[int, int] = {}
     for needs, members in grouped.items():
         for level, bits in _levels(runs, members) if needs.rooted else [(blocks, members)]:
@@ -144,7 +143,7 @@ def _ends(
 
 
 def _levels(runs: Sequence[Stretch], members: int) -> list[tuple[int, int]]:
-    """Return the members by the number of their blocks."""
+    """Return the members by their number of blocks."""
     levels, following = [], 0
     for end, (device, host, disk) in reversed(runs):
         here = (device | host | disk) & members

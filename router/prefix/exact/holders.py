@@ -11,7 +11,7 @@ FURTHER = 3  # position of the first further group, after the tiers
 
 
 class HolderSets:
-    """All sets in use. Number 0 is the empty set. A set lives as long as blocks have its number (`counts`)."""
+    """All sets in use. Number 0 is the empty set. A set exists as long as blocks have its number (`counts`)."""
 
     __slots__ = ("_free", "_numbers", "anywhere", "counts", "groups", "masks")
 

@@ -1,10 +1,9 @@
-"""Exact prefix index: the blocks of each instance by tier, from the engines' KV events.
-A block is identified by the hash of its tokens chained to the hash of the block before it, the same for all instances.
-The engine's own name of the block is kept per instance, since later events refer to it.
-Along a prompt, holders only drop out: engines evict a chain from its end, so an instance that holds a block holds all
-earlier ones. The positions where an instance drops out are located by doubling steps and bisection: a prompt of a
-thousand blocks takes some tens of look-ups. An engine that evicts from the middle would be credited with the blocks
-after the gap.
+"""Exact prefix index: the blocks of each instance by tier, from the engines' KV events. A block is identified by the
+hash of its tokens chained to the hash of the block before it, the same for all instances. The engine's own name of the
+block is kept per instance, because later events refer to it. Engines evict a chain from its end, so an instance that
+holds a block holds all earlier ones, and the set of holders only shrinks along a prompt. The positions where it shrinks
+are located by doubling steps and bisection: a prompt of a thousand blocks takes some tens of look-ups. An engine that
+evicts from the middle would be credited with the blocks after the gap.
 """
 
 import time
@@ -41,7 +40,7 @@ TIERS = ("device", "host", "disk")
 
 MAX_BLOCKS = 16_000_000  # blocks held, counted once per instance; at about 70 bytes each
 HOLDER_PARTS = 1024
-NO_COPY = ((0, 0), nan)  # in the form of InstanceBlocks.copied; later than any time
+NO_COPY = ((0, 0), nan)  # in the form of InstanceBlocks.copied; NaN compares as later than any time
 _SET_BYTES = 300  # rough size of a set of holders
 _COPY_BYTES = 120
 
@@ -52,12 +51,12 @@ Mapped = Sequence[Masks] | Readers  # holders by the number of their set
 
 
 class IndexFull(Exception):
-    """The index has reached its limit; the message says how many blocks it holds."""
+    """The index has reached its limit; the message has the number of blocks."""
 
 
 class ExactIndex:
-    """The exact index of one pool. `seed` begins each hash chain; it is secret, so that no prompt can be made to
-    collide."""
+    """The exact index of one pool. `seed` begins each hash chain; it is secret, so that nobody can craft colliding
+    prompts."""
 
     def __init__(self, seed: int, max_blocks: int = MAX_BLOCKS) -> None:
         self.seed = seed
@@ -70,9 +69,10 @@ class ExactIndex:
         self._capacities: dict[str, int] = {}
         self._names: list[str] = []  # by slot; a free slot keeps its last name
         self._free: list[int] = []
-        self.renamed = 0  # how often a slot got a name
+        self.renamed = 0  # how often a slot has received a name
         self._live = 0  # bits of the slots in use
-        self._rules: tuple[Mapping[str, int], int, Rules] = ({}, 0, EVERYONE)  # by instance, as of `renamed`, by bits
+        # By instance and by bits, as of `renamed`
+        self._rules: tuple[Mapping[str, int], int, Rules] = ({}, 0, EVERYONE)
         self._grouped: dict[GroupNeeds, int] = {}  # slots of engines with further groups of layers, as bits
         self._leaving: list[tuple[InstanceBlocks, Iterator[int]]] = []
         self._heads = Heads()
@@ -101,9 +101,9 @@ class ExactIndex:
         tier: int = DEVICE,
         extras: Sequence[bytes] = (),
     ) -> None:
-        """Add blocks of a chain that the instance now holds, under the engine's `names`. Raise IndexFull.
-        Without tokens, they are blocks that it already holds on another tier or by another group. `extras` holds
-        further input of each block's hash (adapter, salt, image), empty for tokens alone.
+        """Add blocks of a chain that the instance now holds, under the engine's `names`. Raise IndexFull. Blocks
+        without tokens are already held on another tier or by another group. `extras` holds further input of each
+        block's hash (adapter, salt, image), empty for tokens alone.
         """
         part = self._part(instance)
         self._place(part, part.names.get, names, parent, tokens, block_size, tier, extras)
@@ -134,8 +134,8 @@ class ExactIndex:
         self._readers.bits |= self._part(instance).bit
 
     def of_models(self, models: Set[str]) -> None:
-        """Forget the store's blocks when the models of its instances change: no model can read
-        another model's blocks.
+        """Forget the store's blocks when the models of its instances change, because a model cannot read another
+        model's blocks.
         """
         if models != self._models:
             self._models = models
@@ -152,8 +152,8 @@ class ExactIndex:
         tier: int,
         extras: Sequence[bytes],
     ) -> None:
-        """Place blocks on a tier, or by a further group. `block_of` gives our block for the engine's name, 0 if
-        unknown."""
+        """Place blocks on a tier or in a further group. `block_of` returns the index's block for the engine's name, 0
+        if unknown."""
         link = self.seed if parent is None else block_of(parent)
         if not tokens or not (link or tier == DEVICE):
             links = [(name, block_of(name)) for name in names]
@@ -163,8 +163,8 @@ class ExactIndex:
         if not link:
             part.unknown += len(names)
             return
-        # A store reports its blocks' tokens without salt and adapter, although its block names depend on them. A block
-        # of a further group has the name of the first group's block that ends with it.
+        # A store reports its blocks' tokens without salt and adapter, although its block names depend on both. A block
+        # of a further group has the name of the first group's block that ends at the same token.
         known = map(block_of, names) if tier != DEVICE else ()
         blocks = linked(tokens, block_size, link, extras, known)[: len(names)]
         self._add(part, names[: len(blocks)], blocks, link, tier)
@@ -172,7 +172,7 @@ class ExactIndex:
     def untold(self, instance: str, names: Sequence[int], tier: int, now: float) -> None:
         """Note stored blocks whose removal the engine will not report. `now` is in s, monotonic."""
         part = self._part(instance)
-        for name in names if part.copies else ():  # stored again after an eviction from the store
+        for name in names if part.copies else ():  # stored again after the store had evicted them
             part.copies.pop((name, tier), None)
         held = [(name, block) for name in names if (block := part.names.get(name))]
         part.untold.add((name for name, _ in held), (block for _, block in held), tier, now)
@@ -185,7 +185,7 @@ class ExactIndex:
 
     def refute(self, instance: str, hashes: Sequence[int], held: int, asked_at: float = inf) -> None:
         """Correct the index: the engine had only `held` leading blocks of this prompt. Therefore no store has the next
-        blocks for it, and no copy of the next block is left if the engine has reported only the end of the last copy.
+        blocks for it; if the engine reports a block's removal only with the last copy, the next block has no copy left.
         Engines compute the last block of a whole prompt again. Blocks stored after `asked_at` (s, monotonic) may be the
         prompt's own.
         """
@@ -205,7 +205,7 @@ class ExactIndex:
                     self.drop(name, residence[:1], residence[1])
 
     def drop(self, instance: str, names: Sequence[int] | Mapping[int, int], tier: int = DEVICE) -> None:
-        """Remove a copy of each of these blocks from that tier, with the number that remains, if reported."""
+        """Remove a copy of each of these blocks from the tier; an entry may state how many copies remain."""
         part = self._part(instance)
         if isinstance(names, Mapping):
             more = part.take_copies(names, tier)
@@ -244,7 +244,7 @@ class ExactIndex:
             self._leaving.append((part, part.names.values()))
 
     def sweep(self, blocks: int) -> bool:
-        """Remove up to `blocks` blocks of cleared instances; True while there are more."""
+        """Remove up to `blocks` blocks of cleared instances. Return True while there are more."""
         while self._leaving and blocks > 0:
             part, rest = self._leaving[-1]
             changes: dict[int, int] = {}
@@ -290,8 +290,8 @@ class ExactIndex:
     def by_rule(
         self, instance: str, hashes: Sequence[int], block_size: int, parts: Parts = NO_PARTS, expected: int = 1
     ) -> tuple[int, ...]:
-        """Return the leading tokens of an instance by each rule of speculation; empty without further groups. It takes
-        few steps if the instance holds about as many blocks as `expected`."""
+        """Return the leading tokens of an instance by each rule of speculation; empty without further groups. This
+        takes few steps if the instance holds about as many blocks as `expected`."""
         part = self._parts.get(instance)
         if part is None or not part.groups.needs:
             return ()
@@ -300,7 +300,7 @@ class ExactIndex:
             start = min(max(expected, 1), level) - 1
             runs = self._runs(hashes, part.bit, start) or self._runs(hashes, part.bit)
             level = runs[-1][0] if runs else 0
-        mask_at = cache(self._group_mask(hashes, parts))  # the rules look at nearly the same blocks
+        mask_at = cache(self._group_mask(hashes, parts))  # the rules examine nearly the same blocks
         ends = []
         for rule in (NONE, FIRST, ALL):
             by_end = part.groups.allowed(level, part.bit, mask_at, rule)
@@ -316,7 +316,7 @@ class ExactIndex:
         return self._rules[2]
 
     def _runs(self, hashes: Sequence[int], among: int = -1, start: int = 0) -> list[Stretch]:
-        """Return the stretches by the first groups of layers alone, from the block `start` on. `among`: the bits of the
+        """Return the stretches by the first groups of layers alone, from the block `start`. `among`: the bits of the
         instances."""
         get, reads = self._holders.get, self._readers
         anywhere: Callable[[int], int] = reads.anywhere if reads.bits else self._sets.anywhere.__getitem__
@@ -338,7 +338,7 @@ class ExactIndex:
             piece = position % pieces
             within = parts.get(pieces) if piece < pieces - 1 else None
             if within is None and piece < pieces - 1:
-                return -1  # not hashed: the blocks around it count
+                return -1  # not hashed: the neighbouring blocks decide
             position //= pieces
             if position >= blocks:
                 return 0
@@ -355,7 +355,7 @@ class ExactIndex:
     def look_up(
         self, hashes: Sequence[int], block_size: int, now: float, parts: Parts = NO_PARTS, rules: Rules = EVERYONE
     ) -> dict[str, Tokens]:
-        """Return what each instance will hold when it admits a request sent now. `now`: s, monotonic."""
+        """Return the blocks that each instance will hold when it admits a request sent now. `now`: s, monotonic."""
         matched = self.match(hashes, block_size, parts, rules)
         return matched | self.foreseen(matched, hashes, block_size, now)
 
@@ -371,8 +371,8 @@ class ExactIndex:
     def foreseen(
         self, held: Mapping[str, Tokens], hashes: Sequence[int], block_size: int, now: float
     ) -> dict[str, Tokens]:
-        """Return what each instance will hold when it admits a request sent now, where that differs from `match`.
-        `now`: s, monotonic."""
+        """Return the blocks that each instance will hold when it admits a request sent now, if that differs from
+        `match`. `now`: s, monotonic."""
         changed: dict[str, Tokens] = {}
         parts, names = self._parts, self._names
         for instance, (device, host, disk) in self._of_busy(held):
@@ -382,24 +382,26 @@ class ExactIndex:
             left = parts[instance].forecast.foreseen(hashes, blocks, now)
             if left < blocks or (left > blocks and parts[instance].groups is FIRST_ONLY):
                 changed[instance] = (left * block_size, 0, 0)
-        # An instance that holds none of the prompt will hold some only if it computes a prompt with the same beginning.
+        # An instance that holds none of the prompt will hold some only if it is computing a prompt with the same
+        # beginning.
         for slot in tuple(self._heads.get(hashes[0], ())) if hashes else ():
             instance = names[slot]
-            if instance in held or parts[instance].groups is not FIRST_ONLY:  # its kept states are unknown
+            if instance in held or parts[instance].groups is not FIRST_ONLY:  # the kept states are unknown
                 continue
             if left := parts[instance].forecast.foreseen(hashes, 0, now):
                 changed[instance] = (left * block_size, 0, 0)
         return changed
 
     def _of_busy(self, held: Mapping[str, Tokens]) -> Iterable[tuple[str, Tokens]]:
-        """Leave out instances that will not change: few of many instances may have requests in flight."""
+        """Leave out instances that will not change: of many instances, few may have requests in flight."""
         busy = self._heads.busy
         if busy.bit_count() >= len(held):
             return held.items()
         return [(name, held[name]) for name in named(busy, self._names) if name in held]
 
     def sent(self, instance: str, hashes: Sequence[int], foreseen: int) -> InFlight:
-        """Note a prompt sent to the instance, which is expected to hold `foreseen` leading blocks at admission."""
+        """Note a prompt sent to the instance, where `foreseen` leading blocks are expected to be cached at
+        admission."""
         return self._part(instance).forecast.sent(hashes, foreseen)
 
     def blocks(self, instance: str) -> Tokens:
@@ -430,12 +432,12 @@ class ExactIndex:
 
     @property
     def has_lower(self) -> bool:
-        """Return whether an instance holds a block below its device."""
+        """Return whether any instance holds a block below its device."""
         return self._lower > 0
 
     @property
     def bytes(self) -> int:
-        """Estimate the memory, to a few percent."""
+        """Estimate the memory to within a few percent."""
         parts = [*self._parts.values(), *(part for part, _ in self._leaving)]
         own = sum(part.names.bytes + part.forecast.bytes for part in parts)
         own += sum((len(part.copies) + len(part.copied)) * _COPY_BYTES for part in parts)
@@ -462,7 +464,7 @@ class ExactIndex:
             self._grouped[part.groups] = others
 
     def _add(self, part: InstanceBlocks, names: Sequence[int], blocks: list[int], parent: int, tier: int) -> None:
-        """Add blocks. `names` are the engine's; `blocks` are ours, which follow `parent`, 0 if unknown."""
+        """Add blocks. `names` are the engine's; `blocks` are the index's own, following `parent`, 0 if unknown."""
         if self._held + len(blocks) > self._max_blocks:
             raise IndexFull(f"the index is full: it holds {self._held:,} blocks and may hold {self._max_blocks:,}")
         known = part.names.put_all(names, blocks)
@@ -485,7 +487,7 @@ class ExactIndex:
             part.forecast.stored(blocks, parent, new, len(again))
 
     def _drop_all(self, part: InstanceBlocks, names: Sequence[int]) -> None:
-        """Drop all entries; the fast path for an instance with one tier and one copy of each block."""
+        """Drop all entries; this is the fast path for an instance with one tier and one copy of each block."""
         blocks = list(filter(None, part.names.pop_all(names)))
         numbers, changes = self._holders.change(
             blocks, lambda number: self._sets.without_holder(number, part.bit, DEVICE)

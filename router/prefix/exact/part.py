@@ -19,10 +19,11 @@ class InstanceBlocks:
         """`capacity` is the number of blocks in its KV cache, 0 if unknown."""
         self.slot = slot
         self.bit = 1 << slot
-        self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → ours
-        # Concurrent requests may fill two blocks with the same tokens: a block is gone with its last copy.
+        self.names = IntTable(NAME_PARTS, "Q")  # the engine's name of a block → the index's
+        # Concurrent requests may fill two blocks with the same tokens; a block is held until its last copy is removed.
         self.copies: dict[tuple[int, int], int] = {}  # (engine's name, tier) → number of copies after the first
-        # By our name of a block with several copies: its latest key there, and when that was stored (s, monotonic)
+        # By the index's name of a block with several copies: its latest key there, and the time when that was stored
+        # (s, monotonic)
         self.copied: dict[int, tuple[tuple[int, int], float]] = {}
         self.on_tier = [0, 0, 0]  # number of blocks by tier, then by further group
         self.groups = FIRST_ONLY
@@ -39,7 +40,7 @@ class InstanceBlocks:
             del self.copied[next(iter(self.copied))]
 
     def take_copies(self, remaining: Mapping[int, int], tier: int) -> int:
-        """Take over the engine's count of copies; return how many exist in addition to the first copies."""
+        """Take over the engine's count of copies. Return the number of copies beyond the first of each block."""
         more = 0
         for name, count in remaining.items():
             if not self.names.get(name):
@@ -52,7 +53,7 @@ class InstanceBlocks:
         return more
 
     def drop_copy(self, name: int, tier: int) -> bool:
-        """Drop a copy; True if there were several."""
+        """Remove a copy; return True if there were several."""
         more = self.copies.get((name, tier)) if self.copies else None
         if more is None:
             return False

@@ -1,4 +1,4 @@
-"""A store shared by instances: a single holder, from which each of them can fetch blocks. Pure."""
+"""A store shared by instances, represented as a single holder from which each of them can fetch blocks. Pure."""
 
 from router.prefix.exact.holders import HolderSets, Masks
 
@@ -6,14 +6,14 @@ STORE = ""  # name of the store among the instances' names, which are never empt
 
 
 class Readers:
-    """The instances of a pool that read its store, as bits of their slots."""
+    """The instances of a pool that read its store, as a mask of their slots."""
 
     __slots__ = ("_sets", "bits", "store")
 
     def __init__(self, sets: HolderSets) -> None:
         self._sets = sets
         self.bits = 0
-        self.store = 0  # the bit of the store itself
+        self.store = 0  # bit of the store itself
 
     def anywhere(self, number: int) -> int:
         """Return the instances that hold these blocks or can fetch them."""
@@ -21,7 +21,7 @@ class Readers:
         return found | self.bits if found & self.store else found
 
     def __getitem__(self, number: int) -> Masks:
-        """Return the holders by tier; readers hold what the store holds, on its tier."""
+        """Return the holders by tier; readers also hold the store's blocks, on the store's tier."""
         device, host, disk = masks = self._sets.masks[number]
         if host & self.store:
             return device, host | self.bits, disk

@@ -14,7 +14,7 @@ EMPTIEST = 0.2  # share of slots in use before it shrinks
 
 
 class IntTable:
-    """A table of values of at least 1, as 0 means none; key 0 is stored as key 1."""
+    """A table of values of at least 1, because 0 means none; key 0 is stored as key 1."""
 
     __slots__ = ("_bytes", "_mask", "_parts")
 
@@ -59,7 +59,7 @@ class IntTable:
         """Remove a value; return it, or 0."""
         return self._parts[key & self._mask].pop(key)
 
-    # The same for many keys at half the cost, most of which is calls and attribute look-ups.
+    # The same for many keys at half the cost, which consists mostly of calls and attribute look-ups.
 
     def put_all(self, keys: Iterable[int], values: Iterable[int]) -> list[int]:
         """Set many values; return the previous ones."""
@@ -94,7 +94,7 @@ class IntTable:
         return before
 
     def change(self, keys: Iterable[int], to: Callable[[int], int]) -> tuple[list[int], dict[int, int]]:
-        """Replace each value by `to(value)`; 0 removes. Return the previous values and their replacements."""
+        """Replace each value by `to(value)`; 0 removes the entry. Return the previous values and their replacements."""
         parts, mask, before = self._parts, self._mask, []
         known: dict[int, int] = {}
         for key in keys:
@@ -134,14 +134,14 @@ class IntTable:
 
 
 class _Part:
-    """A part of the table. Its last slot is always free, so that every probe ends; when an entry would take it, the
-    part grows."""
+    """A part of the table. Its last slot is always free, so that every probe ends; the part grows before an entry would
+    take that slot."""
 
     __slots__ = ("_bytes", "count", "keys", "last", "least", "most", "size", "values")
 
     def __init__(self, typecode: str, its_bytes: list[int]) -> None:
-        """Create an empty table. `its_bytes` is the table's size, kept up to date because thousands of tables are asked
-        for it twice a second.
+        """Create an empty table. `its_bytes`, the table's size, is kept up to date because it is read from thousands of
+        tables twice a second.
         """
         self._bytes = its_bytes
         self.count = 0
@@ -172,7 +172,7 @@ class _Part:
         return value
 
     def free(self, place: int) -> None:
-        """Free a slot; the entries that follow without a gap move up, but not before their own slot."""
+        """Free a slot; the entries that follow without a gap move up, but not to before their own slot."""
         keys, values, size = self.keys, self.values, self.size
         after = place + 1
         while moved := keys[after]:
@@ -192,7 +192,7 @@ class _Part:
             self._allocate(int(self.size * GROWTH) + 1)
 
     def _fill(self, entries: list[tuple[int, int]]) -> bool:
-        """Fill a slot; False if an entry would take the last one."""
+        """Fill a slot; return False if an entry would take the last one."""
         keys, values, size, last = self.keys, self.values, self.size, self.last
         for key, value in entries:
             place = ((key >> 32) * size) >> 32

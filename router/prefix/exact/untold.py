@@ -1,8 +1,8 @@
-"""Blocks of a shared store whose removal is not reported: they are believed to be there for a while. Pure."""
+"""Blocks of a shared store that does not report removals; they are assumed to stay for a while. Pure."""
 
 from collections.abc import Iterable, Iterator
 
-BELIEVED_S = 1_800.0  # eviction depends on the store's unknown size; blocks in use are refuted earlier
+BELIEVED_S = 1_800.0  # eviction depends on the store's unknown size; blocks in use are disproved earlier
 MOST = 250_000  # blocks per instance, at about 250 bytes each
 BLOCK_BYTES = 250
 
@@ -23,11 +23,11 @@ class UntoldBlocks:
     def add(self, names: Iterable[int], blocks: Iterable[int], tier: int, now: float) -> None:
         """Add blocks. `now`: s, monotonic."""
         for name, block in zip(names, blocks, strict=True):
-            self._blocks.pop(block, None)  # a block stored again counts from now
+            self._blocks.pop(block, None)  # a block that is stored again counts from now
             self._blocks[block] = ((name, tier), now)
 
     def take(self, block: int, before: float) -> Residence | None:
-        """Remove and return a block that was stored by then."""
+        """Remove and return the blocks stored at or before this time."""
         residence, at = self._blocks.get(block, (None, before))
         if residence is None or at > before:
             return None
@@ -35,7 +35,7 @@ class UntoldBlocks:
         return residence
 
     def expired(self, now: float) -> Iterator[Residence]:
-        """Remove and return the blocks no longer believed."""
+        """Remove and return the blocks whose assumed time has passed."""
         while self._blocks:
             block, (residence, at) = next(iter(self._blocks.items()))
             if now - at <= BELIEVED_S and len(self._blocks) <= MOST:

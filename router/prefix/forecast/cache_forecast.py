@@ -1,9 +1,9 @@
-"""Forecast of what an instance will hold when it admits a request sent now. The exact index knows what it holds now.
-The difference comes from requests sent there before. The blocks that they compute will be held, although the engine
-reports them only then (`expected`). They also take capacity, as do their growing answers: an engine with a full cache
-evicts blocks that no request uses, the least recently used first and a chain's end before its beginning
-(eviction_order.py). A prefix that is held now may be gone by then. An engine admits requests in the order of arrival,
-and only once the whole prompt fits; until enough other requests have ended, the running ones grow.
+"""Forecast of the blocks that an instance will hold when it admits a request sent now. The exact index has the blocks
+that it holds now; the difference is due to requests sent there before. The blocks that these compute will be held by
+then, although the engine reports them only later (`expected`). They also take capacity, as do their growing answers: an
+engine with a full cache evicts blocks that no request uses, the least recently used first and a chain's end before its
+beginning (eviction_order.py). A prefix that is held now may be gone by then. An engine admits requests in the order of
+arrival, and only once the whole prompt fits; until enough other requests have ended, the running ones grow.
 """
 
 from array import array
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from router.prefix.common import common
 from router.prefix.forecast.eviction_order import EvictionOrder
 
-LATE_S = 1.0  # time after a request's end by which its blocks are reported, or never
-LEARNT_FROM = 16  # fewest answers over which the moving mean of their length is taken
+LATE_S = 1.0  # time after a request's end after which its blocks are no longer expected to be reported
+LEARNT_FROM = 16  # number of answers from which the mean of their length becomes a moving mean
 _ENTRY_BYTES = 110
 
 
-# Forecast of when an instance with a full KV cache admits requests, and how much it evicts until then. Requests are
+# Forecast of when an instance with a full KV cache admits requests, and of how much it evicts before. Requests are
 # admitted in the order of arrival, once the whole prompt fits beside the running requests (vLLM V1 with
 # `scheduler_reserve_full_isl`, its default). Until then the running requests grow, all at the same rate, and return
 # their blocks when they end, the shortest remainder first. Returned blocks can still be hit, except each request's
@@ -31,7 +31,8 @@ class AdmissionForecast:
     __slots__ = ("_blank", "_running", "evicted", "free")
 
     def __init__(self, free: float, blank: float) -> None:
-        """`free` is the number of blocks that no running request uses; `blank` is how many of these have no content."""
+        """`free` is the number of blocks that no running request uses; `blank` is the number of those without
+        content."""
         self.free = free
         self.evicted = 0.0
         self._blank = blank
@@ -49,7 +50,7 @@ class AdmissionForecast:
         self._running.append((left, own))
 
     def wait(self, need: float) -> None:
-        """Wait until `need` blocks are free, or nothing runs."""
+        """Wait until `need` blocks are free, or until nothing runs."""
         while self.free < need and self._running:
             first, own = min(self._running)
             self._take(first * len(self._running))
@@ -67,8 +68,8 @@ class AdmissionForecast:
 
 
 class Heads(dict[int, dict[int, int]]):
-    """Requests in flight or recently ended, by the first block of their prompt and the slot of their instance.
-    `busy` has the bits of these slots, and of some that were not looked up since.
+    """Requests in flight or recently ended, by the first block of their prompt and the slot of their instance. `busy`
+    has the bits of these slots, and of some that have not been looked up since.
     """
 
     busy = 0
@@ -85,11 +86,11 @@ class InFlight:
         self._forecast = forecast
         self._prompt = len(hashes)
         self.chain = array("Q", hashes)  # chain of the prompt and of the growing answer
-        self.uses = uses  # leading blocks found at admission or reported since
-        self.foreseen = foreseen  # leading blocks expected at admission; earlier requests compute missing ones
-        self.by_rule: Sequence[int] = ()  # the instance's tokens by each rule of speculation, if asked for
-        self.own = 0  # prompt blocks that no other request used when it was sent
-        self.fresh = fresh  # blocks not held when it was sent; after its end, those not reported
+        self.uses = uses  # leading blocks found cached at admission or reported since
+        self.foreseen = foreseen  # leading blocks expected at admission; earlier requests compute the missing ones
+        self.by_rule: Sequence[int] = ()  # the instance's tokens by each rule of speculation, if requested
+        self.own = 0  # prompt blocks that no other request used at the time of sending
+        self.fresh = fresh  # blocks not held at the time of sending; after the request's end, blocks not reported
         self.is_admitted = False
 
     @property
@@ -109,7 +110,7 @@ class InFlight:
 
     @property
     def awaits(self) -> int:
-        """Return the request's next block; while that is unknown, the last known block."""
+        """Return the request's next block; if that is unknown, the last known block."""
         if self.uses < len(self.chain):
             return self.chain[self.uses]
         return self.chain[-1] if self.chain else 0
@@ -127,10 +128,10 @@ class InFlight:
 
 
 class CacheForecast:
-    """The forecast of one instance; all sizes are in blocks on the device."""
+    """The forecast for one instance; all sizes are in blocks on the device."""
 
     def __init__(self, capacity: int, slot: int, heads: Heads) -> None:
-        """`heads` is shared by the forecasts of all instances."""
+        """`heads` is shared by the forecasts for all instances."""
         self.held = 0  # blocks held now, counting copies
         self._capacity = capacity
         self._slot = slot
@@ -138,7 +139,7 @@ class CacheForecast:
         self._eviction = EvictionOrder()
         self._expected: dict[int, int] = {}  # blocks not reported yet → requests that compute or await them
         self._under_way: dict[InFlight, None] = {}  # requests in order of arrival
-        self._next: dict[int, InFlight] = {}  # by the prompt's next block, or a growing answer's last
+        self._next: dict[int, InFlight] = {}  # by the prompt's next block, or by the last block of a growing answer
         self._leaving: deque[tuple[float, InFlight]] = deque()  # ended requests whose last blocks may still be reported
         self._answer = 0.0  # mean length of ended answers, in blocks
         self._answers = 0  # number of ended answers
@@ -150,11 +151,11 @@ class CacheForecast:
         return self._eviction.bytes + len(self._expected) * _ENTRY_BYTES
 
     def resize(self, capacity: int) -> None:
-        """Set the capacity of the KV cache; 0 if unknown, in which case no evictions are expected."""
+        """Set the capacity of the KV cache; if it is 0 (unknown), no evictions are expected."""
         self._capacity, self._admissions = capacity, None
 
     def close(self) -> None:
-        """Close the forecast, as the instance no longer holds anything; requests in flight end unnoticed."""
+        """Close the forecast, because the instance no longer holds anything; ends of its requests are ignored."""
         for request in (*self._under_way, *(request for _, request in self._leaving)):
             self._unlist(request)
         self._under_way.clear()
@@ -162,7 +163,7 @@ class CacheForecast:
         self._heads.busy &= ~(1 << self._slot)
 
     def foreseen(self, hashes: Sequence[int], held: int, now: float) -> int:
-        """Predict how many leading blocks of a prompt the instance will hold; now it holds `held`. `now`: s,
+        """Predict how many leading blocks of a prompt the instance will hold; it holds `held` now. `now`: s,
         monotonic."""
         if self._leaving:
             self._forget_late(now)
@@ -176,7 +177,8 @@ class CacheForecast:
         return self._end_of_expected(hashes, kept) if self._expected else kept
 
     def sent(self, hashes: Sequence[int], foreseen: int) -> InFlight:
-        """Note a prompt sent to the instance, with `foreseen` leading blocks expected at its admission."""
+        """Note a prompt sent to the instance, where `foreseen` leading blocks are expected to be cached at
+        admission."""
         self._heads.busy |= 1 << self._slot
         expected = self._expected
         start = foreseen
@@ -198,7 +200,7 @@ class CacheForecast:
         return request
 
     def ended(self, request: InFlight, now: float) -> None:
-        """Free the blocks of an ended request: they are evicted after those of earlier ends."""
+        """Free the blocks of an ended request: they are evicted after those of requests that ended earlier."""
         if self._under_way.pop(request, self) is self:
             return
         self._admissions = None
@@ -209,7 +211,7 @@ class CacheForecast:
             self._answer += (request.answer - self._answer) / min(self._answers, LEARNT_FROM)
         self._eviction.use(request.chain, request.uses, busy=False)
         self._keep_shared(request)
-        # Reported blocks are shared: if they are evicted, the conversation's next request may compute them again.
+        # Reported blocks are shared: once they are evicted, the conversation's next request may compute them again.
         request.fresh = [block for block in request.fresh if block in self._expected]
         if request.fresh:
             self._leaving.append((now + LATE_S, request))
@@ -220,7 +222,7 @@ class CacheForecast:
     # From KV events
 
     def stored(self, blocks: Sequence[int], parent: int, new: int, copies: int) -> None:
-        """Take stored blocks of a chain that follow `parent`; the last `new` were not held before."""
+        """Add stored blocks of a chain that follow `parent`; the last `new` of them were not held before."""
         self.held += new + copies
         self._admissions = None
         if not self._expected.keys().isdisjoint(blocks):
@@ -237,7 +239,7 @@ class CacheForecast:
             self._next[request.awaits] = request
 
     def dropped(self, blocks: Sequence[int]) -> None:
-        """Take evicted blocks, in this order."""
+        """Remove evicted blocks, in this order."""
         self.held -= len(blocks)
         self._admissions = None
         for block in self._eviction.gone(blocks):
@@ -275,7 +277,7 @@ class CacheForecast:
                 self._expected[block] = self._expected.get(block, 0) + 1
 
     def _keep_shared(self, request: InFlight) -> None:
-        """Keep the blocks that the request in flight with the longest common beginning still uses."""
+        """Keep the blocks still used by the request in flight that has the longest common beginning."""
         first = request.chain[0] if request.uses else None
         most, sharer = 0, None
         for other in self._under_way:
@@ -339,7 +341,7 @@ class CacheForecast:
         return admissions
 
     def _end_of_expected(self, hashes: Sequence[int], start: int) -> int:
-        """Return the first position from `start` on whose block is not expected (doubling steps, then bisection)."""
+        """Return the first position from `start` on whose block is not expected, by doubling steps and bisection."""
         expected, end = self._expected, len(hashes)
         if start >= end or hashes[start] not in expected:
             return start

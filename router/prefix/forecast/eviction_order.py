@@ -1,7 +1,7 @@
-"""An instance's blocks in use, and the order in which it evicts the others.
-Blocks are kept in stretches: parts of a chain that were freed, or are used, together. Idle stretches are evicted in the
-order in which they were freed, each from its end. A chain is always used from its head, so a stretch shrinks from its
-beginning when it is used again and from its end when the engine evicts: it stays in one piece.
+"""An instance's blocks in use, and the order in which it evicts the others. Blocks are kept in stretches: parts of a
+chain that were freed, or are used, together. Idle stretches are evicted in the order in which they were freed, each
+from its end. A chain is always used from its head. A stretch therefore shrinks from its beginning when it is used again
+and from its end on eviction, and stays in one piece.
 """
 
 from array import array
@@ -36,11 +36,11 @@ class EvictionOrder:
 
     @property
     def bytes(self) -> int:
-        """Return the memory, roughly."""
+        """Estimate the memory."""
         return self._size * 8 + len(self._starts) * _STRETCH_BYTES
 
     def use(self, chain: "array[int]", upto: int, *, busy: bool) -> None:
-        """Make the leading blocks that are still known, up to `upto`, one stretch: the last to be evicted."""
+        """Make the leading blocks that are still known, up to `upto`, one stretch, which is the last to be evicted."""
         place = 0
         while place < upto and (stretch := self._starts.get(chain[place])) is not None:
             same = common(stretch.blocks, chain, place, upto)
@@ -59,14 +59,14 @@ class EvictionOrder:
         stretch.blocks.extend(blocks)
         self._ends[stretch.blocks[-1]] = stretch
         self._size += len(blocks)
-        if not busy:  # stored by an unknown request, so it counts as used now
+        if not busy:  # stored by an unknown request, which counts as used now
             self._idle.pop(stretch, None)
             self._idle[stretch] = None
             stretch.at, self._next = self._next, self._next + 1
             self.idle += len(blocks)
 
     def gone(self, blocks: Sequence[int]) -> list[int]:
-        """Remove evicted blocks, given in this order. Return those of requests in flight."""
+        """Remove evicted blocks, in this order. Return those of requests in flight."""
         busy: list[int] = []
         ends, place, end = self._ends, 0, len(blocks)
         while place < end:
@@ -92,7 +92,7 @@ class EvictionOrder:
         return busy
 
     def fit(self, held: int) -> None:
-        """Drop what exceeds `held`: an engine that evicts in another order leaves stale blocks here."""
+        """Drop blocks in excess of `held`: an engine that evicts in another order leaves stale blocks here."""
         while self._size > held and self._idle:
             stretch = next(iter(self._idle))
             block = stretch.blocks[-1]
@@ -101,7 +101,8 @@ class EvictionOrder:
             self.gone((block,))
 
     def cutoff(self, blocks: int) -> tuple[int, int]:
-        """Return where evicting `blocks` idle blocks would end: the number of a use, and the rest of its stretch."""
+        """Return where the eviction of `blocks` idle blocks would end: the number of a use, and the rest of its
+        stretch."""
         for stretch in self._idle:
             blocks -= len(stretch.blocks)
             if blocks < 0:
@@ -119,7 +120,7 @@ class EvictionOrder:
         )
 
     def kept(self, hashes: Sequence[int], held: int, cutoff: tuple[int, int]) -> int:
-        """Count the leading blocks held now that remain after evicting up to `cutoff`."""
+        """Count the leading blocks held now that would remain after evicting up to `cutoff`."""
         at, left = cutoff
         place = 0
         while place < held:

@@ -1,6 +1,6 @@
-"""Removes from an answer where its KV lies, and the tokens that only this router asked for. Pure.
-A vLLM whose decoders lend their blocks (`bidirectional_kv_xfer`) ends the answer of an offload with their host, port
-and ids. Engines obey those fields, and clients must not learn engines' addresses.
+"""Removes the location of an answer's KV, and tokens that only this router requested, from the answer. Pure. A vLLM
+whose decoders lend their blocks (`bidirectional_kv_xfer`) ends the answer of an offload with host, port and ids of the
+blocks. Engines obey those fields, and clients must not learn engines' addresses.
 """
 
 import re
@@ -9,7 +9,7 @@ from router.pool.load.lent import LONGEST
 
 KEY = b'"kv_transfer_params"'
 _PROMPT, _ANSWER = b'"prompt_token_ids"', b'"token_ids"'
-# Quotes inside JSON strings are escaped, so these are keys and never text of the model.
+# Quotes inside JSON strings are escaped, so these match keys and never text of the model.
 _LOCATION = re.compile(b"(" + KEY + rb")\s*:\s*(\{)")
 _ALL = re.compile(rb'("kv_transfer_params"(?=\s*:\s*\{)|"(?:prompt_)?token_ids"(?=\s*:\s*\[))\s*:\s*([{\[])')
 _REST = re.compile(rb'"[a-z_]+"\s*(?::\s*)?\Z')
@@ -17,8 +17,8 @@ _BRACKETS = {b"{": re.compile(rb"[{}]"), b"[": re.compile(rb"[\[\]]")}
 
 
 class LocationFilter:
-    """Replaces the location by null, and keeps it unless it is too long. Bytes that may turn out to be a key are held
-    back until the rest arrives. In a long value, only new bytes are searched."""
+    """Replaces the location by null, and keeps it unless it is too long. Bytes that may be the beginning of a key are
+    held back until the rest arrives. In a long value, only new bytes are searched."""
 
     __slots__ = (
         *("_begun", "_brackets", "_depth", "_held", "_key", "_keys", "_leaves_ids", "_parts", "_size"),
@@ -26,11 +26,12 @@ class LocationFilter:
     )
 
     def __init__(self, *, ids: bool = False, leaves_ids: bool = False) -> None:
-        """With `ids`, also read the tokens of prompt and answer; with `leaves_ids`, they stay in the answer as well."""
+        """With `ids`, also read the tokens of prompt and answer; with `leaves_ids`, leave them in the answer as
+        well."""
         self._held, self._leaves_ids = b"", leaves_ids
         self._keys: tuple[bytes, ...] = (KEY, _PROMPT, _ANSWER) if ids else (KEY,)
         self._begun = _ALL if ids else _LOCATION
-        self._key, self._depth, self._brackets = b"", 0, _BRACKETS[b"{"]  # value that has begun
+        self._key, self._depth, self._brackets = b"", 0, _BRACKETS[b"{"]  # of the value being read
         self._parts: list[bytes] = []  # bytes of that value so far
         self._size = 0  # bytes of all values; beyond LONGEST none is kept
         self.where = self.prompt_ids = b""  # JSON of the last location, and of the prompt's tokens
@@ -60,7 +61,8 @@ class LocationFilter:
         return self._leaves_ids and self._key != KEY
 
     def _read(self, data: bytes, at: int, passed: list[bytes]) -> int:
-        """Read the value from this position on. Return where it ends, or the data before it."""
+        """Read the value from this position on. Return the position after it, or the data before it if it is
+        incomplete."""
         part = data[at : self._end(data, at)]
         self._take(part)
         if self._is_left:
@@ -68,7 +70,7 @@ class LocationFilter:
         return at + len(part)
 
     def _end(self, data: bytes, at: int) -> int:
-        """Return where the value ends, or the data before it."""
+        """Return the position after the value, or the data before it if it is incomplete."""
         for bracket in self._brackets.finditer(data, at):
             self._depth += 1 if bracket[0] in _BRACKETS else -1
             if not self._depth:
@@ -97,7 +99,8 @@ class LocationFilter:
 
 
 def _begun_at(data: bytes, key: bytes) -> int:
-    """Return where a key begins whose value is cut off by the end of the data; without one, the length of the data."""
+    """Return the beginning of a key whose value is cut off by the end of the data; if there is none, the length of the
+    data."""
     at = data.rfind(key)
     if at >= 0 and _REST.match(data, at):
         return at

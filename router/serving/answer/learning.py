@@ -57,7 +57,7 @@ def _learn_tokens(call: Call, endpoint: Endpoint, prompt_tokens: int, usage: Usa
 
 
 def _correct(call: Call, endpoint: Endpoint | None, cached_tokens: int | None, prompt_tokens: int) -> bool:
-    """Correct what the instance is expected to hold; return False if the answer allows no conclusion."""
+    """Correct the expected contents of the instance's cache; return False if the answer allows no conclusion."""
     pool, request = call.pool, call.request
     if endpoint is None or cached_tokens is None or not prompt_tokens or not call.prediction.reads_cache:
         return False

@@ -28,7 +28,7 @@ from router.upstream.response import EngineResponse
 WHOLE = 1024 * 1024  # bytes; smaller unstreamed answers are sent once complete
 HELD_S = 10.0  # longest time that a stream's beginning is held back for a possible retry
 TEXT = "the answer is text where JSON was asked for"
-_LOCATED = kv_location.KEY + b":{"  # as vLLM writes it; each event has the key, usually with null
+_LOCATED = kv_location.KEY + b":{"  # in vLLM's spelling; each event has the key, usually with null
 CUT = "the answer ended without its last event"
 ENDS_TURN = (400, 401, 429)  # statuses after which Codex does not retry, or asks for another key or quota
 
@@ -44,12 +44,12 @@ class BegunAnswer:
         self.body = body  # read so far
         self.streams = streams
         self.result = result  # the result so far
-        self.background = False  # the answer may be generated after this answer
+        self.background = False  # the client asked for an answer that may be generated later
         self.is_early = False  # `wait` must be awaited
         self.is_json = False  # a large answer that is not streamed is JSON
         self.error: AnswerError | None = None  # error inside an answer of status 200
         self.began: Beginning | None = None  # beginning of a stream
-        self.beginning: Beginning | None = None  # the same, until the stream has content
+        self.beginning: Beginning | None = None  # the same, until the stream has content; None afterwards
         self.ended: Ended | None = None  # end of a complete answer
         self.on_content: Callable[[], None] | None = None  # called when content arrives later
 
@@ -108,7 +108,7 @@ def _unstreamed(answer: BegunAnswer, api_path: str) -> BegunAnswer:
 
 
 async def wait_for_content(answer: BegunAnswer) -> None:
-    """Wait for the first bytes of a whole answer that are more than keep-alives. Raise UpstreamError."""
+    """Wait for the first bytes of a whole answer other than keep-alives. Raise UpstreamError."""
     answer.body = await _read_on(answer.connection, answer.body, only_blank=True)
 
 
@@ -139,8 +139,8 @@ def _judge_whole(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
 
 
 def _should_be_json(kind: bytes, api_path: str) -> bool:
-    """Return whether an answer of another content type has to be JSON: because it claims to be, names no type, or
-    belongs to an API that has no other type.
+    """Return whether an answer of an unexpected content type has to be JSON: it claims to be JSON, names no type, or
+    belongs to an API without other types.
     """
     if not kind or api_path in answers.WHOSE_END:
         return api_path not in MEDIA and not kind.startswith(b"text/")
@@ -160,7 +160,7 @@ def _judge_part(answer: BegunAnswer, kind: bytes, api_path: str) -> None:
 
 
 def _unread(answer: BegunAnswer, api_path: str, kind: bytes, *, is_json: bool) -> AnswerError | None:
-    """Return why a body without known fields is not a valid answer."""
+    """Return why a body without known fields is no valid answer."""
     if (compressed := _compressed(answer.connection)) is not None:
         return compressed
     if is_json:
@@ -220,10 +220,10 @@ async def _hold(connection: EngineResponse, beginning: Beginning, body: bytes) -
 
 
 def code_of_event(call: Call, status: int, body: bytes, code: str = "engine_refused") -> str:
-    """Return the code of the event that replaces an error with `code`; empty if the client gets the error itself.
+    """Return the code of the event that replaces an error with `code`; empty if the client receives the error itself.
     Codex repeats a request up to thirty times and Qwen Code six times, whatever the answer's header says, unless the
-    error has another status or comes as an event. Only for an event does Codex compact a conversation that no longer
-    fits.
+    error has another status or arrives as an event. Codex compacts a conversation that no longer fits only after an
+    event.
     """
     lines = call.request.forwarded
     if not call.request.prompt.stream:
@@ -247,7 +247,7 @@ def fail_in_stream(call: Call, code: str, message: str, client: ClientConnection
 
 
 def forward(call: Call, answer: BegunAnswer, client: ClientConnection) -> Coroutine[Any, Any, None] | None:
-    """Send a whole answer to the client, or begin another one; return what is left to await, if anything."""
+    """Send a whole answer to the client, or begin another one. Return the rest of the work to await, if any."""
     connection = answer.connection
     outcome, status = call.outcome, connection.status
     outcome.streamed, outcome.status = answer.streams, status
@@ -274,7 +274,7 @@ async def _pour(
     changes: tuple[ByteChange, ...],
     located: kv_location.LocationFilter | None,
 ) -> None:
-    """Pass the answer on as it arrives. An UpstreamError here comes after the first byte, so there is no retry."""
+    """Pass the answer on as it arrives. An UpstreamError here occurs after the first byte, so there is no retry."""
     connection = answer.connection
     passing = (_Relay if call.most is None else _CountingRelay)(call, client, answer, changes, located)
     if answer.body and not connection.done:
@@ -299,7 +299,7 @@ async def _pour(
 
 
 def _changes(call: Call, answer: BegunAnswer) -> tuple[ByteChange, ...]:
-    """Return what changes the answer's bytes on their way to the client."""
+    """Return the filters that change the answer's bytes on their way to the client."""
     changes: tuple[ByteChange, ...] = ()
     chosen = call.alias
     if chosen is not None and chosen.renames:
@@ -372,7 +372,7 @@ class _Relay:
         return self._client.write(data) if data else False
 
     def event_sink(self) -> EventSink | None:
-        """Return the function that takes the connection's events; None if every event may change."""
+        """Return the function that receives the connection's events; None if every event may have to be changed."""
         located = self._located
         if any(type(change) is renaming.Rename for change in self._changes) or (located and located.changes_all):
             return None
@@ -382,8 +382,8 @@ class _Relay:
         return None if chunk.find(_LOCATED) >= 0 else self.take_event(chunk)
 
     def take_event(self, chunk: bytes) -> bool | None:
-        """Take an event from the connection; events without a usage key pass unchanged."""
-        # `in` is slower, as it first tries its operand as an integer.
+        """Receive an event from the connection; events without a usage key pass unchanged."""
+        # `in` is slower, because it first tries to convert its operand to an integer.
         if self._in_event or chunk.find(usage.USAGE) >= 0:
             return None
         self._add_event(chunk)  # type: ignore[misc]  # only streams have events
@@ -422,7 +422,7 @@ class _Relay:
         return self._tail.next_number() if isinstance(self._tail, StreamTail) else 0
 
     def over(self) -> None:
-        """Record the end, whatever caused it."""
+        """Record the end, whatever the cause."""
         ended = self._answer.ended
         if ended is None:
             ended = self._tail.ended() if self._tail is not None else Ended()
@@ -484,7 +484,7 @@ class _CountingRelay(_Relay):
 
 
 def own_lines(call: Call) -> bytes:
-    """Return the router's own header lines, including those of the decision if there is one."""
+    """Return the router's own header lines, including those for the decision if there is one."""
     decision = call.decision
     if decision is None:
         return b"x-request-id: %b\r\n%b" % (call.id.encode(), call.limits)
@@ -496,6 +496,6 @@ def own_lines(call: Call) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _decision_lines(request_class: str, version: int, flow: str, instance: str) -> bytes:
-    """Return the end of the preceding header line, and the lines of a decision."""
+    """Return the end of the preceding header line, and the lines for a decision."""
     lines = f"\r\nx-weir-class: {request_class}\r\nx-weir-policy: {version}\r\nx-weir-flow: {flow}\r\n"
     return (f"{lines}x-weir-instance: {instance}\r\n" if instance else lines).encode()

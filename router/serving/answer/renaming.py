@@ -1,4 +1,4 @@
-"""Replaces the model's name in an answer by the name that the client asked for, in a body and in each event of a
+"""Replaces the model's name in an answer by the name that the client requested, in a body and in each event of a
 stream. Pure."""
 
 import json
@@ -10,7 +10,7 @@ from router.contract.answer import answers
 LONGEST = 1024  # most bytes held back; a key with a longer value passes unchanged
 LARGEST = 1024 * 1024  # bytes of an answer or event that are searched for the engine's model name
 MOST_EVENTS = 8  # events with data that are searched for the name
-# A key or value cut off by the end of the data: "m, "model, "model":"lla
+# Matches a key or value that is cut off by the end of the data: "m, "model, "model":"lla
 _CUT_OFF = re.compile(rb'"(?:m(?:o(?:d(?:e(?:l(?:"\s*(?::\s*(?:"[^"]*)?)?)?)?)?)?)?)?\Z')
 _KEY = b'"model"'
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
@@ -20,9 +20,9 @@ _READABLE = (b"{", b"data:", b"event:", b"id:", b"retry:", b":")  # beginnings o
 
 class Rename:
     """Replaces the engine's name of the model by the client's, even if the engine names another model than requested.
-    The engine's own name is read in the first events, or in a whole answer. Quotes inside JSON strings are escaped, so
-    a match is always a key with its value, never generated text. Bytes that may turn out to be the key are held back
-    until the rest arrives.
+    The engine's own name is read from the first events, or from a whole answer. Quotes inside JSON strings are escaped,
+    so a match is always a key with its value, never generated text. Bytes that may be the beginning of the key are held
+    back until the rest arrives.
     """
 
     __slots__ = ("_asked", "_beginning", "_events", "_held", "_named", "_pattern", "_served")
@@ -32,7 +32,7 @@ class Rename:
         self._pattern = _pattern(served, served)
         self._named = json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace")
         self._held = b""
-        self._beginning: bytes | None = b""  # bytes held back; None: the engine's name is known, or is not searched for
+        self._beginning: bytes | None = b""  # bytes held back; None: the engine's name is known, or not searched for
         self._events = 0  # events searched for the name
 
     def feed(self, data: bytes) -> bytes:
@@ -53,7 +53,7 @@ class Rename:
         return data
 
     def _learn(self, data: bytes) -> bytes:
-        """Look for the engine's name; return the bytes that may be passed on."""
+        """Search for the engine's name. Return the bytes that may be passed on."""
         start = data.lstrip()
         is_text = not start or start.startswith(_READABLE) or any(one.startswith(start) for one in _READABLE)
         if not is_text or len(data) > LARGEST or self._events >= MOST_EVENTS:

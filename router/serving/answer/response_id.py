@@ -54,8 +54,8 @@ def _sane(read: object) -> str:
 
 
 class IdNoted:
-    """A client's connection that reports the response's id before the client gets it, and then acts like the plain
-    connection."""
+    """A client's connection that reports the response's id before the client receives it, and then behaves like the
+    plain connection."""
 
     def __init__(self, client: ClientConnection, note: Callable[[str], None], *, streams: bool) -> None:
         self._client = client

@@ -30,7 +30,7 @@ from router.tokenize import Prompt, bounds, prompt, salt
 AT_ONCE: Final = 512 * 1024  # bytes parsed without a thread; the parser would block other threads anyway
 
 _UNSALTED = frozenset((*UNCOMPUTED, *MEDIA))
-# These APIs report a stream's usage only on request, in a separate chunk; other APIs always report it.
+# These APIs report a stream's usage only on request, in a separate chunk; the other APIs always report it.
 USAGE_ON_REQUEST = ("/v1/chat/completions", "/v1/completions")
 
 
@@ -62,8 +62,8 @@ def read(
     salted: str = "",
     document: JsonObject | None = None,
 ) -> tuple[Prompt, bytes]:
-    """Return the prompt, and the body for the engine. `salted` replaces the body's own salt; `document` is the parsed
-    body, if it has been parsed. Raise InvalidBody."""
+    """Return the prompt, and the body for the engine. `salted` replaces the body's own salt. `document` is the parsed
+    body, if it has already been parsed. Raise InvalidBody."""
     parsed = prompt.read(body, api_path, content_types, document)
     if salted:
         parsed = replace(parsed, document={**parsed.document, "cache_salt": salted})
@@ -130,7 +130,8 @@ def _choose(
 
 
 def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools) -> str | None:
-    """Return the session by the most trusted name; None if there is no name, or if many conversations share it."""
+    """Return the session by the most trusted name; None if there is no name, or if many conversations share the
+    name."""
     table = pools.session_names
     header, field = table.of_headers(by_name), table.of_body(read.document)
     named = field if header is None or (field is not None and field[0] < header[0]) else header
@@ -147,7 +148,7 @@ def _session(call: Call, by_name: dict[bytes, bytes], read: Prompt, pools: Pools
 
 
 def _of_key(key: PublishedKey | None, session: str) -> str:
-    """Return a session name that differs from those of other keys, of requests without a key, and of prompts."""
+    """Return a session name that cannot collide with those of other keys, of requests without a key, or of prompts."""
     if key is not None:
         return prompt.apart(key.id, session)
     return f"\0{session}" if session.startswith(UNNAMED) or "\0" in session else session
@@ -197,7 +198,7 @@ def _aim(call: Call, chosen: Chosen, target: bytes, forwarded: bytes, session: s
 
 
 def _by_rules_of(pool: Pool, call: Call, read: Prompt, body: bytes) -> tuple[Prompt, bytes]:
-    """Return the request, changed as the pool's settings require for its engines. Raise InvalidBody."""
+    """Return the request, changed for the engines as the pool's settings require. Raise InvalidBody."""
     asks_usage = strips_usage(read, call.api_path)
     if pool.removes_billing_line:
         read, body = prompt.without_billing_line(read, body, asks_usage=asks_usage)
@@ -230,8 +231,8 @@ def _set(
 
 
 def _check_fields(document: JsonObject, pool: Pool, key: PublishedKey | None) -> None:
-    """Raise ErrorResponse for fields that steer engines, unless the pool trusts the key, and for a session name that is
-    too long."""
+    """Raise ErrorResponse for fields that control engines, unless the pool trusts the key, and for a session name that
+    is too long."""
     if path := engine_fields.long_session(document):
         allowed = f"a text of up to {engine_fields.LONGEST_SESSION:,} characters"
         message = f"{path}: allowed is {allowed}: give the session a shorter name"
@@ -256,7 +257,7 @@ def _check_salts(pool: Pool, api_path: str) -> None:
 
 
 def _chunks(pool: Pool, adapter: str, read: Prompt, hashed: Hashed) -> Sequence[int]:
-    """Hash an alias's prompt once per salt, however many of its pools need it."""
+    """Hash an alias's prompt once per salt, however many of its pools need the hashes."""
     salt = _salt(adapter, read)
     chunks = hashed.get(salt)
     if chunks is None:
@@ -269,7 +270,7 @@ def _salt(adapter: str, read: Prompt) -> int:
 
 
 def strips_usage(read: Prompt, api_path: str) -> bool:
-    """Return whether the router asks for the stream's usage and strips it, because the client did not ask for it."""
+    """Return whether the router requests the stream's usage and strips it because the client did not request it."""
     return read.stream and not read.usage_asked and api_path in USAGE_ON_REQUEST
 
 

@@ -1,7 +1,7 @@
-"""Tokens of conversations that only engines can render, kept so that a further turn costs only its new part. Pure.
-When the beginning of a conversation is known, the engine renders a shortened form of it twice, without the new turns
-and with them. Both must begin and end like the known tokens, otherwise they are useless; what the second adds continues
-the known tokens.
+"""Tokens of conversations that only engines can render, kept so that a further turn costs only its new part. Pure. When
+the beginning of a conversation is known, the engine renders a shortened form of it twice, without the new turns and
+with them. Both must begin and end like the known tokens, otherwise they are useless; the tokens that the second adds
+then continue the known ones.
 """
 
 from collections import OrderedDict
@@ -17,10 +17,10 @@ from router.tokenize.billing import without_billing
 
 KEPT_BYTES = 32_000_000
 KEPT_S: Final = 600.0  # counted from a full rendering: templates may write the date, and the engine may change
-END_CHARS: Final = 128  # characters kept at either end of a text in the shortened form
+END_CHARS: Final = 128  # characters kept at each end of a text in the shortened form
 SURE_BYTES: Final = 32 * TOKEN_BYTES  # bytes compared at the beginning and at the end
 _ENTRY_BYTES = 300
-# Fields that do not change the prompt, and may differ between the turns of a conversation
+# Fields that do not affect the prompt and may differ between the turns of a conversation
 _BESIDE = frozenset(
     (
         *("stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "metadata"),
@@ -32,7 +32,7 @@ _LONG = ("system", "instructions", "tools")  # fields other than the turns that 
 
 
 class TurnsOfRequest:
-    """The turns of a request, and for each number of them a digest that includes all other fields."""
+    """The turns of a request, and a digest for each number of turns that includes all other fields."""
 
     __slots__ = ("_document", "_field", "_turns", "digests")
 
@@ -60,8 +60,8 @@ class TurnsOfRequest:
         return made
 
     def short(self, known: int, most: int | None = None) -> bytes:
-        """Return the body with at most this many turns, shortening texts that were known before. Raise JSONEncodeError
-        if another field is nested too deeply.
+        """Return the body with at most this many turns; texts that were known before are shortened. Raise
+        JSONEncodeError if another field is nested too deeply.
         """
         made = [*map(_short, self._turns[:known]), *self._turns[known:most]]
         long = {name: _short(self._document[name]) for name in _LONG if name in self._document}
@@ -69,7 +69,7 @@ class TurnsOfRequest:
 
 
 class RenderedTurns:
-    """The tokens of conversations that engines rendered, by digest; the least recently used are forgotten first."""
+    """The tokens of conversations rendered by engines, by digest; the least recently used are dropped first."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._kept: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()  # when rendered in full, tokens
@@ -77,7 +77,7 @@ class RenderedTurns:
         self.size = 0
 
     def longest(self, digests: Sequence[bytes], now: float) -> tuple[int, float, bytes]:
-        """Return the number of known turns, when they became known, and their tokens."""
+        """Return the number of known turns, the time when they became known, and their tokens."""
         for turns in range(len(digests), 0, -1):
             found = self._kept.get(digests[turns - 1])
             if found is not None and now - found[0] <= KEPT_S:
@@ -98,9 +98,10 @@ class RenderedTurns:
 
 
 def continued(known: bytes, before: bytes, after: bytes) -> bytes | None:
-    """Return the known tokens plus what `after` adds to `before`; None if the known tokens begin or end differently."""
+    """Return the known tokens followed by those that `after` adds to `before`; None if the known tokens begin or end
+    differently."""
     same = _alike(before, after)
-    end = len(known) - (len(before) - same)  # end of the part that stays
+    end = len(known) - (len(before) - same)  # end of the part that is kept
     sure = min(same, SURE_BYTES)
     alike = end >= sure and known[:sure] == before[:sure] and known[end - sure :] == before[same - sure :]
     return known[:end] + after[same:] if alike else None
@@ -130,7 +131,7 @@ def _short(value: Any) -> Any:
 
 
 def _unmarked(turn: Any) -> Any:
-    """Return the turn without a vendor's cache marks, which move on to the latest turns."""
+    """Return the turn without a vendor's cache marks, which always move to the latest turns."""
     content = turn.get("content") if isinstance(turn, dict) else None
     if not isinstance(content, list) or not any(isinstance(part, dict) and _MARK in part for part in content):
         return turn

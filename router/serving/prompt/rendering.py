@@ -1,7 +1,7 @@
-"""Asks an instance for the tokens of a prompt that only engines can render, by vLLM's `/render`, which requires
-`--enable-scale-out`. Without an answer, the approximate index is used.
-Images and sound in the body are processed twice, without the engine's cache for them; conversations whose media the
-engine would fetch from elsewhere are not rendered.
+"""Asks an instance for the tokens of a prompt that only engines can render, through vLLM's `/render`, which requires
+`--enable-scale-out`. Without an answer, the approximate index is used. Images and sound in the body are processed
+twice, without the engine's cache for media; conversations are not rendered if the engine would fetch their media from
+elsewhere.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from router.upstream.fetch import whole
 from router.upstream.keyed import with_key
 
 PATHS = frozenset(("/v1/chat/completions", "/v1/messages", "/v1/responses"))
-LIMIT_S = 1.0  # more than a long prompt takes; the request waits for the answer
-AGAIN_S = 60.0  # until an instance that does not render is asked again
+LIMIT_S = 1.0  # a long prompt takes less; the request waits for the answer
+AGAIN_S = 60.0  # time after which an instance that does not render is asked again
 LARGEST = 16 * 1024 * 1024  # bytes of an answer
 LARGEST_READ = 4 * 1024 * 1024  # bytes of a body
 LARGEST_ASKED = 2 * 1024 * 1024  # bytes sent to an engine; a further turn needs fewer
-WORTH_BYTES = 1024 * TOKEN_BYTES  # shorter beginnings are rendered again
+WORTH_BYTES = 1024 * TOKEN_BYTES  # bytes of tokens; shorter beginnings are rendered again
 _LOST = 0  # used as the status when there is no connection
 _SLOW = -1
 _UNABLE = frozenset((_LOST, 404, 405, 501))
@@ -41,7 +41,7 @@ class Rendering:
         self._turns = RenderedTurns()
 
     async def ask(self, call: Call) -> None:
-        """Ask one instance, and take its tokens."""
+        """Ask one instance, and use its tokens."""
         if not _may_ask(call):
             return
         with_media, is_elsewhere = media_in(call.request.prompt.document)
@@ -67,7 +67,7 @@ class Rendering:
             async with asyncio.timeout(LIMIT_S):
                 if not with_media:
                     return await self._by_turns(call, endpoint, now)
-                # written out, as the last of two equal fields counts
+                # written out, because the last of two equal fields counts
                 return await _asked(
                     call, endpoint, orjson.dumps({**call.request.prompt.document, "mm_payload": "none"})
                 )
@@ -90,7 +90,7 @@ class Rendering:
             status, rendered = await _asked(call, endpoint, call.request.body)
             if rendered is None:
                 return status, None
-            if rendered[1]:  # known turns have no media, and neither does what is kept
+            if rendered[1]:  # known turns have no media, and neither does the part that is kept
                 return status, rendered
             made = rendered[0]
         if turns.digests:
@@ -117,8 +117,8 @@ def _may_ask(call: Call) -> bool:
 
 
 def _does_not_render(call: Call, status: int) -> bool:
-    """Return whether the engine gives this status to every request; the model that the request names may also not
-    exist.
+    """Return whether the engine gives this status to every request; another cause may be an unknown model name in the
+    request.
     """
     by_name = call.adapter or "previous_response_id" in call.request.prompt.document
     return status in _UNABLE and not (status == 404 and by_name)

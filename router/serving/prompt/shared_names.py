@@ -1,6 +1,6 @@
-"""Distinguishes names of one conversation from names that many conversations share, such as an application's name in
-`user`.
-It counts the different beginnings of prompts per name over a period: a session has few, however many requests it has.
+"""Distinguishes names of one conversation from names shared by many conversations, such as an application's name in
+`user`. For each name, it counts the different beginnings of prompts over a period: a session has few, however many
+requests it makes.
 """
 
 from collections import OrderedDict
@@ -11,11 +11,11 @@ import xxhash
 
 from router.tokenize import Prompt
 
-MOST: Final = 64  # beginnings per session and period, as an agent starts subagents and truncates its history
+MOST: Final = 64  # beginnings per session and period; an agent starts subagents and truncates its history
 MOST_OF_MANY: Final = 16  # the same for names that may stand for a person or an application
 STRETCH_S: Final = 600
 KEPT = 1_024  # names; the busiest stay
-SIGN_CHARS: Final = 1_024  # last characters of a beginning, by which it is compared, as instructions come first
+SIGN_CHARS: Final = 1_024  # last characters of a beginning, which identify it, since instructions come first
 PLAIN_BYTES = 256  # bytes of a prompt without messages
 
 
@@ -25,7 +25,7 @@ class _Beginnings:
     def __init__(self, now: float) -> None:
         self.began = now
         self.seen: set[int] = set()
-        self.was_shared = False  # whether it was shared in the previous period
+        self.was_shared = False  # True if it was shared in the previous period
 
     def add(self, beginning: int, most: int, now: float) -> bool:
         """Add a beginning; return True if there are more than `most`."""

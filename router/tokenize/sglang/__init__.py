@@ -1,1 +1,1 @@
-"""Prompts as SGLang renders them. SGLang shares vLLM's APIs and templates, but little of the processing in between."""
+"""Prompts as rendered by SGLang, which shares vLLM's APIs and templates, but little of the processing in between."""

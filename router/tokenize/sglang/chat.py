@@ -1,5 +1,5 @@
 """Converts a chat's messages and tools into the form that SGLang 0.5.23 passes to a template. Pure. SGLang's request
-models drop fields that they do not know, and write the others in their own order.
+models drop unknown fields, and write the others in their own order.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def function_tool(function: Document, deferred: object = None) -> Document:
 
 
 def tools(document: Document) -> list[Document] | None:
-    """Return the tools that the model sees, which are those that it may choose. Raise NotTokenized."""
+    """Return the tools that the model sees: those that it may choose. Raise NotTokenized."""
     given, choice = document.get("tools"), document.get("tool_choice")
     if not given or choice == "none":
         return None
@@ -65,7 +65,7 @@ def _message(given: Any, in_parts: bool) -> Document:
     made: Document = {name: given[name] for name in _FIELDS if given.get(name) is not None}
     if (calls := given.get("tool_calls")) is not None:
         made["tool_calls"] = [_call(call, read=role == "assistant") for call in calls]
-    # Content in parts comes after the other fields
+    # The content follows the other fields if it is in parts
     behind = in_parts and isinstance(given.get("content"), list)
     return {"role": role, **made, "content": content} if behind else {"role": role, "content": content, **made}
 

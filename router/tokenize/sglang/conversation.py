@@ -13,14 +13,14 @@ Document = dict[str, Any]
 
 DEVELOPER = "Developer instructions:"
 _SERVERS = ("web_search_", "computer_", "bash_", "text_editor_")  # types of tools that the vendor runs
-_ENVELOPE = ("id", "status", "type")  # fields of a response's item that messages do not have
+_ENVELOPE = ("id", "status", "type")  # fields of a response's item that do not exist in messages
 
 
 class SglangManner(NamedTuple):
-    """What the model's template supports."""
+    """The features that the model's template supports."""
 
     inline_system: bool = False  # system messages stay in place
-    thoughts_in_text: bool = False  # the template knows the tags in which earlier turns' reasoning is put into the text
+    thoughts_in_text: bool = False  # the template parses the tags that mark the reasoning of earlier turns in the text
 
 
 def as_chat(document: Document, api_path: str, manner: SglangManner) -> Document:
@@ -44,7 +44,7 @@ def _messages(document: Document, manner: SglangManner) -> Document:
     else:
         head = [block["text"] for block in system if block["type"] == "text" and block.get("text")]
     thinking = (document.get("thinking") or {}).get("type")
-    # A reasoning parser, without which SGLang refuses the field, puts thoughts into the text
+    # A reasoning parser, without which SGLang refuses the field, puts the reasoning into the text
     wraps = manner.thoughts_in_text and thinking not in (None, "disabled")
     if not manner.inline_system:
         head += [text for message in given if message["role"] == "system" for text in _stripped(message["content"])]
@@ -159,7 +159,7 @@ def _responses(document: Document, manner: SglangManner) -> Document:
 
 
 def _functions(tool: Document) -> list[Document]:
-    """Return the function that the model sees; built-in tools and namespaces have none."""
+    """Return the function that the model sees; there is none for built-in tools and namespaces."""
     kind, described, parameters = tool["type"], tool.get("description"), tool.get("parameters")
     if kind not in ("function", "custom") or not tool.get("name"):
         return []

@@ -13,9 +13,9 @@ from router.tokenize.template import CALLERS, Template
 from router.tokenize.tokenizer import NotTokenized
 
 _EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"))
-_OWN = ("input_ids", "continue_final_message", "task")  # what only the engine can apply to the prompt
+_OWN = ("input_ids", "continue_final_message", "task")  # options that only the engine can apply to the prompt
 _CALLERS = CALLERS | {"add_generation_prompt"}
-# The engine's reasoning parser uses several names to tell a template whether to think
+# Names under which the engine's reasoning parser asks a template to think or not
 _NO_THINK: list[JsonObject] = [{"reasoning_effort": "no_think"}]  # Hunyuan's
 _TOGGLES: dict[bool, list[JsonObject]] = {
     True: [{"thinking": True}, {"enable_thinking": True}, {"reasoning_effort": "high"}, {"reasoning_effort": "medium"}],
@@ -106,7 +106,7 @@ class SglangTemplate(Template):
             return _toggled(thinks) | given
         if effort not in _EFFORTS or (effort == "low" and self._knows_low_effort):
             raise NotTokenized(f"the effort {effort!r:.40}: only the engine can apply it")
-        # The effort of `/v1/messages` is set later, where other efforts become a toggle
+        # The effort of `/v1/messages` is set later; other efforts become a toggle
         thinks = None if "thinks" in chat else effort != "none"
         return {"reasoning_effort": effort} | _toggled(thinks) | given
 
@@ -116,7 +116,7 @@ def _toggled(thinks: bool | None) -> JsonObject:
 
 
 def _wants_parts(source: str) -> bool:
-    """Return whether messages get a list of parts: for templates with images and sound, and for loops over the
+    """Return whether messages contain a list of parts: for templates with images and sound, and for loops over the
     content."""
     if any(word in source for word in ("image", "audio", "video", "vision")):
         return True

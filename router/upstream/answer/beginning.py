@@ -8,7 +8,8 @@ from router.contract.answer.said import AnswerError
 
 _END = re.compile(rb"\n\r?\n")
 NO_EVENTS = "the stream has no events in UTF-8"
-LARGEST = 2 * 1024 * 1024  # bytes; a longer event counts as content. A response repeats instructions and tools
+# Bytes; a longer event counts as content. A response's events repeat its instructions and tools
+LARGEST = 2 * 1024 * 1024
 
 
 class Beginning:
@@ -45,7 +46,7 @@ class Beginning:
         return self.sign
 
     def _judge_large(self) -> None:
-        """Treat a large event as content, and anything that is not an event as a failure."""
+        """Treat a large event as content, and other data as a failure."""
         if self._rest.find(b"data:") >= 0:
             self.sign = "content"
         else:

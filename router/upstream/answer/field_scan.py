@@ -17,8 +17,8 @@ Path = tuple[str, ...]
 
 
 class FieldScan:
-    """The wanted fields by their path from the outermost object, such as `("usage",)` or `("response", "usage")`.
-    Strings are skipped as a whole, so text of the model or of the client is never taken for a field.
+    """The wanted fields, by their paths from the outermost object, such as `("usage",)` or `("response", "usage")`.
+    Strings are skipped as a whole, so text of the model or the client is never mistaken for a field.
     """
 
     def __init__(self, wanted: Collection[Path]) -> None:
@@ -27,7 +27,7 @@ class FieldScan:
         self._depth = 0
         self._has_begun = False
         self._keys: list[bytes] = []  # key of each open object or array, down to `_deepest`
-        self._string = b""  # the latest string
+        self._string = b""  # parts of the wanted value that is being read
         self._cut = b""  # beginning of a string cut off by the end of the data
         self._skipping = False  # True while skipping a string longer than LONGEST
         self._value: list[bytes] | None = None  # parts of a wanted value that is being read
@@ -94,7 +94,7 @@ class FieldScan:
         self._cut = b"\\" if (len(data) - len(data.rstrip(b"\\"))) % 2 else b""
 
     def _structure(self, token: int, value: bytes) -> bool:
-        """Take a brace, bracket, colon or comma; return True if a wanted value begins after it."""
+        """Process a brace, bracket, colon or comma. Return True if a wanted value begins after it."""
         if token == COLON:
             return self._depth <= self._deepest and self._begins()
         if token in b"{[":

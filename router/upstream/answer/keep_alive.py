@@ -6,8 +6,8 @@ LONGEST = 16 * 1024  # bytes of an unfinished line; a longer line counts as cont
 
 
 def content(data: bytes, *, is_stream: bool) -> tuple[bool, bytes]:
-    """Return whether a part of an answer holds more than keep-alives. For a stream, also return the unfinished last
-    line, which belongs before the next part."""
+    """Return whether a part of an answer has more than keep-alives. For a stream, also return the unfinished last line,
+    to be put before the next part."""
     if not is_stream:
         return bool(data.strip()), b""
     *lines, rest = data.split(b"\n")

@@ -26,8 +26,8 @@ UNFINISHED = "the answer ended within its JSON"
 
 
 class WholeTail:
-    """Fields of an answer that is not streamed and too large to keep. Without `is_json`, it has none. `background` is
-    True if the answer may be generated later."""
+    """Fields of an answer that is not streamed and is too large to keep. Without `is_json`, there are none.
+    `background` is True if the answer may be generated later."""
 
     def __init__(self, *, is_json: bool = True, background: bool = False) -> None:
         self._scan = FieldScan((*_FIELDS, *_OF_CHOICE))
@@ -57,14 +57,14 @@ class StreamTail:
     def __init__(self, *, reports_twice: bool = False, several: bool = False) -> None:
         self._reports_twice = reports_twice
         self._parts: deque[bytes] = deque(maxlen=PARTS)
-        # Takes whole events, except comments and usage chunks
+        # Receives whole events, except comments and usage chunks
         self.add_event: Callable[[bytes], None] = self._keep if several else self._parts.append
         self._given_up: AnswerError | None = None
         self._first_usage = self._last_usage = b""  # parts
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
         self._scan: FieldScan | None = None  # reader of an unfinished event that is too large
-        self._large: Said | None = None  # latest event that was too large
+        self._large: Said | None = None  # latest of the events that were too large
 
     def add(self, data: bytes) -> None:
         if not self._open and data.endswith(b"\n\n"):
@@ -129,7 +129,7 @@ class StreamTail:
             self._open, self._open_size = [], 0
             self._add_whole(held)
             return
-        before = self._open[-1][-3:]  # the blank line may have begun there
+        before = self._open[-1][-3:]  # the blank line may have begun in that part
         joined = before + rest
         end, behind = _blank_line(joined)
         self._scan.feed(joined[len(before) : end])
@@ -152,7 +152,7 @@ class StreamTail:
 
 
 def _blank_line(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Return where the first blank line from `start` on begins and ends; twice the data's end if there is none."""
+    """Return (start, end) of the first blank line from `start` on; the data's end twice if there is none."""
     ends = [(at, at + len(blank)) for blank in BLANKS if (at := data.find(blank, start)) >= 0]
     return min(ends, default=(len(data), len(data)))
 

@@ -8,12 +8,12 @@ from router.contract.answer import answers
 from router.contract.values.json_value import JsonObject
 from router.upstream.answer.used import LARGEST, PlainUsage, Usage
 
-TRIES = 16  # last "usage" keys examined in a part of a stream, as an engine may send nothing else
+TRIES = 16  # last "usage" keys examined in a part of a stream, because an engine may send nothing else
 HELD = 64 * 1024  # bytes; longer unfinished events are forwarded unchanged
 LONGEST_S = 1_000_000  # longest audio
 
 USAGE = b'"usage"'
-# Quotes inside a JSON string are escaped, so this is a key and never text of the model.
+# Quotes inside a JSON string are escaped, so this matches a key and never text of the model.
 _KEY = re.compile(USAGE + rb"\s*:\s*(?=\{)")
 _END = re.compile(rb"\n\r?\n")
 BLANKS = (b"\n\n", b"\n\r\n")  # ends of events, for either line ending
@@ -38,7 +38,8 @@ def _parsed(raw: JsonObject) -> Usage:
         details = raw["input_tokens_details"]
         prompt, cached = _count(raw, "input_tokens"), _count(details, "cached_tokens")
         return Usage(prompt, cached, _count(raw, "output_tokens"), _tiers(details))
-    if "total_tokens" in raw and "input_tokens" not in raw:  # servers for embeddings and scores may report nothing else
+    # Servers for embeddings and scores may report no output tokens
+    if "total_tokens" in raw and "input_tokens" not in raw:
         return Usage(_count(raw, "total_tokens"))
     if raw.get("type") == "duration":
         seconds = raw.get("seconds")
@@ -82,9 +83,9 @@ def _count(raw: object, key: str) -> int | None:
 
 
 class Strip:
-    """Removes the usage chunk from a stream whose client did not request it.
-    The usage chunk has no choices. Other bytes pass unchanged; only an unfinished event at the end is held back until
-    it is complete, as it may be the usage chunk.
+    """Removes the usage chunk from a stream whose client did not request it. The usage chunk has no choices. Other
+    bytes pass unchanged; only an unfinished event at the end is held back until it is complete, because it may be the
+    usage chunk.
     """
 
     __slots__ = ("_held",)
@@ -97,7 +98,7 @@ class Strip:
             data, self._held = self._held + data, b""
         if not data.endswith(BLANKS):
             data = self._hold(data)
-        first = data.find(USAGE)  # `in` is slower, as it first tries its operand as an integer
+        first = data.find(USAGE)  # `in` is slower, because it first tries to convert its operand to an integer
         return _without_usage(data, first) if first >= 0 else data
 
     def finish(self) -> bytes:
@@ -131,7 +132,7 @@ def _without_usage(data: bytes, first: int) -> bytes:
 def end_of_events(data: bytes, before: int) -> int:
     """Return the position after the last blank line that ends by `before`, or 0."""
     bare = data.rfind(b"\n\n", 0, before)
-    crlf = data.rfind(b"\n\r\n", max(bare, 0), before)  # a search from the start would mostly be wasted
+    crlf = data.rfind(b"\n\r\n", max(bare, 0), before)  # searching from the start would mostly be wasted
     return max(bare + 2 if bare >= 0 else 0, crlf + 3 if crlf >= 0 else 0)
 
 

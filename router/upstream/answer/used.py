@@ -10,7 +10,7 @@ LARGEST = 1_000_000_000  # tokens; larger numbers are wrong and would overflow s
 
 
 class Usage(Value, frozen=True):
-    """Token counts; None if the engine does not report a number."""
+    """Token counts; None where the engine reports no number."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -28,7 +28,7 @@ class _Details(msgspec.Struct):
 
 
 class PlainUsage(msgspec.Struct):
-    """The usage in the form that nearly every engine reports."""
+    """The usage in the form reported by nearly every engine."""
 
     prompt_tokens: _Tokens
     completion_tokens: _Tokens | None = None

@@ -32,7 +32,7 @@ OVERHEAD_S = 12.0  # time to start and remove a run's pool
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
-    """Perform the run. Raises RunFailed, jobs.Stopped, BadTrace, TraceError, OSError, RedisError."""
+    """Perform the run. Raise RunFailed, jobs.Stopped, BadTrace, TraceError, OSError, RedisError."""
     try:
         _play(run, experiment, arm, heartbeat)
     finally:

@@ -43,7 +43,7 @@ from router.policy.schema import document as documents
 
 
 def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) -> None:
-    """Perform the run. Raises RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
+    """Perform the run. Raise RunFailed, jobs.Stopped, BadTrace, TraceError, OSError."""
     trace = load_trace(experiment, run.seed)
     modelled = model_of(experiment, arm)
     requests = requests_of(experiment, trace.requests, context_tokens(modelled.fleet))
@@ -84,7 +84,7 @@ def perform(run: Run, experiment: Experiment, arm: Arm, heartbeat: Heartbeat) ->
 
 
 def model_of(experiment: Experiment, arm: Arm) -> Modelled:
-    """Return the recorded fleet of an arm. Raises RunFailed."""
+    """Return the recorded fleet of an arm. Raise RunFailed."""
     kept = provenance.fleet_of(experiment, arm.name)
     if kept is None or not kept.twin:
         raise RunFailed(NO_RECORD)

@@ -98,7 +98,7 @@ class ReplayClient:
         keep: int = KEEP_BYTES,
         timeout_s: float = 600.0,
     ) -> ReplayAnswer:
-        """Return the whole response, of any status. Raises NoAnswer, and TimeoutError after `timeout_s`."""
+        """Return the whole response, of any status. Raise NoAnswer, and TimeoutError after `timeout_s`."""
         message = self._head(method, path, len(body), headers or {}) + body
         async with asyncio.timeout(timeout_s):
             while self._idle:

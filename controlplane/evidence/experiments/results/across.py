@@ -14,7 +14,7 @@ MOST = 6  # arms distinguishable in a chart
 
 
 def chosen(asked: Sequence[str]) -> list[tuple[Experiment, str]]:
-    """Return the arms named by texts such as 12:lpwl. Raises InvalidInput."""
+    """Return the arms named by texts such as 12:lpwl. Raise InvalidInput."""
     if not 2 <= len(set(asked)) == len(asked) <= MOST:
         raise invalid("arm", ", ".join(asked), "different arms, each as EXPERIMENT:ARM", f"2 to {MOST}")
     found = [_chosen(text, index) for index, text in enumerate(asked)]

@@ -12,7 +12,7 @@ LISTS = ("data", "resourceSpans")  # fields of a document whose entries are the 
 
 
 def lines_of(text: str) -> Iterable[str]:
-    """Return the lines. Raises BadTrace for a JSON document that ends early."""
+    """Return the lines. Raise BadTrace for a JSON document that ends early."""
     begins = text.lstrip()
     if LIST.match(begins):
         return _entries(text, text.index("["))

@@ -55,7 +55,7 @@ def has_think_times(name: str) -> bool:
 
 
 def detect(head: bytes) -> str:
-    """Return the name of the format. Raises BadTrace if it is unknown."""
+    """Return the name of the format. Raise BadTrace if it is unknown."""
     text = head[:HEAD_BYTES].decode("utf-8", "replace").lstrip("\ufeff")
     for name, kind in FORMATS.items():
         if kind.detects(text):

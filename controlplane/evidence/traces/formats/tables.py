@@ -54,7 +54,7 @@ def _names(head: str) -> tuple[str, ...]:
 
 
 def _rows(lines: Iterable[str], wanted: tuple[str, ...], columns: Columns) -> Iterator[fields.TraceLine]:
-    """Yield the rows of a table by column. Raises BadTrace."""
+    """Yield the rows of a table by column. Raise BadTrace."""
     reader = csv.reader(lines)
     header = tuple(name.strip() for name in next(reader, []))
     if not set(wanted) <= set(header):

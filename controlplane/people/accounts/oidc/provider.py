@@ -31,7 +31,7 @@ class Provider:
         self._keys: tuple[float, Json] = (0.0, {})
 
     def metadata(self) -> Json:
-        """Return the provider's discovery document. Raises ProviderAway if it cannot be read or is another issuer's."""
+        """Return the provider's discovery document. Raise ProviderAway if it cannot be read or is another issuer's."""
         at, known = self._metadata
         if not known or time.monotonic() > at + METADATA_S:
             known = _checked(_get(self.config.issuer.rstrip("/") + "/.well-known/openid-configuration"), self.config)

@@ -22,7 +22,7 @@ LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
 def id_token_claims(token: str, provider: Provider, nonce: str, now: float) -> Json:
-    """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises Refused if it is not for this sign-in."""
+    """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raise Refused if it is not for this sign-in."""
     claims = _signed(token, provider)
     _check_times(claims, now)
     _check_audience(claims, provider)

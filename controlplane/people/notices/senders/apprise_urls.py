@@ -41,7 +41,7 @@ def _load() -> Any:
 
 
 async def send(url: str, title: str, text: str) -> str:
-    """Send a text and return the outcome. Raises Unsendable."""
+    """Send a text and return the outcome. Raise Unsendable."""
     if not is_installed():
         raise Unsendable(MISSING)
     await _check_host(url)

@@ -21,7 +21,7 @@ URL_MAX = 2_000
 
 
 def check(url: str) -> None:
-    """Check a URL. Raises InvalidInput, which does not repeat the URL, as it may hold a token."""
+    """Check a URL. Raise InvalidInput, which does not repeat the URL, as it may hold a token."""
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -1,5 +1,5 @@
-"""Predicts what a plan can show, from the newest receipts and earlier switchbacks of the policy.
-The prediction is only information: nothing is refused because of it.
+"""Predicts what a plan can show, from the newest receipts and earlier switchbacks of the policy. The prediction is for
+information only; nothing is refused because of it.
 """
 
 import math
@@ -19,7 +19,7 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, Canary, Plan, Swi
 from controlplane.traffic.policies.models import Policy
 from fleet.counted import counted
 
-LOOKED_AT = 20  # number of the policy's latest deliveries that are searched
+LOOKED_AT = 20  # number of the policy's latest deliveries to search
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ def _traffic(pools: Mapping[str, RecentTraffic | None], now: float) -> str:
     return "; ".join(said)
 
 
-# The spread of pairs in earlier switchbacks
+# The spread of the pairs in earlier switchbacks
 
 
 def spreads(policy: Policy) -> dict[tuple[str, str], float]:
-    """Return the spreads in the newest delivery whose switchback was judged; with several pools, the largest of
+    """Return the spreads from the newest delivery whose switchback was judged; with several pools, the largest of
     each."""
     for delivery in selectors.deliveries(policy)[:LOOKED_AT]:
         plan = stored_plan.read(delivery.plan)
@@ -77,8 +77,8 @@ def spreads(policy: Policy) -> dict[tuple[str, str], float]:
 
 
 def _spreads(plan: Plan, judged: Sequence[Sequence[results.Shown]]) -> dict[tuple[str, str], float]:
-    """Return the spreads from the intervals of the last judgement; each judgement has half the level of the previous
-    one."""
+    """Return the spreads, computed from the intervals of the last judgement; each judgement has half the level of the
+    previous one."""
     complete = [shown for shown in judged if any(each.upper is not None for each in shown)]
     if not complete:
         return {}

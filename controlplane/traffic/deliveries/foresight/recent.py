@@ -10,7 +10,7 @@ from router.contract.redis.receipt import Receipt
 
 RECENT_S = 3600.0  # period before the newest receipt
 LEAST_S = 10.0  # shortest span of receipts from which a rate is computed
-# Equal sessions that give 8 effective cells of 64 on average: 1/cells = 1/sessions + (1 − 1/sessions)/64.
+# Number of equal sessions that give 8 effective cells of 64 on average: 1/cells = 1/sessions + (1 − 1/sessions)/64.
 LEAST_SESSIONS = LEAST_CELLS * (CELLS - 1) // (CELLS - LEAST_CELLS)
 
 

@@ -1,7 +1,6 @@
-"""Compares the recent traffic with what each step of a plan needs, and writes a sentence where there is too little.
-Pure.
-The needs are the judge's minimums: 30 requests and 8 effective cells in an arm, 30 requests in each block. Reaching
-them does not make a class fine, but without them no step passes.
+"""Compares the recent traffic with the needs of each step of a plan, and writes a sentence if there is too little.
+Pure. The needs are the judge's minimums: 30 requests and 8 effective cells in an arm, 30 requests in each block.
+Reaching them does not make a class fine, but without them no step passes.
 """
 
 import math
@@ -29,8 +28,8 @@ from controlplane.traffic.deliveries.timing.durations import words
 from fleet.counted import percent, times
 
 ENOUGH = 0.9  # probability
-LEAST_SPREAD = 0.01  # pairs that hardly differed may differ more next time
-LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a canary can be given
+LEAST_SPREAD = 0.01  # pairs that have hardly differed so far may differ more next time
+LONGEST_S = NUMBERS["hold.no_data_s"].range[1]  # the longest wait for data that a plan allows for a canary
 Spreads = Mapping[tuple[str, str], float]  # spreads in earlier switchbacks, by metric and class
 
 
@@ -81,11 +80,11 @@ def fills(expected: float, least: int) -> float:
 
 
 class Outlook(IntEnum):
-    """What a class can expect in a step; higher is better."""
+    """The outlook for a class in a step; higher values are better."""
 
-    NEVER = 0  # the step pauses before judging it
-    LEFT = 1  # the step passes without it
-    LATE = 2  # the step waits for it
+    NEVER = 0  # the step pauses before it judges the class
+    LEFT = 1  # the step passes without the class
+    LATE = 2  # the step waits for the class
     IN_TIME = 3
 
 
@@ -114,7 +113,7 @@ def foreseen(plan: Plan, pools: Mapping[str, RecentTraffic | None], spreads: Spr
 def _of_step(plan: Plan, at: int, traffic: RecentTraffic) -> Iterator[tuple[str, str]]:
     """Yield (class, sentence) of a step."""
     step, classes = plan.steps[at], needed_classes(plan)
-    is_first = not any(isinstance(each, Canary | Switchback) for each in plan.steps[:at])  # once for all steps
+    is_first = not any(isinstance(each, Canary | Switchback) for each in plan.steps[:at])  # computed once for all steps
     judged = [name for name in classes if traffic.shares.get(name, 0.0) >= OCCURS]
     for name in classes:
         if name not in judged:
@@ -141,8 +140,8 @@ def _not_judged(traffic: RecentTraffic, name: str, *, is_left: bool) -> str:
 
 
 def _is_rare(plan: Plan, traffic: RecentTraffic, name: str) -> bool:
-    """Return whether a step may pass without the class, because another needed class has enough
-    requests to wait for.
+    """Return whether a step may pass without the class, because another needed class has enough requests to keep it
+    waiting.
     """
     others = any(traffic.shares.get(each, 0.0) >= RARE for each in needed_classes(plan))
     return others and traffic.shares.get(name, 0.0) < RARE
@@ -165,7 +164,7 @@ def _limit_s(plan: Plan, step: Canary) -> int:
 
 
 def _limits(plan: Plan, step: Canary, seconds: float) -> str:
-    """Name the limit that ends the step before that time, in the terms of the form and the plan."""
+    """Name the limit that ends the step before that time, in the words of the form and the plan."""
     limits = {"“Pause after”, max_s": step.max_s, "hold.no_data_s of the plan as JSON": plan.hold.no_data_s}
     return "; ".join(name for name, limit in limits.items() if limit < seconds)
 
@@ -177,7 +176,7 @@ def _later(plan: Plan, at: int) -> int:
 
 
 def _times(plan: Plan, step: Canary, traffic: RecentTraffic, name: str) -> tuple[float, float]:
-    """Return the seconds until the candidate's arm, the smaller one, has enough requests, and enough sessions."""
+    """Return the seconds until the candidate's arm, which is the smaller one, has enough requests and sessions."""
     figures = [traffic.of(metric, name) for metric in needed_classes(plan)[name]]
     requests, sessions = (min(getattr(each, key) for each in figures) for key in ("requests", "sessions"))
     return _time(LEAST_REQUESTS, requests * step.share), _time(LEAST_SESSIONS, sessions * step.share)
@@ -248,7 +247,7 @@ def _of_blocks(plan: Plan, step: Switchback, traffic: RecentTraffic, name: str) 
 
 
 def _enough_for(blocks: int) -> int:
-    """Return the expected requests of a block with which probably all blocks have enough."""
+    """Return the expected requests per block with which all blocks probably have enough."""
     found = LEAST_REQUESTS
     while fills(found, LEAST_REQUESTS) ** blocks < ENOUGH:
         found += 1

@@ -1,1 +1,1 @@
-"""The rules for going live: who may do what, the least plan, approvals, pools that change policy."""
+"""The rules for going live: permissions, the least plan, approvals, pools that change policy."""

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 
 def digest(document_sha256: str, plan_sha256: str, base_number: int, base_sha256: str) -> str:
-    """Return the digest that an approval covers: the document, how it goes live, and the version that it replaces."""
+    """Return the digest that an approval covers: the document, the way it goes live, and the version that it
+    replaces."""
     return hashlib.sha256(f"{document_sha256} {plan_sha256} {base_number} {base_sha256}".encode()).hexdigest()
 
 
@@ -21,5 +22,6 @@ def refusal(person: str, proposer: str, drafters: Iterable[str], approvers: Iter
 
 
 def complete(approved: Iterable[tuple[str, str]], wanted: str, needed: int) -> bool:
-    """Return whether enough different people have approved exactly this digest. `approved` holds person and digest."""
+    """Return whether enough different people have approved exactly this digest. `approved` has pairs of person and
+    digest."""
     return len({person for person, sha256 in approved if sha256 == wanted}) >= needed

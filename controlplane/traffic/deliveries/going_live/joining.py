@@ -1,7 +1,7 @@
-"""Pools that change their policy, and new pools: for their requests, that is also a publication.
-Clients ask for a pool by its name or its model, so a pool takes over the requests of every pool with the same name or
-model, even one that was recently removed or given another model. The rules of those pools' policies apply together with
-the rules of the policy that the pool joins.
+"""Pools that change their policy, and new pools: for their requests, this is also a publication. Clients request a pool
+by its name or its model, so a pool takes over the requests of every pool with the same name or model, even one that was
+recently removed or given another model. The rules of those pools' policies apply together with the rules of the policy
+that the pool joins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ REMEMBERED = timedelta(days=30)  # how long the rules of a removed pool's policy
 
 @dataclass(frozen=True, slots=True)
 class AskedPool:
-    """A pool that clients ask for, or recently asked for."""
+    """A pool that clients request, or recently requested."""
 
     name: str
     model: str
@@ -42,12 +42,12 @@ class AskedPool:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A pool that would begin to route by this policy."""
+    """A pool that would begin to use this policy."""
 
     index: int  # index of the pool in the document
     pool: str
     policy: str
-    left: tuple[str, ...]  # policies that decided the requests so far; empty if the pool takes over none
+    left: tuple[str, ...]  # policies that have decided the requests so far; empty if the pool takes over none
     returns: bool = False  # a rollback to a configuration that worked with that policy
 
 
@@ -83,8 +83,8 @@ def remember(left_behind: Iterable[PoolSpec], now: datetime) -> None:
 
 
 def check_joins(found: Iterable[Join], actor: Actor, emergency: str) -> str:
-    """Check the joins and return the checked reason of an emergency. RulesForbid names every pool with the reason.
-    Call it in the transaction of the change."""
+    """Check the joins, and return the checked reason of an emergency. RulesForbid names every pool and the reason. Call
+    this in the transaction of the change."""
     emergency = check_emergency(actor, emergency.strip())
     refused = [(join, refusal) for join in found for refusal in _refusals(join, actor, emergency)]
     if refused:

@@ -1,7 +1,5 @@
-"""Rules on the policies that pools route by, and which of them each way of going live must pass.
-
-Every entry point (page, REST, command, document, schedule) calls `check` before it changes anything; docs/security.md
-has the same table.
+"""Rules of the policies that pools use, and which of them each way of going live must pass. Every entry point (page,
+REST, command, document, schedule) calls `check` before it changes anything; docs/security.md has the same table.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,11 +31,11 @@ from router.contract.values.fields import Field, accept
 from router.contract.values.json_value import JsonObject
 from router.contract.values.problem import InvalidInput, Problem
 
-# What a delivery must show before its candidate goes live, for policies that may not go live directly
+# Evidence that a delivery must show before its candidate goes live, for policies that may not go live directly
 
 
 def problems_of(plan: Plan, least: LeastPlan, pools: Iterable[str]) -> tuple[Problem, ...]:
-    """Return the problems of a plan that shows too little; paths begin with `plan`. `pools` are those on which it
+    """Return the problems of a plan that shows too little; paths begin with `plan`. `pools` are the pools where it
     would go live."""
     problems = []
     if not any(_shows(step, least) for step in plan.steps):
@@ -68,8 +66,8 @@ def lasts_s(step: Step) -> int:
 
 
 def evidence_missing(delivery: Delivery, now: datetime) -> str:
-    """Return what evidence the step still needs in order to continue; empty if the step has passed, or has run for its
-    time and was judged.
+    """Return the evidence that the step still needs before it may continue; empty if it has passed, or if it has run
+    for its time and was judged.
     """
     if delivery.state == State.WAITING:
         return ""
@@ -82,16 +80,16 @@ def evidence_missing(delivery: Delivery, now: datetime) -> str:
 
 
 class Way(StrEnum):
-    """A way for a document to begin to route the requests of pools."""
+    """A way for a document to start deciding the requests of pools."""
 
-    PUBLISH = "publish"  # a draft, at once
-    JOIN = "join"  # a pool takes this policy
-    LEAVE = "leave"  # the same pool takes over requests of this policy
-    RETURN = "return"  # a pool that rolls back to a configuration that worked takes over requests of this policy
-    REDIRECT = "redirect"  # an alias goes to other pools; checked for the policies of both sides
+    PUBLISH = "publish"  # a draft, immediately
+    JOIN = "join"  # a pool starts to use this policy
+    LEAVE = "leave"  # the same pool takes over requests that this policy decided
+    RETURN = "return"  # a pool that rolls back to a working configuration takes over requests that this policy decided
+    REDIRECT = "redirect"  # an alias is directed to other pools; checked for the policies of both sides
     ADD_POOL = "add pool"  # a new pool that takes over no requests
     PROPOSE = "propose"
-    START = "start"  # by a person or by schedule
+    START = "start"  # by a person or on schedule
     RESUME = "resume"
     ADVANCE = "advance"
     ROLL_BACK = "roll back"
@@ -100,18 +98,18 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A requested change of the document that a policy's pools route by."""
+    """A requested change of the document that a policy's pools use."""
 
     way: Way
-    policy: Policy  # the policy whose rules apply; re-read from the database
+    policy: Policy  # the policy whose rules apply; reloaded from the database
     actor: Actor
     document: JsonObject | None = None  # document that would go live
     plan: Plan | None = None
     delivery: Delivery | None = None
-    again: str = ""  # reason to try a document that failed before again
+    again: str = ""  # reason for another attempt with a document that failed before
     emergency: str = ""  # reason why an administrator bypasses the rules
     at: datetime = field(default_factory=timezone.now)
-    target: PolicyVersion | None = None  # version whose document would come back
+    target: PolicyVersion | None = None  # version whose document would be restored
 
 
 Refusal = PermissionDenied | Conflict | InvalidInput
@@ -126,7 +124,7 @@ def check(change: Change) -> None:
 
 
 def refusals(change: Change) -> list[Refusal]:
-    """Return every refusal of the rules at this moment."""
+    """Return every refusal of the rules at the moment."""
     change.policy.refresh_from_db()
     passed = PASSED_IN_EMERGENCY if change.emergency or (change.delivery and change.delivery.emergency) else ()
     asked = [RULES[name] for name in ASKED[change.way] if name not in passed]
@@ -174,7 +172,7 @@ def _approvals(change: Change) -> Refusal | None:
 
 
 def _approved(change: Change) -> Refusal | None:
-    """Refuse a start with fewer approvals than the plan requires, or than the policy requires by now."""
+    """Refuse a start with fewer approvals than the plan requires, or than the policy requires now."""
     delivery = _delivery(change)
     needed = max(stored_plan.read(delivery.plan).approvals.needed, change.policy.approvals_needed)
     if selectors.is_approved(delivery, needed):
@@ -183,7 +181,7 @@ def _approved(change: Change) -> Refusal | None:
 
 
 def _least_plan(change: Change) -> Refusal | None:
-    """Refuse a plan with too little evidence from someone who may not go live directly."""
+    """Refuse a plan with too little evidence from a person who may not go live directly."""
     plan = change.plan or stored_plan.read(_delivery(change).plan)
     if not isinstance(plan.steps[-1], Full) or _by_right(change):
         return None
@@ -205,7 +203,7 @@ def _by_right(change: Change) -> bool:
 
 
 def _evidence(change: Change) -> Refusal | None:
-    """Refuse a person who may not go live directly to skip a step."""
+    """Refuse to let a person who may not go live directly skip a step."""
     if change.actor.is_admin or may_go_direct(change.policy, change.actor):
         return None
     missing = evidence_missing(_delivery(change), change.at)
@@ -236,7 +234,7 @@ def _again(change: Change) -> Refusal | None:
 
 
 def _was_live(change: Change) -> Refusal | None:
-    """Refuse to roll back to a version that was never live, because that needs a publication or a delivery."""
+    """Refuse to roll back to a version that was never live; that needs a publication or a delivery."""
     if change.target is None:
         raise ValueError(f"to {change.way} needs a version")
     if change.target.live_since is not None:
@@ -284,7 +282,7 @@ PASSED_IN_EMERGENCY = frozenset({"direct", "approvals", "approved", "least plan"
 
 
 def check_emergency(actor: Actor, emergency: str) -> str:
-    """Return the checked reason why an administrator bypasses the rules; empty if none does."""
+    """Return the checked reason for which an administrator bypasses the rules; empty if there is none."""
     if not emergency:
         return ""
     if not actor.is_admin:
@@ -301,7 +299,7 @@ def record_emergency(policy: Policy, subject: str, actor: Actor, emergency: str)
     notify("policy.emergency", subject, text, facts, actor.name)
 
 
-# Sets the rules of a policy, and chooses those of a new one
+# Sets the rules of a policy, and chooses the rules of a new one
 RULE_FIELDS: Mapping[str, Field] = {
     "direct": Field(name="direct", kind="text", fits=Direct.values.__contains__, words=", ".join(Direct.values)),
     "approvals_needed": NUMBERS["approvals.needed"],

@@ -1,4 +1,4 @@
-"""Reads the judge's inputs: tallies, routers, stops, receipts."""
+"""Reads the judge's input: tallies, routers, stops, receipts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ LEARNED_FROM = 5_000  # newest receipts
 
 
 def read(delivery: int, generation: int | None = None) -> Traffic:
-    """Read the traffic; with `generation`, only the tallies of that generation. Raises redis.RedisError."""
+    """Read the traffic; with `generation`, only the tallies of that generation. Raise redis.RedisError."""
     raws: Any = connect().hgetall(redis_keys.delivery_key(delivery))
     tallies, unreadable = [], []
     for name, raw in sorted(raws.items()):
@@ -33,7 +33,7 @@ def read(delivery: int, generation: int | None = None) -> Traffic:
 
 
 def stop_of(delivery: int, pools: Sequence[str]) -> StopValue | None:
-    """Return the first stop that concerns this delivery. Raises redis.RedisError."""
+    """Return the first stop that concerns this delivery. Raise redis.RedisError."""
     found = values_of(StopValue, redis_keys.stop_key, list(pools))
     return next((stop for _, stop in sorted(found.items()) if stop.delivery in (0, delivery)), None)
 

@@ -10,13 +10,14 @@ Effect = Literal["abort", "pause"]
 
 
 class GuardFinding(Struct, frozen=True):
-    """The finding of one guard, for one class if it has classes. Shares and relative differences are 0–1."""
+    """The finding of one guard, for one class if the guard has classes. Shares and relative differences are 0–1."""
 
     metric: str
     verdict: Verdict
     text: str  # one sentence
     pool: str = ""
-    estimate: float | None = None  # candidate against control: relative for ttft and tpot, points for slow, else a rate
+    # Candidate against control: relative for ttft and tpot, in points for slow, otherwise a rate
+    estimate: float | None = None
     lower: float | None = None  # confidence limits of `estimate`, at α
     upper: float | None = None
     worse: float | None = None  # the guard fails if `lower` is above this
@@ -25,8 +26,8 @@ class GuardFinding(Struct, frozen=True):
     control: float | None = None
     n: tuple[int, int] = (0, 0)  # requests, or sessions for counts: candidate, control
     cells: tuple[float, float] = (0.0, 0.0)  # effective cells: candidate, control
-    e_value: float | None = None  # count guards only; fails at 1/α
-    needed: bool = False  # True if a step passes only when this guard is fine
+    e_value: float | None = None  # only for guards of counts; the guard fails at 1/α
+    needed: bool = False  # True if a step passes only while this guard is fine
     effect: Effect = "abort"  # effect of a failure
     request_class: str = field(name="class", default="")
 
@@ -36,7 +37,7 @@ class GuardFinding(Struct, frozen=True):
 
 
 class LookFacts(Struct, frozen=True):
-    """The facts that a look has read, and how long reading took."""
+    """The data that a look has read, and the time that reading took."""
 
     routers: int = 0
     tallies: int = 0

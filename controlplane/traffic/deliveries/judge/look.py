@@ -1,4 +1,4 @@
-"""Turns findings into the transition that the judge proposes. Pure."""
+"""Converts findings into the transition that the judge proposes. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from controlplane.traffic.deliveries.timing.durations import words
 from fleet.counted import percent
 
 Findings = Sequence[GuardFinding]
-UNENDED = "answers"  # metric of a finding about answers for which a switchback waits before it judges
+UNENDED = "answers"  # metric of a finding about outstanding answers, for which a switchback waits before it judges
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The transition that the judge proposes, with its reasons. services.judge_step applies it."""
+    """The transition proposed by the judge, with its reasons. services.judge_step applies it."""
 
     what: Trigger
     why: str = ""
@@ -34,7 +34,7 @@ class Situation:
     plan: Plan
     state: State
     step: int
-    clock_s: float  # how long the step has run, without holds
+    clock_s: float  # how long the step has run, excluding holds
     block: int = 0  # index of a switchback's current block; `blocks` once all are over
     blocks: int = 0  # number of blocks
 
@@ -44,12 +44,12 @@ class Situation:
 
 
 def propose(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal:
-    """Propose a transition. Failures come first: harm counts even if sums are in doubt or the time is up."""
+    """Propose a transition. Failures come first: harm counts even if sums are doubtful or the time is over."""
     return _ended(at, findings) or _held(at, findings) or _next(at, findings, memory, now)
 
 
 def _ended(at: Situation, findings: Findings) -> Proposal | None:
-    if at.state not in (State.STEP, State.BAKING):  # live decides, so a failure is not the candidate's
+    if at.state not in (State.STEP, State.BAKING):  # the live version decides, so a failure is not the candidate's
         return None
     failed = [each for each in findings if each.verdict == "fail"]
     aborting = [each for each in failed if each.effect == "abort" or at.state is State.BAKING]
@@ -84,8 +84,8 @@ def _next(at: Situation, findings: Findings, memory: Memory, now: float) -> Prop
 
 
 def _blind(at: Situation, findings: Findings, memory: Memory, now: float) -> Proposal | None:
-    """Pause after too long without data. A switchback has no data until its blocks are over, and is judged at its
-    end."""
+    """Pause after too long a time without data. A switchback has no data until its blocks are over, and is judged at
+    its end."""
     lacking = without_data(findings)
     if isinstance(at.current, Switchback) or not lacking or memory.without_data is None:
         return None
@@ -131,7 +131,7 @@ def _next_block(at: Situation, step: Switchback, findings: Findings) -> Proposal
 
 
 def is_fine(findings: Findings) -> bool:
-    """Return whether every needed guard that this step judges is fine, and there is at least one."""
+    """Return whether every needed guard judged by this step is fine; False if there is none."""
     needed = _needed(findings)
     return bool(needed) and all(each.verdict == "fine" for each in needed)
 
@@ -141,7 +141,7 @@ def _needed(findings: Findings) -> list[GuardFinding]:
 
 
 def _texts(findings: Findings) -> str:
-    """Join the first three sentences, naming each pool once; the look stores them all."""
+    """Join the first three sentences, naming each pool once; the look stores all of them."""
     by_pool = groupby(findings[:3], key=lambda each: each.pool)
     said = [f"{pool and f'{pool}: '}{'; '.join(each.text for each in of_pool)}" for pool, of_pool in by_pool]
     return "; ".join([*said, f"{len(findings) - 3} more"] if len(findings) > 3 else said)

@@ -8,7 +8,7 @@ from router.contract.redis.delivery import CellTally
 
 
 class EndedCounts(Struct, frozen=True, array_like=True):
-    """Ended requests of each arm up to a look, without client errors, and failures among them: (ended, failed)."""
+    """Ended requests of each arm up to a look, without client errors, and the failures among them: (ended, failed)."""
 
     at: float  # s by the judge's clock
     candidate: tuple[int, int]
@@ -19,7 +19,7 @@ class Block(Struct, frozen=True, array_like=True):
     """One block of a switchback: the requests decided in it, with the answers so far."""
 
     number: int
-    candidate: bool  # whether the candidate had the pool
+    candidate: bool  # True if the candidate had the pool
     classes: dict[str, CellTally]
     generation: int = 0  # generation under which routers count the block
 
@@ -32,17 +32,18 @@ class PoolMemory(Struct):
     since: float = 0.0  # time of the first look at the generation, s
     lives: dict[str, Life] = field(default_factory=dict)
     windows: list[EndedCounts] = field(default_factory=list)  # windows of this generation; the breaker needs fewer
-    above: dict[str, float] = field(default_factory=dict)  # by pool guard: when its metric rose above the limit
-    looks: dict[str, tuple[str, int]] = field(default_factory=dict)  # by query: outcome, consecutive looks with it
+    above: dict[str, float] = field(default_factory=dict)  # by pool guard: time when its metric rose above the limit
+    # By query: outcome, number of consecutive looks with it
+    looks: dict[str, tuple[str, int]] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
     judged: list[int] = field(default_factory=list)  # pairs at each judgement of a switchback; see `extend`
-    behind: float | None = None  # since when a router has been behind, s
-    promoted: EndedCounts | None = None  # the routers' last minute at the promotion
+    behind: float | None = None  # time since which a router has been behind, s
+    promoted: EndedCounts | None = None  # the routers' last minute at the time of the promotion
 
 
 class Memory(Struct):
     pools: dict[str, PoolMemory] = field(default_factory=dict)
-    without_data: float | None = None  # since when a needed guard has had no data, s
+    without_data: float | None = None  # time since which a needed guard has had no data, s
     errors_before: float = 0.0  # latest share of failed control requests, 0–1, for the breaker during the bake
 
     def of(self, pool: str, generation: int, now: float) -> PoolMemory:
@@ -64,7 +65,8 @@ def at_start(kept: Memory, blocks: int) -> Memory:
 
 
 def load(stored: object) -> Memory:
-    """Read the stored memory; empty before the first look, or if another version of Weir wrote another format."""
+    """Read the stored memory; it is empty before the first look, and if another version of Weir wrote another
+    format."""
     try:
         return msgspec.convert(stored, Memory, strict=False)
     except msgspec.ValidationError:

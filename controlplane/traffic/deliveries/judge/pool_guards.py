@@ -1,4 +1,4 @@
-"""Limits for the whole pool, since harm to both arms shows no difference between them. Pure."""
+"""Limits for the whole pool, because a harm to both arms shows no difference between them. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from fleet.counted import counted, percent
 from router.contract.redis.router_status import Window
 from router.contract.values import sketch
 
-# The breaker: fails at once when many of the candidate's requests fail, without waiting for a comparison
+# The breaker: fails as soon as many of the candidate's requests fail, without waiting for a comparison
 WINDOW_S = 30.0
 KEPT_S = 60.0
 LEAST_ENDED = 20
-LEAST_FAILED = 5  # fewest failed requests, as fewer may come from one client that retries
+LEAST_FAILED = 5  # smallest number of failed requests that counts; fewer may come from one client that retries
 LEAST_SHARE = 0.05
 TIMES_CONTROL = 3.0
 SETTLE_S = 5.0  # time after a promotion within which every router has reported again
@@ -57,7 +57,7 @@ def _is_broken(ended: int, failed: int, share: float, control: float) -> bool:
 
 
 def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
-    """Return the routers' last minute at the promotion; later reports replace it while they may still describe the
+    """Return the routers' last minute at the promotion; later reports replace it as long as they may still describe the
     time before."""
     if known is None:
         return now
@@ -66,19 +66,19 @@ def at_promotion(known: EndedCounts | None, now: EndedCounts) -> EndedCounts:
 
 
 def older(promoted: EndedCounts, now: float) -> int:
-    """Return the most failures in the routers' last minute that may precede the promotion."""
+    """Return the largest number of failures in the routers' last minute that may precede the promotion."""
     return promoted.candidate[1] if now - promoted.at < SETTLE_S + KEPT_S else 0
 
 
 def share_of(counts: EndedCounts) -> float:
-    """Return the share of the candidate's requests that failed; 0 if there are too few."""
+    """Return the share of the candidate's requests that failed; 0 if there are too few requests."""
     ended, failed = counts.candidate
     return failed / ended if ended >= LEAST_ENDED else 0.0
 
 
 def after_promotion(errors: int, ended: int, before: float, older: int = 0) -> GuardFinding:
-    """Judge the bake, in which the candidate serves every request. `errors` and `ended` are counts of the last
-    minute, `before` is the usual share of errors before the promotion. `older` errors may come from before it and do
+    """Judge the bake, in which the candidate serves every request. `errors` and `ended` are counts of the last minute,
+    `before` is the usual share of errors before the promotion. `older` errors may be from before the promotion and do
     not count against the candidate."""
     failed = max(0, errors - older)
     share = failed / ended if ended else 0.0
@@ -109,7 +109,7 @@ def _quantile(name: str, share: float) -> Callable[[Sequence[Window]], Measured]
 
 
 def _share(name: str) -> Callable[[Sequence[Window]], Measured]:
-    """Measure a share of the requests without client errors: a client's mistakes neither fail a guard nor hide
+    """Measure a share of the requests without client errors: clients' mistakes neither fail a guard nor hide
     failures."""
 
     def measure(windows: Sequence[Window]) -> Measured:

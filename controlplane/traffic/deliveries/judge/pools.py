@@ -15,13 +15,13 @@ from controlplane.traffic.deliveries.plan.types import CountGuard, PoolGuard, Pr
 from controlplane.traffic.deliveries.states import State
 from router.policy.types import CLASSES
 
-BEHIND_S = 5.0  # time for which a router may split wrongly
-LATE_S = 60.0  # time for which a switchback waits for answers after its last block
+BEHIND_S = 5.0  # how long a router may split wrongly before it matters
+LATE_S = 60.0  # how long a switchback waits for answers after its last block
 
 
 @dataclass(frozen=True, slots=True)
 class LookInputs:
-    """Inputs of a look other than the traffic: the split in effect, the previews, the answers of Prometheus."""
+    """Inputs of a look besides the traffic: the split in effect, the previews, the answers of Prometheus."""
 
     generation: int
     share: float  # 0–1
@@ -51,7 +51,7 @@ def _of_split(
     tallies, unreadable = traffic.of(pool, inputs.generation)
     evidence, mine.lives = gather(tallies, unreadable, traffic.serving(pool), mine.lives, mine.since, now)
     found = [*verdicts.problems(evidence), *_behind(traffic, pool, inputs.generation, mine, now)]
-    if at.state is State.HOLDING:  # live decides everything, so it only matters whether the step can begin again
+    if at.state is State.HOLDING:  # the live version decides everything; only whether the step can start again matters
         return found
     if isinstance(step, Shadow):
         return [*found, *shadow.judge(evidence.shadow, inputs.previewed(pool))]
@@ -130,7 +130,7 @@ def _of_pool(guard: PoolGuard, traffic: Traffic, pool: str, mine: PoolMemory, no
 
 def _of_queries(at: Situation, inputs: LookInputs, pool: str, mine: PoolMemory) -> list[GuardFinding]:
     """Return the findings from Prometheus' answers. During a hold the candidate decides nothing, so only an error
-    counts, which prevents the step from beginning again.
+    counts, which prevents the step from starting again.
     """
     found = []
     for guard in at.plan.guards:
@@ -146,6 +146,6 @@ def _after_promotion(at: Situation, traffic: Traffic, pool: str, kept: Memory, n
     failed = sum(window.error for window in windows)
     mine = kept.pools[pool]
     mine.promoted = pool_guards.at_promotion(mine.promoted, EndedCounts(now, (ended, failed), (0, 0)))
-    # Without an earlier step, live's last minute gives the usual share of errors.
+    # Without an earlier step, the live version's last minute provides the usual share of errors.
     usual = kept.errors_before if at.step else pool_guards.share_of(mine.promoted)
     return pool_guards.after_promotion(failed, ended, usual, pool_guards.older(mine.promoted, now))

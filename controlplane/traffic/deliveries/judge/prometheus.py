@@ -1,7 +1,6 @@
-"""Guards that query Prometheus: fills in the query's variables, reads the answer, makes the finding. Pure.
-
-An empty answer, or one that cannot be judged, neither passes a step nor ends a delivery: a wrong query or a Prometheus
-that is down says nothing about the candidate.
+"""Guards that query Prometheus: fill in the query's variables, read the answer, make the finding. Pure. An empty
+answer, or one that cannot be judged, neither passes a step nor ends a delivery: a wrong query or an unreachable
+Prometheus says nothing about the candidate.
 """
 
 import math
@@ -28,7 +27,7 @@ QueryResults = Mapping[tuple[str, str], QueryResult]  # by pool and query
 
 
 def expanded(query: str, values: Mapping[str, str]) -> str:
-    """Return the query with its variables filled in, escaped for labels between double quotes."""
+    """Return the query with its variables filled in and escaped for labels between double quotes."""
     return _VARIABLE.sub(lambda match: _escaped(values[match[1] or match[2]]), query)
 
 

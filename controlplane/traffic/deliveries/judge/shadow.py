@@ -1,4 +1,4 @@
-"""Judges a shadow: the candidate's decisions in live's situations, never latencies. Pure."""
+"""Judges a shadow: the candidate's decisions in situations of the live version, never latencies. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from controlplane.traffic.deliveries.judge.statistics.comparisons import LEAST_R
 from fleet.counted import counted, percent
 from router.contract.redis.delivery import ShadowTally
 
-REFUSED = 0.01  # share of the requests served by live
-CROWDED = 2.0  # multiple of live's share on an instance
-ALPHA = 0.001  # level of each check, as a false pause costs a person's time
+REFUSED = 0.01  # share of the requests served by the live version that the candidate refuses
+CROWDED = 2.0  # multiple of the live version's share on an instance
+ALPHA = 0.001  # level of each check; a false pause costs a person's time
 
 Interval = tuple[float, float]
 
 
 def judge(tally: ShadowTally, previewed: Interval | None) -> list[GuardFinding]:
-    """Judge a tally. `previewed` is the share of changed decisions that the preview on the pool's own traffic
-    predicted."""
+    """Judge a tally. `previewed` is the share of changed decisions predicted by the preview on the pool's own
+    traffic."""
     found = [raised(tally)]
     if tally.n < LEAST_REQUESTS:
         text = f"{counted(tally.n, 'request')} decided once more: at least {LEAST_REQUESTS} are judged"
@@ -41,7 +41,7 @@ def refused(tally: ShadowTally) -> GuardFinding:
 def _share(
     metric: str, share: float, n: int, text: str, *, most: float | None = None, expected: Interval | None = None
 ) -> GuardFinding:
-    """Judge a share of the requests: it fails when it is surely above `most`, or outside what was expected."""
+    """Judge a share of the requests: it fails if it is certainly above `most`, or outside the expected range."""
     low, high = _interval(round(share * n), n)
     fails = (most is not None and low > most) or (expected is not None and (low > expected[1] or high < expected[0]))
     return GuardFinding(

@@ -1,5 +1,5 @@
-"""The judge's step, every 5 s: judges each open delivery, applies its transition, and keeps its routers splitting.
-Its memory is in the database, so that any control worker can take the next look.
+"""The judge's step, every 5 s: judges each open delivery, applies its transition, and renews its routers' split. Its
+memory is in the database, so that any control worker can perform the next look.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ from router.contract.redis import redis_keys
 from router.contract.redis.staleness import WORKER_DOWN_S
 
 log = structlog.get_logger(__name__)
-AWAY_S = float(redis_keys.WATCH_TTL_S)  # after this long without a look, routers serve live
+AWAY_S = float(redis_keys.WATCH_TTL_S)  # after this long without a look, routers serve the live version
 LOOKS_KEPT = timedelta(days=30)
-EVERY_LOOK = timedelta(hours=1)  # age from which looks that changed nothing are thinned
-ONE_OF = 12  # one look of twelve is kept, which is one per minute
+EVERY_LOOK = timedelta(hours=1)  # age from which looks without changes are thinned out
+ONE_OF = 12  # one of twelve looks is kept, which is one per minute
 PRUNED_EVERY_S = 3600
 SPLITTING = frozenset({State.STEP, State.HOLDING, State.WAITING})  # Routers split, or keep the split ready.
 
@@ -49,8 +49,8 @@ class _Begun:
 
 
 def step(now: float | None = None) -> None:
-    """Judge each open delivery. One that cannot be judged does not stop the others: its watch expires and live
-    serves. Queries to Prometheus delay only the deliveries that use them."""
+    """Judge each open delivery. One that cannot be judged does not stop the others: its watch expires, and the live
+    version serves. Queries to Prometheus delay only the deliveries that use them."""
     now = time.time() if now is None else now
     waiting = []
     for delivery in selectors.open_deliveries():
@@ -75,13 +75,13 @@ def _judged_alone(delivery: Delivery) -> Iterator[None]:
 
 
 def judge(delivery: Delivery, now: float) -> Delivery:
-    """Apply transitions that are due by the clock or that routers reported, judge, and renew the watch."""
+    """Apply transitions that are due by the clock or reported by routers, judge, and renew the watch."""
     begun = _begin(delivery, now)
     return _finish(begun, now, *prometheus.ask(begun.queries)) if isinstance(begun, _Begun) else begun
 
 
 def _begin(delivery: Delivery, now: float) -> Delivery | _Begun:
-    """Do everything before the look; return the delivery if there is no look."""
+    """Perform everything that precedes the look. Return the delivery, or None if there is no look."""
     at, plan = datetime.fromtimestamp(now, UTC), stored_plan.read(delivery.plan)
     if delivery.state == State.ARMING:
         delivery = _learn(delivery, plan)
@@ -119,8 +119,8 @@ def unwatched_since(delivery: Delivery, at: datetime) -> datetime | None:
 
 
 def unjudged_s(delivery: Delivery, at: datetime) -> float | None:
-    """Return how long nobody has judged the delivery, if that counts as a silence of the judge; None if no look is
-    due."""
+    """Return how long the delivery has gone without a judgement, if that counts as a silence of the judge; None if no
+    look is due."""
     if delivery.state not in (*judging.WATCHED, State.ARMING):
         return None
     due_s = judging.ARM_S if delivery.state == State.ARMING else 0
@@ -133,7 +133,7 @@ def _looked_at(delivery: Delivery) -> datetime:
 
 
 def _learn(delivery: Delivery, plan: Plan) -> Delivery:
-    """At each arming, learn the limits of slow requests that routers get with the next step."""
+    """At each arming, learn the limits of slow requests, which are published to routers with the next step."""
     limits = evidence.learned_limits(plan.pools, delivery.base.number)
     if limits:
         Delivery.objects.filter(pk=delivery.pk, revision=delivery.revision).update(slow=limits)
@@ -142,7 +142,7 @@ def _learn(delivery: Delivery, plan: Plan) -> Delivery:
 
 
 def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Delivery:
-    """Hold without judging, because routers whose watch expires return to live by themselves."""
+    """Hold without judging, because routers whose watch expires return to the live version by themselves."""
     if delivery.state not in (State.STEP, State.HOLDING):
         return delivery
     text = f"Redis does not answer: {error}"
@@ -152,7 +152,7 @@ def _blind(delivery: Delivery, error: redis.RedisError, at: datetime) -> Deliver
 
 
 def _queries(delivery: Delivery, plan: Plan, at: datetime) -> Queries:
-    """Return the guards' queries to Prometheus; none for a shadow, which gives the candidate no requests."""
+    """Return the guards' queries to Prometheus; none for a shadow, which sends the candidate no requests."""
     if isinstance(plan.steps[delivery.step], Shadow):
         return {}
     ran_s = clock_s(delivery, at) if delivery.state != State.BAKING else (at - delivery.state_at).total_seconds()
@@ -205,7 +205,7 @@ def _previewed(delivery: Delivery) -> Callable[[str], tuple[float, float] | None
 
 
 def prune(now: float) -> None:
-    """Delete old looks, once an hour, in whichever worker comes first."""
+    """Delete old looks once an hour, in whichever worker is first."""
     if not connect().set(redis_keys.lock_key("deliveries.prune"), "1", nx=True, ex=PRUNED_EVERY_S):
         return
     at = datetime.fromtimestamp(now, UTC)

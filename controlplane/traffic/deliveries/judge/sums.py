@@ -1,6 +1,6 @@
-"""The tallies of all routers and their incarnations, added up for one pool. Pure.
-A router always writes its whole tally, so reading one twice counts it once. A router that restarts begins a new
-incarnation; the tally of the earlier one stays and counts.
+"""The tallies of all routers and their incarnations, added up for one pool. Pure. A router always writes its whole
+tally, so reading one twice counts it once. A router that restarts begins a new incarnation; the tally of the earlier
+one is kept and still counts.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from router.contract.redis.delivery import Arm, CellTally, DeliveryTally, Moment
 from router.contract.redis.router_status import RouterStatus, Window
 from router.policy.types import CLASSES
 
-OLD_S = 15.0  # silence of a serving router after which the sums are too old to judge by
+OLD_S = 15.0  # silence of a serving router after which the sums are too old for a judgement
 
 Cells = Mapping[int, CellTally]
 NOTHING = CellTally()
@@ -27,7 +27,7 @@ NOTHING = CellTally()
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What Redis holds about a delivery, for all its pools."""
+    """The data in Redis about a delivery, for all its pools."""
 
     tallies: tuple[DeliveryTally, ...]
     unreadable: tuple[str, ...]  # fields without a readable tally
@@ -47,7 +47,7 @@ class Traffic:
         return [window for window in found if window is not None]
 
     def behind(self, pool: str, generation: int) -> list[str]:
-        """Return the pool's routers that do not split as this generation prescribes."""
+        """Return the pool's routers whose split differs from this generation's."""
         return [
             name
             for name in self.serving(pool)
@@ -76,7 +76,7 @@ class Evidence:
         return self.cells.get(arm, {}).get(name, {})
 
     def both(self, name: str) -> tuple[list[CellTally], list[CellTally]]:
-        """Return candidate and control of one class; only cells with counts."""
+        """Return the cells of candidate and control for one class; only cells with counts."""
         return list(self.of("candidate", name).values()), list(self.of("control", name).values())
 
     def tallies(self, arm: Arm) -> Iterator[CellTally]:
@@ -103,9 +103,8 @@ def gather(
     since: float,
     now: float,
 ) -> tuple[Evidence, dict[str, Life]]:
-    """Return the sums, and what to remember about each incarnation.
-    `unreadable` are fields that hold no tally; `routers` serve the pool now; `known` is what was remembered; `since` is
-    the first look at this generation.
+    """Return the sums, and the memory of each incarnation. `unreadable` are fields without a tally; `routers` serve the
+    pool now; `known` is the earlier memory; `since` is the first look at this generation.
     """
     lives = {_name(tally): _life(tally, known.get(_name(tally)), now) for tally in tallies}
     problems = [f"the tally of {each} is unreadable" for each in unreadable]
@@ -131,7 +130,7 @@ def _requests(tally: DeliveryTally) -> int:
 
 
 def _fewer(lives: Mapping[str, Life], known: Mapping[str, Life]) -> list[str]:
-    """Return tallies that have shrunk: tallies only grow, so Redis has lost some."""
+    """Return the tallies that have shrunk: tallies only grow, so Redis has lost data."""
     return [
         f"router {name} has {lives[name].n if name in lives else 'no'} requests in its tally and had {before.n}"
         for name, before in known.items()

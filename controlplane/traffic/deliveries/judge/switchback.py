@@ -1,7 +1,7 @@
-"""A switchback: live and the candidate alternate on the whole pool, in pairs of blocks of time. Pure.
-Arms that share engines share queues, so a canary's difference is biased; here the whole pool is under one version at a
-time, and a pair of adjacent blocks is one observation (Bojinov, Simchi-Levi and Zhao 2023). The interval is evaluated
-once, when all pairs are complete.
+"""A switchback: the live version and the candidate alternate on the whole pool, in pairs of blocks of time. Pure. Arms
+that share engines share queues, so a canary's difference is biased; here the whole pool is under one version at a time,
+and a pair of adjacent blocks is one observation (Bojinov, Simchi-Levi and Zhao 2023). The interval is evaluated once,
+when all pairs are complete.
 """
 
 import math
@@ -18,18 +18,18 @@ from controlplane.traffic.deliveries.plan.types import NEEDED, OCCURS, Compariso
 from fleet.counted import percent
 from router.contract.redis.delivery import Arm, CellTally, DeliveryTally
 
-Level = Callable[[CellTally], float | None]  # a block's mean ln ms at equal length, or a share; None if too little
+# A block's mean ln ms at equal length, or a share; None if the block has too little data
+Level = Callable[[CellTally], float | None]
 
 
 def begun(blocks: Sequence[Block], number: int, candidate: bool, generation: int) -> list[Block]:
-    """Return the blocks, with a new block that routers count in this generation."""
+    """Return the blocks, followed by a new block for this generation."""
     return [*(each for each in blocks if each.number != number), Block(number, candidate, {}, generation)]
 
 
 def counted(block: Block, tallies: Sequence[DeliveryTally]) -> Block:
-    """Update the block from the routers' reports for its generation, as a late answer counts in the block that decided
-    it.
-    Routers forget old generations one after another, so a tally that has shrunk is ignored.
+    """Update the block from the routers' reports for its generation, because a late answer counts in the block that
+    decided it. Routers forget old generations one after another, so a tally that has shrunk is ignored.
     """
     arm: Arm = "candidate" if block.candidate else "control"
     cells = added_arm([tally.cells.get(arm, {}) for tally in tallies])
@@ -52,10 +52,9 @@ def as_evidence(blocks: Sequence[Block]) -> Evidence:
 
 
 def judge(blocks: Sequence[Block], plan: Plan, *, final: bool, earlier: int = 0) -> list[GuardFinding]:
-    """Judge the pairs of blocks. With `final`, all blocks are over; until then there are estimates and no verdicts.
-    `earlier` is the number of earlier judgements.
-    Each judgement with more pairs has half the levels of the previous one, so that together they are wrong at most
-    twice as often as the first.
+    """Judge the pairs of blocks. With `final`, all blocks are over; before that, there are estimates but no verdicts.
+    `earlier` is the number of earlier judgements. Each judgement with more pairs has half the levels of the previous
+    one, so that together they are wrong at most twice as often as the first.
     """
     levels = levels_of(plan)
     levels = Levels(levels.fail / 2**earlier, levels.fine / 2**earlier)

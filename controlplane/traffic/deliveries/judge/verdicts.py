@@ -1,4 +1,4 @@
-"""The guards of a plan against the evidence of one pool: a finding for each. Pure."""
+"""Judges the guards of a plan by the evidence of one pool, with a finding for each. Pure."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from fleet.counted import decimals_apart, percent, times
 from router.contract.redis.delivery import Arm
 
 ARMS: tuple[Arm, Arm] = ("candidate", "control")
-SIZES_ALPHA = 0.001  # level for the check of the arms' sizes
+SIZES_ALPHA = 0.001  # level of the check of the arms' sizes
 LEAST_SESSIONS = 16  # expected sessions in the smaller arm
 OCCURS_FROM = 300  # requests from which a class may count as rare
 UNITS = {"ttft": "TTFT", "tpot": "TPOT"}
@@ -107,7 +107,7 @@ def compare(evidence: Evidence, guard: ComparisonGuard, name: str, levels: Level
 
 
 def _of_candidate(metric: str, estimate: Estimate) -> float:
-    """Return the level of the candidate's arm, even for too few requests; pages draw such a level pale."""
+    """Return the level of the candidate's arm, even for too few requests; pages draw such a level in a pale colour."""
     control, middle = _level(metric, estimate.control), in_unit(metric, estimate.difference)
     return control * (1 + middle) if metric in NEEDED else control + middle
 
@@ -145,7 +145,7 @@ def verdict_of(guard: ComparisonGuard, low: float, high: float) -> Verdict:
 
 
 def _too_few(estimate: Estimate | None) -> str:
-    """Return which arm has too few requests or cells to compare, and how many it has."""
+    """Return (the arm with too few requests or cells to compare, how many it has)."""
     n, cells = (estimate.n, estimate.cells) if estimate else ((0, 0), (0.0, 0.0))
     arm = min((0, 1), key=lambda at: (n[at], cells[at]))
     if n[arm] < comparisons.LEAST_REQUESTS:
@@ -162,8 +162,8 @@ def shown(metric: str, name: str, middle: float) -> str:
 
 def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high: float) -> str:
     """Describe a comparison: warm TTFT 2.99× slower (1.68–5.01×, limit 1.25×); `low`, `middle`, `high` are in the
-    metric's unit. For a guard that does not fail, give the margin that is certain: a limit beside an interval that
-    contains it would read as if the limit held.
+    metric's unit. For a guard that does not fail, give the margin that is certain: if the limit were shown beside an
+    interval that contains it, the reader might think that the limit holds.
     """
     said, relative = shown(guard.metric, name, middle), guard.metric in NEEDED
     lower, upper = (end_of(guard.metric, end, guard.worse, guard.fine) for end in (low, high))
@@ -176,8 +176,8 @@ def sentence(guard: ComparisonGuard, name: str, low: float, middle: float, high:
 
 
 def end_of(metric: str, end: float, *limits: float | None) -> str:
-    """Format an end of an interval without its unit, so that it differs from the limits beside it: 1.252 beside
-    1.25×."""
+    """Format an end of an interval without its unit, with enough digits to differ from the limits beside it: 1.252
+    beside 1.25×."""
     if math.isinf(end):
         return f"{100 * end:+.1f}" if metric not in NEEDED else f"{max(0.0, 1 + end):.2f}"
     if metric in NEEDED:
@@ -247,15 +247,15 @@ def problems(evidence: Evidence) -> tuple[GuardFinding, ...]:
     return tuple(GuardFinding(metric="tallies", verdict="error", text=text) for text in evidence.problems)
 
 
-# What an interval means for a guard's limits: the harm it shows, and the text of the certain margin
+# The meaning of an interval for a guard's limits: the harm it shows, and the text of the certain margin
 
 
 class Harm(StrEnum):
     BEYOND = "beyond"  # the whole interval is worse than the limit
-    WORSE = "worse"  # the whole interval is worse than control, and not surely beyond the limit
-    SLIGHT = "slight"  # the whole interval is worse than control, and no part of it beyond the limit
-    WITHIN = "within"  # the interval includes control or is better, and no part of it is beyond the limit
-    UNKNOWN = "unknown"  # the interval holds both control and the limit: too few requests to tell
+    WORSE = "worse"  # the whole interval is worse than control, and possibly beyond the limit
+    SLIGHT = "slight"  # the whole interval is worse than control, and no part is beyond the limit
+    WITHIN = "within"  # the interval includes control or is better, and no part is beyond the limit
+    UNKNOWN = "unknown"  # the interval includes both control and the limit: there are too few requests to tell
 
 
 def harm(lower: float | None, upper: float | None, worse: float) -> Harm:
@@ -297,7 +297,7 @@ def _limit(metric: str, limit: float) -> str:
 
 
 # Lets a canary leave classes that are too rare to wait for to a later step. A class with a twentieth of the requests
-# takes ten times as long to judge as one with half of them. If a later step judges it with more requests, a canary
+# takes ten times as long to judge as a class with half of them. If a later step judges it with more requests, a canary
 # passes as soon as the other classes are fine. Failures still count.
 
 
@@ -317,7 +317,7 @@ def deferred(
 
 def left_out(findings: Sequence[GuardFinding], evidence: Evidence, plan: Plan) -> list[GuardFinding]:
     """Return the findings of a finished switchback. No later step judges rare classes, so classes with too few pairs
-    are left out: they must not keep a good candidate from passing."""
+    are left out; otherwise they would keep a good candidate from passing."""
     why = "too rare for blocks of this length: not judged"
     found = [_deferred(each, evidence, plan, why, ("no_data",)) for each in findings]
     return list(_unless_all(findings, found))

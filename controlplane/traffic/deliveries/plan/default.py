@@ -33,8 +33,8 @@ ALPHA, NO_DATA_S, ERROR_S, EXPIRES_S, BAKE_S = 0.01, 1800, 600, 7 * DAY, 1800
 
 def default_plan(pools: Sequence[str], approvals_needed: int = 0, shares: Mapping[str, float] | None = None) -> Plan:
     """Return the plan that the page offers. `shares` are the shares of the previewed requests by class; guards leave
-    out rare classes.
-    A rare class that is still judged adds a canary of half the requests, since smaller canaries do not wait for it.
+    out rare classes. A rare class that is still judged adds a canary with half of the requests, because smaller
+    canaries do not wait for it.
     """
     shares = shares or {}
     classes = tuple(name for name in CLASSES if shares.get(name, 0.0) >= OCCURS) or CLASSES

@@ -8,7 +8,7 @@ from router.contract.values.fields import Field, accept
 from router.contract.values.problem import Problem, shown
 
 HOUR, DAY = 3600, 86_400
-SHARE_MAX = 0.5  # largest share of a canary; above it, control would be the smaller arm
+SHARE_MAX = 0.5  # largest share of a canary; with a larger share, control would be the smaller arm
 
 
 def _number(name: str, low: float, high: float, unit: str = "") -> Field:
@@ -48,7 +48,7 @@ NUMBERS: dict[str, Field] = {
 
 
 class Reader:
-    """Reads one JSON object: takes its fields one by one, collects problems, refuses unknown fields at the end."""
+    """Reads one JSON object: takes its fields one by one, collects problems, and finally refuses unknown fields."""
 
     def __init__(self, value: object, path: str, limits: str, problems: list[Problem]) -> None:
         self.path, self.limits, self.problems = path, limits, problems

@@ -1,5 +1,5 @@
-"""Reads plans from the database. They were checked at the proposal, so reading converts them without checks. Pure.
-Narrowing a limit must not make old or running deliveries unreadable. A stored plan keeps its text and the sha256 that
+"""Reads plans from the database. They were checked at the proposal, so reading converts them without checks. Pure. A
+narrower limit must not make old or running deliveries unreadable. A stored plan keeps its text and the sha256 that
 people have approved.
 """
 

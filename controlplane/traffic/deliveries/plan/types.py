@@ -10,14 +10,14 @@ from msgspec import Struct, field
 SCHEMA = 1
 CLASSES = ("warm", "medium", "heavy")
 OCCURS = 0.01  # smallest share of the requests with which a class is judged
-RARE = 0.10  # share below which a canary does not wait for a class that a later step judges
+RARE = 0.10  # share below which a canary does not wait for a class if a later step judges it
 
 Comparison = Literal["ttft", "tpot", "slow"]
 Count = Literal["errors", "refused"]
 COMPARISONS = ("ttft", "tpot", "slow")  # metrics per class, candidate against control
 NEEDED = ("ttft", "tpot")  # metrics that must be fine before a step passes; the others can only fail
 COUNTS = ("errors", "refused")  # metrics per session, candidate against control
-POOL_METRICS = {  # metrics of both arms against a limit
+POOL_METRICS = {  # metrics of both arms together, compared with a limit
     "pool.ttft_p90_ms": "p90 of TTFT of the class, 60 s",
     "pool.ttft_p99_ms": "p99 of TTFT of the class, 60 s",
     "pool.tpot_p90_ms": "p90 of TPOT of the class, 60 s",
@@ -26,7 +26,8 @@ POOL_METRICS = {  # metrics of both arms against a limit
 }
 PROMETHEUS: Literal["prometheus"] = "prometheus"
 METRICS = (*COMPARISONS, *COUNTS, *POOL_METRICS, PROMETHEUS)
-VARIABLES = ("pool", "policy", "candidate", "step_s")  # variables in a query: $pool, …; the longest matching name wins
+# Variables in a query: $pool, …; the longest matching name is used
+VARIABLES = ("pool", "policy", "candidate", "step_s")
 
 
 class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.lower):
@@ -36,7 +37,7 @@ class _Step(Struct, frozen=True, omit_defaults=True, tag_field="mode", tag=str.l
 
 
 class Shadow(_Step, frozen=True):
-    """The candidate also decides these requests, but the decision of the live version is used."""
+    """The candidate also decides these requests, but the live version's decision is used."""
 
     sample: float  # share of the requests, 0–1
     for_s: int
@@ -46,19 +47,20 @@ class Canary(_Step, frozen=True):
     share: float  # share of the requests, 0–1, by session
     for_s: int  # shortest duration
     max_s: int  # duration after which the delivery pauses
-    then: Literal["", "ask"] = ""  # "ask" if a person lets it advance
+    then: Literal["", "ask"] = ""  # "ask" if a person has to let it advance
 
 
 class Switchback(_Step, frozen=True):
-    """The whole pool alternates between live and candidate, in blocks of time whose order is drawn pair by pair."""
+    """The whole pool alternates between the live version and the candidate, in blocks of time whose order is drawn pair
+    by pair."""
 
     block_s: int
-    washout_s: int  # time left out at the start of each block
+    washout_s: int  # time that is left out at the start of each block
     pairs: int
 
 
 class Full(_Step, frozen=True):
-    bake_s: int  # time for which it is watched after going live
+    bake_s: int  # time for which the candidate is watched after going live
 
 
 Step = Shadow | Canary | Switchback | Full
@@ -129,7 +131,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
     @property
     def least_s(self) -> int:
-        """Return the shortest possible duration, in which no step waits for data or a person."""
+        """Return the shortest possible duration, in which no step waits for data or for a person."""
         return sum(
             2 * step.pairs * step.block_s
             if isinstance(step, Switchback)

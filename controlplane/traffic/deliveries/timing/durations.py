@@ -1,4 +1,4 @@
-"""Durations: as text, as a countdown, and as people type them. Pure."""
+"""Durations: as text, as a countdown, and as people enter them. Pure."""
 
 import re
 
@@ -18,14 +18,14 @@ def words(seconds: float) -> str:
 
 
 def countdown(seconds: float) -> str:
-    """Format the remaining time: 4:10, 1:04:10. static/js/deliveries.js continues it in the same form."""
+    """Format the remaining time: 4:10, 1:04:10. static/js/deliveries.js continues the countdown in the same format."""
     left = max(0, round(seconds))
     hours, minutes = divmod(left // 60, 60)
     return f"{hours}:{minutes:02}:{left % 60:02}" if hours else f"{minutes}:{left % 60:02}"
 
 
 def parse(text: str) -> int:
-    """Return the seconds of a text such as "1 h 30 min". The ValueError says what is allowed."""
+    """Return the seconds in a text such as "1 h 30 min". The ValueError says what is allowed."""
     found = TYPED.findall(text)
     if not found or TYPED.sub("", text).strip():
         raise ValueError(f"{text[:40]!r} is not a time; write 10 min, 90 s, 1 h 30 min")

@@ -1,4 +1,4 @@
-"""Tells when a freeze is in force, and whether its rule is valid. Pure."""
+"""Determines when a freeze is in force, and whether its rule is valid. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ NOT_WITH = {
     "BYSETPOS": ("DAILY",),  # a day is the whole set
 }
 LEAP_YEAR = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # days of the months
-OCCURRENCES_MAX = 400  # most occurrences within HORIZON and LONGEST; DAILY has a few more than 366
+OCCURRENCES_MAX = 400  # largest number of occurrences within HORIZON and LONGEST; DAILY has slightly more than 366
 INTERVAL_MAX = 1_000
 EARLIEST = 2020  # earliest year of a first occurrence, from which dateutil counts
 
@@ -62,7 +62,7 @@ def _starts(rule: FreezeRule, first: datetime, length: timedelta, since: datetim
     low = since.astimezone(zone).replace(tzinfo=None) - length - slack
     high = until.astimezone(zone).replace(tzinfo=None) + slack
     made = _parsed(rule.rrule, first)
-    # Without an end, dateutil would search 8,000 years for a 30 February.
+    # Without an end, dateutil would search 8,000 years for February 30.
     made = made.replace(until=min(high, made._until or high))
     return [*made.between(low, high, inc=True)[:OCCURRENCES_MAX]]
 
@@ -170,8 +170,8 @@ def _interval_fault(parts: Mapping[str, str]) -> str:
 
 
 def _never(parts: Mapping[str, str]) -> str:
-    """Return parts that RFC 5545 (3.3.10) forbids, and days that no year has, for which dateutil would search until
-    the year 9999."""
+    """Return parts forbidden by RFC 5545 (3.3.10), and days that no year has, for which dateutil would search until the
+    year 9999."""
     for name, frequencies in NOT_WITH.items():
         if name in parts and parts["FREQ"] in frequencies:
             return f"{name} is not allowed with FREQ={parts['FREQ']}"
@@ -192,6 +192,6 @@ def _numbers(text: str) -> list[int]:
 def _dateutil_fault(text: str, start: str) -> str:
     try:
         _parsed(text, datetime.strptime(start, LOCAL))
-    except Exception as error:  # dateutil raises whatever its own parsing runs into
+    except Exception as error:  # dateutil passes on any exception of its parser
         return f"cannot be read: {error}"
     return ""

@@ -39,7 +39,7 @@ def add_freeze(rule: FreezeRule, actor: Actor) -> Freeze:
 
 
 def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, if_match: str | None = None) -> Freeze:
-    """Write the given fields of a rule. Raises Http404 once it was removed, ChangedMeanwhile, InvalidInput."""
+    """Write the given fields of a rule. Raise Http404 if it has been removed, ChangedMeanwhile, or InvalidInput."""
     with _held(row, if_match) as row:
         before = row.rule
         checked = asdict(_checked(convert({**asdict(before), **changes}, FreezeRule)))
@@ -50,7 +50,7 @@ def change_freeze(row: Freeze, changes: Mapping[str, object], actor: Actor, *, i
 
 
 def remove_freeze(row: Freeze, actor: Actor, reason: str = "", *, if_match: str | None = None) -> None:
-    """Remove a freeze. Raises Http404 if it was removed before, and ChangedMeanwhile."""
+    """Remove a freeze. Raise Http404 if it has already been removed, or ChangedMeanwhile."""
     with _held(row, if_match) as row:
         Freeze.objects.filter(pk=row.pk).update(removed_at=timezone.now(), removed_by=actor.name[:200])
         audit.record(actor, "freeze.remove", f"freeze {row.name}", reason, asdict(row.rule), None)

@@ -1,4 +1,4 @@
-"""Local times and the instants they stand for. Pure."""
+"""Converts local times to instants. Pure."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -32,8 +32,8 @@ def is_local_time(value: object) -> bool:
 
 
 def is_zone(value: object) -> bool:
-    """Return whether the text is a time zone's name. `ZoneInfo` is not asked, because it opens paths and raises many
-    errors.
+    """Return whether the text is the name of a time zone. `ZoneInfo` is not used, because it opens paths and raises
+    many errors.
     """
     return isinstance(value, str) and value in _zones()
 

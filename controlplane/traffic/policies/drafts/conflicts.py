@@ -1,4 +1,5 @@
-"""Settles conflicting changes of a policy: base, theirs and mine of each field, and the form to choose from."""
+"""Settles conflicting changes of a policy: base, theirs and mine of each field, and the form for choosing between
+them."""
 
 import json
 from collections.abc import Iterable
@@ -40,8 +41,8 @@ def page(request: HttpRequest, policy: Policy, error: Conflict, base: JsonObject
         "theirs": json.dumps(error.theirs),
         "current": draft.etag if draft else "",
         "live": selectors.live_version(policy),
-        # After a conflict with the live version, that version becomes the draft's base; after one with another save,
-        # the base stays.
+        # After a conflict with the live version, that version becomes the draft's base; after a conflict with another
+        # save, the base stays.
         "based_on": error.current.removeprefix("v") if error.kind in ("live", "gone") else "",
         "nothing_left": not fields,
     }
@@ -61,7 +62,8 @@ def posted_document(request: HttpRequest, key: str) -> JsonObject | None:
 
 
 def loaded(request: HttpRequest) -> JsonObject | None:
-    """Return the document from which the form was made, its values unchecked; None if it is missing or no object."""
+    """Return the document from which the form was made, with its values unchecked; None if it is missing or not an
+    object."""
     try:
         document = json.loads(request.POST.get("loaded", ""))
     except (ValueError, RecursionError):
@@ -82,8 +84,8 @@ def chosen(request: HttpRequest) -> JsonObject | None:
 
 
 def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Dispute, ...]:
-    """Return every field that differs between mine and theirs, with its value before. Two strategies are a single
-    dispute, as their parameters cannot be mixed."""
+    """Return every field that differs between mine and theirs, with its earlier value. Two strategies are a single
+    dispute, because their parameters cannot be mixed."""
     before, differing = flatten(base), differences(theirs, mine)
     if STRATEGY_NAME.path in differing:
         differing = {
@@ -95,7 +97,7 @@ def disputes(base: JsonObject, theirs: JsonObject, mine: JsonObject) -> tuple[Di
 
 
 def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> JsonObject:
-    """Return theirs with the named fields taken from mine; a strategy comes with its parameters."""
+    """Return theirs with the named fields taken from mine; a strategy brings its parameters along."""
     values = flatten(mine)
     taken = {path: values[path] for path in take_mine}
     if STRATEGY_NAME.path in taken:
@@ -104,7 +106,7 @@ def merged(theirs: JsonObject, mine: JsonObject, take_mine: Iterable[str]) -> Js
 
 
 def suggestion(dispute: Dispute) -> str:
-    """Return the side that changed the field if only one did; otherwise empty, and a person has to choose."""
+    """Return the side that changed the field, if only one did; otherwise empty, and a person has to choose."""
     if dispute.mine == dispute.base:
         return "theirs"
     return "mine" if dispute.theirs == dispute.base else ""

@@ -1,4 +1,4 @@
-"""The fields of the draft editor, with values as people read and type them. Pure."""
+"""The fields of the draft editor, with values in the form in which people read and enter them. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from router.policy.schema.parameters import STRATEGY_NAME
 from router.policy.strategies import STRATEGIES, Strategy, title_of
 
 SHARES = ("share",)
-BARE = ("share", "ratio")  # units not written after a value
+BARE = ("share", "ratio")  # units that are not written after a value
 SECTIONS = {  # sections in the order of the page
     "classes": "Request classes",
     "strategy": "Strategy",
@@ -45,11 +45,11 @@ def _named(path: str, value: Json, unit: str) -> str:
 @dataclass(frozen=True, slots=True)
 class PolicyField:
     parameter: Parameter
-    text: str  # text of the input: what was typed, else the draft's value
+    text: str  # text of the input: as entered, or else the draft's value
     live: str  # value of the live version, as text
-    live_text: str  # value of the live version, as text of an input
+    live_text: str  # value of the live version, in the form of an input's text
     error: str
-    changed: bool  # whether the draft differs from the live version
+    changed: bool  # True if the draft differs from the live version
     measured: LiveMetric | None
 
     @property
@@ -70,7 +70,7 @@ class PolicyField:
 
     @property
     def allowed(self) -> str:
-        """Format the range as 256 to 1,000,000 tokens, without "a whole number from", as the input takes only
+        """Format the range as 256 to 1,000,000 tokens, without "a whole number from", because the input accepts only
         numbers."""
         return self.parameter.allowed.removeprefix("a whole number from ").removeprefix("a number from ")
 
@@ -137,7 +137,7 @@ def sections(
     posted: Mapping[str, str] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> tuple[Section, ...]:
-    """Return the fields of the draft's strategy by section; `posted` is the text of a refused form."""
+    """Return the fields of the draft's strategy by section; `posted` is the text of a rejected form."""
     drafted, in_force = flatten(draft), flatten(live)
     posted, errors = posted or {}, errors or {}
     grouped: dict[str, list[PolicyField]] = {}
@@ -196,7 +196,8 @@ def reading(value: float | None, unit: str) -> str:
 
 
 def typed(parameter: Parameter, text: str) -> Json:
-    """Return typed text as a value of the document. Text that is not a number stays text, which `parse` rejects."""
+    """Return the entered text as a value of the document. Text that is not a number stays text, which `parse`
+    rejects."""
     if parameter.kind == "bool":
         return typed_flag(text)
     if parameter.kind == "choice":

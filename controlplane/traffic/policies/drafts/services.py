@@ -18,7 +18,7 @@ PATCH_ATTEMPTS = 5
 REASON_MIN = 10  # characters
 REASON_MAX = 500
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
-RESERVED = {"schema", "new"}  # words in the addresses of pages and API
+RESERVED = {"schema", "new"}  # words used in the addresses of pages and API
 
 
 def check_reason(reason: str, path: str = "reason") -> str:
@@ -87,7 +87,7 @@ def patch_draft(
     if_match: str | None = None,
     based_on: int | None = None,
 ) -> Draft:
-    """Change fields by dotted path. Without `if_match`, fields that others save meanwhile are kept."""
+    """Change fields by dotted path. Without `if_match`, fields that others save in the meantime are kept."""
     for attempt in range(PATCH_ATTEMPTS):
         draft = selectors.open_draft(policy)
         if draft is None:

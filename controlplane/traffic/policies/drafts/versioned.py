@@ -1,5 +1,5 @@
-"""Versioned documents (each policy, and Models): their draft, conflicts about it, what a publication records, and
-its way to the routers."""
+"""Versioned documents (each policy, and Models): their draft, conflicts about it, the record of a publication, and its
+delivery to the routers."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -37,11 +37,11 @@ class DraftedDocument(Generic[V, D]):
     subject: str  # the subject of audit entries and events
     word: str  # the first word of audit actions and events
     drafts: QuerySet[D]  # the open draft, if any
-    identity: Mapping[str, object]  # fields that distinguish a new draft from those of other documents
+    identity: Mapping[str, object]  # fields that distinguish a new draft from the drafts of other documents
     live: Callable[[], V]
     version: Callable[[int], V]  # raises NoSuchPolicy
-    checked: Callable[[object], JsonObject]  # the whole document; raises InvalidInput
-    facts: JsonObject = field(default_factory=dict)  # more facts for notices and the log
+    checked: Callable[[object], JsonObject]  # checks the whole document; raises InvalidInput
+    facts: JsonObject = field(default_factory=dict)  # further facts for notices and the log
 
     def draft(self) -> D | None:
         return self.drafts.first()
@@ -63,7 +63,7 @@ def open_draft(of: DraftedDocument[V, D], actor: Actor) -> D:
 
 
 def _opened(of: DraftedDocument[V, D], actor: Actor) -> tuple[D, bool]:
-    """Return the draft, and whether it is new."""
+    """Return (the draft, whether it is new)."""
     live = of.live()
     defaults = {"document": live.upgraded, "based_on": live.number, "opened_by": actor.name, "updated_by": actor.name}
     return of.drafts.get_or_create(**of.identity, defaults=defaults)
@@ -78,9 +78,9 @@ def save_draft(
     based_on: int | None = None,
 ) -> D:
     """Store a valid document as the next revision. `if_match` is the ETag that the caller saw; None overwrites any.
-    `based_on` rebases the draft onto another live version after a conflict was settled."""
+    `based_on` rebases the draft onto another live version after a conflict has been settled."""
     with transaction.atomic():
-        of.drafts.update(revision=F("revision"))  # keeps others from saving meanwhile
+        of.drafts.update(revision=F("revision"))  # keeps others from saving in the meantime
         before = of.draft()
         draft = _saved(of, document, actor, if_match, based_on)
         if before is not None and before.etag != draft.etag:
@@ -95,7 +95,7 @@ def _saved(of: DraftedDocument[V, D], document: object, actor: Actor, if_match: 
     if draft is None:
         raise gone(of, document)
     if document == draft.upgraded and based_on in (None, draft.based_on):
-        return draft  # sent twice, or the same change by two people
+        return draft  # sent twice, or two people made the same change
     check_etag(of, draft, if_match, document)
     changes: dict[str, Any] = {
         "document": document,
@@ -126,7 +126,7 @@ def _as_seen(of: DraftedDocument[V, D], draft: D) -> QuerySet[D]:
 
 def draft_of_file(of: DraftedDocument[V, D], document: object, actor: Actor, based_on: int | None) -> D:
     """Save the document of a file as the open draft, in the caller's transaction, so that a refusal leaves no draft.
-    Raise Conflict if someone else's draft is open, or another version went live since `based_on`.
+    Raise Conflict if another person's draft is open, or if another version has gone live since `based_on`.
     """
     document, live, held = of.checked(document), of.live(), of.draft()
     if held is not None and held.upgraded not in (document, live.upgraded):
@@ -170,7 +170,7 @@ def draft_to_publish(of: DraftedDocument[V, D], if_match: str | None) -> tuple[D
 
 
 def claim(of: DraftedDocument[V, D], draft: D | None) -> str:
-    """End the draft in the transaction of its publication; return its ETag, empty without a draft."""
+    """End the draft in the transaction of its publication. Return its ETag; empty without a draft."""
     if draft is None:
         return ""
     etag, pk = draft.etag, draft.pk
@@ -197,8 +197,8 @@ def tell_routers(
     acked: tuple[str, ...],
     concerned: Iterable[str],
 ) -> Publication[V]:
-    """Write a version to Redis and wait for the routers. `acked` are the pools in their acknowledgements;
-    `concerned` are the pools whose requests it changes."""
+    """Write a version to Redis and wait for the routers. `acked` are the pools in their acknowledgements; `concerned`
+    are the pools whose requests the version changes."""
     since = time.monotonic()
     try:
         if waiter is None:
@@ -239,7 +239,7 @@ def check_live(of: DraftedDocument[V, D], if_match: str | None, mine: JsonObject
 
 
 def overtaken(of: DraftedDocument[V, D], before: V, mine: JsonObject) -> Conflict:
-    """Return the conflict of a publication that another publication preceded."""
+    """Return the conflict of a publication that another publication has preceded."""
     live = of.live()
     text = f"{live.label} was published by {live.actor_name} a moment earlier"
     return _of_live(live, text, "live", mine, before.upgraded)

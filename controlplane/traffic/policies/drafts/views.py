@@ -1,4 +1,4 @@
-"""The pages of a draft: editing, reviewing, publishing, and settling conflicts."""
+"""The pages of a draft: edit, review, publish, and settle conflicts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def open_draft(request: HttpRequest, name: str) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the form; a POST saves it, and stays or continues to the review."""
+    """Show the form. A POST saves it, and stays on the page or continues to the review."""
     policy = selectors.policy(name)
     draft = selectors.open_draft(policy)
     if draft is None and request.method == "GET":
@@ -68,7 +68,7 @@ def edit(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def save(request: HttpRequest, policy: Policy) -> Draft:
-    """Apply the typed values to the document from which the form was made. Conflict carries the result as `mine`."""
+    """Apply the entered values to the document from which the form was made. Conflict carries the result as `mine`."""
     return _save(request, policy, conflicts.loaded(request))
 
 
@@ -84,7 +84,7 @@ def _flat(request: HttpRequest) -> dict[str, str]:
 
 def refused(request: HttpRequest, policy: Policy, error: InvalidInput) -> HttpResponse:
     draft = selectors.open_draft(policy)
-    if draft is None:  # published or discarded between the check and now
+    if draft is None:  # published or discarded since the check
         return redirect("policy", name=policy.name)
     errors = by_path(error.problems)
     context = editor_context(request, draft, posted=_flat(request), errors=errors)
@@ -111,7 +111,7 @@ def editor_context(
         "problems": len(errors or {}),
         "summary": [field for part in parts for field in part.fields if field.error],
         "elsewhere": [text for path, text in (errors or {}).items() if path not in on_page],
-        # A refused form keeps the ETag with which it was loaded, so that a second save still detects a conflict.
+        # A rejected form keeps the ETag with which it was loaded, so that a second save still detects a conflict.
         "etag": (posted or {}).get("etag") or draft.etag,
         "loaded": (posted or {}).get("loaded") or json.dumps(draft.upgraded),
         "watch": watch_url(draft),
@@ -132,11 +132,11 @@ def autosave(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class SavedDraft:
-    """The outcome of saving the typed values."""
+    """The outcome of saving the entered values."""
 
     draft: Draft | None = None  # None if nothing was saved
     changes: Sequence[ShownChange] = ()  # changes against the live version
-    other_fields: bool = False  # whether another strategy was chosen, with other fields
+    other_fields: bool = False  # True if another strategy, with other fields, was chosen
     conflict: Conflict | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
 
@@ -175,7 +175,7 @@ def saved_response(request: HttpRequest, template: str, saved: SavedDraft, **mor
 
 @require_GET
 def watch(request: HttpRequest, name: str) -> HttpResponse:
-    """Answer htmx every few seconds: a banner if someone else saved, published or discarded the draft."""
+    """Answer the regular request of htmx: show a banner if someone else saved, published or discarded the draft."""
     policy = selectors.policy(name)
     draft, live = selectors.open_draft(policy), selectors.live_version(policy)
     context = {
@@ -247,16 +247,16 @@ def publish(request: HttpRequest, name: str) -> HttpResponse:
 
 def _not_published(request: HttpRequest, policy: Policy, error: Conflict) -> HttpResponse:
     done = selectors.published_from(policy, request.POST.get("etag", ""))
-    if done is not None:  # second press of the same button
+    if done is not None:  # the same button was pressed twice
         return redirect("policy-version", name=policy.name, number=done.number)
     draft = selectors.open_draft(policy)
     if draft is None:
         messages.error(request, f"Not published: {error}.")
         return redirect("policy", name=policy.name)
-    if error.kind in ("open", "state", "freeze"):  # a delivery or a freeze is in the way
+    if error.kind in ("open", "state", "freeze"):  # an open delivery or a freeze prevents it
         refusal = PublishRefusal([f"{error}."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=409)
-    if error.kind == "draft":  # someone saved after the review, so their values are shown
+    if error.kind == "draft":  # another person saved after the review, so their values are shown
         refusal = PublishRefusal([f"{error}. Look at the values below once more."])
         return render(request, "policies/review.html", review_context(request, draft, refusal), status=412)
     return conflicts.page(request, policy, error, error.base)
@@ -299,7 +299,7 @@ def resolve(request: HttpRequest, name: str) -> HttpResponse:
     if document is None:
         messages.error(request, "Choose a side for every field; nothing was saved.")
         return redirect("draft-settle", name=name)
-    services.open_draft(policy, actor_of(request))  # if the other person has published, mine becomes a new draft
+    services.open_draft(policy, actor_of(request))  # if the other person has published, my document becomes a new draft
     based_on = number_of(request, "based_on", 0)
     try:
         services.save_draft(

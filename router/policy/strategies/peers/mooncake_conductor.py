@@ -33,11 +33,11 @@ def rank(view: View) -> Pick:
 
 
 def _prefixes(view: View) -> Sequence[int]:
-    """Return cached tokens. Where the best instance has more than prefetch_ratio times as many, add the tokens to be
+    """Return cached tokens. If the best instance has more than prefetch_ratio times as many, add the tokens to be
     fetched."""
     rates = view.request.rates
     if not (rates.prefill_tokens_per_s and rates.kv_bytes_per_token and rates.transfer_bytes_per_s):
-        return view.cached  # the time of a transfer is unknown
+        return view.cached  # the duration of a transfer is unknown
     ratio = view.policy["strategy.prefetch_ratio"]
     connectors, cached = view.instances.connector, view.cached
     best = max((own for one, own in zip(connectors, cached, strict=True) if one in SHARED), default=0)

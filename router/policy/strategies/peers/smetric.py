@@ -45,7 +45,8 @@ def prefill_cost(view: View, new: int, equal: float) -> float:
 
 
 def cost_of(new: int, prompt: int, equal: float) -> float:
-    """Return the cost in tokens. A new token costs more with its context: twice as much at `equal`, which is L_eq."""
+    """Return the cost in tokens. A new token costs more with a longer context: twice as much at `equal`, which is
+    L_eq."""
     return new + new * (prompt - new / 2) / equal
 
 

@@ -94,7 +94,7 @@ COMPARED = ("difference", "relative", "low", "high", "n", "verdict", "left_out")
 
 
 def requests_of(experiment: Experiment, form: str) -> bytes:
-    """Return a file with a row for each request; `form` is one of FORMS. Raises Busy."""
+    """Return a file with a row for each request; `form` is one of FORMS. Raise Busy."""
     runs = [(run.arm, run.seed, run.records_path) for run in experiment.runs.all()]
     size = sum(path.stat().st_size for _, _, path in runs if path.exists())
     if size > LARGE:

@@ -1,7 +1,6 @@
-"""Comparisons of the two arms that stay valid however often they are evaluated. Pure.
-
-Sessions, not requests, are assigned to arms: sessions are independent, the requests of a session are not. The standard
-error comes from cells, 64 buckets of sessions by hash, as in a cluster-randomised trial (Liang and Zeger 1986).
+"""Comparisons of the two arms that remain valid however often they are evaluated. Pure. Sessions, not requests, are
+assigned to arms: sessions are independent, the requests of a session are not. The standard error is computed from
+cells, 64 buckets of sessions by hash, as in a cluster-randomised trial (Liang and Zeger 1986).
 """
 
 import math
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from router.contract.redis.delivery import Moments
 
 TUNED_FOR = 100  # approximate number of requests at which the confidence sequence is narrowest
-LEAST_REQUESTS = 30  # fewest requests in an arm
-LEAST_CELLS = 8  # fewest effective cells in an arm
-OWN_CELLS = 16  # effective cells from which an arm's variance comes from its own cells alone
+LEAST_REQUESTS = 30  # smallest number of requests in an arm
+LEAST_CELLS = 8  # smallest number of effective cells in an arm
+OWN_CELLS = 16  # effective cells above which an arm's variance is computed from its own cells alone
 
 
 # Tests whether the candidate has more than its share of errors and refusals
@@ -79,7 +78,7 @@ class Estimate:
         return self.n[0] * self.n[1] / sum(self.n) if sum(self.n) else 0.0
 
     def lower(self, alpha: float) -> float:
-        """Return a lower limit that holds at all times at once, except with probability `alpha`."""
+        """Return a lower limit that holds at all times simultaneously, except with probability `alpha`."""
         return self.difference - self._half_width(alpha)
 
     def upper(self, alpha: float) -> float:
@@ -138,7 +137,7 @@ def shares(candidate: Sequence[tuple[int, int]], control: Sequence[tuple[int, in
         return None
     found = []
     for cells, (hits, n) in zip((candidate, control), arms, strict=True):
-        # Few hits show too little variance, so it is at least that of a binomial (Agresti and Caffo 2000).
+        # A few hits show too little variance, so it is at least that of a binomial (Agresti and Caffo 2000).
         smoothed = (hits + 1) / (n + 2)
         least = smoothed * (1 - smoothed) / (n + 2)
         found.append(_Arm(hits / n, [(hit - hits / n * one, one) for hit, one in cells], least))
