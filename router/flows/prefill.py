@@ -1,4 +1,4 @@
-"""The first half of an offload: the prefill, with a lease and a breaker of its own."""
+"""The first half of an offload: the prefill, with its own lease and breaker."""
 
 import asyncio
 import time

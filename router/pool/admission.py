@@ -19,7 +19,7 @@ from router.pool.queue.admission_queue import AdmissionQueue, QueueFull
 from router.pool.queue.class_queue import QueueEntry
 from router.pool.wake import WakeHold
 
-NO_LIMIT = 2**31  # stands for no limit on waiting requests; requests held for a wake have a limit of their own
+NO_LIMIT = 2**31  # stands for no limit on waiting requests; requests held for a wake have another limit
 OUTPUT_COST = 2  # an output token costs as much as this many uncached tokens of the prompt
 STRATEGY_REFUSALS = ("over_ttft_limit",)  # rules by which a strategy refuses a request, also used as error codes
 CODES = (

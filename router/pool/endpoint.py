@@ -44,8 +44,7 @@ class Endpoint(LearnedFromAnswers):
         self.decodes = 0  # in flight after their first token
         self.prefilling: set[Lease] = set()  # requests without a first token
         self.unseen: set[Lease] = set()  # requests whose tokens do not pass through this router
-        # Requests for which no token is due here: awaiting KV, answered elsewhere, or without generation
-        self.unheld = 0
+        self.unheld = 0  # requests without a token due here: KV is awaited, or the answer is elsewhere or no text
         self.picked = 0  # requests whose tokens bypass the router and whose end a gateway reports
         self.awaiting = 0  # the requests in `unheld` that await KV; the metrics page may count them as well
         self.progress = Progress()

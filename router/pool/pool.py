@@ -56,8 +56,7 @@ class Pool:
         self._homes: dict[str, FleetView[Endpoint]] = {}  # by adapter
         self.observed = False  # True: the pool is shown but serves no requests here
         self.policy: ParsedPolicy = document.parse(document.default())
-        # The policy's version (0: the built-in default) and the rollout's generation
-        self.version = self.generation = 0
+        self.version = self.generation = 0  # policy's version (0: the built-in default), and the rollout's generation
         self._rollout: Rollout = FullRollout()
         self.split: SplitState | None = None  # set during a delivery
         self._last_split: SplitState | None = None

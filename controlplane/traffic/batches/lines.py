@@ -10,7 +10,7 @@ from router.contract.answer import answers, verdict
 from router.contract.answer.said import AnswerError
 
 MOST_LINES = 50_000
-MOST_MODELS = 100  # names of models in a batch, each with a pace and reasons to wait of its own
+MOST_MODELS = 100  # models named in a batch; each has its own pace and reasons to wait
 LONGEST_LINE = 8 * 1024 * 1024  # bytes
 LONGEST_ID = 512  # characters of a custom_id
 MOST_TOKENS = 1_000_000_000  # tokens per answer; a larger report shows a broken engine

@@ -88,7 +88,7 @@ def _shown(each: GuardFinding) -> Shown:
 def word(finding: GuardFinding) -> Word:
     """Return the word for a comparison of an ended step. Better: the interval is entirely on the candidate's side. No
     worse: no part of it is beyond the limit. Enough to continue: no part of it is beyond `fine`. An interval entirely
-    on control's side has a word of its own.
+    on control's side has a separate word.
     """
     if finding.verdict == "fail":
         return "worse"

@@ -10,7 +10,7 @@ from controlplane.traffic.use.selectors import IDLE, UseLine
 
 PER = {"day": "hour", "week": "day", "month": "day", "last_month": "day", "year": "month"}  # by range of the page
 HEIGHT = 100.0  # height of the highest bar, and the width of each
-NAMED = 5  # most expensive keys, pools or models, each with a part of its own; all others share one
+NAMED = 5  # most expensive keys, pools or models, each with its own part; all others share one
 OTHERS = "others"
 
 

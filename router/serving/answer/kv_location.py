@@ -31,7 +31,7 @@ class LocationFilter:
         self._held, self._leaves_ids = b"", leaves_ids
         self._keys: tuple[bytes, ...] = (KEY, _PROMPT, _ANSWER) if ids else (KEY,)
         self._begun = _ALL if ids else _LOCATION
-        self._key, self._depth, self._brackets = b"", 0, _BRACKETS[b"{"]  # of the value being read
+        self._key, self._depth, self._brackets = b"", 0, _BRACKETS[b"{"]  # state of the value being read
         self._parts: list[bytes] = []  # bytes of that value so far
         self._size = 0  # bytes of all values; beyond LONGEST none is kept
         self.where = self.prompt_ids = b""  # JSON of the last location, and of the prompt's tokens
