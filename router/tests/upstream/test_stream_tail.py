@@ -27,10 +27,12 @@ def completed(**more):
 
 CHAT = [*words(20), event({"choices": [], "usage": USAGE}), DONE]
 CONTINUOUS = [event({"choices": [{"delta": {"content": "w"}}], "usage": OTHER})] * 9 + CHAT[-2:]
+WITHIN = event({"choices": [{"delta": {"content": "w"}}], "metadata": {"usage": OTHER}, "usage": None})
 TOOLS = [{"type": "function", "parameters": {"properties": {"usage": OTHER}}}]
 STREAMS = {
     "chat": CHAT,
     "usage in each event": CONTINUOUS,
+    "chat with other usages around its own": [WITHIN, *CHAT[:-1], *[WITHIN] * 12, DONE],
     "chat with a large event": [event({"choices": [{"delta": {"content": "x" * (2 * LARGEST_EVENT)}}]}), *CHAT[-2:]],
     "responses": [event({"type": "response.output_text.delta", "delta": "w"}), completed()],
     "responses whose last event is large": [completed(output=["x" * (2 * LARGEST_EVENT)])],

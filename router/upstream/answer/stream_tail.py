@@ -14,7 +14,7 @@ from router.upstream.answer.usage import BLANKS, USAGE, end_of_events
 
 PARTS = 16  # parts kept at the end of a stream; each holds whole events
 LARGEST_EVENT = 256 * 1024  # bytes; only some fields of larger events are read
-TRIES = 16  # events of a part searched for a usage, last first
+TRIES = 16  # events searched for a usage, last first, and parts kept for that
 NUMBER = b'"sequence_number"'
 _DIGITS = re.compile(rb"\s*:\s*([0-9]{1,9})")
 _FIELDS = (
@@ -60,7 +60,8 @@ class StreamTail:
         # Receives whole events, except comments and usage chunks
         self.add_event: Callable[[bytes], None] = self._keep if several else self._parts.append
         self._given_up: AnswerError | None = None
-        self._first_usage = self._last_usage = b""  # parts
+        self._first_usage = b""  # part
+        self._usages: deque[bytes] = deque(maxlen=TRIES)  # last parts that name a usage, perhaps one within a field
         self._open: list[bytes] = []  # parts of an unfinished event
         self._open_size = 0
         self._scan: FieldScan | None = None  # reader of an unfinished event that is too large
@@ -82,7 +83,7 @@ class StreamTail:
             self._close(b"\n\n")
         ending = answers.ending(b"".join(self._parts))
         large, error = self._large, ending.error or self._given_up
-        usage, first = ending.usage or _last_usage(self._last_usage), None
+        usage, first = ending.usage or _last_usage(b"".join(self._usages)), None
         if self._reports_twice:
             first = _first_usage(self._first_usage)
         if large is None:
@@ -143,7 +144,7 @@ class StreamTail:
             return
         self.add_event(data)
         if data.rfind(USAGE) >= 0:
-            self._last_usage = data
+            self._usages.append(data)
             self._first_usage = self._first_usage or data
 
     def _keep(self, data: bytes) -> None:
@@ -157,15 +158,15 @@ def _blank_line(data: bytes, start: int = 0) -> tuple[int, int]:
     return min(ends, default=(len(data), len(data)))
 
 
-def _last_usage(part: bytes) -> JsonObject | None:
-    """Return the last usage of an event in the part."""
-    end = len(part)
+def _last_usage(parts: bytes) -> JsonObject | None:
+    """Return the last usage of an event in the parts."""
+    end = len(parts)
     for _ in range(TRIES):
-        key = part.rfind(USAGE, 0, end)
+        key = parts.rfind(USAGE, 0, end)
         if key < 0:
             return None
-        start = end_of_events(part, key)
-        if (usage := _usage_at(part, start, key)) is not None:
+        start = end_of_events(parts, key)
+        if (usage := _usage_at(parts, start, key)) is not None:
             return usage
         end = start
     return None
