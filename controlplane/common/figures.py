@@ -11,6 +11,11 @@ from fleet.counted import significant as significant
 NOUNS = re.compile(r"\w{2,}s")  # units with a singular form: tokens, but not ms
 
 
+def words(name: str | None) -> str:
+    """Write an identifier such as least_decode as words."""
+    return (name or UNKNOWN).replace("_", " ")
+
+
 def whole(value: float | str | None) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else UNKNOWN
 
@@ -42,6 +47,11 @@ def setting(value: Any, unit: str) -> str:
         return "on" if value else "off"
     noun = unit[:-1] if value == 1 and NOUNS.fullmatch(unit) else unit
     return f"{limit(value)} {noun}".strip()
+
+
+def dollars(value: float) -> str:
+    """Format a sum; one that rounds to nothing is not zero."""
+    return "under $0.01" if 0 < value < 0.005 else f"${value:,.2f}"
 
 
 def percent(share: float | str | None) -> str:

@@ -25,11 +25,11 @@ function toggleArm(name) {
 export function traceOf(arm, points, hidden) {
   const every = Math.max(1, Math.floor(points.ms.length / 12));
   return {
-    type: "scatter", mode: "lines+markers", name: `${arm.sign} ${arm.name} (n = ${points.n.toLocaleString("en-GB")})`,
+    type: "scatter", mode: "lines+markers", name: `${arm.sign} ${arm.title} (n = ${points.n.toLocaleString("en-GB")})`,
     x: points.ms, y: points.share.map((share) => share * 100), opacity: hidden ? 0.15 : 1,
     line: { color: seriesColour(arm.colour), width: 2, dash: arm.dash, shape: "hv" },
     marker: { symbol: arm.marker, size: points.ms.map((_, i) => (i % every ? 0 : 7)), color: seriesColour(arm.colour) },
-    hovertemplate: `${arm.name}: %{y:.1f} % within %{x:,.3s} ms<extra></extra>`,
+    hovertemplate: `${arm.title}: %{y:.1f} % within %{x:,.3s} ms<extra></extra>`,
   };
 }
 
@@ -48,7 +48,7 @@ export function atShare(points, share) {
 function quantileTable(title, data, key) {
   const number = (value) => (value == null ? "–" : value.toLocaleString("en-GB", { maximumSignificantDigits: 4 }));
   return table(`${title}, ms, ${data.time}`, [
-    { title: "Arm", values: data.arms.map((arm) => `${arm.sign} ${arm.name}`) },
+    { title: "Arm", values: data.arms.map((arm) => `${arm.sign} ${arm.title}`) },
     { title: "Requests", number: true, values: data.arms.map((arm) => data.ecdf[key][arm.name].n.toLocaleString("en-GB")) },
     ...QUANTILES.map((share) => ({
       title: `p${share * 100}`, number: true, values: data.arms.map((arm) => number(atShare(data.ecdf[key][arm.name], share))),
@@ -96,7 +96,7 @@ function toggles(data) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "button button--small";
-    button.textContent = `${arm.sign} ${arm.name}`;
+    button.textContent = `${arm.sign} ${arm.title}`;
     button.setAttribute("aria-pressed", String(!hiddenArms().has(arm.name)));
     button.addEventListener("click", () => {
       toggleArm(arm.name);

@@ -96,7 +96,7 @@ export class Flow {
     const kind = ["class", "rule", "instance"][place];
     const group = make("g", { "data-kind": kind, "data-name": name, role: "button", tabindex: "0", class: "flow-node" });
     const pressed = this.filter?.kind === kind && this.filter.name === name;
-    const shown = name || this.others;
+    const shown = worded(kind, name) || this.others;
     group.setAttribute("aria-pressed", String(pressed));
     group.setAttribute("aria-label", `${kind} ${shown}, ${rate(per_s)}`);
     const { columns, spaces, row, stacked } = this.layout;
@@ -132,7 +132,7 @@ export class Flow {
   asTable() {
     const { links, arcs } = this.flow;
     const tables = [table("Requests over 60 s", [
-      { title: "Class", values: links.map((link) => link[0]) }, { title: "Rule", values: links.map((link) => link[1]) },
+      { title: "Class", values: links.map((link) => link[0]) }, { title: "Rule", values: links.map((link) => worded("rule", link[1])) },
       { title: "Instance", values: links.map((link) => link[2] || this.others) }, { title: "Requests", number: true, values: links.map((link) => rate(link[3])) },
     ])];
     if (arcs.length) tables.push(table("KV transfers over 60 s", [
@@ -166,6 +166,9 @@ function sums(links, place) {
   return made.sort((a, b) => (a.name === "") - (b.name === "") || ORDER.indexOf(a.name) - ORDER.indexOf(b.name) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 const ORDER = ["warm", "medium", "heavy"];
+
+// A rule is an identifier such as least_decode; instances keep their names.
+function worded(kind, name) { return kind === "rule" ? name.replaceAll("_", " ") : name; }
 
 // px of each request/s, so that a column is not higher than `height` where narrow nodes are as high as their names.
 function perRate(column, height, row) {

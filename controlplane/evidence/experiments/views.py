@@ -24,7 +24,7 @@ from controlplane.evidence.experiments.results import across
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.kv import gpu_map_of, kv_of
 from controlplane.evidence.experiments.results.output import display, exports, forest
-from controlplane.evidence.experiments.results.output.effects import common_n, duration
+from controlplane.evidence.experiments.results.output.effects import arm_title, common_n, duration
 from controlplane.evidence.experiments.results.output.near import LatencyPoint
 from controlplane.evidence.experiments.results.output.report import COMPARISONS_NOTE, sentence
 from controlplane.evidence.experiments.results.records import LATENCIES
@@ -105,7 +105,7 @@ def row_of(experiment: Experiment) -> ExperimentRow:
     return ExperimentRow(
         experiment,
         MODES[experiment.mode],
-        arms=[arm.name for arm in experiment.settled_arms],
+        arms=[arm_title(arm.name) for arm in experiment.settled_arms],
         seeds=", ".join(map(str, experiment.seeds)),
         progress=progress,
         missing=progress.requests - progress.requests_done if experiment.status == DONE else 0,
@@ -229,7 +229,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
     request_class = request_class if request_class in results["classes"] else "all"
     rows, n = common_n(display.comparison_rows(results, request_class, baseline))
     looks = display.arm_looks(arms, {arm["name"]: arm["partial"] for arm in results["arms"]}, n)
-    title = f"Difference from {baseline}, class {request_class}"
+    title = f"Difference from {arm_title(baseline)}, class {request_class}"
     settings = display.settings_of([arm.document for arm in arms])
     fleet_settings = display.fleet_settings_of([provenance.fleet_of(experiment, name) for name in names])
     plot = forest.page_svg(forest.lines_of(results, request_class, baseline), title)
@@ -245,7 +245,7 @@ def _comparison(request: HttpRequest, experiment: Experiment, results: Results) 
         "low_n": any(0 < (arm["classes"][request_class]["ok"] or 0) < 20 for arm in results["arms"]),
         "has_results": any(arm["classes"]["all"]["n"] for arm in results["arms"]),
         "caption": f"Class {request_class}{'' if request_class == 'all' else BY_CACHE}, {results['time']}; differences "
-        f"from {baseline}",
+        f"from {arm_title(baseline)}",
         "note": COMPARISONS_NOTE if results["differences"] else "",
         "differing": [setting for setting in settings if setting.differs],
         "settings": settings,
@@ -264,7 +264,14 @@ def _chart(results: Results, request_class: str, looks: Sequence[display.ArmLook
         "ecdf": results["ecdf"][request_class],
         "slo": results["slo"].get(request_class, results["slo"].get("all", {})),
         "arms": [
-            {"name": look.name, "sign": look.sign, "colour": look.number - 1, "dash": look.dash, "marker": look.marker}
+            {
+                "name": look.name,
+                "title": arm_title(look.name),
+                "sign": look.sign,
+                "colour": look.number - 1,
+                "dash": look.dash,
+                "marker": look.marker,
+            }
             for look in looks
         ],
     }

@@ -32,7 +32,7 @@ def test_arms_that_played_the_same_requests_can_be_compared_and_the_link_keeps_t
     assert results["differences"][0]["n"] > 0
     assert [row["path"] for row in results["differing"]["fleet"]] == ["replicas"]
     page = vera_client.get(f"/experiments/compare?{arms}&class=warm").content.decode()
-    assert f"{two}: lpwl replicas=4" in page
+    assert f"{two}: Least prefill work left, replicas=4" in page
     assert f'value="{one}:round_robin"' in page
     assert f"arm={one}%3Alpwl&amp;arm={two}%3Alpwl+replicas%3D4&amp;class=all" in page
     assert f"compare?arm={one}:round_robin" in vera_client.get(f"/experiments/{one}/").content.decode()

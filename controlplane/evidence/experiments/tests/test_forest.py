@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from controlplane.evidence.experiments.results.output import forest
+from controlplane.evidence.experiments.results.output.effects import arm_title
 
 BASE = {"arm": "new", "baseline": "old", "class": "all", "metric": "ttft_p50_ms", "n": 50, "reference": 200.0}
 
@@ -44,6 +45,17 @@ def results(*rows, expectations=()):
 )
 def test_a_sentence_says_what_the_intervals_say(rows, text):
     assert forest.sentences(results(*rows), "all", "old") == [text]
+
+
+def test_an_arm_is_shown_by_the_title_of_its_strategy_or_by_the_name_that_a_person_gave():
+    titles = {
+        "round_robin": "Round robin",
+        "12: lpwl": "12: Least prefill work left",
+        "lpwl replicas=4": "Least prefill work left, replicas=4",
+        "lpwl again": "lpwl again",
+        "of: mine": "of: mine",
+    }
+    assert {name: arm_title(name) for name in titles} == titles
 
 
 def test_the_plot_has_the_zero_line_the_margins_and_a_mark_for_each_interval():

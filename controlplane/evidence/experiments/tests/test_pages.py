@@ -11,6 +11,7 @@ from controlplane.evidence.experiments.models import Experiment
 from controlplane.evidence.experiments.results import records
 from controlplane.evidence.experiments.results.assemble import results_of
 from controlplane.evidence.experiments.results.output import display, near
+from controlplane.evidence.experiments.results.output.effects import arm_title
 from controlplane.evidence.experiments.tests.conftest import body, record, write_records
 from controlplane.evidence.traces.summary import HEAVY_NEW_TOKENS
 from router.policy.schema.document import default
@@ -31,7 +32,7 @@ def test_the_list_shows_status_progress_and_who_started_it(vera_client, ended):
     assert "status--done" in page
     assert "2/2 runs" in page
     assert "80/80 requests" in page
-    assert "round_robin, adaptive_v1" in page
+    assert "Round robin, Adaptive" in page
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_difference_whose_quantile_falls_on_unanswered_requests_says_so(otto_c
     shown = {(metric, arm): difference for metric, arm, _, difference in shown_rows(page)}
     assert shown["ttft_p90_ms", "adaptive_v1"] == "falls on unanswered requests"
     text = ci.get(f"/experiments/{experiment.pk}/report.md?baseline=round_robin").content.decode()
-    row = f"| adaptive_v1 | all | TTFT p90 | falls on unanswered requests | ∞ to ∞ | {n + n // 3} | {verdict} |"
+    row = f"| Adaptive | all | TTFT p90 | falls on unanswered requests | ∞ to ∞ | {n + n // 3} | {verdict} |"
     assert row in text
 
 
@@ -167,7 +168,7 @@ def test_the_difference_from_the_chosen_baseline_is_shown_with_its_verdict(otto_
     assert "−20" in page
     other = otto_client.get(f"/experiments/{experiment.pk}/?baseline=adaptive_v1").content.decode()
     assert "■ worse" in other
-    assert "adaptive_v1 is better than round_robin on TTFT p50" in page
+    assert "Adaptive is better than Round robin on TTFT p50" in page
     assert '<svg xmlns="http://www.w3.org/2000/svg" class="forest"' in page
 
 
@@ -295,7 +296,7 @@ def test_a_point_of_a_chart_opens_the_requests_around_it_slowest_first(vera_clie
     page = vera_client.get(f"/experiments/{experiment.pk}/").content.decode()
     assert f'data-behind="/experiments/{experiment.pk}/requests"' in page
     shown = vera_client.get(f"/experiments/{experiment.pk}/requests", {"arm": arm, "latency": "ttft", "ms": "120"})
-    assert f"Requests of {arm}" in shown.content.decode()
+    assert f"Requests of {arm_title(arm)}" in shown.content.decode()
     slow = [row.ms for row in shown.context["rows"]]
     assert slow == sorted(slow, reverse=True)
     assert len(slow) == near.NEAREST

@@ -103,9 +103,9 @@ def test_duckdb_reads_the_parquet_file_as_the_csv(ci, ended):
 def test_the_report_contains_its_pictures_or_has_them_beside_it(ci, ended):
     number = ended().pk
     text = ci.get(f"/experiments/{number}/report.md").content.decode()
-    assert "![Difference from round_robin, class all](data:image/svg+xml;base64," in text
+    assert "![Difference from Round robin, class all](data:image/svg+xml;base64," in text
     files = zipfile.ZipFile(io.BytesIO(ci.get(f"/experiments/{number}/report.zip?baseline=adaptive_v1").content))
-    assert "![Difference from adaptive_v1, class warm](forest-warm.svg)" in files.read("report.md").decode()
+    assert "![Difference from Adaptive, class warm](forest-warm.svg)" in files.read("report.md").decode()
     assert ElementTree.fromstring(files.read("forest-all.svg")).tag.endswith("svg")
     assert ci.get(f"/experiments/{number}/report.zip?baseline=nobody").status_code == 422
 
@@ -121,8 +121,8 @@ def test_the_report_names_the_verdicts_against_the_chosen_baseline(ci, ended):
     number = ended().pk
     text = ci.get(f"/experiments/{number}/report.md?baseline=adaptive_v1").content.decode()
     assert "# A vs B" in text
-    assert "## Against adaptive_v1" in text
-    assert "| round_robin | all | TTFT p50 | +20 ms (+10 %) |" in text
+    assert "## Against Adaptive" in text
+    assert "| Round robin | all | TTFT p50 | +20 ms (+10 %) |" in text
     assert ci.get(f"/experiments/{number}/report.md?baseline=nobody").status_code == 422
 
 
@@ -137,7 +137,7 @@ def test_junit_has_a_case_for_each_run_and_each_expectation(ci, ended):
     assert (
         suite.findall("testcase/failure")[0]
         .get("message")
-        .startswith("fail: TTFT p90 of class all under round_robin is")
+        .startswith("fail: TTFT p90 of class all under Round robin is")
     )
     relative = {"metric": "ttft_p90_ms", "class": "all", "relative_to": "round_robin", "max_ratio": 0.915}
     experiment = ended(expect=[{**relative, "arm": "adaptive_v1"}])

@@ -8,10 +8,12 @@ from django import template
 from django.template.defaultfilters import linebreaksbr
 from django.utils.safestring import mark_safe
 
+from controlplane.evidence.experiments.results.output.effects import arm_title
 from controlplane.evidence.previews import page, policy_job, selectors
 from controlplane.traffic.policies.models import Policy, PolicyVersion
 
 register = template.Library()
+register.filter(arm_title)
 LISTED = 20
 TUNING = re.compile(r"(/policies/[a-z0-9-]+/tunings/\d+/)")
 

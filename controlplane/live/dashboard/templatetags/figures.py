@@ -8,5 +8,6 @@ register = template.Library()
 for shown in (
     *(figures.significant, figures.whole, figures.size, figures.limit, figures.setting),
     *(figures.percent, figures.ms, figures.seconds, figures.moment),
+    *(figures.words, figures.dollars),
 ):
     register.filter(shown)

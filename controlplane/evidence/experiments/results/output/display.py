@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 from controlplane.evidence.experiments.models import Arm
 from controlplane.evidence.experiments.record import RecordedFleet
 from controlplane.evidence.experiments.results.metrics import MAIN, METRICS, Metric
-from controlplane.evidence.experiments.results.output.effects import Cell, ResultRow, cell, effect_row, result_row
+from controlplane.evidence.experiments.results.output.effects import (
+    Cell,
+    ResultRow,
+    arm_title,
+    cell,
+    effect_row,
+    result_row,
+)
 from controlplane.evidence.experiments.results.output.report import compared_n
 from controlplane.evidence.experiments.results.summarize import levels, value_of
 from controlplane.evidence.experiments.results.types import DifferenceRow, Results
@@ -108,7 +115,7 @@ def policy_of(arm: Arm) -> str:
     changes = ", ".join(f"{_title(path)} = {_plain(value)}" for path, value in given.items())
     if changes:
         return f"{base}; {changes}"
-    return base if arm.policy else f"{base}, default values"
+    return base if arm.policy else "default values" if base == arm_title(arm.name) else f"{base}, default values"
 
 
 def _title(path: str) -> str:

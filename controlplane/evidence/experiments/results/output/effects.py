@@ -11,6 +11,7 @@ from controlplane.common.figures import UNKNOWN, ms
 from controlplane.evidence.experiments.results.metrics import Metric
 from controlplane.evidence.experiments.results.types import DifferenceBounds
 from fleet.counted import significant
+from router.policy.strategies import STRATEGIES, title_of
 
 SIGNS = {"better": "●", "worse": "■", "not distinguishable": "◇"}  # signs of a forest plot
 NO_VERDICT = "◌"
@@ -86,6 +87,18 @@ def effect_row(
     elif isinstance(relative, float | int):
         middle = f"{middle} ({signed(relative, '%')})"
     return EffectRow(metric.title, before, after, middle, f"{low} to {high}", n, verdict)
+
+
+def arm_title(name: str) -> str:
+    """Return the name with the title of the strategy that it was made from (`lpwl`, `12: lpwl`, `lpwl replicas=4`);
+    a name that a person gave as it is."""
+    number, _, bare = name.rpartition(":")
+    if number.isdecimal():
+        return f"{number}: {arm_title(bare.strip())}"
+    strategy, _, changes = name.partition(" ")
+    if not changes:
+        return title_of(name)
+    return f"{title_of(strategy)}, {changes}" if strategy in STRATEGIES and "=" in changes else name
 
 
 @dataclass(frozen=True, slots=True)

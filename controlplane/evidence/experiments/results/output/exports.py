@@ -12,6 +12,7 @@ from controlplane.evidence.experiments.modes import MODES
 from controlplane.evidence.experiments.results.assemble import LARGE, results_of
 from controlplane.evidence.experiments.results.metrics import METRICS
 from controlplane.evidence.experiments.results.output import forest, near, report
+from controlplane.evidence.experiments.results.output.effects import arm_title
 from controlplane.evidence.experiments.results.output.near import FORMS
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import Results
@@ -59,7 +60,7 @@ def _pictures(results: Results, baseline: str) -> list[tuple[str, str, str]]:
     """Return (name of the file, title, SVG) of each class with differences."""
     found = []
     for request_class in results["classes"]:
-        title = f"Difference from {baseline}, class {request_class}"
+        title = f"Difference from {arm_title(baseline)}, class {request_class}"
         svg = forest.svg(forest.lines_of(results, request_class, baseline), title, alone=True)
         if svg:
             found.append((f"forest-{request_class}.svg", title.translate(UNLINKED), svg))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from controlplane.evidence.experiments.results.metrics import MAIN, METRICS
-from controlplane.evidence.experiments.results.output.effects import signed
+from controlplane.evidence.experiments.results.output.effects import arm_title, signed
 from controlplane.evidence.experiments.results.types import DifferenceRow, Interval, Results
 
 ROW, TOP = 24, 34  # row and header height, px
@@ -78,7 +78,7 @@ def _main_rows(results: Results, request_class: str, baseline: str) -> list[Diff
 
 
 def _line(row: DifferenceRow, margins: tuple[float, ...]) -> ForestRow:
-    return line(f"{METRICS[row['metric']].title}, {row['arm']}", row, row["reference"] or math.nan, margins)
+    return line(f"{METRICS[row['metric']].title}, {arm_title(row['arm'])}", row, row["reference"] or math.nan, margins)
 
 
 def line(label: str, row: Interval, reference: float, margins: tuple[float, ...] = ()) -> ForestRow:
@@ -113,7 +113,7 @@ def sentences(results: Results, request_class: str, baseline: str) -> list[str]:
         amount = relative if row["verdict"] in ("better", "worse") else ""
         title = f"{METRICS[row['metric']].title}{amount}"
         found.setdefault(row["arm"], {}).setdefault(row["verdict"], []).append(title)
-    return [_sentence(arm, baseline, verdicts) for arm, verdicts in found.items()]
+    return [_sentence(arm_title(arm), arm_title(baseline), verdicts) for arm, verdicts in found.items()]
 
 
 def _sentence(arm: str, baseline: str, verdicts: Mapping[str, Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from controlplane.common.csv_cell import csv_text
 from controlplane.evidence.experiments.results.metrics import METRICS
-from controlplane.evidence.experiments.results.output.effects import effect_row, shown
+from controlplane.evidence.experiments.results.output.effects import arm_title, effect_row, shown
 from controlplane.evidence.experiments.results.records import COLUMNS, Record
 from controlplane.evidence.experiments.results.summarize import levels
 from controlplane.evidence.experiments.results.types import DifferenceRow, ExpectationRow, Results
@@ -42,7 +42,7 @@ def _differing(results: Results) -> list[str]:
         cells = [(f"{row['title']} ({row['path']})", *(row["values"][name] for name in names)) for row in settings]
         rows = [f"| {' | '.join(map(_escape, each))} |" for each in cells]
         if rows:
-            head = f"| differs | {' | '.join(map(_escape, names))} |"
+            head = f"| differs | {' | '.join(_escape(arm_title(name)) for name in names)} |"
             lines += [f"## {title}", "", head, "|---" * (len(names) + 1) + "|", *rows, ""]
     return lines
 
@@ -57,7 +57,7 @@ def _class_table(results: Results, request_class: str) -> list[str]:
             shown(found[arm["name"], m.key], m.unit) + (" (best)" if best.get(m.key) == arm["name"] else "")
             for m in metrics
         ]
-        lines.append(f"| {_escape(arm['name'])} | " + " | ".join(cells) + " |")
+        lines.append(f"| {_escape(arm_title(arm['name']))} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
@@ -66,7 +66,7 @@ def _differences(results: Results, baseline: str) -> list[str]:
     if not rows:
         return []
     lines = [
-        f"## Against {_escape(baseline)}",
+        f"## Against {_escape(arm_title(baseline))}",
         "",
         "| arm | class | metric | difference | interval | n | verdict |",
     ]
@@ -74,7 +74,7 @@ def _differences(results: Results, baseline: str) -> list[str]:
     for row in rows:
         shown_row = effect_row(METRICS[row["metric"]], (row["reference"], None), row, compared_n(row))
         cells = (
-            _escape(row["arm"]),
+            _escape(arm_title(row["arm"])),
             row["class"],
             shown_row.title,
             shown_row.difference,
@@ -107,7 +107,7 @@ def _expectations(results: Results) -> list[str]:
 
 def sentence(row: ExpectationRow) -> str:
     """Describe an expectation and its result."""
-    subject = f"{row['verdict']}: {METRICS[row['metric']].title} of class {row['class']} under {row['arm']}"
+    subject = f"{row['verdict']}: {METRICS[row['metric']].title} of class {row['class']} under {arm_title(row['arm'])}"
     return f"{subject} {_found(row)}; expected: {row['limits']}{_decided_by(row)}"
 
 
@@ -121,7 +121,7 @@ def _found(row: ExpectationRow) -> str:
     def said(value: float) -> str:
         return shown(value, unit, min(limits, key=lambda limit: abs(limit - value), default=None))
 
-    text = f"is {said(number)}" + (f" × {row['relative_to']}" if relative else "")
+    text = f"is {said(number)}" + (f" × {arm_title(row['relative_to'])}" if relative else "")
     if row["low"] is None or row["high"] is None or row["level"] is None:
         return text
     return f"{text} ({row['level'] * 100:.4g} % interval: {said(row['low'])} to {said(row['high'])})"
